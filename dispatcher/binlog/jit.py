@@ -1,0 +1,23 @@
+"""numba's `njit` with a type, and with the two options that every kernel here wants.
+
+`cache`: a compiled kernel is kept beside its source (or in the user's cache folder), so that a daemon or a Spark worker
+loads it in milliseconds. `nogil`: a kernel never touches Python objects, so other threads may run meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def njit(function: F) -> F:
+    return cast(F, numba.njit(cache=True, nogil=True)(function))
+
+
+def inline(function: F) -> F:
+    """For small functions inside a kernel's loop: inlined at the call site by numba itself."""
+    return cast(F, numba.njit(cache=True, nogil=True, inline="always")(function))

@@ -1,0 +1,162 @@
+"""The one exception class of the project, and the one table of what to do about each kind of fault.
+
+Code reacts to the *kind* of a fault, never to its text, so kinds are an enum and `POLICY` maps each of them to an
+action and to the remedy that a person reads. A second exception class would only be worth having if some caller
+had to catch it separately; none has. `UserError` is that exception to the rule: bad input from the command line,
+settings or an HTTP request, which ends in exit code 2 (or a 4xx answer) instead of 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Action(StrEnum):
+    """Who has to act on a fault."""
+
+    RETRY = "retry"  # the daemon, by itself: reconnect with backoff
+    OPERATOR = "operator"  # a person; the daemon keeps trying slowly, in case they did
+    FATAL = "fatal"  # a person; the consumer stays failed until its settings change or the daemon restarts
+    REFUSE = "refuse"  # the caller: this request is answered with the error, nothing else changes
+
+
+class Kind(StrEnum):
+    """Every fault the project can meet."""
+
+    # the bytes
+    MALFORMED_EVENT = "malformed event"
+    CHECKSUM_MISMATCH = "checksum mismatch"
+    UNSUPPORTED_EVENT = "unsupported event"
+    UNSUPPORTED_TYPE = "unsupported column type"
+    METADATA_MISSING = "table metadata missing"
+    STATEMENT_FORMAT = "statement in a row-format log"
+    INVALID_VALUE = "value that the target cannot hold"
+    # the server
+    CONNECT_FAILED = "cannot connect"
+    CONNECTION_LOST = "connection lost"
+    ACCESS_DENIED = "access denied"
+    GRANT_MISSING = "grant missing"
+    SERVER_SETTING = "server setting"
+    POSITION_PURGED = "position purged"
+    HISTORY_DIFFERS = "server history differs"
+    NAMESAKE = "another replica with the same identity"
+    # readers
+    UNKNOWN_CONSUMER = "unknown consumer"
+    SESSION_FENCED = "session fenced"
+    POSITION_UNKNOWN = "position unknown"
+    RANGE_UNAVAILABLE = "range not available yet"
+    UNAUTHORIZED = "not authorized"
+    # this side
+    SETTINGS = "settings"
+    STATE_STORE = "state store"
+    UNSUPPORTED_CHANGE = "table change that the mirror cannot apply"
+    INTERNAL = "internal error"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What to do about a kind of fault, and what to tell the person."""
+
+    action: Action
+    remedy: str
+
+
+POLICY: dict[Kind, Policy] = {
+    Kind.MALFORMED_EVENT: Policy(
+        Action.FATAL,
+        "the log is damaged or of an unknown version; look at the position with mysqlbinlog, then move the"
+        " consumer's start past it",
+    ),
+    Kind.CHECKSUM_MISMATCH: Policy(
+        Action.RETRY, "bytes were damaged on the way or on disk; if it repeats at one position, the file is damaged"
+    ),
+    Kind.UNSUPPORTED_EVENT: Policy(
+        Action.FATAL, "turn the server feature that writes this event off, then move the consumer's start past it"
+    ),
+    Kind.UNSUPPORTED_TYPE: Policy(
+        Action.FATAL, "leave the table out of the consumer's tables, or change the column's type"
+    ),
+    Kind.METADATA_MISSING: Policy(Action.FATAL, "SET PERSIST binlog_row_metadata=FULL on the server"),
+    Kind.STATEMENT_FORMAT: Policy(
+        Action.FATAL, "set binlog_format=ROW on the server and for every session, then move the start past it"
+    ),
+    Kind.INVALID_VALUE: Policy(Action.FATAL, "correct the value on the server or leave the table out"),
+    Kind.CONNECT_FAILED: Policy(Action.RETRY, "check host, port and firewall, and that the server is running"),
+    Kind.CONNECTION_LOST: Policy(Action.RETRY, "nothing to do; the daemon reconnects from where it was"),
+    Kind.ACCESS_DENIED: Policy(Action.OPERATOR, "check user, password and the account's host part"),
+    Kind.GRANT_MISSING: Policy(
+        Action.OPERATOR, "GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO the user"
+    ),
+    Kind.SERVER_SETTING: Policy(Action.OPERATOR, "change the server's setting as the message says"),
+    Kind.POSITION_PURGED: Policy(
+        Action.FATAL,
+        "the server no longer has the log from this position: copy the tables afresh and start from the copy's"
+        " position; keep binlogs longer (binlog_expire_logs_seconds)",
+    ),
+    Kind.HISTORY_DIFFERS: Policy(
+        Action.FATAL,
+        "the server's log is not the one this consumer has read (RESET, restore or another server): copy the"
+        " tables afresh, then remove the consumer's stored state",
+    ),
+    Kind.NAMESAKE: Policy(
+        Action.OPERATOR, "two installations use one state store or installation id; give each its own"
+    ),
+    Kind.UNKNOWN_CONSUMER: Policy(Action.REFUSE, "declare the consumer in the daemon's settings"),
+    Kind.SESSION_FENCED: Policy(
+        Action.REFUSE, "a newer reader has opened this consumer; two readers need two consumers"
+    ),
+    Kind.POSITION_UNKNOWN: Policy(
+        Action.REFUSE, "pass a position that this consumer returned and that is not older than the acknowledged one"
+    ),
+    Kind.RANGE_UNAVAILABLE: Policy(Action.RETRY, "try again; the daemon is reading the range from the server"),
+    Kind.UNAUTHORIZED: Policy(Action.REFUSE, "send 'Authorization: Bearer <token>' with a token for this consumer"),
+    Kind.SETTINGS: Policy(Action.REFUSE, "correct the settings"),
+    Kind.STATE_STORE: Policy(Action.OPERATOR, "check the state directory: owner, free space, file system"),
+    Kind.UNSUPPORTED_CHANGE: Policy(
+        Action.FATAL, "apply the change to the mirrored table by hand, or drop the mirrored table to copy it afresh"
+    ),
+    Kind.INTERNAL: Policy(Action.FATAL, "this is a defect of binlog-dispatcher; please report it with the log"),
+}
+
+
+class BinlogError(Exception):
+    """A fault, said once: what happened, where, and what to do.
+
+    `what` names the fault's particulars, `where` the consumer, server, file and offset it was met at; `remedy`
+    replaces the table's when the case knows better. `str()` is the one line that a person reads.
+    """
+
+    def __init__(self, kind: Kind, what: str, *, where: str = "", remedy: str | None = None) -> None:
+        super().__init__(kind, what, where, remedy)
+        self.kind = kind
+        self.what = what
+        self.where = where
+        self.remedy = POLICY[kind].remedy if remedy is None else remedy
+
+    @property
+    def action(self) -> Action:
+        return POLICY[self.kind].action
+
+    def at(self, where: str) -> BinlogError:
+        """The same fault with its place added in front (outer places come first)."""
+        place = f"{where}, {self.where}" if self.where else where
+        error = type(self)(self.kind, self.what, where=place, remedy=self.remedy)
+        error.__cause__ = self.__cause__
+        return error
+
+    def __str__(self) -> str:
+        place = f" ({self.where})" if self.where else ""
+        return f"{self.kind.value}: {self.what}{place}; {self.remedy}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions cross process borders in Spark; the default reduction would lose keyword-only arguments.
+        return (_rebuild, (type(self), self.kind, self.what, self.where, self.remedy))
+
+
+class UserError(BinlogError):
+    """Bad input from a person: exit code 2, or a 4xx answer."""
+
+
+def _rebuild(cls: type[BinlogError], kind: Kind, what: str, where: str, remedy: str) -> BinlogError:
+    return cls(kind, what, where=where, remedy=remedy)

@@ -1,0 +1,82 @@
+"""A position: a place between two transactions in one server's history.
+
+Equal positions are byte-identical as JSON (Spark compares offsets as text), hence all keys always, in one order, with
+canonical text. (`epoch`, `seq`) orders the positions of one consumer; the GTID set, or file and offset where there are
+no GTIDs, says where the server has to go on.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from dispatcher.model.errors import Kind, UserError
+
+KEYS = ("server", "gtid", "file", "offset", "seq", "epoch")
+
+# Without GTIDs `seq` is the file's number and the offset in it, so that it grows with the log. 40 bits of offset hold
+# 1 TiB in one file, more than any server writes; 23 bits of file number remain in a signed 64-bit integer.
+SEQ_OFFSET_BITS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """`server`: uuid; `gtid`: canonical executed set or ""; `file`, `offset`: where the next transaction begins."""
+
+    server: str
+    gtid: str
+    file: str
+    offset: int
+    seq: int
+    epoch: int
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.epoch, self.seq
+
+    def as_dict(self) -> dict[str, str | int]:
+        return {key: getattr(self, key) for key in KEYS}
+
+    def to_json(self) -> str:
+        return json.dumps(self.as_dict(), separators=(",", ":"))
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Position:
+        """Raises `UserError` naming the first key that is missing, unknown or of the wrong type."""
+        if not isinstance(value, dict):
+            raise _bad(f"a position is an object with the keys {', '.join(KEYS)}, not {type(value).__name__}")
+        if unknown := [key for key in value if key not in KEYS]:
+            raise _bad(f"unknown key {unknown[0]!r}")
+        for key in KEYS:
+            wanted = str if key in ("server", "gtid", "file") else int
+            if key not in value:
+                raise _bad(f"key {key!r} is missing")
+            if not isinstance(value[key], wanted) or isinstance(value[key], bool):
+                raise _bad(f"{key!r} must be {'text' if wanted is str else 'an integer'}")
+            if wanted is int and not 0 <= value[key] < 2**63:
+                raise _bad(f"{key!r} lies outside 0..2^63-1")
+        return cls(**value)
+
+    @classmethod
+    def from_json(cls, text: str) -> Position:
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise _bad(f"not JSON: {error}") from None
+        return cls.from_dict(value)
+
+
+def file_number(file: str) -> int:
+    """`binlog.000123` -> 123; 0 where the name has no number."""
+    suffix = file.rpartition(".")[2]
+    return int(suffix) if suffix.isdigit() else 0
+
+
+def packed_seq(file: str, offset: int) -> int:
+    """The `seq` of a position that has no GTIDs."""
+    return file_number(file) << SEQ_OFFSET_BITS | offset
+
+
+def _bad(why: str) -> UserError:
+    return UserError(Kind.POSITION_UNKNOWN, f"not a position: {why}", remedy="pass back a position as it was returned")
