@@ -1,0 +1,1 @@
+"""What survives a restart: acknowledged positions and session numbers."""

@@ -1,0 +1,334 @@
+"""The state store keeps what it has said it has, whatever happens to the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.position import Position
+from dispatcher.state.store import StateStore, Stored
+
+SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def position(seq: int, *, epoch: int = 0) -> Position:
+    return Position(SERVER, f"{SERVER}:1-{seq}", "binlog.000001", 4 + seq, seq, epoch)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "folder" / "state.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[StateStore]:
+    store = StateStore(path)
+    yield store
+    store.close()
+
+
+def test_nothing_is_known_of_a_new_consumer(store: StateStore) -> None:
+    assert store.load("shop") is None
+    assert store.session("shop") == 0
+
+
+def test_saved_progress_is_loaded(store: StateStore) -> None:
+    store.save(
+        [("shop", position(1), position(5), 1700000000), ("billing", position(2), position(2), 0)]
+    )
+    assert store.load("shop") == Stored(position(1), position(5), 0, 1700000000)
+    assert store.load("billing") == Stored(position(2), position(2), 0, 0)
+
+
+def test_a_later_save_replaces_the_earlier(store: StateStore) -> None:
+    store.save([("shop", position(1), position(1), 7)])
+    store.save([("shop", position(3), position(4), 8)])
+    assert store.load("shop") == Stored(position(3), position(4), 0, 8)
+
+
+def test_a_position_may_go_back(store: StateStore) -> None:
+    """Seeking back is the reader's right; the store has no opinion on the order."""
+    store.save([("shop", position(9), position(9), 0)])
+    store.save([("shop", position(2, epoch=1), position(2, epoch=1), 0)])
+    stored = store.load("shop")
+    assert stored is not None and stored.acknowledged == position(2, epoch=1)
+
+
+def test_saving_nothing_is_allowed(store: StateStore) -> None:
+    store.save([])
+
+
+def test_sessions_count_from_one_before_any_position(store: StateStore) -> None:
+    assert [store.next_session("shop") for _ in range(3)] == [1, 2, 3]
+    assert store.session("shop") == 3
+    assert store.session("billing") == 0
+    assert store.load("shop") is None
+
+
+def test_saving_leaves_the_session_alone_and_the_reverse(store: StateStore) -> None:
+    store.next_session("shop")
+    store.save([("shop", position(1), position(1), 5)])
+    assert store.load("shop") == Stored(position(1), position(1), 1, 5)
+    store.next_session("shop")
+    assert store.load("shop") == Stored(position(1), position(1), 2, 5)
+
+
+def test_forget_removes_everything_of_one_consumer(store: StateStore) -> None:
+    store.next_session("shop")
+    store.save([(name, position(1), position(1), 0) for name in ("shop", "billing")])
+    store.forget("shop")
+    store.forget("never seen")
+    assert store.load("shop") is None and store.session("shop") == 0
+    assert store.load("billing") is not None
+
+
+def test_reopening_finds_all(path: Path) -> None:
+    first = StateStore(path)
+    first.save([("shop", position(1), position(5), 9)])
+    first.next_session("shop")
+    first.close()
+    first.close()
+    second = StateStore(path)
+    assert second.installation_id == first.installation_id
+    assert second.load("shop") == Stored(position(1), position(5), 1, 9)
+    second.close()
+
+
+def test_names_and_positions_are_text_of_any_kind(store: StateStore) -> None:
+    name = "läden'; DROP TABLE consumer; --"
+    odd = Position("", "", "Ünicode.000001", 2**62, 2**63 - 1, 3)
+    store.save([(name, odd, odd, 0)])
+    assert store.load(name) == Stored(odd, odd, 0, 0)
+
+
+def test_the_file_syncs_every_commit(store: StateStore, path: Path) -> None:
+    db = store._db
+    assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert db.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_a_failed_save_stores_none_of_its_rows(store: StateStore) -> None:
+    store.save([("shop", position(1), position(1), 0)])
+    too_large = 2**63
+    with pytest.raises(OverflowError):
+        store.save(
+            [("shop", position(2), position(2), 0), ("x", position(2), position(2), too_large)]
+        )
+    stored = store.load("shop")
+    assert stored is not None and stored.acknowledged == position(1)
+    store.save([("shop", position(3), position(3), 0)])
+
+
+def test_readers_in_other_threads_see_whole_saves(store: StateStore) -> None:
+    store.save([("shop", position(1), position(1), 1)])
+    done = threading.Event()
+    torn: list[Stored] = []
+
+    def read() -> None:
+        while not done.is_set():
+            stored = store.load("shop")
+            assert stored is not None
+            if not stored.acknowledged.seq == stored.covered.seq == stored.file_created:
+                torn.append(stored)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for n in range(2, 100):
+        store.save([("shop", position(n), position(n), n)])
+    done.set()
+    for reader in readers:
+        reader.join(10)
+    assert torn == []
+
+
+def test_another_process_may_look(store: StateStore, path: Path) -> None:
+    store.save([("shop", position(1), position(1), 1)])
+    look = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1])\n"
+        "print(db.execute('SELECT name FROM consumer').fetchall())"
+    )
+    seen = subprocess.run(
+        [sys.executable, "-c", look, path], capture_output=True, text=True, check=True
+    )
+    assert seen.stdout == "[('shop',)]\n"
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from dispatcher.model.position import Position
+from dispatcher.state.store import StateStore
+
+store = StateStore(Path(sys.argv[1]))
+session = store.next_session("shop")
+for seq in range(1, int(sys.argv[2]) + 1):
+    at = Position("s", "", "binlog.000001", seq, seq, 0)
+    store.save([("shop", at, at, seq), ("billing", at, at, seq)])
+    print(seq, flush=True)
+sys.stdin.read()
+"""
+
+
+def start_child(path: Path, saves: int) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", CHILD, str(path), str(saves)]
+    return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def read_until(child: subprocess.Popen[str], line: str) -> None:
+    assert child.stdout is not None
+    for seen in child.stdout:
+        if seen.strip() == line:
+            return
+    raise AssertionError(f"the child ended with {child.wait(10)} before {line!r}")
+
+
+def kill(child: subprocess.Popen[str]) -> None:
+    child.send_signal(signal.SIGKILL)
+    child.communicate(timeout=10)
+
+
+@pytest.mark.parametrize("seen", [1, 7, 40])
+def test_what_save_returned_from_survives_sigkill(path: Path, seen: int) -> None:
+    child = start_child(path, 10_000)
+    read_until(child, str(seen))
+    kill(child)
+    store = StateStore(path)
+    shop, billing = store.load("shop"), store.load("billing")
+    assert shop is not None and billing is not None
+    assert shop.acknowledged.seq >= seen
+    assert shop.acknowledged == billing.acknowledged
+    assert store.next_session("shop") == 2
+    store.close()
+
+
+def test_a_second_process_is_refused_until_the_first_is_gone(path: Path) -> None:
+    child = start_child(path, 1)
+    read_until(child, "1")
+    with pytest.raises(BinlogError) as caught:
+        StateStore(path)
+    kill(child)
+    assert caught.value.kind is Kind.STATE_STORE
+    assert f"in use by another process (pid {child.pid})" in str(caught.value)
+    assert "stop the other daemon" in caught.value.remedy
+    StateStore(path).close()
+
+
+def test_the_same_process_is_refused_too(store: StateStore, path: Path) -> None:
+    with pytest.raises(BinlogError, match="in use"):
+        StateStore(path)
+
+
+def test_a_store_that_failed_to_open_is_not_locked(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"no database at all, but long enough to be looked at" * 100)
+    for _ in range(2):
+        with pytest.raises(BinlogError, match="not a database"):
+            StateStore(path)
+
+
+def failure(path: Path) -> BinlogError:
+    with pytest.raises(BinlogError) as caught:
+        StateStore(path)
+    assert caught.value.kind is Kind.STATE_STORE
+    assert caught.value.where == str(path)
+    return caught.value
+
+
+def test_a_file_that_is_no_database(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(os.urandom(4096))
+    assert "move it away" in failure(path).remedy
+
+
+def test_a_damaged_database(path: Path) -> None:
+    store = StateStore(path)
+    store.save([(f"consumer {n}", position(n), position(n), 0) for n in range(1, 200)])
+    store.close()
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (path.stat().st_size - 4096))
+    assert "damaged" in failure(path).remedy
+
+
+def test_a_database_of_another_program(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE theirs (x)")
+    other.close()
+    assert "another program" in failure(path).what
+
+
+def test_a_store_of_a_newer_version(path: Path) -> None:
+    StateStore(path).close()
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    error = failure(path)
+    assert "schema 99" in error.what and "newer binlog-dispatcher" in error.remedy
+
+
+def test_a_stored_position_that_is_none(path: Path, store: StateStore) -> None:
+    store.save([("shop", position(1), position(1), 0)])
+    db = sqlite3.connect(path)
+    db.execute("UPDATE consumer SET covered = '{}'")
+    db.commit()
+    db.close()
+    with pytest.raises(BinlogError, match="unreadable content") as caught:
+        store.load("shop")
+    assert caught.value.kind is Kind.STATE_STORE
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    error = failure(tmp_path / "file" / "state.db")
+    assert "write access" in error.remedy
+
+
+def test_a_path_that_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "state.db").mkdir()
+    assert "write access" in failure(tmp_path / "state.db").remedy
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="dropping to another user needs root")
+def test_an_unwritable_folder() -> None:
+    """As root every folder is writable, so the attempt is made as nobody."""
+    code = (
+        "import os, sys; from pathlib import Path; from dispatcher.state.store import StateStore\n"
+        "os.setuid(65534)\n"
+        "try: StateStore(Path(sys.argv[1]))\n"
+        "except Exception as error: print(error)"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        arguments = [sys.executable, "-c", code, f"{folder}/state.db"]
+        seen = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert "Permission denied" in seen.stdout and "write access" in seen.stdout
+
+
+def test_a_full_disk_is_said_and_loses_nothing(store: StateStore) -> None:
+    store.save([("shop", position(1), position(1), 0)])
+    store._db.execute("PRAGMA max_page_count = 8")
+    with pytest.raises(BinlogError, match="full") as caught:
+        store.save([(f"consumer {n}", position(n), position(n), 0) for n in range(1, 1000)])
+    assert caught.value.kind is Kind.STATE_STORE and "free space" in caught.value.remedy
+    assert store.load("consumer 1") is None
+    stored = store.load("shop")
+    assert stored is not None and stored.acknowledged == position(1)
+
+
+def test_a_closed_store_says_so(store: StateStore) -> None:
+    store.close()
+    with pytest.raises(BinlogError) as caught:
+        store.load("shop")
+    assert caught.value.kind is Kind.STATE_STORE
