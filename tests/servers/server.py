@@ -1,0 +1,419 @@
+"""A server to talk to (`Server`), and one that is ours to start, restart and kill (`Instance`).
+
+An instance is a process of this one, known by its pid, listening on a free port of 127.0.0.1 and on a socket in its
+own folder. Readiness is a statement answered over that socket, so another server on the port is never mistaken for
+it. The port is chosen before the server binds it; where somebody else was quicker, the start is tried again with
+another one.
+
+Nothing is left behind when this process dies, however it dies: each server has a guard, a shell that waits for the
+end of a pipe whose other end this process holds, and then kills the server and removes its folder. (PR_SET_PDEATHSIG
+would fire when the starting *thread* ends, and would not remove the folder.)
+
+Durability is that of a killed process, not of a power cut: the redo log is written but not flushed at each commit, so
+SIGKILL loses nothing and tests are fast.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pymysql
+from pymysql.connections import Connection
+from pymysql.cursors import Cursor
+
+from tests.servers.cache import ServerUnavailable
+from tests.servers.installs import RECIPES, Installation, Kind, given_address, installation, variable
+from tests.servers.template import as_root, provision, template
+
+Rows = tuple[tuple[Any, ...], ...]
+
+REPLICATION_GRANTS = ("REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.*",)
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 30.0
+_POLL_S = 0.02
+_GUARD = 'read -r _ || { grep -qsF -- "$2" "/proc/$1/cmdline" && kill -9 "$1"; rm -rf -- "$2"; }'
+
+_OPTIONS = (
+    "--bind-address=127.0.0.1",
+    "--skip-name-resolve",
+    "--secure-file-priv=",
+    "--server-id=1",
+    "--log-bin=binlog",
+    "--binlog-format=ROW",
+    "--binlog-row-image=FULL",
+    "--sync-binlog=0",
+    "--innodb-flush-log-at-trx-commit=2",
+    "--innodb-buffer-pool-size=32M",
+    "--performance-schema=OFF",
+    "--max-connections=100",
+    "--default-time-zone=+00:00",
+    "--character-set-server=utf8mb4",
+)
+_MORE_OPTIONS: dict[Kind, tuple[str, ...]] = {
+    "mysql97": (
+        "--mysqlx=OFF",
+        "--gtid-mode=ON",
+        "--enforce-gtid-consistency=ON",
+        "--binlog-row-metadata=FULL",
+        "--innodb-redo-log-capacity=8M",
+        "--innodb-log-buffer-size=1M",
+        "--innodb-use-native-aio=OFF",  # native AIO takes thousands of the machine's few AIO slots
+        "--innodb-doublewrite=OFF",
+        "--table-open-cache=200",
+    ),
+    "mysql56": ("--gtid-mode=ON", "--enforce-gtid-consistency", "--log-slave-updates"),
+    "mariadb1011": ("--gtid-strict-mode=ON", "--binlog-row-metadata=FULL", "--log-slave-updates"),
+    "mariadb118": ("--gtid-strict-mode=ON", "--binlog-row-metadata=FULL", "--log-slave-updates"),
+}
+
+
+@dataclass(slots=True, weakref_slot=True)
+class Server:
+    """A running server, and root's way into it. `socket` is None for a server that the environment gave."""
+
+    kind: Kind
+    host: str
+    port: int
+    socket: Path | None
+    root_user: str = "root"
+    root_password: str = ""
+
+    @property
+    def mariadb(self) -> bool:
+        return RECIPES[self.kind].mariadb
+
+    @property
+    def version(self) -> str:
+        """What the server says of itself, e.g. "9.7.4-2" or "11.8.6-MariaDB-0+deb13u1-log"."""
+        return str(self.execute("SELECT @@version")[0][0])
+
+    def connect(
+        self,
+        database: str | None = None,
+        user: str | None = None,
+        password: str = "",
+        *,
+        autocommit: bool = True,
+        **options: Any,
+    ) -> Connection[Cursor]:
+        """A connection as root (over the socket where there is one), or over TCP as `user`."""
+        if user is None or user == self.root_user:
+            user, password = self.root_user, self.root_password
+            if self.socket is not None:
+                options["unix_socket"] = str(self.socket)
+        return pymysql.connect(
+            host=self.host,
+            port=self.port,
+            user=user,
+            password=password,
+            database=database,
+            charset="utf8mb4",
+            autocommit=autocommit,
+            connect_timeout=10,
+            **options,
+        )
+
+    def execute(self, *statements: str, database: str | None = None) -> Rows:
+        """Run statements as root on one new connection; the rows of the last one."""
+        rows: Rows = ()
+        with closing(self.connect(database)) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+                rows = tuple(cursor.fetchall())
+        return rows
+
+    def add_user(
+        self, name: str, password: str, *grants: str, host: str = "%", require: str = ""
+    ) -> None:
+        """Create an account that can log in over TCP. Grants are "PRIVILEGES ON OBJECT"; default: to replicate.
+
+        `require` is "SSL" for an account that must use TLS.
+        """
+        account = f"'{name}'@'{host}'"
+        suffix = f" REQUIRE {require}" if require else ""
+        with closing(self.connect()) as connection, connection.cursor() as cursor:
+            secret = connection.escape(password)
+            cursor.execute(f"CREATE USER {account} IDENTIFIED BY {secret}")
+            for grant in grants or REPLICATION_GRANTS:
+                cursor.execute(f"GRANT {grant} TO {account}")
+            if suffix:
+                verb = "GRANT USAGE ON *.* TO" if self.kind == "mysql56" else "ALTER USER"
+                cursor.execute(f"{verb} {account}{suffix}")
+
+    def binlogs(self) -> list[tuple[str, int]]:
+        """The server's binlog files, oldest first: (name, size in bytes)."""
+        return [(str(row[0]), int(row[1])) for row in self.execute("SHOW BINARY LOGS")]
+
+    def binlog_position(self) -> tuple[str, int]:
+        """The server's tip: (file, offset)."""
+        what = "BINARY LOG" if self.kind == "mysql97" else "MASTER"
+        row = self.execute(f"SHOW {what} STATUS")[0]
+        return str(row[0]), int(row[1])
+
+    def mysqlbinlog(
+        self, *arguments: str | Path, remote: bool = False, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the binlog tool that fits this server: MySQL 9.7's for MySQL, its own version's for MariaDB.
+
+        `remote` reads the log named in the arguments from this server, as root. Bytes that are not UTF-8 arrive as
+        surrogates. With `check`, an exit code other than 0 is an error that shows what the tool said.
+        """
+        tool = installation(self.kind).mysqlbinlog or installation("mysql97").mysqlbinlog
+        command = [*tool]
+        if remote:
+            command += ["--read-from-remote-server", f"--user={self.root_user}"]
+            if self.socket is not None:
+                command.append(f"--socket={self.socket}")
+            else:
+                command += [f"--host={self.host}", f"--port={self.port}", "--protocol=tcp"]
+        done = subprocess.run(
+            [*command, *(str(argument) for argument in arguments)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            check=False,
+            env={**os.environ, "LC_ALL": "C", "MYSQL_PWD": self.root_password},
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(f"{Path(tool[-1]).name} ended with {done.returncode}: {done.stderr}")
+        return done
+
+
+@dataclass(slots=True, weakref_slot=True)
+class Instance(Server):
+    """A throw-away server of our own. Its folder and its data are removed by `close`."""
+
+    folder: Path = Path()
+    options: tuple[str, ...] = ()
+    installed: Installation | None = None
+    process: subprocess.Popen[bytes] | None = None
+    guard: subprocess.Popen[bytes] | None = None
+
+    @property
+    def datadir(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def error_log(self) -> Path:
+        return self.folder / "error.log"
+
+    @property
+    def ca_pem(self) -> Path:
+        """The certificate of the authority that signed this server's own; MySQL 9.7 makes one by itself."""
+        path = self.datadir / "ca.pem"
+        if not path.exists():
+            raise ServerUnavailable(f"{self.kind} makes no certificates by itself")
+        return path
+
+    @property
+    def pid(self) -> int:
+        if self.process is None:
+            raise RuntimeError(f"{self.kind} in {self.folder} is not running")
+        return self.process.pid
+
+    def start(self, *more_options: str) -> None:
+        """Start (again) with the options given at first and `more_options`; returns when it answers."""
+        if self.process is not None:
+            raise RuntimeError(f"{self.kind} in {self.folder} runs already")
+        for _ in range(5):
+            if self._start_once(more_options):
+                return
+            self.port = _free_port()
+        raise ServerUnavailable(f"{self.kind}: no free port could be bound; see {self.error_log}")
+
+    def stop(self) -> None:
+        """Ask the server to shut down (SIGTERM) and wait; killed where it takes longer than 30 s."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would be."""
+        self._end(signal.SIGKILL)
+
+    def restart(self, *more_options: str, kill: bool = False) -> None:
+        """Stop or kill, then start on the same port and data. `more_options` hold for this run only."""
+        self._end(signal.SIGKILL if kill else signal.SIGTERM)
+        self.start(*more_options)
+
+    def close(self) -> None:
+        """End the server, however it is doing, and remove its folder."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        _RUNNING.discard(self)
+
+    def __enter__(self) -> Instance:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def _command(self, more_options: tuple[str, ...]) -> list[str]:
+        if self.installed is None:
+            raise RuntimeError("an instance is made by start_server or new_instance")
+        return [
+            *self.installed.mysqld,
+            *as_root(),
+            f"--datadir={self.datadir}",
+            f"--socket={self.socket}",
+            f"--port={self.port}",
+            f"--pid-file={self.folder / 'pid'}",
+            f"--tmpdir={self.folder / 'tmp'}",
+            f"--log-error={self.error_log}",
+            *_OPTIONS,
+            *_MORE_OPTIONS[self.kind],
+            *self.options,
+            *more_options,
+        ]
+
+    def _start_once(self, more_options: tuple[str, ...]) -> bool:
+        command = self._command(more_options)
+        seen = self.error_log.stat().st_size if self.error_log.exists() else 0
+        environment = self.installed.environment if self.installed is not None else {}
+        with self.error_log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **environment, "LC_ALL": "C"},
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        self.guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "guard", str(self.process.pid), str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        if self._answers():
+            return True
+        self._end(signal.SIGKILL)
+        said = self.error_log.read_bytes()[seen:].decode("utf-8", "replace")
+        if "ddress already in use" in said:
+            return False
+        last = "\n  ".join(said.splitlines()[-15:])
+        raise ServerUnavailable(f"{self.kind} did not start:\n  {last}")
+
+    def _answers(self) -> bool:
+        """Whether the server answers a statement before it ends or a minute has passed."""
+        assert self.process is not None
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            try:
+                if self.execute("SELECT @@port") == ((self.port,),):
+                    return True
+            except pymysql.MySQLError:
+                pass  # not listening yet
+            try:
+                self.process.wait(_POLL_S)
+            except subprocess.TimeoutExpired:
+                continue
+            return False
+        return False
+
+    def _end(self, by: signal.Signals) -> None:
+        process, self.process = self.process, None
+        guard, self.guard = self.guard, None
+        if process is not None:
+            process.send_signal(by)
+            try:
+                process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if guard is not None:
+            guard.communicate(b"done\n")
+
+
+_RUNNING: weakref.WeakSet[Instance] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for instance in list(_RUNNING):
+        instance.close()
+
+
+def new_instance(kind: Kind, *options: str) -> Instance:
+    """A throw-away instance that is not started yet, so that its data directory can be prepared."""
+    installed = provision(kind)
+    folder = Path(tempfile.mkdtemp(prefix=f"bd-{kind}-"))
+    instance = Instance(
+        kind,
+        "127.0.0.1",
+        _free_port(),
+        folder / "socket",
+        folder=folder,
+        options=options,
+        installed=installed,
+    )
+    _RUNNING.add(instance)
+    (folder / "tmp").mkdir()
+    source = template(installed)
+    copy = ["cp", "-a", "--sparse=always", "--reflink=auto", str(source), str(instance.datadir)]
+    subprocess.run(copy, check=True, stdin=subprocess.DEVNULL)
+    return instance
+
+
+@contextmanager
+def start_server(kind: Kind, *options: str) -> Iterator[Instance]:
+    """A started throw-away server, removed at the end. `options` are further arguments of mysqld."""
+    with new_instance(kind, *options) as instance:
+        instance.start()
+        yield instance
+
+
+def external_server(kind: Kind) -> Server | None:
+    """The server that the environment gives for `kind`, checked; None where it gives none."""
+    address = given_address(kind)
+    if address is None:
+        return None
+    parts = urlsplit(address)
+    if parts.scheme not in ("mysql", "mariadb") or not parts.hostname or not parts.username:
+        raise ServerUnavailable(f"{variable(kind)} must be mysql://user:password@host:port")
+    server = Server(
+        kind,
+        parts.hostname,
+        parts.port or 3306,
+        None,
+        unquote(parts.username),
+        unquote(parts.password or ""),
+    )
+    try:
+        version = server.version
+        log_bin, binlog_format = server.execute("SELECT @@log_bin, @@binlog_format")[0]
+    except pymysql.MySQLError as error:
+        raise ServerUnavailable(f"the server of {variable(kind)} does not answer: {error}") from error
+    wanted = RECIPES[kind].version
+    if f"{wanted}." not in version or ("MariaDB" in version) != server.mariadb:
+        raise ServerUnavailable(f"{variable(kind)} names a server {version}, not {wanted}")
+    if not log_bin or binlog_format != "ROW":
+        raise ServerUnavailable(f"the server of {variable(kind)} needs log_bin and binlog_format=ROW")
+    return server
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

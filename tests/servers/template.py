@@ -1,0 +1,80 @@
+"""The initialised data directory of each version, made once; instances are sparse copies of it.
+
+A template has no server uuid (auto.cnf), no binlogs and no accounts but root@localhost without a password, which
+only the owner of the socket's folder can reach.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from tests.servers.cache import ServerUnavailable, cached_folder, run
+from tests.servers.installs import Installation, Kind, installation
+
+_SMALL_WHILE_MAKING = ("--innodb-buffer-pool-size=64M", "--default-time-zone=+00:00")
+
+
+def provision(kind: Kind) -> Installation:
+    """Get the programs and the template of `kind` into the cache; instantaneous when they are there."""
+    installed = installation(kind)
+    template(installed)
+    return installed
+
+
+def template(installed: Installation) -> Path:
+    """The template data directory for `installed`, made on the first call."""
+    root = hashlib.blake2b(str(installed.root).encode(), digest_size=4).hexdigest()
+    name = f"templates/{installed.kind}-{installed.version}-{root}"
+    return cached_folder(name, lambda staging: _make(installed, staging / "data")) / "data"
+
+
+def as_root() -> tuple[str, ...]:
+    """mysqld refuses to run as root unless told that it is meant."""
+    return ("--user=root",) if os.geteuid() == 0 else ()
+
+
+def _make(installed: Installation, data: Path) -> None:
+    if installed.seed is not None:
+        shutil.copytree(installed.seed, data)
+        _bootstrap(installed, data, "DELETE FROM mysql.user WHERE user='' OR host<>'localhost';\n")
+    elif installed.mariadb:
+        data.mkdir()
+        _bootstrap(installed, data, _mariadb_system_tables(installed.share))
+    else:
+        options = ("--initialize-insecure", "--secure-file-priv=", "--innodb-redo-log-capacity=8M")
+        _run_mysqld(installed, data, options, None)
+    for left in [*data.glob("auto.cnf"), *data.glob("*.err"), *data.glob("*bin.*")]:
+        left.unlink()
+
+
+def _bootstrap(installed: Installation, data: Path, sql: str) -> None:
+    _run_mysqld(installed, data, ("--bootstrap",), sql)
+
+
+def _run_mysqld(
+    installed: Installation, data: Path, options: tuple[str, ...], sql: str | None
+) -> None:
+    run(
+        [*installed.mysqld, *as_root(), f"--datadir={data}", *_SMALL_WHILE_MAKING, *options],
+        what=f"initialise a data directory of {installed.kind}",
+        env={**os.environ, **installed.environment, "LC_ALL": "C"},
+        stdin=sql,
+    )
+
+
+def _mariadb_system_tables(share: Path) -> str:
+    """What mariadb-install-db feeds to the server; that script itself needs an installed system."""
+    sql = "CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n"
+    parts = ("system_tables", "performance_tables", "system_tables_data")
+    for names in [*((f"mariadb_{part}.sql", f"mysql_{part}.sql") for part in parts)] + [
+        ("maria_add_gis_sp_bootstrap.sql",),
+        ("mariadb_sys_schema.sql", "mysql_sys_schema.sql"),
+    ]:
+        found = next((share / name for name in names if (share / name).exists()), None)
+        if found is None:
+            raise ServerUnavailable(f"{share} has none of {', '.join(names)}")
+        sql += found.read_text(encoding="utf-8") + "\n"
+    return sql
