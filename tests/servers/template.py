@@ -14,7 +14,12 @@ from pathlib import Path
 from tests.servers.cache import ServerUnavailable, cached_folder, run
 from tests.servers.installs import Installation, Kind, installation
 
-_SMALL_WHILE_MAKING = ("--innodb-buffer-pool-size=64M", "--default-time-zone=+00:00")
+_WHILE_MAKING = ("--innodb-buffer-pool-size=64M", "--default-time-zone=+00:00")
+
+
+def redo_log_size(kind: Kind) -> str:
+    """The option for a small redo log; the default of 48 to 100 MB would be copied with each instance."""
+    return "--innodb-redo-log-capacity=8M" if kind == "mysql97" else "--innodb-log-file-size=8M"
 
 
 def provision(kind: Kind) -> Installation:
@@ -44,7 +49,7 @@ def _make(installed: Installation, data: Path) -> None:
         data.mkdir()
         _bootstrap(installed, data, _mariadb_system_tables(installed.share))
     else:
-        options = ("--initialize-insecure", "--secure-file-priv=", "--innodb-redo-log-capacity=8M")
+        options = ("--initialize-insecure", "--secure-file-priv=")
         _run_mysqld(installed, data, options, None)
     for left in [*data.glob("auto.cnf"), *data.glob("*.err"), *data.glob("*bin.*")]:
         left.unlink()
@@ -58,7 +63,8 @@ def _run_mysqld(
     installed: Installation, data: Path, options: tuple[str, ...], sql: str | None
 ) -> None:
     run(
-        [*installed.mysqld, *as_root(), f"--datadir={data}", *_SMALL_WHILE_MAKING, *options],
+        [*installed.mysqld, *as_root(), f"--datadir={data}"]
+        + [*_WHILE_MAKING, redo_log_size(installed.kind), *options],
         what=f"initialise a data directory of {installed.kind}",
         env={**os.environ, **installed.environment, "LC_ALL": "C"},
         stdin=sql,
