@@ -1,0 +1,160 @@
+"""What a server's error means: MySQL and MariaDB error numbers, and the texts of 1236, to kinds of
+faults.
+
+Error 1236 is at least five different problems with one number, so its text decides. The fragments
+below are the stable parts of the messages of MySQL 5.6 to 9.x and MariaDB 10.5 to 11.x ("master"
+became "source", "slave" became "replica" on the way). Sources: sql/rpl_binlog_sender.cc and
+share/messages_to_clients.txt (MySQL), sql/sql_repl.cc (MariaDB).
+
+What is not listed is retried: an unknown fault must neither end a consumer for good nor move its
+position.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+import pymysql
+
+from dispatcher.model.errors import BinlogError, Kind
+
+_FATAL_READING_LOG = 1236
+
+_KIND_BY_NUMBER = {
+    # the way to the server
+    1040: Kind.CONNECT_FAILED,  # too many connections
+    1129: Kind.CONNECT_FAILED,  # host is blocked
+    1203: Kind.CONNECT_FAILED,  # max_user_connections
+    1226: Kind.CONNECT_FAILED,  # account's resource limit
+    2002: Kind.CONNECT_FAILED,
+    2003: Kind.CONNECT_FAILED,
+    2005: Kind.CONNECT_FAILED,
+    2012: Kind.CONNECT_FAILED,  # error in server handshake
+    2026: Kind.CONNECT_FAILED,  # TLS
+    2059: Kind.CONNECT_FAILED,  # authentication plugin cannot be loaded
+    2061: Kind.CONNECT_FAILED,  # authentication plugin's error
+    3159: Kind.CONNECT_FAILED,  # require_secure_transport
+    # the account
+    1044: Kind.ACCESS_DENIED,
+    1045: Kind.ACCESS_DENIED,
+    1130: Kind.ACCESS_DENIED,  # no account for this host
+    1251: Kind.ACCESS_DENIED,  # client lacks the authentication protocol
+    1524: Kind.ACCESS_DENIED,  # the account's plugin is not loaded
+    1698: Kind.ACCESS_DENIED,  # no password login (unix_socket)
+    1820: Kind.ACCESS_DENIED,  # password must be changed first
+    1862: Kind.ACCESS_DENIED,  # password has expired
+    3118: Kind.ACCESS_DENIED,  # account is locked
+    3955: Kind.ACCESS_DENIED,  # account is locked for a while: failed logins
+    4151: Kind.ACCESS_DENIED,  # account is locked (MariaDB)
+    1142: Kind.GRANT_MISSING,
+    1143: Kind.GRANT_MISSING,
+    1227: Kind.GRANT_MISSING,
+    # replication
+    1372: Kind.HISTORY_DIFFERS,  # no such position in the log
+    1373: Kind.POSITION_PURGED,  # unknown log file
+    1381: Kind.SERVER_SETTING,  # log_bin=OFF
+    1789: Kind.POSITION_PURGED,
+    3546: Kind.HISTORY_DIFFERS,
+    1950: Kind.HISTORY_DIFFERS,  # MariaDB: out-of-order GTID in strict mode
+    1945: Kind.HISTORY_DIFFERS,  # MariaDB: GTID not in the log
+    1955: Kind.HISTORY_DIFFERS,  # MariaDB: GTID not in the log, higher ones are
+    # ours
+    1064: Kind.INTERNAL,
+    1193: Kind.INTERNAL,
+}
+
+_REMEDY_BY_NUMBER = {
+    1040: "raise max_connections on the server, or close connections",
+    1129: "run FLUSH HOSTS on the server and find out what fails to connect from here",
+    1203: "raise max_user_connections, or give the consumers fewer connection keys",
+    1226: "raise the account's resource limits (ALTER USER ... WITH MAX_USER_CONNECTIONS)",
+    1381: "start the server with --log-bin",
+    1524: "load the account's authentication plugin, or alter the account to caching_sha2_password",
+    1698: "give the account a password; it can only log in by unix_socket now",
+    1820: "set a new password: ALTER USER",
+    1862: "set a new password: ALTER USER",
+    3118: "unlock the account: ALTER USER ... ACCOUNT UNLOCK",
+    3159: "the server accepts TLS only: set the consumer's tls.mode to preferred or stricter",
+    4151: "unlock the account: ALTER USER ... ACCOUNT UNLOCK",
+}
+
+# Lower-case fragments of 1236's texts; the first that occurs decides.
+_LOG_FAULTS: tuple[tuple[str, Kind, str | None], ...] = (
+    ("same server_uuid/server_id", Kind.NAMESAKE, None),
+    ("same server_uuid", Kind.NAMESAKE, None),
+    ("same server_id", Kind.NAMESAKE, None),
+    ("purged required binary logs", Kind.POSITION_PURGED, None),
+    ("has purged binary logs containing gtids", Kind.POSITION_PURGED, None),
+    ("required binlog files have been purged", Kind.POSITION_PURGED, None),
+    ("could not find first log file name", Kind.POSITION_PURGED, None),
+    ("could not find next log", Kind.POSITION_PURGED, None),
+    ("more gtids than the", Kind.HISTORY_DIFFERS, None),
+    ("is not in the master's binlog", Kind.HISTORY_DIFFERS, None),
+    ("binlog on the master is missing the gtid", Kind.HISTORY_DIFFERS, None),
+    ("position > file size", Kind.HISTORY_DIFFERS, None),
+    ("impossible position", Kind.HISTORY_DIFFERS, None),
+    (
+        "max_allowed_packet",
+        Kind.SERVER_SETTING,
+        "raise max_allowed_packet on the server (up to 1G) to more than its largest event",
+    ),
+    ("binary log is not open", Kind.SERVER_SETTING, "start the server with --log-bin"),
+    (
+        "server id was not set",
+        Kind.SERVER_SETTING,
+        "give the server a server_id other than 0",
+    ),
+    ("server_id was not set", Kind.SERVER_SETTING, "give the server a server_id other than 0"),
+    (
+        "cannot start in auto_position mode",
+        Kind.SERVER_SETTING,
+        "leave gtid_mode at ON while consumers hold GTID positions",
+    ),
+    ("crc check", Kind.CHECKSUM_MISMATCH, None),
+    ("checksum that", Kind.INTERNAL, None),
+    ("truncated in the middle of event", Kind.MALFORMED_EVENT, None),
+    ("bogus data in log event", Kind.MALFORMED_EVENT, None),
+)
+
+
+def server_error(number: int, text: str, *, where: str = "") -> BinlogError:
+    """The fault that a server's error packet (or PyMySQL's own number above 2000) stands for."""
+    what = f"{text.strip().rstrip('.')} (MySQL error {number})"
+    if number == _FATAL_READING_LOG:
+        lower = text.lower()
+        for fragment, kind, remedy in _LOG_FAULTS:
+            if fragment in lower:
+                return BinlogError(kind, what, where=where, remedy=remedy)
+    kind = _KIND_BY_NUMBER.get(number, Kind.CONNECTION_LOST)
+    return BinlogError(kind, what, where=where, remedy=_REMEDY_BY_NUMBER.get(number))
+
+
+def client_error(error: pymysql.Error, *, where: str = "") -> BinlogError:
+    """The same for an exception of PyMySQL, which keeps the exception as its cause."""
+    cause = getattr(error, "original_exception", None)
+    arguments = error.args
+    if isinstance(cause, ssl.SSLError):
+        fault = _tls_fault(cause, where)
+    elif isinstance(cause, OSError):
+        what = cause.strerror or str(cause) or type(cause).__name__
+        fault = BinlogError(Kind.CONNECT_FAILED, what, where=where)
+    elif arguments and isinstance(arguments[0], int):
+        fault = server_error(
+            arguments[0], str(arguments[1]) if len(arguments) > 1 else "", where=where
+        )
+    else:
+        fault = BinlogError(Kind.CONNECTION_LOST, str(error) or type(error).__name__, where=where)
+    fault.__cause__ = error
+    return fault
+
+
+def _tls_fault(error: ssl.SSLError, where: str) -> BinlogError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        what = f"the server's certificate is not trusted: {error.verify_message}"
+        remedy = "point tls.ca at the CA that signed it, and connect by a host name that it names"
+    else:
+        what = f"no TLS connection: {getattr(error, 'reason', '') or error}"
+        remedy = (
+            "compare the server's tls_version and certificates with the consumer's tls settings"
+        )
+    return BinlogError(Kind.CONNECT_FAILED, what, where=where, remedy=remedy)

@@ -1,0 +1,153 @@
+"""How a connection to a MySQL or MariaDB server begins: where to, as whom, and under which TLS.
+
+PyMySQL does the handshake (caching_sha2_password with its RSA exchange, native passwords, TLS). Two
+things are stricter here than there: a server may not ask for the password in clear text outside
+TLS, and passwords are UTF-8, as `mysql` sends them. Everything that can go wrong is a `BinlogError`
+by the time it leaves this module, and none of its texts holds the password.
+"""
+
+from __future__ import annotations
+
+import ssl
+import struct
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pymysql
+from pymysql.constants import CR
+
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.net.faults import client_error
+
+# PyMySQL's class takes a parameter in its stubs only, so the name is for annotations.
+Connection: TypeAlias = "pymysql.connections.Connection[Any]"
+
+
+class TlsMode(StrEnum):
+    """The words of MySQL's own --ssl-mode."""
+
+    DISABLED = "disabled"  # never
+    PREFERRED = "preferred"  # when the server offers it, its certificate unseen
+    REQUIRED = "required"  # or no connection; certificate unseen
+    VERIFY_CA = "verify_ca"  # and the certificate must come from `ca`
+    VERIFY_IDENTITY = "verify_identity"  # and must name the host
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """`ca`: whom to trust (None: the system's list); `cert` and `key`: who we are. PEM files."""
+
+    mode: TlsMode = TlsMode.PREFERRED
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A connection key, `user:pass@host:port`, and how to be safe on the way there."""
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    tls: Tls = Tls()
+
+    @property
+    def label(self) -> str:
+        """What people, logs and metrics see: `user@host:port`, never the password."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.user}@{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return self.label
+
+
+def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
+    """A logged-in connection in autocommit mode, in utf8mb4.
+
+    `timeout_s` bounds the TCP connect and each wait for an answer. Raises `BinlogError` of the
+    kinds CONNECT_FAILED and ACCESS_DENIED, or of what else the server answered.
+    """
+    place = endpoint.label
+    try:
+        return pymysql.connect(
+            host=endpoint.host,
+            port=endpoint.port,
+            user=endpoint.user,
+            password=endpoint.password.encode(),
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=timeout_s,
+            read_timeout=timeout_s,
+            write_timeout=timeout_s,
+            program_name="binlog-dispatcher",
+            auth_plugin_map={"mysql_clear_password": _OnlyInTls, "dialog": _OnlyInTls},
+            **_tls_arguments(endpoint),
+        )
+    except pymysql.Error as error:
+        fault = client_error(error, where=place)
+        # Before the login is through, a lost connection is one that never was: "2013 lost
+        # connection" is what PyMySQL says of a port that accepts and then is silent, or hangs up.
+        if fault.kind is Kind.CONNECTION_LOST:
+            raise BinlogError(Kind.CONNECT_FAILED, fault.what, where=place) from error
+        raise fault from error
+    except RuntimeError as error:  # a package that an authentication method needs
+        raise BinlogError(
+            Kind.CONNECT_FAILED,
+            str(error),
+            where=place,
+            remedy="let the account use caching_sha2_password or mysql_native_password",
+        ) from error
+    except (ValueError, LookupError, AttributeError, AssertionError, struct.error) as error:
+        # PyMySQL parses the greeting on trust; whatever else listens on the port ends up here.
+        raise BinlogError(
+            Kind.CONNECT_FAILED, "what listens there does not speak MySQL's protocol", where=place
+        ) from error
+
+
+def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
+    tls = endpoint.tls
+    if tls.mode is TlsMode.DISABLED:
+        return {"ssl_disabled": True}
+    if tls.mode is TlsMode.PREFERRED:
+        return {}  # PyMySQL's own default
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+        if tls.cert is not None:
+            context.load_cert_chain(tls.cert, tls.key)
+    except OSError as error:  # SSLError is one, too
+        files = ", ".join(str(file) for file in (tls.ca, tls.cert, tls.key) if file is not None)
+        raise BinlogError(
+            Kind.CONNECT_FAILED,
+            f"cannot use the TLS files {files}: {error.strerror or error}",
+            where=endpoint.label,
+            remedy="tls.ca, tls.cert and tls.key name readable PEM files that belong together",
+        ) from error
+    # MySQL's own certificates are X.509 version 1 or lack key identifiers, which strict checking
+    # refuses.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.check_hostname = tls.mode is TlsMode.VERIFY_IDENTITY
+    if tls.mode not in (TlsMode.VERIFY_CA, TlsMode.VERIFY_IDENTITY):
+        context.verify_mode = ssl.CERT_NONE
+    return {"ssl": context}
+
+
+class _OnlyInTls:
+    """Stands in for the authentication methods that hand the server the bare password."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def authenticate(self, _packet: Any) -> Any:
+        connection = self._connection
+        if not connection._secure:
+            raise pymysql.err.OperationalError(
+                CR.CR_AUTH_PLUGIN_ERR, "the server asks for the password in clear text without TLS"
+            )
+        connection.write_packet(connection.password + b"\0")
+        answer = connection._read_packet()
+        answer.check_error()
+        return answer

@@ -1,0 +1,342 @@
+"""What a server is, and what stands between it and replication: facts, findings, and the columns of
+its tables.
+
+Works on MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8. Variables are read as `@@GLOBAL.x`, where a GTID
+set comes whole: SHOW VARIABLES cuts values at 1024 characters from MySQL 5.7 on. Which of them
+exist is asked first, because the servers differ: MySQL 5.6 has no `binlog_row_metadata`, MariaDB no
+`gtid_mode`.
+
+`findings` says everything that is wrong at once, each with the statement that mends it. `examine`
+does so for a server that may refuse even the questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pymysql
+
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.net.faults import client_error, server_error
+from dispatcher.net.grants import Grants, parse_grants
+from dispatcher.net.login import Connection, Endpoint, Tls, TlsMode, connect
+
+__all__ = [
+    "BinlogFile",
+    "Connection",
+    "Endpoint",
+    "Grants",
+    "ServerFacts",
+    "Tls",
+    "TlsMode",
+    "client_error",
+    "connect",
+    "examine",
+    "facts",
+    "findings",
+    "grants",
+    "server_error",
+    "table_columns",
+]
+
+Flavour = Literal["mysql", "mariadb"]
+
+# As asked for with @@GLOBAL; version has no other form, but @@GLOBAL.version works everywhere too.
+_VARIABLES = (
+    "version",
+    "server_id",
+    "server_uuid",
+    "log_bin",
+    "binlog_format",
+    "binlog_row_image",
+    "binlog_row_metadata",
+    "binlog_row_value_options",
+    "binlog_transaction_compression",
+    "log_bin_compress",
+    "binlog_checksum",
+    "gtid_mode",
+    "gtid_executed",
+    "gtid_purged",
+    "gtid_binlog_pos",
+    "gtid_strict_mode",
+    "expire_logs_days",
+    "binlog_expire_logs_seconds",
+    "binlog_expire_logs_auto_purge",
+    "lower_case_table_names",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogFile:
+    name: str
+    size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """One server at one moment. Variables that a server lacks are "" or False."""
+
+    version: str
+    flavour: Flavour
+    server_uuid: str  # MariaDB has none: f"mariadb-{server_id}"
+    server_id: int
+    log_bin: bool
+    binlog_format: str  # upper case, as the other names of values
+    row_image: str
+    row_metadata: str
+    value_options: str
+    transaction_compression: bool  # MySQL's per transaction or MariaDB's per event
+    checksum: str
+    gtid_mode: str  # "" on MariaDB, where GTIDs are always on
+    gtid_strict_mode: bool  # MariaDB
+    gtid_executed: str  # MariaDB: gtid_binlog_pos
+    gtid_purged: str
+    files: tuple[BinlogFile, ...]  # oldest first; () without a binlog
+    file: str  # where the next event goes
+    offset: int
+    expire_seconds: int | None  # None: never purged by age
+    lower_case_table_names: int
+
+
+def facts(connection: Connection) -> ServerFacts:
+    """Ask for everything; raises `BinlogError`, GRANT_MISSING where REPLICATION CLIENT is."""
+    variables = _variables(connection)
+    if not _is_on(variables, "log_bin"):
+        return _facts(variables, "", 0, ())
+    return _facts(variables, *_log_status(connection, variables["version"]))
+
+
+def grants(connection: Connection) -> Grants:
+    """What the connection's account may do, its active roles included."""
+    return parse_grants(str(row[0]) for row in _rows(connection, "SHOW GRANTS"))
+
+
+def examine(connection: Connection, databases: Sequence[str] = ()) -> list[BinlogError]:
+    """All findings of a server; `databases` are those that consumers read."""
+    return findings(_facts(_variables(connection), "", 0, ()), grants(connection), databases)
+
+
+def findings(
+    facts: ServerFacts, grants: Grants, databases: Sequence[str] = ()
+) -> list[BinlogError]:
+    """What keeps this server from being replicated whole, all of it, worst first."""
+    return [*_setting_findings(facts), *_grant_findings(facts, grants, databases)]
+
+
+def _setting_findings(facts: ServerFacts) -> Iterator[BinlogError]:
+    def finding(what: str, remedy: str) -> BinlogError:
+        return BinlogError(Kind.SERVER_SETTING, what, remedy=remedy)
+
+    def change(variable: str, value: str) -> str:
+        # SET PERSIST is MySQL 8.0's; elsewhere the option file has to remember.
+        if facts.flavour == "mysql" and _version(facts.version) >= (8,):
+            return f"SET PERSIST {variable} = {value}"
+        return f"SET GLOBAL {variable} = {value}, and the same in the server's option file"
+
+    if not facts.log_bin:
+        yield finding("log_bin=OFF: the server writes no binlog", "start the server with --log-bin")
+    if facts.server_id == 0:
+        yield finding("server_id=0: the server refuses replicas", change("server_id", "1"))
+    if facts.binlog_format != "ROW":
+        yield finding(
+            f"binlog_format={facts.binlog_format}: statements instead of rows",
+            f"{change('binlog_format', 'ROW')}; sessions that are open keep the old one",
+        )
+    if facts.row_image != "FULL":
+        yield finding(
+            f"binlog_row_image={facts.row_image}: rows without all their columns",
+            f"{change('binlog_row_image', 'FULL')}; sessions that are open keep the old one",
+        )
+    if facts.row_metadata not in ("FULL", ""):
+        yield finding(
+            f"binlog_row_metadata={facts.row_metadata}: rows without their columns' names",
+            change("binlog_row_metadata", "FULL"),
+        )
+    if facts.value_options:
+        yield finding(
+            f"binlog_row_value_options={facts.value_options}: changes of JSON values as diffs",
+            change("binlog_row_value_options", "''"),
+        )
+    if facts.transaction_compression:
+        mysql = facts.flavour == "mysql"
+        variable = "binlog_transaction_compression" if mysql else "log_bin_compress"
+        yield finding(
+            f"{variable}=ON: compressed events are not supported yet", change(variable, "OFF")
+        )
+
+
+def _grant_findings(
+    facts: ServerFacts, grants: Grants, databases: Sequence[str]
+) -> Iterator[BinlogError]:
+    def finding(privilege: str, on: str) -> BinlogError:
+        return BinlogError(
+            Kind.GRANT_MISSING,
+            f"the account lacks {privilege} on {on}",
+            remedy=f"GRANT {privilege} ON {on} TO {grants.account or 'the account'}",
+        )
+
+    if not grants.has("REPLICATION SLAVE", "REPLICATION REPLICA"):
+        yield finding("REPLICATION SLAVE", "*.*")
+    # MariaDB renamed it in 10.5 and takes the old name in GRANT.
+    if not grants.has("REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"):
+        yield finding("REPLICATION CLIENT", "*.*")
+    ignore_case = facts.lower_case_table_names != 0
+    for database in dict.fromkeys(databases):
+        if not grants.may_select(database, ignore_case=ignore_case):
+            yield finding("SELECT", f"{_quoted(database)}.*")
+
+
+def table_columns(connection: Connection, database: str, table: str) -> dict[str, Any]:
+    """What the server says of a table.
+
+    {"database", "table", "columns": [{"name", "mysql_type", "nullable", "charset"}], "key":
+    [name]}; `key` is the primary key, else the first UNIQUE key whose columns are all NOT NULL,
+    else []. Raises `BinlogError`, METADATA_MISSING where there is no such table for this account.
+    """
+    columns = _rows(
+        connection,
+        "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME"
+        " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+        " ORDER BY ORDINAL_POSITION",
+        (database, table),
+    )
+    if not columns:
+        raise BinlogError(
+            Kind.METADATA_MISSING,
+            f"there is no table {database}.{table}, or the account has no SELECT on it",
+            remedy="compare the names (case counts), and GRANT SELECT on the table",
+        )
+    not_null = {str(name) for name, _, nullable, _ in columns if nullable != "YES"}
+    return {
+        "database": database,
+        "table": table,
+        "columns": [
+            {
+                "name": name,
+                "mysql_type": mysql_type,
+                "nullable": nullable == "YES",
+                "charset": charset,
+            }
+            for name, mysql_type, nullable, charset in columns
+        ],
+        "key": _key(connection, database, table, not_null),
+    }
+
+
+def _key(connection: Connection, database: str, table: str, not_null: set[str]) -> list[str]:
+    # SHOW INDEX keeps the server's order, in which it prefers keys itself;
+    # information_schema.STATISTICS has none.
+    query = f"SHOW INDEX FROM {_quoted(database)}.{_quoted(table)}"
+    keys: dict[str, list[str | None]] = {}
+    for row in _rows(connection, query):
+        non_unique, name, column = int(row[1]), str(row[2]), row[4]
+        if not non_unique:
+            keys.setdefault(name, []).append(None if column is None else str(column))
+    for name in sorted(keys, key=lambda name: name != "PRIMARY"):
+        # A part without a column is an expression (MySQL 8.0), which identifies no row by its
+        # columns.
+        columns = [column for column in keys[name] if column is not None and column in not_null]
+        if len(columns) == len(keys[name]):
+            return columns
+    return []
+
+
+def _variables(connection: Connection) -> dict[str, str]:
+    names = ", ".join(f"'{name}'" for name in _VARIABLES)
+    shown = _rows(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    present = [str(name).lower() for name, _ in shown]
+    (values,) = _rows(connection, "SELECT " + ", ".join(f"@@GLOBAL.{name}" for name in present))
+    return {name: _text(value) for name, value in zip(present, values, strict=True)}
+
+
+def _log_status(connection: Connection, version: str) -> tuple[str, int, tuple[BinlogFile, ...]]:
+    mariadb = "mariadb" in version.lower()
+    new_words = not mariadb and _version(version) >= (8, 2)
+    status = _rows(connection, f"SHOW {'BINARY LOG' if new_words else 'MASTER'} STATUS")
+    # The list second: a file that the log moves on to in between is the newest in it.
+    files = tuple(
+        BinlogFile(str(row[0]), int(row[1])) for row in _rows(connection, "SHOW BINARY LOGS")
+    )
+    if not status:
+        raise BinlogError(Kind.SERVER_SETTING, "the server does not say where its binlog ends")
+    return str(status[0][0]), int(status[0][1]), files
+
+
+def _facts(
+    variables: Mapping[str, str], file: str, offset: int, files: tuple[BinlogFile, ...]
+) -> ServerFacts:
+    def get(name: str, default: str = "") -> str:
+        return variables.get(name, default)
+
+    mariadb = "mariadb" in get("version").lower()
+    server_id = int(get("server_id", "0"))
+    executed = get("gtid_binlog_pos" if mariadb else "gtid_executed")
+    compression = "log_bin_compress" if mariadb else "binlog_transaction_compression"
+    return ServerFacts(
+        version=get("version"),
+        flavour="mariadb" if mariadb else "mysql",
+        server_uuid=f"mariadb-{server_id}" if mariadb else get("server_uuid"),
+        server_id=server_id,
+        log_bin=_is_on(variables, "log_bin"),
+        # Servers that know rows only have neither variable.
+        binlog_format=get("binlog_format", "ROW").upper(),
+        row_image=get("binlog_row_image", "FULL").upper(),
+        row_metadata=get("binlog_row_metadata").upper(),
+        value_options=get("binlog_row_value_options").upper(),
+        transaction_compression=_is_on(variables, compression),
+        checksum=get("binlog_checksum", "NONE").upper(),
+        gtid_mode=get("gtid_mode").upper(),
+        gtid_strict_mode=_is_on(variables, "gtid_strict_mode"),
+        gtid_executed=executed.replace("\n", ""),
+        gtid_purged="" if mariadb else get("gtid_purged").replace("\n", ""),
+        files=files,
+        file=file,
+        offset=offset,
+        expire_seconds=_expire_seconds(variables),
+        lower_case_table_names=int(get("lower_case_table_names", "0")),
+    )
+
+
+def _expire_seconds(variables: Mapping[str, str]) -> int | None:
+    if not _is_on(variables, "binlog_expire_logs_auto_purge", "ON"):
+        return None
+    # Both exist in MySQL 8.0 and MariaDB 10.6; the seconds are the finer, MariaDB keeps the two in
+    # step.
+    seconds = int(variables.get("binlog_expire_logs_seconds") or 0)
+    days = float(variables.get("expire_logs_days") or 0)
+    return seconds or round(days * 86400) or None
+
+
+def _rows(
+    connection: Connection, query: str, arguments: tuple[str, ...] = ()
+) -> list[tuple[Any, ...]]:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(query, arguments or None)
+            return list(cursor.fetchall())
+    except pymysql.Error as error:
+        raise client_error(error) from error
+
+
+def _is_on(variables: Mapping[str, str], name: str, default: str = "OFF") -> bool:
+    return variables.get(name, default).upper() in ("ON", "1")
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """ "8.4.3-log" -> (8, 4, 3)."""
+    numbers = []
+    for part in text.partition("-")[0].split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
