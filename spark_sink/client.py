@@ -1,0 +1,358 @@
+"""HTTP client of the daemon, for the Spark driver and its executors: the standard library and nothing else.
+
+One client belongs to one thread and keeps one connection alive. What passes by itself is waited for here, because
+Spark ends a query at the first exception of its source: a connection that cannot be made or breaks, a timeout, and 503
+(its `Retry-After` is obeyed) are retried with exponential backoff and full jitter until `retry_timeout_s` has passed
+since the call's first failure. Every call is safe to repeat: ranges can be read again, acknowledging twice is
+acknowledging once, and a session that was opened and never used fences nobody but older ones. All other answers are
+final and become a `BinlogError` with the daemon's own words.
+
+A body is read in pieces and counts as received only when it is complete: a shorter one is a broken connection.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.position import Position
+
+BACKOFF_FIRST_S = 0.1
+BACKOFF_MAX_S = 10.0
+PIECE_BYTES = 1 << 20
+
+_KIND_OF_STATUS = {
+    401: Kind.UNAUTHORIZED,
+    403: Kind.UNAUTHORIZED,
+    404: Kind.UNKNOWN_CONSUMER,
+    409: Kind.SESSION_FENCED,
+    422: Kind.SETTINGS,
+    503: Kind.RANGE_UNAVAILABLE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the daemon is and how to be let in. Goes to the executors, so it is a picklable value.
+
+    `token_file` is read at every connection, so that a rotated token needs no restart; it must exist wherever the
+    client runs. `repr` hides the token.
+    """
+
+    url: str
+    token: str = field(default="", repr=False)
+    token_file: str = ""
+    ca_file: str = ""
+    timeout_s: float = 60.0
+    retry_timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.query
+            or parts.fragment
+        ):
+            raise UserError(
+                Kind.SETTINGS,
+                f"not the address of a daemon: {self.url!r}",
+                remedy="write it like http://host:8085",
+            )
+        if parts.username or parts.password:
+            raise UserError(
+                Kind.SETTINGS,
+                f"user and password in the address of {parts.hostname}",
+                remedy="the daemon takes a token: use the option token or tokenFile",
+            )
+
+    def bearer(self) -> str:
+        """The token to send, or "". Raises `UserError` if the file cannot be read."""
+        if not self.token_file:
+            return self.token
+        try:
+            return Path(self.token_file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise UserError(
+                Kind.SETTINGS,
+                f"cannot read the token file {self.token_file}: {error.strerror}",
+                remedy="it must be readable on the driver and on every executor",
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A reader's right to one consumer. `head`: the server's tip when it was opened."""
+
+    number: int
+    position: Position
+    head: Position
+    max_bytes_in_binlog_queue: int
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What lies after a position: up to `end`, `bytes` of delivered binlog in `transactions` transactions."""
+
+    end: Position
+    head: Position
+    bytes: int
+    transactions: int
+
+
+class Client:
+    """The calls of one consumer. Not thread-safe.
+
+    `sleep`, `clock` (seconds, monotonic) and `jitter` (0..1) are replaced by tests only.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        consumer: str,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._address = address
+        self._consumer = consumer
+        self._sleep, self._clock, self._jitter = sleep, clock, jitter
+        self._connection: http.client.HTTPConnection | None = None
+        parts = urlsplit(address.url)
+        self._place = f"consumer {consumer} at {parts.scheme}://{parts.netloc}"
+        self._path = f"{parts.path.rstrip('/')}/v1/consumers/{quote(consumer, safe='')}"
+
+    # -- calls -----------------------------------------------------------------------------------------------
+
+    def open_session(self, after: Position | None, *, read_only: bool = False) -> Session:
+        """Open a session at `after`, or at the stored position. Fences every older one unless `read_only`."""
+        body = {"after": after.as_dict() if after else None, "read_only": read_only}
+        answer = self._object("POST", "session", body)
+        return Session(
+            number=self._value(answer, "session", int),
+            position=self._position(answer, "position"),
+            head=self._position(answer, "head"),
+            max_bytes_in_binlog_queue=self._value(answer, "max_bytes_in_binlog_queue", int),
+        )
+
+    def poll(
+        self,
+        session: int,
+        after: Position,
+        *,
+        max_bytes: int | None,
+        wait_ms: int,
+        markers: bool = False,
+    ) -> Polled:
+        """Acknowledge everything up to `after`, then wait up to `wait_ms` for what follows."""
+        body = {
+            "session": session,
+            "after": after.as_dict(),
+            "max_bytes": max_bytes,
+            "wait_ms": wait_ms,
+            "markers": markers,
+        }
+        answer = self._object("POST", "poll", body)
+        return Polled(
+            end=self._position(answer, "end"),
+            head=self._position(answer, "head"),
+            bytes=self._value(answer, "bytes", int),
+            transactions=self._value(answer, "transactions", int),
+        )
+
+    def slices(self, session: int, start: Position, end: Position, n: int) -> list[Position]:
+        """At most `n` - 1 cut points strictly between `start` and `end`, in order."""
+        body = {"session": session, "start": start.as_dict(), "end": end.as_dict(), "n": n}
+        cuts = self._value(self._object("POST", "slices", body), "cuts", list)
+        return [Position.from_dict(cut) for cut in cuts]
+
+    def binlog(self, session: int, start: Position, end: Position) -> bytes:
+        """The delivered binlog of (start, end]."""
+        body = {"session": session, "start": start.as_dict(), "end": end.as_dict()}
+        return self._call("POST", "binlog", body)
+
+    def acknowledge(self, session: int, position: Position) -> Position:
+        body = {"session": session, "position": position.as_dict()}
+        return self._position(self._object("POST", "ack", body), "acknowledged")
+
+    def table(self, name: str) -> dict[str, Any]:
+        """Columns and key of `database.table` as the server's information_schema has them now."""
+        return self._object("GET", f"tables/{quote(name, safe='')}", None)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # -- one call, with retries ------------------------------------------------------------------------------
+
+    def _object(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        data = self._call(method, path, body)
+        try:
+            answer = json.loads(data)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise self._strange(f"{method} {path} was not answered with a JSON object")
+        return answer
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None) -> bytes:
+        deadline: float | None = None
+        attempt = 0
+        while True:
+            fault, wait_s = None, 0.0
+            try:
+                status, headers, data = self._once(method, path, body)
+            except ssl.SSLCertVerificationError as error:
+                self.close()
+                raise BinlogError(
+                    Kind.CONNECT_FAILED,
+                    f"the daemon's certificate is not trusted: {error.verify_message}",
+                    where=self._place,
+                    remedy="name the authority that signed it with the option caFile",
+                ) from None
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                fault = BinlogError(Kind.CONNECT_FAILED, _said(error), where=self._place)
+            else:
+                if status == 200:
+                    return data
+                fault = self._problem(status, data)
+                if status != 503:
+                    raise fault
+                wait_s = _retry_after(headers)
+            now = self._clock()
+            deadline = now + self._address.retry_timeout_s if deadline is None else deadline
+            backoff_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(attempt, 20)) * self._jitter()
+            wait_s = max(wait_s, backoff_s)
+            if now + wait_s > deadline:
+                raise BinlogError(
+                    fault.kind,
+                    f"{fault.what}; gave up after {attempt + 1} attempts in {self._address.retry_timeout_s:g} s",
+                    where=self._place,
+                    remedy=fault.remedy,
+                )
+            self._sleep(wait_s)
+            attempt += 1
+
+    def _once(
+        self, method: str, path: str, body: dict[str, Any] | None
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        reused = self._connection is not None
+        try:
+            return self._exchange(method, path, body)
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+            # The daemon closed an idle connection: that is not a fault, and the next one is not idle.
+            self.close()
+            if not reused:
+                raise
+            return self._exchange(method, path, body)
+
+    def _exchange(
+        self, method: str, path: str, body: dict[str, Any] | None
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        if self._connection is None:
+            self._connection = self._connect()
+        headers = {
+            "Accept": "application/json, application/octet-stream",
+            "Content-Type": "application/json",
+        }
+        if token := self._address.bearer():
+            headers["Authorization"] = f"Bearer {token}"
+        payload = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        self._connection.request(method, f"{self._path}/{path}", body=payload, headers=headers)
+        with self._connection.getresponse() as response:
+            data = bytearray()
+            while piece := response.read(PIECE_BYTES):
+                data += piece
+            # read(n) of a body cut short just ends; only the announced length tells.
+            if response.length:
+                raise http.client.IncompleteRead(bytes(data[:0]), response.length)
+            if response.will_close:
+                self.close()
+            return response.status, response.headers, bytes(data)
+
+    def _connect(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self._address.url)
+        host = parts.hostname or ""
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, parts.port, timeout=self._address.timeout_s)
+        try:
+            context = ssl.create_default_context(cafile=self._address.ca_file or None)
+        except OSError as error:
+            raise UserError(
+                Kind.SETTINGS,
+                f"cannot read the certificates in {self._address.ca_file}: {error.strerror}",
+                remedy="caFile names a PEM file that exists on the driver and on every executor",
+            ) from None
+        return http.client.HTTPSConnection(
+            host, parts.port, timeout=self._address.timeout_s, context=context
+        )
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    def _problem(self, status: int, data: bytes) -> BinlogError:
+        """The daemon's RFC 9457 problem document as an error; anything else names the status."""
+        try:
+            problem = json.loads(data)
+        except ValueError:
+            problem = None
+        kind = _KIND_OF_STATUS.get(status, Kind.INTERNAL)
+        if not isinstance(problem, dict) or "detail" not in problem:
+            return BinlogError(
+                kind,
+                f"HTTP status {status} without a problem document",
+                where=self._place,
+                remedy="check that the address is that of binlog-dispatcher, and its log",
+            )
+        if (named := problem.get("kind")) in set(Kind):
+            kind = Kind(named)
+        hint = problem.get("hint")
+        error = UserError if status == 422 else BinlogError
+        return error(
+            kind,
+            str(problem["detail"]),
+            where=self._place,
+            remedy=hint if isinstance(hint, str) and hint else None,
+        )
+
+    def _position(self, answer: dict[str, Any], key: str) -> Position:
+        return Position.from_dict(self._value(answer, key, dict))
+
+    def _value(self, answer: dict[str, Any], key: str, wanted: type[Any]) -> Any:
+        value = answer.get(key)
+        if not isinstance(value, wanted):
+            raise self._strange(f"{key!r} is missing or of the wrong type in the answer")
+        return value
+
+    def _strange(self, what: str) -> BinlogError:
+        return BinlogError(
+            Kind.INTERNAL,
+            what,
+            where=self._place,
+            remedy="use the same version of binlog-dispatcher on both sides",
+        )
+
+
+def _retry_after(headers: http.client.HTTPMessage) -> float:
+    text = headers.get("Retry-After", "")
+    return float(text) if text.isdigit() else 0.0
+
+
+def _said(error: Exception) -> str:
+    """One line about a broken exchange; http.client's own texts may hold pieces of the body."""
+    if isinstance(error, http.client.IncompleteRead):
+        return "the answer was cut short"
+    if isinstance(error, http.client.HTTPException):
+        return f"the answer is not HTTP ({type(error).__name__})"
+    return str(getattr(error, "strerror", None) or error or type(error).__name__)

@@ -1,0 +1,114 @@
+"""Delivered bytes to the Arrow batches that Spark gets: raw, JSON or typed. Runs on the executors.
+
+Spark checks the schema of the first batch of a task only; a later one that differs would be read as garbage. So
+every batch is checked here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from dispatcher.binlog import delivered
+from dispatcher.binlog.table_map import defined_columns
+from dispatcher.model.errors import BinlogError, Kind
+from spark_sink.options import Options
+
+ENTRY_BITS = 32  # entry = slice number << 32 | index in the slice: the order of the stream
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark schema whose Arrow form is `schema`; timestamps without a zone stay without one."""
+    return StructType(
+        [
+            StructField(
+                field.name, from_arrow_type(field.type, prefer_timestamp_ntz=True), field.nullable
+            )
+            for field in schema
+        ]
+    )
+
+
+def change_schema(options: Options, definition: Mapping[str, Any] | None) -> pa.Schema:
+    """Schema of decoded changes; `before` and `after` are JSON text where no table is named."""
+    if definition is not None:
+        return delivered.change_schema(defined_columns(definition))
+    schema = delivered.change_schema([])
+    for name in ("before", "after"):
+        schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
+    return schema
+
+
+def read(
+    options: Options, schema: StructType, number: int, data: bytes
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one slice, in the form that the options ask for."""
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    if options.raw:
+        return _raw(wanted, number, data)
+    if options.table is not None:
+        return _typed(wanted, options.table, data)
+    return _json(wanted, data)
+
+
+def _raw(wanted: pa.Schema, number: int, data: bytes) -> Iterator[pa.RecordBatch]:
+    for index, item in enumerate(delivered.split(data)):
+        row: dict[str, Any] = {"entry": number << ENTRY_BITS | index, "epoch": item.epoch}
+        if isinstance(item, delivered.Ddl):
+            row |= {"first_seq": item.seq, "last_seq": item.seq, "rows": 0, "ddl": item.query}
+            row |= {name: getattr(item, name) for name in ("database", "sql_mode", "file", "pos")}
+        else:
+            row |= {name: getattr(item, name) for name in item.__slots__}
+        # One batch per entry: Arrow's 32-bit offsets bound the bytes of a column of a batch.
+        yield pa.RecordBatch.from_pylist([row], schema=wanted)
+
+
+def _json(wanted: pa.Schema, data: bytes) -> Iterator[pa.RecordBatch]:
+    for item in delivered.changes(data):
+        if isinstance(item, delivered.Ddl):
+            yield pa.RecordBatch.from_pylist([_ddl_row(item)], schema=wanted)
+        else:
+            yield _checked(
+                delivered.json_text(item.batch),
+                wanted,
+                item.table_map.database,
+                item.table_map.table,
+            )
+
+
+def _ddl_row(ddl: delivered.Ddl) -> dict[str, Any]:
+    names = ("epoch", "seq", "ordinal", "gtid", "file", "pos", "committed_at", "database")
+    row: dict[str, Any] = {name: getattr(ddl, name) for name in names}
+    return row | {"op": "ddl", "after": json.dumps({"query": ddl.query}, ensure_ascii=False)}
+
+
+def _typed(wanted: pa.Schema, table: tuple[str, str], data: bytes) -> Iterator[pa.RecordBatch]:
+    for item in delivered.split(data):
+        if isinstance(item, delivered.TableSlice) and (item.database, item.table) == table:
+            for batch in delivered.decode_table(item.payload):
+                yield _checked(batch, wanted, *table)
+
+
+def _checked(batch: pa.RecordBatch, wanted: pa.Schema, database: str, table: str) -> pa.RecordBatch:
+    if batch.schema.equals(wanted):
+        return batch
+    raise BinlogError(
+        Kind.UNSUPPORTED_CHANGE,
+        f"rows of {database}.{table} are {_columns(batch.schema)}, but the stream was started with"
+        f" {_columns(wanted)}",
+        where=f"seq {batch.column('seq')[0].as_py()}" if batch.num_rows else "",
+        remedy="restart the query, so that it reads the table's present columns; rows written before the"
+        " change need a stream without the option table",
+    )
+
+
+def _columns(schema: pa.Schema) -> str:
+    kind = schema.field("after").type
+    if not pa.types.is_struct(kind):
+        return str(kind)
+    return "(" + ", ".join(f"{field.name} {field.type}" for field in kind) + ")"

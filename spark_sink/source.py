@@ -1,0 +1,240 @@
+"""The Spark data source "binlog": one consumer of the daemon as a stream of changes.
+
+Spark constructs a reader twice, in two Python processes on the driver: one only to ship `read` to the executors, the
+other to plan batches for as long as the query lives. Nothing tells them apart, and after a crash `partitions` is the
+planner's first call. So a constructor opens nothing; the session is opened by the first call that needs it, at the
+offset that this call brings, and its number travels in every `Slice`: an executor reads under the session of the batch
+that it works for, and a reader that was fenced fails instead of reading on.
+
+The acknowledgement is the `start` of `latestOffset`: Spark passes the end of the last batch whose commit log was written.
+`commit` comes later, or never for the last batch, and is not used. A range is never consumed by reading it: several
+actions on a batch and a retried task read it again.
+
+With `Trigger.AvailableNow` the target is the server's tip at the start. The query ends when Spark gets its own `start` back,
+so `latestOffset` waits there until something came or the target is reached, and hands out the target itself in place of
+a later end.
+
+Importing this module loads pyspark's type classes and nothing heavy: numpy, numba and pyarrow are loaded where bytes are
+decoded.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.position import Position
+from spark_sink.client import Client, Polled, Session
+from spark_sink.options import Options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+WAIT_MS = 1000
+SLICE_BYTES_MIN = 1 << 20  # below this another task costs more than it saves
+
+RAW_SCHEMA = (
+    "entry bigint NOT NULL, database string, table string, layout string, epoch bigint NOT NULL,"
+    " first_seq bigint NOT NULL, last_seq bigint NOT NULL, rows bigint NOT NULL, table_map binary,"
+    " payload binary, ddl string, sql_mode bigint, file string, pos bigint"
+)
+
+
+class BinlogDataSource(DataSource):
+    """`spark.readStream.format("binlog")`; options: `spark_sink.options.KEYS`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._parsed = Options.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "binlog"
+
+    def schema(self) -> StructType | str:
+        if self._parsed.raw:
+            return RAW_SCHEMA
+        from spark_sink import rows
+
+        return rows.spark_schema(rows.change_schema(self._parsed, _definition(self._parsed)))
+
+    def streamReader(self, schema: StructType) -> BinlogStreamReader:  # noqa: N802
+        return BinlogStreamReader(self._parsed, schema)
+
+
+def _definition(options: Options) -> dict[str, Any] | None:
+    if options.table is None:
+        return None
+    client = Client(options.address, options.consumer)
+    try:
+        return client.table(".".join(options.table))
+    finally:
+        client.close()
+
+
+@dataclass(frozen=True)
+class Slice(InputPartition):
+    """A piece of a batch for one task: the delivered bytes of (start, end], read under `session`."""
+
+    session: int
+    number: int
+    start: Position
+    end: Position
+
+
+class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._client: Client | None = None
+        self._session: Session | None = None
+        self._anchored = False
+        self._target: Position | None = None
+        self._head: Position | None = None
+        self._planned: tuple[Position, Polled] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What goes to the executors is the question, not this process's connection and session.
+        return {"_options": self._options, "_schema": self._schema}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["_options"], state["_schema"])  # type: ignore[misc]
+
+    # -- planning, in one process on the driver --------------------------------------------------------------
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        # A read-only session: where this reader starts is not known yet, and asking for the tip must not fence.
+        self._target = self._head = self._client_now().open_session(None, read_only=True).head
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        # The queue's limit is known once a session is open, and this is called before; 0 stands for the default.
+        return ReadMaxBytes(self._options.max_bytes or 0)
+
+    def initialOffset(self) -> dict[str, str | int]:  # noqa: N802
+        """Called twice for a new query: the second call must not move anything."""
+        if self._session is None:
+            self._open(self._options.start)
+        assert self._session is not None
+        return self._session.position.as_dict()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        after = Position.from_dict(start)
+        if self._target is not None and after.order >= self._target.order:
+            return start
+        session = self._session_at(after)
+        polled = self._poll(session, after, self._max_bytes(limit, session))
+        end = polled.end
+        if self._target is not None and end.order >= self._target.order:
+            end = self._target
+        self._planned = (after, polled) if end == polled.end else None
+        return start if end == after else end.as_dict()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return self._head.as_dict() if self._head else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        first, last = Position.from_dict(start), Position.from_dict(end)
+        session = self._session_at(first)
+        # A new query that died before its first commit asks for its initial offset again; markers may have
+        # moved that past the planned end. There is nothing between them, or it would not have moved.
+        if first.order >= last.order:
+            return []
+        n = self._options.max_partitions
+        if self._planned and (self._planned[0], self._planned[1].end) == (first, last):
+            polled = self._planned[1]
+            if polled.transactions == 0:
+                return []
+            n = min(n, max(1, polled.bytes // SLICE_BYTES_MIN))
+        cuts = self._client_now().slices(session.number, first, last, n) if n > 1 else []
+        bounds = [first, *cuts, last]
+        return [
+            Slice(session.number, number, *pair)
+            for number, pair in enumerate(zip(bounds, bounds[1:], strict=False))
+        ]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: see the module's docstring."""
+
+    def stop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    # -- reading, in any number of processes -----------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        assert isinstance(partition, Slice)
+        from spark_sink import rows
+
+        client = Client(self._options.address, self._options.consumer)
+        try:
+            data = client.binlog(partition.session, partition.start, partition.end)
+        finally:
+            client.close()
+        return rows.read(self._options, self._schema, partition.number, data)
+
+    # -- the session -----------------------------------------------------------------------------------------
+
+    def _client_now(self) -> Client:
+        if self._client is None:
+            self._client = Client(self._options.address, self._options.consumer)
+        return self._client
+
+    def _open(self, after: Position | None) -> Session:
+        self._session = self._client_now().open_session(after)
+        self._head = self._session.head
+        return self._session
+
+    def _session_at(self, start: Position) -> Session:
+        """The session, opened at `start` if this is the first call that brings an offset of Spark's.
+
+        `initialOffset` may have opened one at another place: the checkpoint wins.
+        """
+        session = self._session
+        if session is None or (not self._anchored and session.position != start):
+            session = self._open(start)
+        self._anchored = True
+        return session
+
+    def _poll(self, session: Session, after: Position, max_bytes: int | None) -> Polled:
+        deadline = time.monotonic() + self._options.address.retry_timeout_s
+        while True:
+            polled = self._client_now().poll(
+                session.number,
+                after,
+                max_bytes=max_bytes,
+                wait_ms=WAIT_MS,
+                markers=self._target is not None,
+            )
+            self._head = polled.head
+            if self._target is None or polled.end != after:
+                return polled
+            if time.monotonic() > deadline:
+                raise BinlogError(
+                    Kind.RANGE_UNAVAILABLE,
+                    f"the daemon has not reached {self._target.file}:{self._target.offset}, the server's"
+                    f" tip when this run began, in {self._options.address.retry_timeout_s:g} s",
+                    where=f"consumer {self._options.consumer}",
+                    remedy="see the state of the consumer at GET /v1/binlogs",
+                )
+
+    def _max_bytes(self, limit: ReadLimit, session: Session) -> int | None:
+        """Rows cannot be counted before they are decoded, so a limit of rows or files is the default limit."""
+        if isinstance(limit, ReadAllAvailable):
+            return None
+        if isinstance(limit, ReadMaxBytes) and limit.max_bytes > 0:
+            return limit.max_bytes
+        return self._options.max_bytes or max(1, session.max_bytes_in_binlog_queue // 4)
