@@ -9,12 +9,12 @@ second. `start_server("mysql97")` is all that most callers need; pytest fixtures
     debian     packages of any Debian suite, unpacked into a private prefix with their own libc
     template   the initialised data directory that instances are copied from
     server     a server to talk to, and an instance of our own: start, restart, stop, kill
-    cache      the cache folder, its locks, and folders that appear complete or not at all
+    tools      running what provisions them
 """
 
 from __future__ import annotations
 
-from tests.servers.cache import ServerUnavailable
+from tests.servers.tools import ServerUnavailable
 from tests.servers.installs import KINDS, Kind
 from tests.servers.server import Instance, Server, external_server, start_server
 from tests.servers.template import provision

@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.servers.cache import ServerUnavailable, run
+from tests.servers.tools import ServerUnavailable, run
 
 MIRROR_VARIABLE = "BINLOG_DISPATCHER_DEBIAN_MIRROR"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from tests.servers import debian
-from tests.servers.cache import ServerUnavailable, cached_folder, run
+from spark_sink.cache import cache_dir, cached_folder
+from tests.servers.tools import ServerUnavailable, run
 
 Kind = Literal["mysql97", "mysql56", "mariadb1011", "mariadb118"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -87,7 +88,8 @@ def installation(kind: Kind) -> Installation:
     recipe = RECIPES[kind]
     try:
         root = cached_folder(
-            f"servers/{kind}-{recipe.digest}", lambda staging: _provision(kind, staging)
+            cache_dir() / f"servers/{kind}-{recipe.digest}",
+            lambda staging: _provision(kind, staging),
         )
     except ServerUnavailable as failure:
         raise ServerUnavailable(
@@ -148,7 +150,9 @@ def _prefix(kind: Kind, version: str, root: Path) -> Installation:
         usr / "lib/mysql/plugin",
     )
     server = _by_own_loader(root / "prefix", usr / ("sbin/mariadbd" if mariadb else "sbin/mysqld"))
-    tool = _by_own_loader(root / "prefix", usr / f"bin/{'mariadb-binlog' if mariadb else 'mysqlbinlog'}")
+    tool = _by_own_loader(
+        root / "prefix", usr / f"bin/{'mariadb-binlog' if mariadb else 'mysqlbinlog'}"
+    )
     return Installation(
         kind,
         version,

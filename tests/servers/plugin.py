@@ -18,7 +18,7 @@ from typing import NoReturn, Protocol
 
 import pytest
 
-from tests.servers.cache import ServerUnavailable
+from tests.servers.tools import ServerUnavailable
 from tests.servers.installs import KINDS, Kind
 from tests.servers.server import Instance, Server, external_server, new_instance
 
@@ -94,9 +94,7 @@ def mariadb118(_shared_servers: Callable[[Kind], Server]) -> Server:
 
 
 @pytest.fixture(scope="session", params=KINDS)
-def any_server(
-    request: pytest.FixtureRequest, _shared_servers: Callable[[Kind], Server]
-) -> Server:
+def any_server(request: pytest.FixtureRequest, _shared_servers: Callable[[Kind], Server]) -> Server:
     return _shared_servers(request.param)
 
 

@@ -35,8 +35,15 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from tests.servers.cache import ServerUnavailable
-from tests.servers.installs import RECIPES, Installation, Kind, given_address, installation, variable
+from tests.servers.tools import ServerUnavailable
+from tests.servers.installs import (
+    RECIPES,
+    Installation,
+    Kind,
+    given_address,
+    installation,
+    variable,
+)
 from tests.servers.template import as_root, provision, redo_log_size, template
 
 Rows = tuple[tuple[Any, ...], ...]
@@ -189,7 +196,9 @@ class Server:
             env={**os.environ, "LC_ALL": "C", "MYSQL_PWD": self.root_password},
         )
         if check and done.returncode != 0:
-            raise AssertionError(f"mysqlbinlog of {self.kind} ended with {done.returncode}: {done.stderr}")
+            raise AssertionError(
+                f"mysqlbinlog of {self.kind} ended with {done.returncode}: {done.stderr}"
+            )
         return done
 
 
@@ -404,12 +413,16 @@ def external_server(kind: Kind) -> Server | None:
         version = server.version
         log_bin, binlog_format = server.execute("SELECT @@log_bin, @@binlog_format")[0]
     except pymysql.MySQLError as error:
-        raise ServerUnavailable(f"the server of {variable(kind)} does not answer: {error}") from error
+        raise ServerUnavailable(
+            f"the server of {variable(kind)} does not answer: {error}"
+        ) from error
     wanted = RECIPES[kind].version
     if f"{wanted}." not in version or ("MariaDB" in version) != server.mariadb:
         raise ServerUnavailable(f"{variable(kind)} names a server {version}, not {wanted}")
     if not log_bin or binlog_format != "ROW":
-        raise ServerUnavailable(f"the server of {variable(kind)} needs log_bin and binlog_format=ROW")
+        raise ServerUnavailable(
+            f"the server of {variable(kind)} needs log_bin and binlog_format=ROW"
+        )
     return server
 
 

@@ -11,7 +11,8 @@ import os
 import shutil
 from pathlib import Path
 
-from tests.servers.cache import ServerUnavailable, cached_folder, run
+from spark_sink.cache import cache_dir, cached_folder
+from tests.servers.tools import ServerUnavailable, run
 from tests.servers.installs import Installation, Kind, installation
 
 _WHILE_MAKING = ("--innodb-buffer-pool-size=64M", "--default-time-zone=+00:00")
@@ -32,8 +33,8 @@ def provision(kind: Kind) -> Installation:
 def template(installed: Installation) -> Path:
     """The template data directory for `installed`, made on the first call."""
     root = hashlib.blake2b(str(installed.root).encode(), digest_size=4).hexdigest()
-    name = f"templates/{installed.kind}-{installed.version}-{root}"
-    return cached_folder(name, lambda staging: _make(installed, staging / "data")) / "data"
+    final = cache_dir() / f"templates/{installed.kind}-{installed.version}-{root}"
+    return cached_folder(final, lambda staging: _make(installed, staging / "data")) / "data"
 
 
 def as_root() -> tuple[str, ...]:

@@ -1,0 +1,183 @@
+"""Delta Lake's jars for this Spark, from their Maven coordinates.
+
+The coordinates follow from the installed Python packages, as in `delta.pip_utils`: `delta-spark` names the version,
+`pyspark` the Spark line of the artefact. `spark.jars.packages` would do on many machines, but resolves anew at each
+start of Spark and knows nothing of a Maven that is configured for a mirror. So the jars are fetched once into a cache
+folder, by `mvn` where there is one (it honours the machine's settings.xml), else by the Ivy that Spark brings along;
+from then on they are plain files, and no network is needed.
+
+What Spark ships itself is left out: a second Hadoop or Scala on the class path is worse than 60 MB of download.
+
+    python -m spark_sink.jars        fetches what is missing, prints the value for `spark-submit --jars`
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from dispatcher.model.errors import BinlogError, Kind
+from spark_sink.cache import cache_dir, cached_folder
+
+_SCALA = "2.13"
+_GROUP = "io.delta"
+# Groups that Spark ships in full and that are large; single jars are left out by name after the download.
+_SHIPPED_BY_SPARK = (
+    "org.scala-lang",
+    "org.apache.hadoop",
+    "org.apache.parquet",
+    "org.apache.logging.log4j",
+    "org.roaringbitmap",
+)
+_REMEDY = (
+    "install Maven (`apt-get install maven`) or make Maven Central reachable; behind a mirror, configure it in"
+    " Maven's settings.xml; or pass the jars by yourself in `spark.jars`"
+)
+
+
+def delta_package() -> str:
+    """The coordinates "group:artifact:version" of Delta Lake for the installed pyspark and delta-spark."""
+    try:
+        delta, spark = version("delta-spark"), version("pyspark")
+    except PackageNotFoundError as error:
+        raise BinlogError(
+            Kind.SETTINGS,
+            f"the Python package {error.name} is not installed",
+            remedy="pip install 'binlog-dispatcher[spark]'",
+        ) from error
+    line = ".".join(spark.split(".")[:2])
+    return f"{_GROUP}:delta-spark_{line}_{_SCALA}:{delta}"
+
+
+def delta_jars(cache: Path | None = None) -> list[Path]:
+    """Delta Lake's jars as files, fetched into `cache` (default: the user's cache folder) where missing.
+
+    Raises BinlogError (SETTINGS) with what each way of fetching said.
+    """
+    package = delta_package()
+    name = package.replace(":", "-")
+    folder = cached_folder(
+        (cache or cache_dir()) / "jars" / name, lambda staging: _fetch(package, staging)
+    )
+    return sorted(folder.glob("*.jar"))
+
+
+def delta_settings(cache: Path | None = None) -> dict[str, str]:
+    """Spark settings with which a session reads and writes Delta tables. Shape: {setting: value}."""
+    return {
+        "spark.jars": ",".join(str(jar) for jar in delta_jars(cache)),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+
+
+def _fetch(package: str, target: Path) -> None:
+    work = target / "work"
+    failures = []
+    for way in (_fetch_by_maven, _fetch_by_ivy):
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        failure = way(package, work)
+        if failure is None:
+            break
+        failures.append(failure)
+    else:
+        said = "; ".join(failures)
+        raise BinlogError(Kind.SETTINGS, f"cannot fetch {package}: {said}", remedy=_REMEDY)
+    shipped = {_artifact(jar) for jar in (_pyspark_home() / "jars").glob("*.jar")}
+    for jar in sorted((work / "jars").glob("*.jar")):
+        if _artifact(jar) not in shipped:
+            jar.rename(target / jar.name)
+    shutil.rmtree(work)
+
+
+def _artifact(jar: Path) -> str:
+    """The name without its version: "delta-storage" of "delta-storage-4.4.0.jar"."""
+    return jar.stem.rsplit("-", 1)[0]
+
+
+def _pyspark_home() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise BinlogError(Kind.SETTINGS, "the Python package pyspark is not installed")
+    return Path(spec.origin).parent
+
+
+def _fetch_by_maven(package: str, work: Path) -> str | None:
+    """None where it worked, else what went wrong."""
+    mvn = shutil.which("mvn")
+    if mvn is None:
+        return "mvn is not on PATH"
+    group, artifact, number = package.split(":")
+    exclusions = "".join(
+        f"<exclusion><groupId>{one}</groupId><artifactId>*</artifactId></exclusion>"
+        for one in _SHIPPED_BY_SPARK
+    )
+    pom = work / "pom.xml"
+    pom.write_text(
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>local</groupId><artifactId>jars</artifactId><version>1</version>"
+        f"<dependencies><dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{number}</version><exclusions>{exclusions}</exclusions></dependency></dependencies>"
+        "</project>\n"
+    )
+    return _run(
+        [mvn, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
+        + ["-DincludeScope=runtime", f"-DoutputDirectory={work / 'jars'}"]
+    )
+
+
+def _fetch_by_ivy(package: str, work: Path) -> str | None:
+    """The Ivy among Spark's own jars; it asks Maven Central, or what the user's ~/.ivy2 settings name."""
+    java_home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{java_home}/bin") if java_home else shutil.which("java")
+    ivy = next(iter((_pyspark_home() / "jars").glob("ivy-*.jar")), None)
+    if java is None or ivy is None:
+        return "java is not on PATH" if java is None else "this pyspark brings no Ivy"
+    group, artifact, number = package.split(":")
+    exclusions = "".join(f'<exclude org="{one}"/>' for one in _SHIPPED_BY_SPARK)
+    module = work / "ivy.xml"
+    module.write_text(
+        '<ivy-module version="2.0"><info organisation="local" module="jars"/>'
+        '<configurations><conf name="default"/></configurations><dependencies>'
+        f'<dependency org="{group}" name="{artifact}" rev="{number}" conf="default->default"/>'
+        f"{exclusions}</dependencies></ivy-module>\n"
+    )
+    pattern = f"{work / 'jars'}/[artifact]-[revision].[ext]"
+    settings = Path("~/.ivy2/ivysettings.xml").expanduser()
+    return _run(
+        [java, f"-Divy.default.ivy.user.dir={work / 'ivy'}", "-jar", str(ivy), "-warn"]
+        + (["-settings", str(settings)] if settings.exists() else [])
+        + ["-ivy", str(module), "-confs", "default", "-types", "jar", "bundle"]
+        + ["-retrieve", pattern]
+    )
+
+
+def _run(command: list[str]) -> str | None:
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return None
+    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines()]
+    telling = [line for line in lines if line][-3:]
+    return f"{Path(command[0]).name} ended with {done.returncode}: {' | '.join(telling)}"
+
+
+def main() -> int:
+    try:
+        jars = delta_jars()
+    except BinlogError as failure:
+        print(failure, file=sys.stderr)
+        return 1
+    print(",".join(str(jar) for jar in jars))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
