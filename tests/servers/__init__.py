@@ -14,10 +14,10 @@ second. `start_server("mysql97")` is all that most callers need; pytest fixtures
 
 from __future__ import annotations
 
-from tests.servers.tools import ServerUnavailable
 from tests.servers.installs import KINDS, Kind
 from tests.servers.server import Instance, Server, external_server, start_server
 from tests.servers.template import provision
+from tests.servers.tools import ServerUnavailable
 
 __all__ = [
     "KINDS",

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from tests.servers import debian
 from spark_sink.cache import cache_dir, cached_folder
+from tests.servers import debian
 from tests.servers.tools import ServerUnavailable, run
 
 Kind = Literal["mysql97", "mysql56", "mariadb1011", "mariadb118"]
@@ -136,7 +136,7 @@ def _provision(kind: Kind, staging: Path) -> None:
 
 
 def _at_least(version: str, wanted: str) -> bool:
-    have = [int(part) for part in version.split("-")[0].split(".")]
+    have = [int(part) for part in version.removesuffix("-MariaDB").split(".")]
     return have >= [int(part) for part in wanted.split(".")]
 
 

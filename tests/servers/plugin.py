@@ -18,9 +18,9 @@ from typing import NoReturn, Protocol
 
 import pytest
 
-from tests.servers.tools import ServerUnavailable
 from tests.servers.installs import KINDS, Kind
 from tests.servers.server import Instance, Server, external_server, new_instance
+from tests.servers.tools import ServerUnavailable
 
 _SKIP_OPTION = "--skip-missing-servers"
 _database_numbers = itertools.count(1)

@@ -28,14 +28,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from tests.servers.tools import ServerUnavailable
 from tests.servers.installs import (
     RECIPES,
     Installation,
@@ -45,6 +44,7 @@ from tests.servers.installs import (
     variable,
 )
 from tests.servers.template import as_root, provision, redo_log_size, template
+from tests.servers.tools import ServerUnavailable
 
 Rows = tuple[tuple[Any, ...], ...]
 
@@ -263,7 +263,7 @@ class Instance(Server):
         shutil.rmtree(self.folder, ignore_errors=True)
         _RUNNING.discard(self)
 
-    def __enter__(self) -> Instance:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

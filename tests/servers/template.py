@@ -12,8 +12,8 @@ import shutil
 from pathlib import Path
 
 from spark_sink.cache import cache_dir, cached_folder
-from tests.servers.tools import ServerUnavailable, run
 from tests.servers.installs import Installation, Kind, installation
+from tests.servers.tools import ServerUnavailable, run
 
 _WHILE_MAKING = ("--innodb-buffer-pool-size=64M", "--default-time-zone=+00:00")
 

