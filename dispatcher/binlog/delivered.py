@@ -6,15 +6,26 @@ transactions) in which a RECORD stands before each transaction and wherever even
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from dispatcher.binlog.table_map import Column, TableMap
+from dispatcher.binlog import rows
+from dispatcher.binlog.columns import TableDecoder, arrow_type, cell_widths
+from dispatcher.binlog.events import EventType
+from dispatcher.binlog.index import COMMIT_US, EPOCH, FILE, POSITION, SEQ, Index
+from dispatcher.binlog.slices import cut
+from dispatcher.binlog.statements import Class, class_of, statement
+from dispatcher.binlog.table_map import Column, TableMap, layout_id
+from dispatcher.model.errors import BinlogError, Kind
 
 BATCH_ROWS = 65_536
+BATCH_BYTES = 128 << 20  # of row images; a batch may be shorter for it
 MAX_PAYLOAD_BYTES = 32 << 20
 
 # `{"database.table": what GET /v1/consumers/{c}/tables/{database.table} answers}`; needed only for tables whose
@@ -74,14 +85,30 @@ class TableSlice:
     payload: bytes
 
 
-def change_schema(columns: Sequence[Column]) -> pa.Schema:
+def change_schema(columns: Sequence[Column], table: str = "") -> pa.Schema:
     """Schema of decoded changes: `epoch`, `seq`, `ordinal` int64 not null; `gtid`, `file` string; `pos` int64;
     `committed_at` timestamp('us', 'UTC'); `database`, `table`, `op` ('insert', 'update', 'delete') string; `before`,
     `after` struct of the table's columns (null where the operation has none), each field nullable.
 
-    Raises `BinlogError` UNSUPPORTED_TYPE or METADATA_MISSING, naming the column.
+    Raises `BinlogError` UNSUPPORTED_TYPE or METADATA_MISSING, naming the column; `table` is for the message.
     """
-    raise NotImplementedError
+    row = pa.struct([pa.field(column.name, arrow_type(column, table)) for column in columns])
+    return pa.schema([*_ENVELOPE, pa.field("before", row), pa.field("after", row)])
+
+
+_ENVELOPE = (
+    pa.field("epoch", pa.int64(), nullable=False),
+    pa.field("seq", pa.int64(), nullable=False),
+    pa.field("ordinal", pa.int64(), nullable=False),
+    pa.field("gtid", pa.string()),
+    pa.field("file", pa.string()),
+    pa.field("pos", pa.int64()),
+    pa.field("committed_at", pa.timestamp("us", "UTC")),
+    pa.field("database", pa.string()),
+    pa.field("table", pa.string()),
+    pa.field("op", pa.string()),
+)
+_OPS = pa.array(["insert", "update", "delete"])
 
 
 def changes(
@@ -92,7 +119,19 @@ def changes(
 
     Raises `BinlogError` with the offset for bytes that are not a binlog, and for layouts that cannot be decoded.
     """
-    raise NotImplementedError
+    index = Index.of(data)
+    layouts = _Layouts(index)
+    decoders: dict[int, TableDecoder] = {}
+    for part in _parts(index, layouts):
+        if isinstance(part, Ddl):
+            yield part
+            continue
+        if part.layout not in decoders:
+            table_map = layouts.table_map(part.layout)
+            if definitions and not table_map.named and table_map.label in definitions:
+                table_map = table_map.with_columns(definitions[table_map.label])
+            decoders[part.layout] = TableDecoder(table_map)
+        yield from _decoded(index, part.events, decoders[part.layout], batch_rows)
 
 
 def split(data: bytes, *, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> list[TableSlice | Ddl]:
@@ -100,17 +139,202 @@ def split(data: bytes, *, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> list[Ta
 
     A DDL statement (and a change of epoch) ends every slice before it. A slice larger than `max_payload_bytes` is cut
     between two of its events, possibly inside a transaction; then `last_seq` of the one is `first_seq` of the next.
+
+    Raises `BinlogError` as `changes` does, except for what only decoding can tell.
     """
-    raise NotImplementedError
+    index = Index.of(data)
+    layouts = _Layouts(index)
+    out: list[TableSlice | Ddl] = []
+    for part in _parts(index, layouts):
+        if isinstance(part, Ddl):
+            out.append(part)
+        else:
+            out += _slices(index, layouts, part, max_payload_bytes)
+    return out
 
 
 def decode_table(
     payload: bytes, definitions: Definitions | None = None, *, batch_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
     """Decode a `TableSlice.payload`: batches of at most `batch_rows` rows of `change_schema`."""
-    raise NotImplementedError
+    for item in changes(payload, definitions, batch_rows=batch_rows):
+        if isinstance(item, TableChanges):
+            yield item.batch
 
 
-def json_text(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with `before` and `after` as JSON objects in text: `{"id":1,"name":"x"}`."""
-    raise NotImplementedError
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows events of one layout between two cuts of the stream."""
+
+    layout: int
+    events: NDArray[np.int64]
+
+
+class _Layouts:
+    """The distinct layouts of an index; parsed when asked for, so that a table nobody decodes cannot fail."""
+
+    def __init__(self, index: Index) -> None:
+        bodies = [index.buf[start:end].tobytes() for start, end in index.versions[:, 1:3].tolist()]
+        numbers: dict[str, int] = {}
+        self.of_version = np.array([numbers.setdefault(layout_id(body), len(numbers)) for body in bodies], np.int64)
+        first = {layout: version for version, layout in reversed(list(enumerate(self.of_version.tolist())))}
+        self.bodies = [bodies[first[layout]] for layout in range(len(numbers))]
+        self._offsets = [int(index.versions[first[layout], 1]) for layout in range(len(numbers))]
+        self._table_maps: dict[int, TableMap] = {}
+
+    def table_map(self, layout: int) -> TableMap:
+        if layout not in self._table_maps:
+            try:
+                self._table_maps[layout] = TableMap.parse(self.bodies[layout])
+            except BinlogError as error:
+                raise error.at(f"offset {self._offsets[layout]}") from None
+        return self._table_maps[layout]
+
+
+def _parts(index: Index, layouts: _Layouts) -> Iterator[_Part | Ddl]:
+    events = index.events
+    queries = np.flatnonzero(events[:, rows.TYPE] == EventType.QUERY)
+    ddl = {line: found for line in queries.tolist() if (found := _ddl(index, line)) is not None}
+    epochs = index.txns[events[:, rows.TXN], EPOCH]
+    cuts = np.flatnonzero(np.diff(epochs, prepend=epochs[:1]) != 0)
+    bounds = sorted({0, len(events), *cuts.tolist(), *ddl, *(line + 1 for line in ddl)})
+    for start, end in itertools.pairwise(bounds):
+        if start in ddl:
+            yield ddl[start]
+            continue
+        run = events[start:end]
+        run = run[run[:, rows.VERSION] >= 0]
+        of_event = layouts.of_version[run[:, rows.VERSION]]
+        present, firsts = np.unique(of_event, return_index=True)
+        for layout in present[np.argsort(firsts)].tolist():
+            yield _Part(layout, run if len(present) == 1 else run[of_event == layout])
+
+
+def _ddl(index: Index, line: int) -> Ddl | None:
+    offset, end, _, number, txn = index.events[line, :5].tolist()
+    try:
+        database, query, sql_mode = statement(index.buf[offset + 19 : end].tobytes())
+    except BinlogError as error:
+        raise error.at(f"offset {offset}") from None
+    found = class_of(query)
+    if found is Class.CONTROL:
+        return None
+    if found is Class.DML:
+        # The text may hold values, so only its verb is told.
+        raise BinlogError(
+            Kind.STATEMENT_FORMAT, f"{query.split(None, 1)[0][:20]} in database {database!r}", where=f"offset {offset}"
+        )
+    _, _, epoch, seq, pos, committed_at, file = index.txns[txn, :7].tolist()
+    ordinal = number << rows.ROW_BITS
+    return Ddl(
+        epoch, seq, ordinal, index.gtid(txn), index.files[file], pos, committed_at, database, query, sql_mode
+    )
+
+
+def _slices(index: Index, layouts: _Layouts, part: _Part, bytes_max: int) -> Iterator[TableSlice]:
+    table_map = layouts.table_map(part.layout)
+    counts = np.empty(len(part.events), dtype=np.int64)
+    if (line := rows.count(index.buf, part.events, cell_widths(table_map.columns), counts)) >= 0:
+        raise BinlogError(
+            Kind.MALFORMED_EVENT,
+            f"rows of table {table_map.label} do not fit its TABLE_MAP",
+            where=f"offset {int(part.events[line, rows.OFFSET])}",
+        )
+    done = 0
+    while done < len(part.events):
+        taken, payload = cut(index.buf, part.events[done:], index.txns, index.formats, bytes_max)
+        seqs = index.txns[part.events[[done, done + taken - 1], rows.TXN]]
+        yield TableSlice(
+            database=table_map.database,
+            table=table_map.table,
+            layout=table_map.layout,
+            epoch=int(seqs[0, EPOCH]),
+            first_seq=int(seqs[0, SEQ]),
+            last_seq=int(seqs[1, SEQ]),
+            rows=int(counts[done : done + taken].sum()),
+            table_map=layouts.bodies[part.layout],
+            payload=payload,
+        )
+        done += taken
+
+
+def _decoded(
+    index: Index, events: NDArray[np.int64], decoder: TableDecoder, batch_rows: int
+) -> Iterator[TableChanges]:
+    columns = len(decoder.widths)
+    # A row takes its null bits at least, so small groups need no arrays for a whole batch.
+    most = int((events[:, rows.END] - events[:, rows.OFFSET]).sum()) // ((columns + 7) // 8)
+    batch_rows = min(batch_rows, most)
+    before, after = (np.empty((columns, batch_rows), dtype=np.int32) for _ in range(2))
+    row_event = np.empty(batch_rows, dtype=np.int32)
+    row_ordinal = np.empty(batch_rows, dtype=np.int64)
+    row_op = np.empty(batch_rows, dtype=np.int8)
+    state = np.zeros(5, dtype=np.int64)
+    while True:
+        n = rows.walk(
+            index.buf, events, decoder.widths, state, before, after, row_event, row_ordinal, row_op, BATCH_BYTES
+        )
+        if n < 0:
+            raise _walk_error(n, int(state[4]), decoder.table_map)
+        if n == 0:
+            return
+        base, op = int(state[3]), row_op[:n]
+        buf = index.buf[base:]
+        images, invalid_dates = [], 0
+        for at, lacking in ((before, rows.INSERT), (after, rows.DELETE)):
+            missing = op == lacking
+            if missing.all():
+                images.append(pa.nulls(n, pa.struct(decoder.fields)))
+                continue
+            decoded = decoder.decode(buf, at[:, :n], base, missing if missing.any() else None)
+            images.append(decoded.array)
+            invalid_dates += decoded.invalid_dates
+        envelope = _envelope(index, events, decoder.table_map, row_event[:n], row_ordinal[:n], op)
+        fields = (*_ENVELOPE, pa.field("before", images[0].type), pa.field("after", images[1].type))
+        batch = pa.RecordBatch.from_arrays([*envelope, *images], schema=pa.schema(fields))
+        yield TableChanges(decoder.table_map, batch, invalid_dates)
+
+
+def _envelope(
+    index: Index,
+    events: NDArray[np.int64],
+    table_map: TableMap,
+    row_event: NDArray[np.int32],
+    row_ordinal: NDArray[np.int64],
+    op: NDArray[np.int8],
+) -> list[pa.Array]:
+    n = len(row_event)
+    txn_of_row = events[row_event, rows.TXN]
+    starts = np.flatnonzero(np.diff(txn_of_row, prepend=-1))
+    run_of_row = pa.array(np.repeat(np.arange(len(starts)), np.diff(starts, append=n)))
+    runs = index.txns[txn_of_row[starts]]
+
+    def spread(values: pa.Array) -> pa.Array:
+        return values.take(run_of_row)
+
+    return [
+        spread(pa.array(runs[:, EPOCH])),
+        spread(pa.array(runs[:, SEQ])),
+        pa.array(row_ordinal),
+        spread(pa.array(index.gtids(txn_of_row[starts].tolist()), pa.string())),
+        spread(pa.array(index.files, pa.string()).take(pa.array(runs[:, FILE]))),
+        spread(pa.array(runs[:, POSITION])),
+        spread(pa.array(runs[:, COMMIT_US]).view(pa.timestamp("us", "UTC"))),
+        pa.repeat(pa.scalar(table_map.database), n),
+        pa.repeat(pa.scalar(table_map.table), n),
+        _OPS.take(pa.array(op)),
+    ]
+
+
+def _walk_error(code: int, offset: int, table_map: TableMap) -> BinlogError:
+    where = f"offset {offset}"
+    if code == rows.PARTIAL_IMAGE:
+        return BinlogError(
+            Kind.ROW_IMAGE, f"rows of table {table_map.label} do not hold all columns", where=where
+        )
+    why = {
+        rows.OTHER_WIDTH: "have another number of columns than its TABLE_MAP",
+        rows.TOO_MANY_ROWS: "are more than 2^24 in one event",
+        rows.TOO_LARGE: "hold one of more than 2 GiB",
+    }.get(code, "reach past the end of their event")
+    return BinlogError(Kind.MALFORMED_EVENT, f"rows of table {table_map.label} {why}", where=where)

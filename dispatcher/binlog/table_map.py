@@ -1,28 +1,40 @@
-"""TABLE_MAP events."""
+"""TABLE_MAP events: which columns the rows that follow have.
+
+A TABLE_MAP names types and sizes always. Names, signedness, character sets, labels and the primary key stand in optional
+fields behind them: all since MySQL 8.0.14 / MariaDB 10.5 with binlog_row_metadata=FULL, signedness and character sets
+alone with MINIMAL, nothing before. What is not written can be supplied from information_schema (`with_columns`); it is
+never guessed, and a table whose columns have no names cannot be decoded.
+
+Optional fields are type (1 byte), length (packed integer), value. Bits are most significant first, unlike the null bits.
+Unknown fields are skipped: a newer server adds fields that an older replica may ignore by definition.
+
+Sources: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event::Optional_metadata_fields),
+sql/log_event.cc (Table_map_log_event::init_metadata_fields).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any
 
+from dispatcher.binlog import charsets
+from dispatcher.binlog.definition import defined_columns
+from dispatcher.binlog.types import CHARACTER_TYPES, LABEL_TYPES, META_BYTES, SIGNED_TYPES, Column, Type
+from dispatcher.model.errors import BinlogError, Kind
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table; `name` is "" where the server wrote none."""
+__all__ = ["Column", "TableMap", "defined_columns", "layout_id"]
 
-    name: str
-    type: int
-    meta: int
-    unsigned: bool
-    nullable: bool
-    charset: int
-    labels: tuple[str, ...]
-    visible: bool
+POST_HEADER_SIZE = 8  # table id (6), flags (2)
+MAX_COLUMNS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
+    """`key`: primary key as indices into `columns`, empty where there is none or the server did not say; `layout`: equal
+    for equal database, table, columns and metadata, whatever the table id."""
+
     table_id: int
     database: str
     table: str
@@ -30,16 +42,324 @@ class TableMap:
     key: tuple[int, ...]
     layout: str
 
+    @property
+    def label(self) -> str:
+        return f"{self.database}.{self.table}"
+
+    @property
+    def named(self) -> bool:
+        return all(column.name for column in self.columns)
+
     @classmethod
     def parse(cls, body: bytes) -> TableMap:
-        """`body`: the event without header and checksum."""
-        raise NotImplementedError
+        """Read a TABLE_MAP_EVENT's body (no header, no checksum).
+
+        Raises `BinlogError`: MALFORMED_EVENT with the offset in the body, UNSUPPORTED_TYPE for a type code whose cells
+        have a length that is not known.
+        """
+        cursor = _Cursor(bytes(body))
+        table_id = cursor.integer(6)
+        cursor.integer(2)
+        database, table = cursor.name(), cursor.name()
+        count = cursor.packed()
+        if not 1 <= count <= MAX_COLUMNS:
+            raise cursor.bad(f"has {count} columns")
+        codes = cursor.take(count)
+        meta_size = cursor.packed()
+        types = _types(_Cursor(cursor.take(meta_size), cursor.at - meta_size), codes, f"{database}.{table}")
+        null_bits = cursor.take((count + 7) // 8)
+        optional = _Optional(types)
+        while cursor.at < cursor.end:
+            code, size = cursor.integer(1), cursor.packed()
+            optional.read(code, _Cursor(cursor.take(size), cursor.at - size))
+        columns = optional.columns([bool(null_bits[i >> 3] >> (i & 7) & 1) for i in range(count)])
+        return cls(table_id, database, table, columns, optional.key, layout_id(body))
 
     def with_columns(self, definition: Mapping[str, Any]) -> TableMap:
-        """What the server did not write, from what GET .../tables/{database.table} answers."""
-        raise NotImplementedError
+        """The table map with what the server did not write taken from `definition`, the answer of
+        GET /v1/consumers/{c}/tables/{database.table}.
+
+        Raises `BinlogError` METADATA_MISSING where the definition is of another version of the table.
+        """
+        supplied = defined_columns(definition, self.label)
+        if len(supplied) != len(self.columns):
+            raise self._other_version(f"has {len(supplied)} columns, the event {len(self.columns)}")
+        columns = []
+        for own, other in zip(self.columns, supplied, strict=True):
+            if not _fits(own, other):
+                raise self._other_version(f"column {other.name!r} has another type than the event says")
+            columns.append(
+                own
+                if own.name
+                else replace(
+                    own,
+                    name=other.name,
+                    unsigned=other.unsigned,
+                    charset=own.charset or other.charset,
+                    labels=own.labels or other.labels,
+                )
+            )
+        names = [column.name for column in columns]
+        key = self.key or tuple(names.index(name) for name in definition.get("key", ()) if name in names)
+        return replace(self, columns=tuple(columns), key=key)
+
+    def require_names(self) -> None:
+        """Raises `BinlogError` METADATA_MISSING where a column has no name."""
+        if not self.named:
+            raise BinlogError(
+                Kind.METADATA_MISSING,
+                f"the log holds no column names for table {self.label}",
+                remedy="SET PERSIST binlog_row_metadata=FULL on the server (MySQL 8.0.14, MariaDB 10.5 or newer), or"
+                " supply the table's definition",
+            )
+
+    def _other_version(self, why: str) -> BinlogError:
+        return BinlogError(
+            Kind.METADATA_MISSING,
+            f"the definition supplied for table {self.label} is not that of the event: it {why}",
+            remedy="the table was altered meanwhile; set binlog_row_metadata=FULL, or copy the table afresh",
+        )
 
 
-def defined_columns(definition: Mapping[str, Any]) -> tuple[Column, ...]:
-    """The columns (for `change_schema`, `arrow_type`) of what GET .../tables/{database.table} answers, no event needed."""
-    raise NotImplementedError
+def layout_id(body: bytes) -> str:
+    """Layout of a TABLE_MAP's body: 16 hex digits over everything but table id and flags."""
+    return blake2b(body[POST_HEADER_SIZE:], digest_size=8).hexdigest()
+
+
+class _Cursor:
+    """Reads forward, raises `BinlogError` at the first byte that is not there. `base`: offset of data in the body."""
+
+    __slots__ = ("at", "base", "data", "end")
+
+    def __init__(self, data: bytes, base: int = 0) -> None:
+        self.data, self.base, self.at, self.end = data, base, 0, len(data)
+
+    def bad(self, why: str) -> BinlogError:
+        return BinlogError(Kind.MALFORMED_EVENT, f"TABLE_MAP_EVENT {why}", where=f"body offset {self.base + self.at}")
+
+    def take(self, size: int) -> bytes:
+        if size > self.end - self.at:
+            raise self.bad(f"is cut short: {size} bytes wanted, {self.end - self.at} left")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def integer(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little")
+
+    def packed(self) -> int:
+        first = self.integer(1)
+        if first < 251:
+            return first
+        if first not in (252, 253, 254):
+            raise self.bad(f"has {first} where a length begins")
+        return self.integer({252: 2, 253: 3, 254: 8}[first])
+
+    def name(self) -> str:
+        """Length (1 byte), name, zero byte."""
+        text = self.text(self.integer(1))
+        if self.integer(1) != 0:
+            raise self.bad("has a name without its zero byte")
+        return text
+
+    def text(self, size: int) -> str:
+        try:
+            return self.take(size).decode()
+        except UnicodeDecodeError:
+            raise self.bad("holds a name that is not UTF-8") from None
+
+    def all(self, read: Callable[[], int]) -> list[int]:
+        values = []
+        while self.at < self.end:
+            values.append(read())
+        return values
+
+
+def _types(cursor: _Cursor, codes: bytes, label: str) -> list[tuple[int, int]]:
+    types = []
+    for i, code in enumerate(codes):
+        if code not in META_BYTES:
+            raise BinlogError(Kind.UNSUPPORTED_TYPE, f"table {label}, column {i + 1}: type code {code}")
+        types.append(_normalised(cursor, code, cursor.take(META_BYTES[code])))
+    if cursor.at != cursor.end:
+        raise cursor.bad(f"has {cursor.end - cursor.at} bytes of column metadata too many")
+    return types
+
+
+def _normalised(cursor: _Cursor, code: int, raw: bytes) -> tuple[int, int]:
+    """(type, meta) as `types` describes it, checked."""
+    if code == Type.STRING:
+        code, meta = _string(raw[0], raw[1])
+    elif code == Type.BIT:
+        meta = raw[0] + 8 * raw[1]
+        if raw[0] > 7:
+            raise cursor.bad(f"has a BIT of {raw[0]} odd bits")
+    elif code == Type.NEWDECIMAL:
+        meta = raw[0] << 8 | raw[1]
+        if not (1 <= raw[0] <= 65 and raw[1] <= min(raw[0], 38)):
+            raise cursor.bad(f"has a DECIMAL({raw[0]},{raw[1]})")
+    else:
+        meta = int.from_bytes(raw, "little")
+    if not _meta_ok(code, meta):
+        raise cursor.bad(f"has metadata {meta} for type {Type(code).name}")
+    return code, meta
+
+
+def _string(first: int, second: int) -> tuple[int, int]:
+    # CHAR up to 1020 bytes folds the two high bits of its length, inverted, into the real type (Bug#37426).
+    if first & 0x30 != 0x30:
+        return first | 0x30, second | ((first & 0x30) ^ 0x30) << 4
+    return first, second
+
+
+def _meta_ok(code: int, meta: int) -> bool:
+    match code:
+        case Type.STRING:
+            return meta <= 1023
+        case Type.ENUM:
+            return meta in (1, 2)
+        case Type.SET:
+            return meta in (1, 2, 3, 4, 8)
+        case Type.BIT:
+            return 1 <= meta <= 64
+        case Type.FLOAT:
+            return meta == 4
+        case Type.DOUBLE:
+            return meta == 8
+        case Type.DATETIME2 | Type.TIMESTAMP2 | Type.TIME2:
+            return meta <= 6
+        case Type.BLOB | Type.JSON | Type.GEOMETRY | Type.VECTOR | Type.MARIADB_BLOB_COMPRESSED:
+            return 1 <= meta <= 4
+    return code in META_BYTES
+
+
+@dataclass(slots=True)
+class _Optional:
+    """Collects the optional fields of one event."""
+
+    types: list[tuple[int, int]]
+    key: tuple[int, ...] = ()
+    names: list[str] = field(default_factory=list)
+    unsigned: set[int] = field(default_factory=set)
+    charsets: dict[int, int] = field(default_factory=dict)
+    labels: dict[int, list[bytes]] = field(default_factory=dict)
+    hidden: set[int] = field(default_factory=set)
+
+    def read(self, code: int, cursor: _Cursor) -> None:
+        match code:
+            case 1:  # SIGNEDNESS
+                self.unsigned = set(_set_bits(cursor, self._of(SIGNED_TYPES)))
+            case 2:  # DEFAULT_CHARSET
+                self._default_charset(cursor, self._of(CHARACTER_TYPES))
+            case 3:  # COLUMN_CHARSET
+                self._column_charset(cursor, self._of(CHARACTER_TYPES))
+            case 4:  # COLUMN_NAME
+                self._names(cursor)
+            case 5:  # SET_STR_VALUE
+                self._labels(cursor, Type.SET)
+            case 6:  # ENUM_STR_VALUE
+                self._labels(cursor, Type.ENUM)
+            case 8:  # SIMPLE_PRIMARY_KEY
+                self._key(cursor, cursor.all(cursor.packed))
+            case 9:  # PRIMARY_KEY_WITH_PREFIX: (column, length of the prefix or 0). A unique prefix makes the whole so.
+                pairs = cursor.all(cursor.packed)
+                if len(pairs) % 2:
+                    raise cursor.bad("has a key whose last prefix is missing")
+                self._key(cursor, pairs[::2])
+            case 10:  # ENUM_AND_SET_DEFAULT_CHARSET
+                self._default_charset(cursor, self._of(LABEL_TYPES))
+            case 11:  # ENUM_AND_SET_COLUMN_CHARSET
+                self._column_charset(cursor, self._of(LABEL_TYPES))
+            case 12:  # COLUMN_VISIBILITY
+                visible = set(_set_bits(cursor, list(range(len(self.types)))))
+                self.hidden = set(range(len(self.types))) - visible
+
+    def columns(self, nullable: Sequence[bool]) -> tuple[Column, ...]:
+        return tuple(self._columns(nullable))
+
+    def _columns(self, nullable: Sequence[bool]) -> Iterator[Column]:
+        for i, (code, meta) in enumerate(self.types):
+            charset = self.charsets.get(i, 0)
+            yield Column(
+                name=self.names[i] if self.names else "",
+                type=code,
+                meta=meta,
+                unsigned=i in self.unsigned,
+                nullable=nullable[i],
+                charset=charset,
+                labels=_label_texts(self.labels.get(i, ()), charset),
+                visible=i not in self.hidden,
+            )
+
+    def _of(self, wanted: frozenset[Type] | tuple[Type, ...]) -> list[int]:
+        return [i for i, (code, _) in enumerate(self.types) if code in wanted]
+
+    def _default_charset(self, cursor: _Cursor, columns: list[int]) -> None:
+        default = cursor.packed()
+        self.charsets.update(dict.fromkeys(columns, default))
+        exceptions = cursor.all(cursor.packed)
+        for at, collation in zip(exceptions[::2], exceptions[1::2], strict=False):
+            if at >= len(columns):
+                raise cursor.bad(f"gives a character set to column {at} of {len(columns)} with one")
+            self.charsets[columns[at]] = collation
+        if len(exceptions) % 2:
+            raise cursor.bad("names a column without its character set")
+
+    def _column_charset(self, cursor: _Cursor, columns: list[int]) -> None:
+        values = cursor.all(cursor.packed)
+        if len(values) != len(columns):
+            raise cursor.bad(f"has {len(values)} character sets for {len(columns)} columns")
+        self.charsets.update(zip(columns, values, strict=True))
+
+    def _names(self, cursor: _Cursor) -> None:
+        self.names = []
+        while cursor.at < cursor.end:
+            self.names.append(cursor.text(cursor.packed()))
+        if len(self.names) != len(self.types) or not all(self.names):
+            raise cursor.bad(f"has {len(self.names)} column names for {len(self.types)} columns, or an empty one")
+        if len(set(self.names)) != len(self.names):
+            raise cursor.bad("names a column twice")
+
+    def _labels(self, cursor: _Cursor, wanted: Type) -> None:
+        columns = self._of((wanted,))
+        at = 0
+        while cursor.at < cursor.end:
+            if at == len(columns):
+                raise cursor.bad(f"has labels for more {wanted.name} columns than there are")
+            count = cursor.packed()
+            if count > cursor.end - cursor.at:
+                raise cursor.bad(f"is cut short: {count} labels in {cursor.end - cursor.at} bytes")
+            self.labels[columns[at]] = [cursor.take(cursor.packed()) for _ in range(count)]
+            at += 1
+
+    def _key(self, cursor: _Cursor, columns: list[int]) -> None:
+        if any(at >= len(self.types) for at in columns) or len(set(columns)) != len(columns):
+            raise cursor.bad(f"has a primary key of columns {columns}, of {len(self.types)}")
+        self.key = tuple(columns)
+
+
+def _set_bits(cursor: _Cursor, columns: list[int]) -> Iterator[int]:
+    bits = cursor.take((len(columns) + 7) // 8)
+    for i, column in enumerate(columns):
+        if bits[i >> 3] & 0x80 >> (i & 7):
+            yield column
+
+
+def _label_texts(labels: Sequence[bytes], charset: int) -> tuple[str, ...]:
+    """Labels stand in the column's character set; () where that is not decoded, which `arrow_type` then says."""
+    try:
+        texts = [charsets.python_text(label, charset) for label in labels]
+    except UnicodeDecodeError as error:
+        raise BinlogError(
+            Kind.MALFORMED_EVENT, f"TABLE_MAP_EVENT holds a label that is not in its character set: {error}"
+        ) from None
+    return () if None in texts else tuple(text for text in texts if text is not None)
+
+
+def _fits(own: Column, other: Column) -> bool:
+    if own.name and own.name != other.name:
+        return False
+    old_forms = {Type.TIMESTAMP_OLD: Type.TIMESTAMP2, Type.DATETIME_OLD: Type.DATETIME2, Type.TIME_OLD: Type.TIME2}
+    if own.type in old_forms:
+        return other.type == old_forms[Type(own.type)] and other.meta == 0
+    # CHAR and VARCHAR lengths are in bytes here and in characters there; ENUM and SET sizes follow from the labels.
+    return own.type == other.type and (own.type in CHARACTER_TYPES or own.meta == other.meta)

@@ -30,6 +30,7 @@ class Kind(StrEnum):
     UNSUPPORTED_EVENT = "unsupported event"
     UNSUPPORTED_TYPE = "unsupported column type"
     METADATA_MISSING = "table metadata missing"
+    ROW_IMAGE = "row image incomplete"
     STATEMENT_FORMAT = "statement in a row-format log"
     INVALID_VALUE = "value that the target cannot hold"
     # the server
@@ -78,6 +79,10 @@ POLICY: dict[Kind, Policy] = {
         Action.FATAL, "leave the table out of the consumer's tables, or change the column's type"
     ),
     Kind.METADATA_MISSING: Policy(Action.FATAL, "SET PERSIST binlog_row_metadata=FULL on the server"),
+    Kind.ROW_IMAGE: Policy(
+        Action.FATAL,
+        "SET PERSIST binlog_row_image=FULL on the server and for every session, then copy the table afresh",
+    ),
     Kind.STATEMENT_FORMAT: Policy(
         Action.FATAL, "set binlog_format=ROW on the server and for every session, then move the start past it"
     ),

@@ -1,0 +1,113 @@
+"""Column definitions as information_schema writes them (`int unsigned`, `enum('a','b')`) to `Column`.
+
+They serve two ends: naming what a log without full metadata leaves out, and telling a table's Arrow types before any
+event of it has come.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dispatcher.binlog import charsets
+from dispatcher.binlog.types import Column, Type
+from dispatcher.model.errors import BinlogError, Kind
+
+_COLUMN_TYPE = re.compile(r"\s*([a-z0-9_]+)\s*(?:\((.*)\))?\s*([a-z0-9 ]*)\Z", re.IGNORECASE | re.DOTALL)
+_LABEL = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "b": "\b", "Z": "\x1a"}
+
+_PLAIN = {
+    "tinyint": Type.TINY, "smallint": Type.SHORT, "mediumint": Type.INT24, "int": Type.LONG, "integer": Type.LONG,
+    "bigint": Type.LONGLONG, "date": Type.DATE, "year": Type.YEAR,
+}  # fmt: skip
+_FRACTIONAL = {"timestamp": Type.TIMESTAMP2, "datetime": Type.DATETIME2, "time": Type.TIME2}
+_PREFIX = {
+    "tinyblob": 1, "blob": 2, "mediumblob": 3, "longblob": 4, "tinytext": 1, "text": 2, "mediumtext": 3, "longtext": 4,
+}  # fmt: skip
+_OTHER = {
+    "json": Type.JSON, "vector": Type.VECTOR, "geometry": Type.GEOMETRY, "point": Type.GEOMETRY,
+    "linestring": Type.GEOMETRY, "polygon": Type.GEOMETRY, "multipoint": Type.GEOMETRY,
+    "multilinestring": Type.GEOMETRY, "multipolygon": Type.GEOMETRY, "geometrycollection": Type.GEOMETRY,
+    "geomcollection": Type.GEOMETRY,
+}  # fmt: skip
+
+
+def defined_columns(definition: Mapping[str, Any], label: str = "") -> tuple[Column, ...]:
+    """The columns (for `change_schema`, `arrow_type`) of a definition as GET .../tables/{database.table} answers it.
+
+    Raises `BinlogError` UNSUPPORTED_TYPE naming table and column.
+    """
+    label = label or f"{definition.get('database', '')}.{definition.get('table', '')}"
+    return tuple(_column(entry, label) for entry in definition["columns"])
+
+
+def _column(entry: Mapping[str, Any], label: str) -> Column:
+    """`entry`: {"name", "mysql_type" (COLUMN_TYPE), "nullable", "charset"}; `label`: the table, for messages."""
+    name, text = str(entry["name"]), str(entry["mysql_type"])
+    match = _COLUMN_TYPE.match(text)
+    if match is None:
+        raise _unknown(label, name, text)
+    word, arguments, rest = match[1].lower(), match[2] or "", match[3].lower().split()
+    labels = tuple(map(_unescape, _LABEL.findall(arguments))) if word in ("enum", "set") else ()
+    try:
+        code, meta = _type(word, arguments, len(labels))
+    except ValueError:
+        raise _unknown(label, name, text) from None
+    return Column(
+        name=name,
+        type=code,
+        meta=meta,
+        unsigned="unsigned" in rest or "zerofill" in rest,
+        nullable=bool(entry.get("nullable", True)),
+        charset=charsets.collation_named(entry.get("charset")),
+        labels=labels,
+        visible=True,
+    )
+
+
+def _type(word: str, arguments: str, labels: int) -> tuple[int, int]:
+    """(type, meta); raises ValueError for what is not a type."""
+    numbers = [] if labels else [int(number) for number in arguments.split(",") if number.strip()]
+    first = numbers[0] if numbers else 0
+    if word in _PLAIN:
+        return _PLAIN[word], 0
+    if word in _FRACTIONAL:
+        return _FRACTIONAL[word], first
+    if word in _PREFIX:
+        return Type.BLOB, _PREFIX[word]
+    if word in _OTHER:
+        return _OTHER[word], 4
+    match word:
+        case "decimal" | "numeric":
+            return Type.NEWDECIMAL, (first or 10) << 8 | (numbers[1] if len(numbers) > 1 else 0)
+        case "float":
+            return Type.FLOAT, 4
+        case "double" | "real":
+            return Type.DOUBLE, 8
+        case "bit":
+            return Type.BIT, first or 1
+        case "char" | "binary":
+            return Type.STRING, first
+        case "varchar" | "varbinary":
+            return Type.VARCHAR, first
+        case "enum":
+            return Type.ENUM, 1 if labels < 256 else 2
+        case "set":
+            size = (labels + 7) // 8
+            return Type.SET, 8 if size > 4 else size
+    raise ValueError(word)
+
+
+def _unescape(text: str) -> str:
+    return re.sub(
+        r"''|\\(.)",
+        lambda match: "'" if match[1] is None else _ESCAPES.get(match[1], match[1]),
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def _unknown(label: str, name: str, text: str) -> BinlogError:
+    return BinlogError(Kind.UNSUPPORTED_TYPE, f"table {label}, column {name!r}: type {text}")

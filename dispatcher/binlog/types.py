@@ -1,0 +1,178 @@
+"""Column types as a TABLE_MAP event names them, and how many bytes a cell of each takes in a row image.
+
+`meta` of a column is normalised on parsing to one integer whose meaning depends on the type:
+
+    DECIMAL            precision << 8 | scale
+    FLOAT, DOUBLE      bytes
+    BIT                bits
+    CHAR, BINARY       greatest length in bytes (the type is STRING)
+    VARCHAR, VARBINARY greatest length in bytes
+    ENUM, SET          bytes of the number
+    BLOB, TEXT, JSON, GEOMETRY, VECTOR    bytes of the length prefix
+    DATETIME2, TIMESTAMP2, TIME2          fractional digits
+
+Source: MySQL source, libs/mysql/binlog/event/rows_event.h (table of types and metadata), sql/field.cc (pack functions).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Type(IntEnum):
+    """`enum_field_types`, as far as it occurs in a binlog."""
+
+    DECIMAL_OLD = 0
+    TINY = 1
+    SHORT = 2
+    LONG = 3
+    FLOAT = 4
+    DOUBLE = 5
+    NULL = 6
+    TIMESTAMP_OLD = 7
+    LONGLONG = 8
+    INT24 = 9
+    DATE = 10
+    TIME_OLD = 11
+    DATETIME_OLD = 12
+    YEAR = 13
+    NEWDATE = 14
+    VARCHAR = 15
+    BIT = 16
+    TIMESTAMP2 = 17
+    DATETIME2 = 18
+    TIME2 = 19
+    TYPED_ARRAY = 20
+    MARIADB_BLOB_COMPRESSED = 140
+    MARIADB_VARCHAR_COMPRESSED = 141
+    VECTOR = 242
+    JSON = 245
+    NEWDECIMAL = 246
+    ENUM = 247
+    SET = 248
+    BLOB = 252
+    VAR_STRING = 253
+    STRING = 254
+    GEOMETRY = 255
+
+
+# Bytes of metadata per column in the event.
+META_BYTES: dict[int, int] = {
+    Type.TINY: 0,
+    Type.SHORT: 0,
+    Type.LONG: 0,
+    Type.FLOAT: 1,
+    Type.DOUBLE: 1,
+    Type.NULL: 0,
+    Type.TIMESTAMP_OLD: 0,
+    Type.LONGLONG: 0,
+    Type.INT24: 0,
+    Type.DATE: 0,
+    Type.TIME_OLD: 0,
+    Type.DATETIME_OLD: 0,
+    Type.YEAR: 0,
+    Type.NEWDATE: 0,
+    Type.VARCHAR: 2,
+    Type.BIT: 2,
+    Type.TIMESTAMP2: 1,
+    Type.DATETIME2: 1,
+    Type.TIME2: 1,
+    Type.MARIADB_BLOB_COMPRESSED: 1,
+    Type.MARIADB_VARCHAR_COMPRESSED: 2,
+    Type.VECTOR: 1,
+    Type.JSON: 1,
+    Type.NEWDECIMAL: 2,
+    Type.ENUM: 2,
+    Type.SET: 2,
+    Type.BLOB: 1,
+    Type.VAR_STRING: 2,
+    Type.STRING: 2,
+    Type.GEOMETRY: 1,
+}
+
+# Which columns have a bit in SIGNEDNESS (Field::has_signedness_information_type), an entry in the charset fields.
+SIGNED_TYPES = frozenset(
+    (Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG, Type.YEAR, Type.FLOAT, Type.DOUBLE, Type.NEWDECIMAL)
+)
+CHARACTER_TYPES = frozenset(
+    (
+        Type.STRING, Type.VAR_STRING, Type.VARCHAR, Type.BLOB,
+        Type.MARIADB_BLOB_COMPRESSED, Type.MARIADB_VARCHAR_COMPRESSED,
+    )  # fmt: skip
+)
+LABEL_TYPES = frozenset((Type.ENUM, Type.SET))
+
+_FIXED: dict[int, int] = {
+    Type.TINY: 1,
+    Type.SHORT: 2,
+    Type.INT24: 3,
+    Type.LONG: 4,
+    Type.LONGLONG: 8,
+    Type.FLOAT: 4,
+    Type.DOUBLE: 8,
+    Type.YEAR: 1,
+    Type.DATE: 3,
+    Type.NEWDATE: 3,
+    Type.TIME_OLD: 3,
+    Type.TIMESTAMP_OLD: 4,
+    Type.DATETIME_OLD: 8,
+}
+_FRACTIONAL: dict[int, int] = {Type.TIMESTAMP2: 4, Type.DATETIME2: 5, Type.TIME2: 3}
+
+# A DECIMAL is stored in groups of 9 digits, 4 bytes each; a group of fewer digits takes this many bytes.
+DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+
+
+def decimal_groups(precision: int, scale: int) -> tuple[tuple[int, int], ...]:
+    """(bytes, digits) of each group of a DECIMAL(precision, scale), most significant first.
+
+    Source: strings/decimal.cc, decimal2bin: whole part grouped from the point leftwards, fraction from it rightwards.
+    """
+    whole, rest = divmod(precision - scale, 9)
+    groups = [(DIGIT_BYTES[rest], rest)] if rest else []
+    groups += [(4, 9)] * whole
+    full, rest = divmod(scale, 9)
+    groups += [(4, 9)] * full
+    if rest:
+        groups.append((DIGIT_BYTES[rest], rest))
+    return tuple(groups)
+
+
+def cell_width(type_code: int, meta: int) -> int:
+    """Bytes of a cell that is not NULL; negative: minus the bytes of its length prefix. 0: the type has no cells.
+
+    Raises KeyError for a type that cannot occur in `META_BYTES`.
+    """
+    if type_code in _FIXED:
+        return _FIXED[type_code]
+    if type_code in _FRACTIONAL:
+        return _FRACTIONAL[type_code] + (meta + 1) // 2
+    if type_code in (Type.VARCHAR, Type.VAR_STRING, Type.STRING, Type.MARIADB_VARCHAR_COMPRESSED):
+        return -1 if meta < 256 else -2
+    if type_code in LABEL_TYPES:
+        return meta
+    if type_code == Type.NEWDECIMAL:
+        return sum(size for size, _ in decimal_groups(meta >> 8, meta & 0xFF))
+    if type_code == Type.BIT:
+        return (meta + 7) // 8
+    if type_code == Type.NULL:
+        return 0
+    if META_BYTES[type_code] == 1:
+        return -meta
+    raise KeyError(type_code)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `name`: "" where the server wrote none; `type`, `meta`: see above; `charset`: collation id, 0 where
+    not known; `labels`: of an ENUM or SET."""
+
+    name: str
+    type: int
+    meta: int
+    unsigned: bool
+    nullable: bool
+    charset: int
+    labels: tuple[str, ...]
+    visible: bool
