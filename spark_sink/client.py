@@ -355,4 +355,4 @@ def _said(error: Exception) -> str:
         return "the answer was cut short"
     if isinstance(error, http.client.HTTPException):
         return f"the answer is not HTTP ({type(error).__name__})"
-    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+    return str(getattr(error, "strerror", None) or str(error) or type(error).__name__)

@@ -1,0 +1,215 @@
+"""One mirrored table: what is known of it, and the steps that change it.
+
+Every step records `(application id, version)` in its own Delta commit: the application id is made of consumer, table and
+epoch, the version is the `seq` of the step's last transaction. Delta refuses a version that is not newer than the one it
+holds, so a step that is replayed after a crash changes nothing. Spark's batch number cannot serve: one batch may hold
+several steps of a table, and a fresh checkpoint counts from 0 again.
+
+MERGE and DELETE take the pair from the session's settings, so each `Worker` has a session of its own and is used by
+one thread at a time.
+
+DROP TABLE and TRUNCATE empty the target and keep it: with the folder the versions would go, too, and a replay would bring
+the old rows back for a while. An empty target holds no row that a change of columns could concern, so it takes any
+layout.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from delta.tables import DeltaTable
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from dispatcher.model.errors import BinlogError, Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_APP_ID = "spark.databricks.delta.write.txnAppId"
+_VERSION = "spark.databricks.delta.write.txnVersion"
+# Characters that Parquet allows in no column name without Delta's column mapping.
+_UNMAPPED = re.compile(r"[ ,;{}()\n\t=]")
+_SAFE_IN_PATH = " $-_"
+
+
+def folder(name: str) -> str:
+    """A database's or table's name as the name of a folder; `unfolder` is its inverse.
+
+    Letters of any script stay; what Hadoop, globs or file systems give a meaning is written as %xx.
+    """
+    text = "".join(c if c.isalnum() or c in _SAFE_IN_PATH else quote(c, safe="") for c in name)
+    # quote leaves "." and "~" alone; "." and ".." are places and not names.
+    return text.replace(".", "%2E").replace("~", "%7E")
+
+
+def unfolder(name: str) -> str:
+    return unquote(name)
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a commit is recorded under."""
+
+    epoch: int
+    seq: int
+
+
+@dataclass
+class Worker:
+    """A session for one thread at a time: its settings carry the version of the step under way."""
+
+    spark: SparkSession
+
+    @contextmanager
+    def recording(self, app_id: str, version: int) -> Iterator[None]:
+        self.spark.conf.set(_APP_ID, app_id)
+        self.spark.conf.set(_VERSION, str(version))
+        try:
+            yield
+        finally:
+            self.spark.conf.unset(_APP_ID)
+            self.spark.conf.unset(_VERSION)
+
+
+@dataclass
+class Mirrored:
+    """One table in the target. `columns`: name to type as in the target, None = not known yet or no table there."""
+
+    consumer: str
+    database: str
+    table: str
+    path: str
+    known: bool = False
+    columns: StructType | None = None
+    versions: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return f"{self.database}.{self.table}"
+
+    def app_id(self, epoch: int) -> str:
+        return f"binlog-dispatcher/{self.consumer}/{self.label}/{epoch}"
+
+    # -- what is there ---------------------------------------------------------------------------------------
+
+    def exists(self, worker: Worker) -> bool:
+        if not self.known:
+            there = DeltaTable.isDeltaTable(worker.spark, self.path)
+            self.columns = self._frame(worker).schema if there else None
+            self.known = True
+        return self.columns is not None
+
+    def has(self, worker: Worker, step: Step) -> bool:
+        """Is the step in the target already? Asked of the target once per epoch: nobody else writes this id."""
+        if step.epoch not in self.versions:
+            self.versions[step.epoch] = (
+                self._version(worker, step.epoch) if self.exists(worker) else -1
+            )
+        return step.seq <= self.versions[step.epoch]
+
+    def is_empty(self, worker: Worker) -> bool:
+        return not self.exists(worker) or self._frame(worker).isEmpty()
+
+    def _frame(self, worker: Worker) -> DataFrame:
+        return worker.spark.read.format("delta").load(self.path)
+
+    def _version(self, worker: Worker, epoch: int) -> int:
+        # There is no public call for a table's recorded versions; this is the one Delta's own commands use.
+        jvm: Any = worker.spark._jvm
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+            worker.spark._jsparkSession, self.path
+        )
+        return int(log.startTransaction().txnVersion(self.app_id(epoch)))
+
+    # -- steps -----------------------------------------------------------------------------------------------
+
+    def empty(self, worker: Worker, step: Step) -> None:
+        """Delete all rows, if there are any."""
+        if not self.exists(worker):
+            return
+        with worker.recording(self.app_id(step.epoch), step.seq):
+            DeltaTable.forPath(worker.spark, self.path).delete()
+        self.versions[step.epoch] = step.seq
+
+    def fit(self, worker: Worker, wanted: StructType, place: str) -> bool:
+        """Make the target take rows of `wanted`: add what is new. True: it is to be written anew with that schema.
+
+        Raises `BinlogError` UNSUPPORTED_CHANGE where rows that exist would have to change.
+        """
+        if not self.exists(worker):
+            return True
+        assert self.columns is not None
+        have = {field.name.lower(): field for field in self.columns}
+        want = {field.name.lower(): field for field in wanted}
+        changed = [
+            f"column {f.name!r} was {f.dataType.simpleString()} and is "
+            + (want[name].dataType.simpleString() if name in want else "gone")
+            for name, f in have.items()
+            if name not in want or want[name].dataType != f.dataType
+        ]
+        added = [field for name, field in want.items() if name not in have]
+        changed += [f"column {f.name!r} was added and is not NULL" for f in added if not f.nullable]
+        changed += [
+            f"column {f.name!r} has a name that needs a new table"
+            for f in added
+            if _UNMAPPED.search(f.name)
+        ]
+        if changed:
+            if self.is_empty(worker):
+                return True
+            raise BinlogError(
+                Kind.UNSUPPORTED_CHANGE, f"table {self.label}: " + "; ".join(changed), where=place
+            )
+        if added:
+            names = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in added)
+            worker.spark.sql(f"ALTER TABLE delta.{quoted(self.path)} ADD COLUMNS ({names})")
+            self.known = False
+        return False
+
+    def write(self, worker: Worker, step: Step, rows: DataFrame, columns: StructType) -> None:
+        """Create the table, or replace an empty one whatever its columns were, with `rows`."""
+        nullable = StructType(
+            [f if f.nullable else type(f)(f.name, f.dataType, True) for f in columns]
+        )
+        writer = (
+            rows.write.format("delta")
+            .mode("overwrite")
+            .option("overwriteSchema", "true")
+            .option("txnAppId", self.app_id(step.epoch))
+            .option("txnVersion", str(step.seq))
+        )
+        if any(_UNMAPPED.search(f.name) for f in columns):
+            writer = writer.option("delta.columnMapping.mode", "name")
+        writer.save(self.path)
+        self.known, self.columns = True, nullable
+        self.versions[step.epoch] = step.seq
+
+    def merge(
+        self, worker: Worker, step: Step, events: DataFrame, key: list[str], columns: StructType
+    ) -> None:
+        """`events`: one per key, with `key`, `row` and `deleted`."""
+        values: dict[str, str | Column] = {
+            quoted(f.name): F.col(f"e.row.{quoted(f.name)}") for f in columns
+        }
+        same = " AND ".join(f"t.{quoted(name)} = e.key.{quoted(name)}" for name in key)
+        with worker.recording(self.app_id(step.epoch), step.seq):
+            (
+                DeltaTable.forPath(worker.spark, self.path)
+                .alias("t")
+                .merge(events.alias("e"), same)
+                .whenMatchedDelete("e.deleted")
+                .whenMatchedUpdate(set=values)
+                .whenNotMatchedInsert("NOT e.deleted", values=values)
+                .execute()
+            )
+        self.versions[step.epoch] = step.seq

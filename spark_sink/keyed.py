@@ -1,0 +1,82 @@
+"""Decoded changes to what a MERGE needs: for each key that a change touches, its row afterwards or its removal.
+
+An insert and an update put a row under the key of their after-image; a delete takes the one under the key of its
+before-image away; an update that changes the key does both, and the removal comes first. `(seq, ordinal, part)` orders
+these events, and the last one of a key decides: everything before it on the same key is history that the target need
+not see. Keys are compared byte by byte, which is stricter than a column's collation: both images of a change are
+written in full, so two spellings of one key in MySQL are one removal and one row here.
+
+Pure, on Arrow columns; runs on the executors inside `mapInArrow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+FIELDS = ("key", "row", "seq", "ordinal", "part", "deleted")
+
+
+def event_schema(changes: pa.Schema, key: Sequence[str]) -> pa.Schema:
+    """Schema of `key_events` for changes of the schema `changes` and the key columns `key`."""
+    row = changes.field("after").type
+    return pa.schema(
+        [
+            pa.field("key", pa.struct([row.field(name) for name in key])),
+            pa.field("row", row),
+            pa.field("seq", pa.int64()),
+            pa.field("ordinal", pa.int64()),
+            pa.field("part", pa.int32()),
+            pa.field("deleted", pa.bool_()),
+        ]
+    )
+
+
+def key_events(changes: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
+    """One or two events per change. `part`: 0 = removal, 1 = row."""
+    schema = event_schema(changes.schema, key)
+    op, before, after = (changes.column(name) for name in ("op", "before", "after"))
+    deletes = pc.equal(op, "delete")
+    moved = pc.and_(pc.equal(op, "update"), _differ(before, after, key))
+    removals, rows = changes.filter(pc.or_(deletes, moved)), changes.filter(pc.invert(deletes))
+    parts = [
+        _events(rows, rows.column("after"), rows.column("after"), schema),
+        _events(removals, removals.column("before"), None, schema),
+    ]
+    (batch,) = pa.Table.from_batches(parts, schema).combine_chunks().to_batches() or [
+        pa.RecordBatch.from_pylist([], schema)
+    ]
+    return batch
+
+
+def _differ(before: pa.Array, after: pa.Array, key: Sequence[str]) -> pa.Array:
+    """Where the keys of the two images differ; false where one image is missing."""
+    result = pa.array([False] * len(before)) if not key else None
+    for name in key:
+        differs = pc.fill_null(
+            pc.not_equal(pc.struct_field(before, name), pc.struct_field(after, name)), False
+        )
+        result = differs if result is None else pc.or_(result, differs)
+    return result
+
+
+def _events(
+    changes: pa.RecordBatch, image: pa.Array, row: pa.Array | None, schema: pa.Schema
+) -> pa.RecordBatch:
+    fields = list(schema.field("key").type)
+    values = [pc.struct_field(image, field.name) for field in fields]
+    n = changes.num_rows
+    columns = [
+        pa.StructArray.from_arrays(values, fields=fields),
+        pa.nulls(n, schema.field("row").type) if row is None else row,
+        changes.column("seq"),
+        changes.column("ordinal"),
+        pa.array([0 if row is None else 1], pa.int32()).take(pa.array([0] * n, pa.int64())),
+        pa.array([row is None]).take(pa.array([0] * n, pa.int64())),
+    ]
+    return pa.RecordBatch.from_arrays(
+        [column.cast(field.type) for column, field in zip(columns, schema, strict=True)],
+        schema=schema,
+    )

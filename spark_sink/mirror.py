@@ -1,0 +1,228 @@
+"""A batch of the raw stream into Delta: decode on the executors, collapse, one MERGE per step of a table.
+
+The batch is fetched once and persisted; what follows reads it as often as it likes. The driver sees which tables and
+statements it holds (`plan`), never a row. Each step's rows are decoded where they lie into the table's own types, cut
+down to the last event of each key, and merged under the step's version (`delta`). Tables are independent of each other and
+go in parallel; the steps of one table go in order.
+
+The batch ends, and Spark writes its commit log, after the last commit of the last table. Killed anywhere before that, the
+whole batch comes again and each step that was committed is recognised by its version.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructField, StructType
+
+from dispatcher.binlog import delivered
+from dispatcher.binlog.table_map import TableMap
+from dispatcher.model.errors import BinlogError, Kind
+from spark_sink import keyed, plan
+from spark_sink.ddl import Action, changes_of
+from spark_sink.delta import Mirrored, Step, Worker, folder, unfolder
+from spark_sink.rows import spark_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("spark_sink.mirror")
+
+BROADCAST_BYTES_MAX = 8 << 20
+
+
+class Mirror:
+    """The `foreachBatch` of one consumer. `failure`: why the last batch failed, for the job's message."""
+
+    def __init__(
+        self, spark: SparkSession, consumer: str, target: str, *, parallel: int = 2
+    ) -> None:
+        """`target`: folder of the Delta tables, any path Spark can write; `parallel`: tables merged at a time."""
+        self._spark = spark
+        self._consumer = consumer
+        self._target = target.rstrip("/")
+        self._tables: dict[plan.Table, Mirrored] = {}
+        self._tables_lock = threading.Lock()
+        self._workers: SimpleQueue[Worker] = SimpleQueue()
+        self._parallel = parallel
+        for _ in range(parallel):
+            self._workers.put(Worker(spark.newSession()))
+        self.failure: BaseException | None = None
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        try:
+            self.apply(batch, number)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def apply(self, batch: DataFrame, number: int) -> None:
+        """Bring the target to the end of the batch."""
+        began = time.monotonic()
+        batch = batch.persist()
+        try:
+            entries = _entries(batch)
+            steps = plan.steps(entries, changes_of, self._in_target)
+            self._run_all(batch, steps)
+        finally:
+            batch.unpersist()
+        if entries:
+            log.info(
+                "%s: batch %d: %d rows of %d tables, %d statements, to seq %d, in %.1f s",
+                self._consumer,
+                number,
+                sum(entry.rows for entry in entries),
+                len({(entry.database, entry.table) for entry in entries if not entry.ddl}),
+                sum(1 for entry in entries if entry.ddl),
+                max(entry.last_seq for entry in entries),
+                time.monotonic() - began,
+            )
+
+    # -- tables in parallel, steps in order ------------------------------------------------------------------
+
+    def _run_all(self, batch: DataFrame, steps: dict[plan.Table, list[plan.Step]]) -> None:
+        if not steps:
+            return
+        with ThreadPoolExecutor(
+            self._parallel, thread_name_prefix=f"mirror-{self._consumer}"
+        ) as pool:
+            tasks = [pool.submit(self._run, batch, table, its) for table, its in steps.items()]
+        # All have ended here, so that no thread writes on after the batch has failed.
+        for task in tasks:
+            task.result()
+
+    def _run(self, batch: DataFrame, name: plan.Table, steps: list[plan.Step]) -> None:
+        table = self._table(name)
+        worker = self._workers.get()
+        try:
+            for step in steps:
+                if table.has(worker, Step(step.epoch, step.seq)):
+                    continue
+                if isinstance(step, plan.Run):
+                    self._rows(batch, table, worker, step)
+                else:
+                    _statement(table, worker, step)
+        finally:
+            self._workers.put(worker)
+
+    def _table(self, name: plan.Table) -> Mirrored:
+        with self._tables_lock:
+            if name not in self._tables:
+                path = "/".join((self._target, *map(folder, name)))
+                self._tables[name] = Mirrored(self._consumer, *name, path)
+            return self._tables[name]
+
+    def _in_target(self, database: str) -> Iterable[str]:
+        jvm: Any = self._spark._jvm
+        path = jvm.org.apache.hadoop.fs.Path("/".join((self._target, folder(database))))
+        system = path.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
+        if not system.exists(path):
+            return []
+        return sorted(unfolder(status.getPath().getName()) for status in system.listStatus(path))
+
+    # -- one step --------------------------------------------------------------------------------------------
+
+    def _rows(self, batch: DataFrame, table: Mirrored, worker: Worker, run: plan.Run) -> None:
+        layout = TableMap.parse(run.table_map)
+        place = f"consumer {self._consumer}, seq {run.seq}"
+        if not layout.key:
+            raise BinlogError(
+                Kind.UNSUPPORTED_CHANGE,
+                f"table {table.label} has no primary key, so its rows cannot be told apart",
+                where=place,
+                remedy="give the table a primary key, or leave it out of the consumer's tables",
+            )
+        changes = delivered.change_schema(layout.columns)
+        key = [layout.columns[i].name for i in layout.key]
+        columns = _own_columns(changes, layout)
+        anew = table.fit(worker, columns, place)
+        events = _last_events(batch.where(F.col("entry").isin(run.entries)), changes, key)
+        step = Step(run.epoch, run.seq)
+        if anew:
+            table.write(worker, step, events.where("NOT deleted").select("row.*"), columns)
+            return
+        if run.payload_bytes <= BROADCAST_BYTES_MAX:
+            events = F.broadcast(events)
+        table.merge(worker, step, events, key, columns)
+
+
+def _own_columns(changes: pa.Schema, layout: TableMap) -> StructType:
+    """The table's columns with their own nullability; in `changes` every field may be null."""
+    (after,) = (field.dataType for field in spark_schema(changes) if field.name == "after")
+    assert isinstance(after, StructType)
+    return StructType(
+        [
+            StructField(field.name, field.dataType, column.nullable)
+            for field, column in zip(after, layout.columns, strict=True)
+        ]
+    )
+
+
+def _statement(table: Mirrored, worker: Worker, statement: plan.Statement) -> None:
+    change = statement.change
+    if change.action is Action.EMPTY:
+        table.empty(worker, Step(statement.epoch, statement.seq))
+    elif change.action is Action.STOP and not table.is_empty(worker):
+        raise BinlogError(
+            Kind.UNSUPPORTED_CHANGE,
+            f"table {table.label}: {change.why or 'the statement'} cannot be applied to the mirrored table:"
+            f" {_shortened(statement.query)}",
+            where=f"seq {statement.seq}, {statement.place}",
+        )
+
+
+def _shortened(query: str) -> str:
+    text = " ".join(query.split())
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _entries(batch: DataFrame) -> list[plan.Entry]:
+    rows = batch.select(
+        F.col("entry").alias("number"),
+        F.coalesce("database", F.lit("")).alias("database"),
+        F.coalesce("table", F.lit("")).alias("table"),
+        F.coalesce("layout", F.lit("")).alias("layout"),
+        "epoch",
+        "first_seq",
+        "last_seq",
+        "rows",
+        F.coalesce("table_map", F.lit(b"")).alias("table_map"),
+        F.coalesce(F.length("payload"), F.lit(0)).alias("payload_bytes"),
+        F.coalesce("ddl", F.lit("")).alias("ddl"),
+        F.coalesce("sql_mode", F.lit(0)).alias("sql_mode"),
+        F.concat_ws(":", "file", "pos").alias("place"),
+    ).collect()
+    return [plan.Entry(**{**row.asDict(), "table_map": bytes(row["table_map"])}) for row in rows]
+
+
+def _last_events(entries: DataFrame, changes: pa.Schema, key: list[str]) -> DataFrame:
+    """The last event of each key: `key`, `row`, `deleted`."""
+    schema = spark_schema(keyed.event_schema(changes, key))
+    events = entries.select("payload").mapInArrow(decoder(key), schema)
+    newest = Window.partitionBy(*(F.col("key").getField(name) for name in key)).orderBy(
+        F.desc("seq"), F.desc("ordinal"), F.desc("part")
+    )
+    ranked = events.withColumn("rank", F.row_number().over(newest))
+    return ranked.where("rank = 1").select("key", "row", "deleted")
+
+
+def decoder(key: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What each executor does with the payloads of a step."""
+    return partial(_decode, key)
+
+
+def _decode(key: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for payload in batch.column("payload"):
+            for changes in delivered.decode_table(payload.as_py()):
+                yield keyed.key_events(changes, key)

@@ -1,0 +1,124 @@
+"""A batch to steps: for each table, in order, runs of row changes and the statements that concern it. Pure.
+
+A step is what gets one version in the target: `(epoch, seq)` of its last transaction. Versions of a table rise strictly
+from step to step, so a step can be recognised as applied by its version alone, also when a replay cuts the stream into
+batches elsewhere: a run that was applied in part is applied again as a whole, which is harmless, because each row
+image is complete and the last one of a key decides.
+
+A run ends at a statement that concerns its table, at another layout and at another epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from dispatcher.model.errors import BinlogError, Kind
+from spark_sink.ddl import Action, Change
+
+Table = tuple[str, str]  # database, table
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row of the raw stream without its payload: a slice of one table, or (`ddl` not "") a statement."""
+
+    number: int
+    database: str
+    table: str
+    layout: str
+    epoch: int
+    first_seq: int
+    last_seq: int
+    rows: int
+    table_map: bytes
+    payload_bytes: int
+    ddl: str
+    sql_mode: int
+    place: str
+
+
+@dataclass(slots=True)
+class Run:
+    """Row changes of one table and one layout; `entries`: numbers of the raw rows that hold them."""
+
+    epoch: int
+    seq: int
+    layout: str
+    table_map: bytes
+    entries: list[int] = field(default_factory=list)
+    rows: int = 0
+    payload_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement that concerns the table."""
+
+    epoch: int
+    seq: int
+    change: Change
+    query: str
+    place: str
+
+
+Step = Run | Statement
+# (query, default database, sql_mode) -> what it does to which tables
+Reader = Callable[[str, str, int], Iterable[Change]]
+# database -> the tables of it that are mirrored
+Mirrored = Callable[[str], Iterable[str]]
+
+
+def steps(entries: Iterable[Entry], read: Reader, mirrored: Mirrored) -> dict[Table, list[Step]]:
+    """Steps by table, tables in the order of their first step.
+
+    Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that cannot be read, and where one transaction holds two
+    layouts of a table, whose versions could not be told apart.
+    """
+    plan: dict[Table, list[Step]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.number):
+        if entry.ddl:
+            for change in read(entry.ddl, entry.database, entry.sql_mode):
+                statement = Statement(entry.epoch, entry.last_seq, change, entry.ddl, entry.place)
+                for table in _tables(change, plan, mirrored):
+                    plan.setdefault(table, []).append(statement)
+        else:
+            _add(plan.setdefault((entry.database, entry.table), []), entry)
+    for table, its in plan.items():
+        _check(table, its)
+    return plan
+
+
+def _tables(change: Change, plan: dict[Table, list[Step]], mirrored: Mirrored) -> Iterator[Table]:
+    if change.action is Action.NOTHING:
+        return
+    if change.table:
+        yield change.database, change.table
+        return
+    planned = [table for database, table in plan if database == change.database]
+    for table in dict.fromkeys((*planned, *mirrored(change.database))):
+        yield change.database, table
+
+
+def _add(its: list[Step], entry: Entry) -> None:
+    last = its[-1] if its else None
+    if not isinstance(last, Run) or (last.epoch, last.layout) != (entry.epoch, entry.layout):
+        last = Run(entry.epoch, entry.last_seq, entry.layout, entry.table_map)
+        its.append(last)
+    last.seq = max(last.seq, entry.last_seq)
+    last.entries.append(entry.number)
+    last.rows += entry.rows
+    last.payload_bytes += entry.payload_bytes
+
+
+def _check(table: Table, its: list[Step]) -> None:
+    for one, other in zip(its, its[1:], strict=False):
+        if (one.epoch, one.seq) < (other.epoch, other.seq):
+            continue
+        # Several statements of one transaction (DROP TABLE t, t) say the same thing about the table.
+        if isinstance(one, Statement) and isinstance(other, Statement):
+            continue
+        raise BinlogError(
+            Kind.UNSUPPORTED_CHANGE,
+            f"one transaction (seq {other.seq}) holds two layouts of {table[0]}.{table[1]}",
+        )

@@ -1,0 +1,210 @@
+"""The daemon's HTTP client: what is retried, what is final, what reaches the person, and what never does."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dispatcher.model.errors import BinlogError, Kind, UserError
+from spark_sink.client import Address, Client
+from tests.support.fake_daemon import Answer, FakeDaemon, fake_daemon, position, problem
+
+
+@pytest.fixture
+def daemon() -> Iterator[FakeDaemon]:
+    with fake_daemon() as daemon:
+        yield daemon
+
+
+class Clock:
+    """Time that passes only by sleeping."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def __call__(self) -> float:
+        return self.now
+
+
+_opened: list[Client] = []
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Iterator[None]:
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
+def client_of(url: str, clock: Clock, *, retry_timeout_s: float = 600.0, token: str = "") -> Client:
+    return connect(Address(url, token=token, retry_timeout_s=retry_timeout_s), clock)
+
+
+def connect(address: Address, clock: Clock) -> Client:
+    _opened.append(Client(address, "shop", sleep=clock.sleep, clock=clock, jitter=lambda: 1.0))
+    return _opened[-1]
+
+
+def test_all_calls_over_one_connection(daemon: FakeDaemon) -> None:
+    daemon.preamble = b"head"
+    ends = [daemon.add(bytes(10)) for _ in range(4)]
+    daemon.tables["shop.orders"] = {"columns": []}
+    client = client_of(daemon.url, Clock())
+    session = client.open_session(None)
+    assert (session.number, session.position, session.head) == (1, position(0), ends[-1])
+    polled = client.poll(session.number, position(0), max_bytes=25, wait_ms=0)
+    assert (polled.end, polled.bytes, polled.transactions) == (ends[1], 20, 2)
+    assert client.slices(1, position(0), ends[3], 2) == [ends[1]]
+    assert client.binlog(1, ends[0], ends[3]) == b"head" + bytes(30)
+    assert client.acknowledge(1, ends[1]) == ends[1]
+    assert client.table("shop.orders") == {"columns": []}
+    assert client._connection is not None
+    client.close()
+
+
+def test_503_is_waited_out_as_long_as_the_daemon_says(daemon: FakeDaemon) -> None:
+    busy = problem(503, "range not available yet", "still reading", Retry_After="7")
+    daemon.faults["session"] = [busy, busy]
+    clock = Clock()
+    assert client_of(daemon.url, clock).open_session(None).number == 1
+    assert clock.slept == [7.0, 7.0]
+
+
+def test_backoff_doubles_up_to_ten_seconds_then_gives_up_at_the_deadline(
+    daemon: FakeDaemon,
+) -> None:
+    daemon.faults["session"] = [problem(503, "range not available yet", "still reading")] * 50
+    clock = Clock()
+    with pytest.raises(BinlogError) as caught:
+        client_of(daemon.url, clock, retry_timeout_s=60).open_session(None)
+    assert clock.slept[:8] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0]
+    assert clock.now <= 60
+    assert caught.value.kind is Kind.RANGE_UNAVAILABLE
+    assert "still reading; gave up after" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "fault", [Answer(cut=True), Answer(body=b'{"session": 1', cut=True)], ids=["before", "within"]
+)
+def test_a_broken_connection_is_retried(daemon: FakeDaemon, fault: Answer) -> None:
+    daemon.faults["session"] = [fault, fault]
+    assert client_of(daemon.url, Clock()).open_session(None).number == 1
+
+
+def test_an_idle_connection_that_was_closed_costs_no_wait(daemon: FakeDaemon) -> None:
+    clock = Clock()
+    client = client_of(daemon.url, clock)
+    client.open_session(None)
+    daemon.faults["poll"] = [Answer(cut=True)]
+    client.poll(1, position(0), max_bytes=None, wait_ms=0)
+    assert clock.slept == []
+
+
+def test_nobody_there_is_retried_and_then_named() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        clock = Clock()
+        with pytest.raises(BinlogError) as caught:
+            client_of(url, clock, retry_timeout_s=5).open_session(None)
+    assert caught.value.kind is Kind.CONNECT_FAILED
+    assert f"consumer shop at {url}" in str(caught.value)
+    assert len(clock.slept) > 3
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, Kind.UNAUTHORIZED),
+        (404, Kind.UNKNOWN_CONSUMER),
+        (409, Kind.SESSION_FENCED),
+        (409, Kind.POSITION_UNKNOWN),
+        (410, Kind.POSITION_PURGED),
+    ],
+)
+def test_final_answers_fail_at_once_with_the_daemons_words(
+    daemon: FakeDaemon, status: int, kind: Kind
+) -> None:
+    daemon.faults["session"] = [problem(status, kind.value, "what happened", "what to do")]
+    clock = Clock()
+    with pytest.raises(BinlogError) as caught:
+        client_of(daemon.url, clock).open_session(None)
+    assert (caught.value.kind, caught.value.what, caught.value.remedy) == (
+        kind,
+        "what happened",
+        "what to do",
+    )
+    assert clock.slept == []
+
+
+def test_a_malformed_request_is_the_users_error(daemon: FakeDaemon) -> None:
+    daemon.faults["session"] = [problem(422, "settings", "after: key 'seq' is missing")]
+    with pytest.raises(UserError, match="key 'seq' is missing"):
+        client_of(daemon.url, Clock()).open_session(None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Answer(500, b"<html>"), "HTTP status 500 without a problem document"),
+        (Answer(302, b"", {"Location": "http://elsewhere"}), "HTTP status 302"),
+        (Answer(200, b"[]"), "not answered with a JSON object"),
+        (Answer(200, b'{"session": "1"}'), "'session' is missing or of the wrong type"),
+    ],
+)
+def test_something_else_at_the_address(daemon: FakeDaemon, answer: Answer, words: str) -> None:
+    daemon.faults["session"] = [answer]
+    with pytest.raises(BinlogError, match=words):
+        client_of(daemon.url, Clock()).open_session(None)
+
+
+def test_the_token_is_sent_and_never_shown(daemon: FakeDaemon, tmp_path: Path) -> None:
+    daemon.token = "secret-1"
+    assert client_of(daemon.url, Clock(), token="secret-1").open_session(None).number == 1
+    file = tmp_path / "token"
+    file.write_text("secret-1\n")
+    address = Address(daemon.url, token_file=str(file))
+    assert connect(address, Clock()).open_session(None).number == 2
+    file.write_text("secret-2\n")  # rotated: read again at each call
+    with pytest.raises(BinlogError) as caught:
+        connect(address, Clock()).open_session(None)
+    assert "secret" not in str(caught.value)
+    shown = Address(daemon.url, token="secret-1")
+    assert "secret" not in repr(shown)
+    assert pickle.loads(pickle.dumps(shown)) == shown
+
+
+@pytest.mark.parametrize(
+    "url", ["daemon:8085", "ftp://x", "http://", "http://h/?a=1", "http://user:pw@h:1"]
+)
+def test_addresses_that_are_none(url: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Address(url)
+    assert "pw@" not in str(caught.value)
+
+
+def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
+    address = Address("http://127.0.0.1:1", token_file=str(tmp_path / "none"))
+    with pytest.raises(UserError, match="cannot read the token file"):
+        connect(address, Clock()).open_session(None)
+
+
+def test_importing_the_source_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, spark_sink.source; "
+        "heavy = {'pydantic', 'pymysql', 'uvicorn', 'asyncio', 'numba', 'pyarrow', 'fastapi', 'rich'}; "
+        "sys.exit(','.join(sorted(heavy & set(sys.modules))) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,248 @@
+"""A stand-in for the daemon: the same HTTP API over transactions that a test puts in, and faults on demand.
+
+It is a second implementation of the reader's side of the API, in the plainest way: all transactions in one list, nothing is
+ever forgotten, positions are compared by `seq`. Transactions are made of a server's own binlog file (`feed`), cut by a few
+lines of struct and given their records, or put in as bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from dispatcher.binlog.events import MAGIC, Record, encode_record
+from dispatcher.model.position import Position
+
+SERVER = "00000000-0000-0000-0000-000000000001"
+_HEADER = struct.Struct("<IBIIIH")
+QUERY, FORMAT_DESCRIPTION, XID, TABLE_MAP, GTID, ANONYMOUS_GTID = 2, 15, 16, 19, 33, 34
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """`data`: its record and events; `marker`: it holds nothing for the consumer."""
+
+    position: Position
+    data: bytes
+    marker: bool = False
+
+
+@dataclass
+class Answer:
+    """Sent instead of what the API would say. `cut`: close the connection before or within the answer."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: bool = False
+
+
+def problem(status: int, kind: str, detail: str, hint: str = "", **headers: str) -> Answer:
+    document = {
+        "type": "about:blank",
+        "title": kind,
+        "status": status,
+        "detail": detail,
+        "kind": kind,
+        "hint": hint,
+    }
+    return Answer(status, json.dumps(document).encode(), headers)
+
+
+class FakeDaemon:
+    """One consumer, any name. `faults`: answers to give instead, keyed by the call's last path part; used up in order."""
+
+    def __init__(self) -> None:
+        self.preamble = b""
+        self.transactions: list[Transaction] = []
+        self.session = 0
+        self.acknowledged = position(0)
+        self.max_bytes = 64 << 20
+        self.token = ""
+        self.tables: dict[str, Any] = {}
+        self.faults: dict[str, list[Answer]] = {}
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.slice_ends: list[int] | None = None
+        self.url = ""
+        self._lock = threading.Condition()
+
+    # -- putting in ------------------------------------------------------------------------------------------
+
+    @property
+    def head(self) -> Position:
+        return self.transactions[-1].position if self.transactions else position(0)
+
+    def add(self, data: bytes, *, marker: bool = False, file: str = "binlog.000001") -> Position:
+        with self._lock:
+            at = self.head
+            then = replace(at, offset=at.offset + max(1, len(data)), seq=at.seq + 1, file=file)
+            self.transactions.append(Transaction(then, data, marker))
+            self._lock.notify_all()
+            return then
+
+    def feed(self, path: Path, wanted: Callable[[bytes], bool] = lambda _: True) -> int:
+        """Append the transactions of a binlog file that are not there yet; `wanted` judges their bytes. How many came."""
+        before = len(self.transactions)
+        done = sum(t.position.file == path.name for t in self.transactions)
+        for number, (data, offset, commit_us) in enumerate(self._cut(path.read_bytes())):
+            if number < done:
+                continue
+            if not wanted(data):
+                self.add(b"", marker=True, file=path.name)
+                continue
+            record = Record(1, self.head.seq + 1, path.name, offset, commit_us, 0)
+            self.add(encode_record(record, checksum=True) + data, file=path.name)
+        return len(self.transactions) - before
+
+    def _cut(self, data: bytes) -> Iterator[tuple[bytes, int, int]]:
+        """(events, end offset, commit time) of each complete transaction."""
+        assert data[:4] == MAGIC
+        at, begin, in_rows = 4, -1, False
+        while at < len(data):
+            timestamp, code, _, size, _, _ = _HEADER.unpack_from(data, at)
+            end = at + size
+            if code == FORMAT_DESCRIPTION:
+                self.preamble = MAGIC + data[at:end]
+            elif code in (GTID, ANONYMOUS_GTID):
+                begin, in_rows = at, False
+            elif code == QUERY and data[at:end].find(b"\0BEGIN", 19) >= 0:
+                in_rows = True
+            elif begin >= 0 and (code == XID or (code == QUERY and not in_rows)):
+                yield data[begin:end], end, timestamp * 1_000_000
+                begin = -1
+            at = end
+
+    # -- the API ---------------------------------------------------------------------------------------------
+
+    def answer(self, call: str, body: dict[str, Any], token: str) -> Answer:
+        self.calls.append((call, body))
+        if self.faults.get(call):
+            return self.faults[call].pop(0)
+        if token != self.token:
+            return problem(401, "not authorized", "the token is not one of this consumer")
+        if call not in ("session", "tables") and body["session"] != self.session:
+            return problem(409, "session fenced", f"session {body['session']} is not the newest")
+        result = getattr(self, f"_{call}")(body)
+        if isinstance(result, Answer):
+            return result
+        if isinstance(result, bytes):
+            return Answer(body=result, headers={"Content-Type": "application/octet-stream"})
+        return Answer(body=json.dumps(result).encode(), headers={"Content-Type": "application/json"})
+
+    def _session(self, body: dict[str, Any]) -> dict[str, Any]:
+        if not body["read_only"]:
+            self.session += 1
+            if body["after"] is not None:
+                self.acknowledged = Position.from_dict(body["after"])
+        return {
+            "session": 0 if body["read_only"] else self.session,
+            "position": self.acknowledged.as_dict(),
+            "head": self.head.as_dict(),
+            "max_bytes_in_binlog_queue": self.max_bytes,
+        }
+
+    def _poll(self, body: dict[str, Any]) -> dict[str, Any]:
+        after = Position.from_dict(body["after"])
+        limit = body["max_bytes"]
+        with self._lock:
+            self.acknowledged = max(self.acknowledged, after, key=lambda p: p.order)
+            self._lock.wait_for(lambda: self._following(after), body["wait_ms"] / 1000)
+            chosen: list[Transaction] = []
+            size = 0
+            for transaction in self._following(after):
+                if size and limit is not None and size + len(transaction.data) > limit:
+                    break
+                size += len(transaction.data)
+                chosen.append(transaction)
+        data = [t for t in chosen if not t.marker]
+        end = chosen[-1].position if chosen and (data or body["markers"]) else after
+        return {
+            "end": end.as_dict(),
+            "head": self.head.as_dict(),
+            "bytes": size,
+            "transactions": len(data),
+        }
+
+    def _slices(self, body: dict[str, Any]) -> dict[str, Any]:
+        inside = self._range(body)[:-1]
+        step = max(1, (len(inside) + 1) // body["n"])
+        return {"cuts": [t.position.as_dict() for t in inside[step - 1 :: step][: body["n"] - 1]]}
+
+    def _binlog(self, body: dict[str, Any]) -> bytes:
+        return self.preamble + b"".join(t.data for t in self._range(body))
+
+    def _ack(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.acknowledged = Position.from_dict(body["position"])
+        return {"acknowledged": self.acknowledged.as_dict()}
+
+    def _tables(self, body: dict[str, Any]) -> dict[str, Any] | Answer:
+        if body["table"] in self.tables:
+            return dict(self.tables[body["table"]])
+        return problem(404, "unknown consumer", f"table {body['table']} does not exist")
+
+    def _following(self, after: Position) -> Sequence[Transaction]:
+        return [t for t in self.transactions if t.position.order > after.order]
+
+    def _range(self, body: dict[str, Any]) -> list[Transaction]:
+        start, end = Position.from_dict(body["start"]), Position.from_dict(body["end"])
+        return [t for t in self.transactions if start.order < t.position.order <= end.order]
+
+
+def position(seq: int) -> Position:
+    return Position(SERVER, "", "binlog.000001", 4 + seq, seq, 1)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    daemon: FakeDaemon
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self._reply(self.path.rsplit("/", 1)[1], body)
+
+    def do_GET(self) -> None:
+        self._reply("tables", {"table": unquote(self.path.rsplit("/", 1)[1])})
+
+    def _reply(self, call: str, body: dict[str, Any]) -> None:
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        answer = self.daemon.answer(call, body, token)
+        if answer.cut and not answer.body:
+            self.close_connection = True
+            return
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(answer.body) + (100 if answer.cut else 0)))
+        self.end_headers()
+        self.wfile.write(answer.body)
+        self.close_connection |= answer.cut
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+
+@contextmanager
+def fake_daemon() -> Iterator[FakeDaemon]:
+    """A running one on a free port of the loopback."""
+    daemon = FakeDaemon()
+    handler = type("Handler", (_Handler,), {"daemon": daemon})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    server.block_on_close = False
+    daemon.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield daemon
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
