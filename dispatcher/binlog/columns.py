@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dispatcher.binlog import cells
+from dispatcher.binlog import arrow, cells
 from dispatcher.binlog.charsets import BINARY, DECODED, LATIN1, charset_of
 from dispatcher.binlog.table_map import TableMap
 from dispatcher.binlog.types import Column, Type, cell_width, decimal_groups
@@ -128,7 +128,7 @@ class TableDecoder:
                 raise self._error(i, error.why, base + int(at[i, error.row])) from None
             arrays.append(decoded.array)
             invalid_dates += decoded.invalid_dates
-        mask = None if missing is None else pa.array(missing)
+        mask = None if missing is None else arrow.booleans(missing)
         return Decoded(pa.StructArray.from_arrays(arrays, fields=self.fields, mask=mask), invalid_dates)
 
     def _error(self, column: int, why: str, offset: int) -> BinlogError:
@@ -159,9 +159,9 @@ def _decoder(column: Column) -> _Decode:
         return lambda buf, at: _temporals(buf, at, form, column.meta, target)
     match column.type:
         case Type.FLOAT:
-            return lambda buf, at: _array(pa.float32(), at, _read_integers(buf, at, 4, False).astype(np.uint32))
+            return lambda buf, at: _integers(buf, at, 4, False, pa.float32())
         case Type.DOUBLE:
-            return lambda buf, at: _array(pa.float64(), at, _read_integers(buf, at, 8, False))
+            return lambda buf, at: _integers(buf, at, 8, False, pa.float64())
         case Type.YEAR:
             return _years
         case Type.NEWDECIMAL:
@@ -185,15 +185,6 @@ def _decoder(column: Column) -> _Decode:
     return lambda buf, at: _utf8(buf, at, prefix, greatest, charset)
 
 
-def validity(valid: NDArray[np.bool_]) -> pa.Buffer | None:
-    """Arrow's bitmap, None where all are valid."""
-    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-
-
-def _array(target: pa.DataType, at: Offsets, values: NDArray[np.generic]) -> Decoded:
-    return Decoded(pa.Array.from_buffers(target, len(at), [validity(at >= 0), pa.py_buffer(values)]))
-
-
 def _read_integers(buf: Bytes, at: Offsets, width: int, signed: bool) -> NDArray[np.int64]:
     out = np.empty(len(at), dtype=np.int64)
     cells.integers(buf, at, width, signed, out)
@@ -205,13 +196,13 @@ def _integers(buf: Bytes, at: Offsets, width: int, signed: bool, target: pa.Data
     if pa.types.is_decimal(target):  # BIGINT UNSIGNED: the 64 bits are the low half
         wide = np.zeros((len(at), 2), dtype=np.int64)
         wide[:, 0] = values
-        return _array(target, at, wide)
-    return _array(target, at, values.astype(target.to_pandas_dtype(), copy=False))
+        values = wide
+    return Decoded(arrow.fixed(target, values, at >= 0))
 
 
 def _years(buf: Bytes, at: Offsets) -> Decoded:
     values = _read_integers(buf, at, 1, False)
-    return _array(pa.int16(), at, np.where(values > 0, values + 1900, 0).astype(np.int16))
+    return Decoded(arrow.fixed(pa.int16(), np.where(values > 0, values + 1900, 0), at >= 0))
 
 
 def _temporals(buf: Bytes, at: Offsets, form: int, digits: int, target: pa.DataType) -> Decoded:
@@ -219,9 +210,7 @@ def _temporals(buf: Bytes, at: Offsets, form: int, digits: int, target: pa.DataT
     row = cells.temporals(buf, at, form, digits, values, valid)
     if row >= 0:
         raise _Invalid(row, "bytes that are no time of day")
-    if pa.types.is_date32(target):
-        values = values.astype(np.int32)
-    array = pa.Array.from_buffers(target, len(at), [validity(valid), pa.py_buffer(values)])
+    array = arrow.fixed(target, values, valid)
     return Decoded(array, array.null_count - int(np.count_nonzero(at < 0)))
 
 
@@ -234,28 +223,26 @@ def _decimal_decoder(precision: int, scale: int) -> _Decode:
         out = np.empty((len(at), 2), dtype=np.uint64)
         if (row := cells.decimals(buf, at, groups, out)) >= 0:
             raise _Invalid(row, "bytes that are no DECIMAL")
-        return _array(pa.decimal128(precision, scale), at, out)
+        return Decoded(arrow.fixed(pa.decimal128(precision, scale), out, at >= 0))
 
     def texts(buf: Bytes, at: Offsets) -> Decoded:
         offsets = np.zeros(len(at) + 1, dtype=np.int32)
         out = np.empty(len(at) * (precision + 3), dtype=np.uint8)
         if (row := cells.decimal_texts(buf, at, groups, digits, scale, offsets, out)) >= 0:
             raise _Invalid(row, "bytes that are no DECIMAL")
-        data = out[: offsets[-1]].copy()
-        buffers = [validity(at >= 0), pa.py_buffer(offsets), pa.py_buffer(data)]
-        return Decoded(pa.Array.from_buffers(pa.string(), len(at), buffers))
+        return Decoded(arrow.varying(pa.string(), offsets, out[: offsets[-1]].copy(), at >= 0))
 
     return numbers if precision <= DECIMAL128_DIGITS else texts
 
 
 def _enum_decoder(column: Column) -> _Decode:
-    labels = pa.array(["", *column.labels], pa.string())  # 0: what an invalid value was stored as
+    labels = arrow.texts(["", *column.labels])  # 0: what an invalid value was stored as
 
     def decode(buf: Bytes, at: Offsets) -> Decoded:
         numbers = _read_integers(buf, at, column.meta, False)
         if len(numbers) and numbers.max() >= len(labels):
             raise _Invalid(int(numbers.argmax()), "an ENUM number without a label")
-        return Decoded(labels.take(_array(pa.int64(), at, numbers).array))
+        return Decoded(labels.take(arrow.fixed(pa.int64(), numbers, at >= 0)))
 
     return decode
 
@@ -273,8 +260,8 @@ def _set_decoder(column: Column) -> _Decode:
             ",".join(label for bit, label in enumerate(column.labels) if value >> bit & 1)
             for value in distinct.tolist()
         ]
-        indices = _array(pa.int64(), at, index.astype(np.int64)).array
-        return Decoded(pa.array(texts, pa.string()).take(indices))
+        indices = arrow.fixed(pa.int64(), index.astype(np.int64), at >= 0)
+        return Decoded(arrow.texts(texts).take(indices))
 
     return decode
 
@@ -316,8 +303,7 @@ def _latin1(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
 def _varying(at: Offsets, offsets: NDArray[np.int64], data: Bytes, target: pa.DataType) -> Decoded:
     if offsets[-1] > 0x7FFFFFFF:
         raise _Invalid(len(at) - 1, "more than 2 GiB of text in one batch")
-    buffers = [validity(at >= 0), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
-    return Decoded(pa.Array.from_buffers(target, len(at), buffers))
+    return Decoded(arrow.varying(target, offsets.astype(np.int32), data, at >= 0))
 
 
 def _latin1_table() -> Bytes:

@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dispatcher.binlog import rows
+from dispatcher.binlog import arrow, rows
 from dispatcher.binlog.columns import TableDecoder, arrow_type, cell_widths
 from dispatcher.binlog.events import EventType
-from dispatcher.binlog.index import COMMIT_US, EPOCH, FILE, POSITION, SEQ, Index
+from dispatcher.binlog.gtids import texts_of
+from dispatcher.binlog.index import COMMIT_US, EPOCH, FILE, GTID, POSITION, SEQ, Index
 from dispatcher.binlog.slices import cut
 from dispatcher.binlog.statements import Class, class_of, statement
 from dispatcher.binlog.table_map import Column, TableMap, layout_id
@@ -108,7 +109,7 @@ _ENVELOPE = (
     pa.field("table", pa.string()),
     pa.field("op", pa.string()),
 )
-_OPS = pa.array(["insert", "update", "delete"])
+_OPS = arrow.texts(["insert", "update", "delete"])
 
 
 def changes(
@@ -227,7 +228,7 @@ def _ddl(index: Index, line: int) -> Ddl | None:
     _, _, epoch, seq, pos, committed_at, file = index.txns[txn, :7].tolist()
     ordinal = number << rows.ROW_BITS
     return Ddl(
-        epoch, seq, ordinal, index.gtid(txn), index.files[file], pos, committed_at, database, query, sql_mode
+        epoch, seq, ordinal, texts_of(index.buf, index.txns[[txn], GTID])[0].as_py(), index.files[file], pos, committed_at, database, query, sql_mode
     )
 
 
@@ -306,23 +307,25 @@ def _envelope(
     n = len(row_event)
     txn_of_row = events[row_event, rows.TXN]
     starts = np.flatnonzero(np.diff(txn_of_row, prepend=-1))
-    run_of_row = pa.array(np.repeat(np.arange(len(starts)), np.diff(starts, append=n)))
+    lengths = np.diff(starts, append=n)
     runs = index.txns[txn_of_row[starts]]
+    run_of_row = arrow.fixed(pa.int64(), np.repeat(np.arange(len(starts)), lengths))
 
-    def spread(values: pa.Array) -> pa.Array:
-        return values.take(run_of_row)
+    def numbers(column: int, target: pa.DataType) -> pa.Array:
+        return arrow.fixed(target, np.repeat(runs[:, column], lengths))
 
+    files = arrow.texts(index.files)
     return [
-        spread(pa.array(runs[:, EPOCH])),
-        spread(pa.array(runs[:, SEQ])),
-        pa.array(row_ordinal),
-        spread(pa.array(index.gtids(txn_of_row[starts].tolist()), pa.string())),
-        spread(pa.array(index.files, pa.string()).take(pa.array(runs[:, FILE]))),
-        spread(pa.array(runs[:, POSITION])),
-        spread(pa.array(runs[:, COMMIT_US]).view(pa.timestamp("us", "UTC"))),
-        pa.repeat(pa.scalar(table_map.database), n),
-        pa.repeat(pa.scalar(table_map.table), n),
-        _OPS.take(pa.array(op)),
+        numbers(EPOCH, pa.int64()),
+        numbers(SEQ, pa.int64()),
+        arrow.fixed(pa.int64(), row_ordinal.copy()),
+        texts_of(index.buf, runs[:, GTID]).take(run_of_row),
+        files.take(numbers(FILE, pa.int64())),
+        numbers(POSITION, pa.int64()),
+        numbers(COMMIT_US, pa.timestamp("us", "UTC")),
+        arrow.repeated(table_map.database, n),
+        arrow.repeated(table_map.table, n),
+        _OPS.take(arrow.fixed(pa.int8(), op.copy())),
     ]
 
 

@@ -11,15 +11,14 @@ restarts, so an older one might be another table's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dispatcher.binlog.crc import crc32
 from dispatcher.binlog.events import MAGIC, RECORD_VERSION, EventType, parse_format_description, type_name
+from dispatcher.binlog.gtids import little
 from dispatcher.binlog.jit import njit
 from dispatcher.binlog.rows import EVENT_FIELDS
 from dispatcher.model.errors import BinlogError, Kind
@@ -98,15 +97,6 @@ def frame(buf: NDArray[np.uint8], counts: NDArray[np.int64]) -> int:
 
 
 @njit
-def number(buf: NDArray[np.uint8], at: int, size: int) -> int:
-    """Little-endian integer of up to 8 bytes; 8 bytes are taken as signed."""
-    value = np.int64(0)
-    for i in range(size):
-        value |= np.int64(buf[at + i]) << np.int64(8 * i)
-    return value
-
-
-@njit
 def same(buf: NDArray[np.uint8], a: int, a_end: int, b: int, b_end: int) -> bool:
     if a_end - a != b_end - b:
         return False
@@ -129,7 +119,7 @@ def slot_of(slots: NDArray[np.int64], versions: NDArray[np.int64], table_id: int
 @njit
 def is_control(buf: NDArray[np.uint8], at: int, end: int) -> bool:
     """Is the body of a QUERY exactly BEGIN or COMMIT? They are half of all events in a log of small transactions."""
-    text = at + 13 + number(buf, at + 11, 2) + np.int64(buf[at + 8]) + 1
+    text = at + 13 + little(buf, at + 11, 2) + np.int64(buf[at + 8]) + 1
     if end - text == 5:
         return buf[text] == 66 and buf[text + 1] == 69 and buf[text + 2] == 71 and buf[text + 3] == 73 and buf[text + 4] == 78
     if end - text == 6:
@@ -160,7 +150,7 @@ def index(
     txn = np.int64(-1)
     code = _OK
     while at < len(buf):
-        size = number(buf, at + 9, 4)
+        size = little(buf, at + 9, 4)
         kind = np.int64(buf[at + 4])
         action = _ACTIONS[kind]
         body = at + _HEADER
@@ -179,7 +169,7 @@ def index(
         if end < body or n_formats == 0:
             code = _SHORT_EVENT
             break
-        if tail and np.int64(crc32(buf, at, end)) != number(buf, end, 4):
+        if tail and np.int64(crc32(buf, at, end)) != little(buf, end, 4):
             code = _CHECKSUM
             break
         if action == _IGNORABLE and end - body >= _RECORD_SIZE - _HEADER and buf[body] == 66 and buf[body + 1] == 68:
@@ -191,9 +181,9 @@ def index(
             if name + name_size > end:
                 code = _SHORT_EVENT
                 break
-            epoch = number(buf, at + 23, 4)
-            seq = number(buf, at + 27, 8)
-            next_index = number(buf, at + 51, 4)
+            epoch = little(buf, at + 23, 4)
+            seq = little(buf, at + 27, 8)
+            next_index = little(buf, at + 51, 4)
             if txn < 0 or next_index == 0 or txns[txn, EPOCH] != epoch or txns[txn, SEQ] != seq:
                 last = files[n_files - 1] if n_files else files[0]
                 if n_files == 0 or not same(buf, name, name + name_size, last[0], last[0] + last[1]):
@@ -206,8 +196,8 @@ def index(
                 txns[txn, GTID] = -1
                 txns[txn, EPOCH] = epoch
                 txns[txn, SEQ] = seq
-                txns[txn, POSITION] = number(buf, at + 35, 8)
-                txns[txn, COMMIT_US] = number(buf, at + 43, 8)
+                txns[txn, POSITION] = little(buf, at + 35, 8)
+                txns[txn, COMMIT_US] = little(buf, at + 43, 8)
                 txns[txn, FILE] = n_files - 1
                 txns[txn, RECORD_FORMAT] = n_formats - 1
             at += size
@@ -228,7 +218,7 @@ def index(
             if end - body < 8:
                 code = _SHORT_EVENT
                 break
-            table_id = number(buf, body, 6)
+            table_id = little(buf, body, 6)
             slot = slot_of(slots, versions, table_id)
             version = slots[slot] - 1
             if version < 0 or not same(buf, body + 8, end, versions[version, 1] + 8, versions[version, 2]):
@@ -248,13 +238,13 @@ def index(
             version = np.int64(-1)
             skip = False
             if action == _ROWS:
-                table_id = number(buf, body, 6)
+                table_id = little(buf, body, 6)
                 version = slots[slot_of(slots, versions, table_id)] - 1
                 skip = table_id == _DUMMY_TABLE
                 if not skip and (version < 0 or versions[version, 3] != txn):
                     code = _NO_MAP
                     break
-            elif body + 13 + number(buf, body + 11, 2) + np.int64(buf[body + 8]) + 1 > end:
+            elif body + 13 + little(buf, body + 11, 2) + np.int64(buf[body + 8]) + 1 > end:
                 code = _SHORT_EVENT
                 break
             else:
@@ -313,20 +303,6 @@ class Index:
             formats[: sizes[3]],
             tuple(_name(buf, at, size) for at, size in files[: sizes[4]].tolist()),
         )
-
-    def gtid(self, txn: int) -> str:
-        """`uuid:number`, MariaDB's `domain-server-sequence`, or "" where the transaction has none."""
-        at = int(self.txns[txn, GTID])
-        if at < 0 or self.buf[at + 4] == EventType.ANONYMOUS_GTID:
-            return ""
-        body = self.buf[at + _HEADER : at + _HEADER + 25].tobytes()
-        if self.buf[at + 4] == EventType.MARIADB_GTID:
-            server = int.from_bytes(self.buf[at + 5 : at + 9].tobytes(), "little")
-            return f"{int.from_bytes(body[8:12], 'little')}-{server}-{int.from_bytes(body[:8], 'little')}"
-        return f"{UUID(bytes=body[1:17])}:{int.from_bytes(body[17:25], 'little', signed=True)}"
-
-    def gtids(self, txns: Sequence[int]) -> list[str]:
-        return [self.gtid(txn) for txn in txns]
 
 
 def _check_format(buf: NDArray[np.uint8], at: int) -> None:

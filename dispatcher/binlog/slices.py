@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dispatcher.binlog.crc import crc32
-from dispatcher.binlog.index import GTID, GTID_INDEX, RECORD, number
+from dispatcher.binlog.gtids import little
+from dispatcher.binlog.index import GTID, GTID_INDEX, RECORD
 from dispatcher.binlog.jit import njit
 from dispatcher.binlog.rows import END, FORMAT, INDEX, MAP_INDEX, MAP_OFFSET, OFFSET, TXN
 
@@ -22,7 +23,7 @@ _FIRST_EVENT = 51
 @njit
 def put(buf: NDArray[np.uint8], at: int, out: NDArray[np.uint8], o: int) -> int:
     """Copy a whole event; nothing is written where `out` is empty. Returns the offset behind it."""
-    size = number(buf, at + 9, 4)
+    size = little(buf, at + 9, 4)
     if len(out):
         for i in range(size):
             out[o + i] = buf[at + i]
@@ -60,7 +61,7 @@ def assemble(
     for line in range(len(events)):
         start = o
         txn = events[line, TXN]
-        size = number(buf, events[line, OFFSET] + 9, 4)
+        size = little(buf, events[line, OFFSET] + 9, 4)
         tail = events[line, OFFSET] + size - events[line, END]
         record = txns[txn, RECORD]
         if events[line, FORMAT] != last_format:

@@ -1,0 +1,66 @@
+"""Arrow arrays from numpy buffers and lists of texts.
+
+Not with `pa.array` and `pa.scalar`: they import pandas, wherever it is installed, to see whether their argument is one
+of its objects, and that alone takes longer than everything else an executor does before its first batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+_NUMPY = {
+    pa.int8(): np.int8,
+    pa.int16(): np.int16,
+    pa.int32(): np.int32,
+    pa.date32(): np.int32,
+    pa.float32(): np.uint32,  # the bits
+}
+
+
+def bitmap(valid: NDArray[np.bool_]) -> pa.Buffer | None:
+    """Arrow's validity bitmap, None where all are valid."""
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def fixed(
+    target: pa.DataType, values: NDArray[Any], valid: NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """An array of a type of fixed width; 64-bit `values` are narrowed to it. Shares the buffer where it can."""
+    values = values.astype(_NUMPY.get(target, values.dtype), copy=False)
+    buffers = [None if valid is None else bitmap(valid), pa.py_buffer(values)]
+    return pa.Array.from_buffers(target, len(values), buffers)
+
+
+def varying(
+    target: pa.DataType,
+    offsets: NDArray[np.int32],
+    data: NDArray[np.uint8] | bytes,
+    valid: NDArray[np.bool_] | None = None,
+) -> pa.Array:
+    """A string or binary array."""
+    buffers = [None if valid is None else bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(target, len(offsets) - 1, buffers)
+
+
+def texts(values: Sequence[str]) -> pa.Array:
+    raw = [value.encode() for value in values]
+    offsets = np.fromiter(accumulate(map(len, raw), initial=0), np.int32, len(raw) + 1)
+    return varying(pa.string(), offsets, b"".join(raw))
+
+
+def booleans(values: NDArray[np.bool_]) -> pa.Array:
+    packed = pa.py_buffer(np.packbits(values, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, packed])
+
+
+def repeated(value: str, n: int) -> pa.Array:
+    """`value` n times."""
+    raw = value.encode()
+    offsets = np.arange(n + 1, dtype=np.int32) * np.int32(len(raw))
+    return varying(pa.string(), offsets, raw * n)
