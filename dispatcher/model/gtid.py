@@ -227,6 +227,49 @@ class GtidSet:
         return cls(sources)
 
 
+class MariadbGtids:
+    """MariaDB's replication position: the newest `domain-server-sequence` of each domain. Immutable.
+
+    >>> str(MariadbGtids.parse("1-2-5,0-1-100").add("0-1", 101))
+    '0-1-101,1-2-5'
+    """
+
+    __slots__ = ("_domains",)
+
+    def __init__(self, domains: Mapping[int, tuple[int, int]] | None = None) -> None:
+        """`domains`: domain id to (server id, sequence number)."""
+        self._domains = dict(sorted((domains or {}).items()))
+
+    @classmethod
+    def parse(cls, text: str) -> MariadbGtids:
+        domains = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            numbers = part.split("-")
+            if len(numbers) != 3 or not all(n.isdigit() for n in numbers):
+                raise UserError(
+                    Kind.SETTINGS, f"not a MariaDB GTID: {part[:40]!r}", remedy="write it like 0-1-100,1-2-5"
+                )
+            domains[int(numbers[0])] = (int(numbers[1]), int(numbers[2]))
+        return cls(domains)
+
+    def add(self, source: str, start: int, end: int | None = None) -> MariadbGtids:
+        """`source`: "domain-server"; the run's last number becomes the domain's."""
+        domain, _, server = source.partition("-")
+        return MariadbGtids({**self._domains, int(domain): (int(server), start if end is None else end - 1)})
+
+    def __eq__(self, other: object) -> bool:
+        return self._domains == other._domains if isinstance(other, MariadbGtids) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __str__(self) -> str:
+        return ",".join(f"{domain}-{server}-{seq}" for domain, (server, seq) in self._domains.items())
+
+    def __repr__(self) -> str:
+        return f"MariadbGtids({str(self)!r})"
+
+
 def _u64(data: bytes, at: int) -> int:
     if at + 8 > len(data):
         raise IndexError(at)

@@ -1,0 +1,101 @@
+"""The arrays that describe a batch, their constants, and the smallest pieces that kernels share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatcher.binlog.jit import inline
+
+U8 = NDArray[np.uint8]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+
+# Kinds of events, as far as routing cares.
+FRAME = 0  # GTID, BEGIN, XID, COMMIT: goes wherever its transaction goes
+TABLE_MAP = 1
+ROWS = 2
+ROWS_END = 3  # rows with STMT_END_F
+TEXT = 4  # the statement's SQL text
+DDL = 5
+CARRIED = 0x40  # flag: listed in an earlier batch already
+KIND_MASK = 0x3F
+
+# Flags of a transaction in a batch.
+CONTINUED = 1  # began in an earlier batch
+OPEN = 2  # does not end in this one
+ABORTED = 4  # the log ends without its commit (the server crashed): what was taken of it must go
+
+
+class Events(NamedTuple):
+    """One entry per event: offset in the buffer, size with header and checksum, kind, route."""
+
+    off: I64
+    size: I64
+    kind: U8
+    route: I32
+
+    @classmethod
+    def empty(cls, n: int) -> Events:
+        return cls(
+            np.empty(n, np.int64),
+            np.empty(n, np.int64),
+            np.empty(n, np.uint8),
+            np.empty(n, np.int32),
+        )
+
+    def cut(self, lo: int, hi: int) -> Events:
+        return Events(self.off[lo:hi], self.size[lo:hi], self.kind[lo:hi], self.route[lo:hi])
+
+    def copy(self) -> Events:
+        return Events(self.off.copy(), self.size.copy(), self.kind.copy(), self.route.copy())
+
+
+class Transactions(NamedTuple):
+    """One entry per transaction: its events [first, last), flags, the GTID's source (index, -1 = none) and number, the
+    offset in the file after it, and its commit time in microseconds since 1970 UTC."""
+
+    first: I32
+    last: I32
+    flags: U8
+    source: I32
+    gno: I64
+    end: I64
+    commit_us: I64
+
+    @classmethod
+    def empty(cls, n: int) -> Transactions:
+        return cls(
+            np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.uint8), np.empty(n, np.int32),
+            np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64),
+        )  # fmt: skip
+
+    def cut(self, lo: int, hi: int, first_event: int) -> Transactions:
+        """Entries [lo, hi), with event indexes counted from `first_event`."""
+        return Transactions(
+            self.first[lo:hi] - np.int32(first_event), self.last[lo:hi] - np.int32(first_event), self.flags[lo:hi],
+            self.source[lo:hi], self.gno[lo:hi], self.end[lo:hi], self.commit_us[lo:hi],
+        )  # fmt: skip
+
+    def copy(self) -> Transactions:
+        return Transactions(
+            self.first.copy(), self.last.copy(), self.flags.copy(), self.source.copy(), self.gno.copy(),
+            self.end.copy(), self.commit_us.copy(),
+        )  # fmt: skip
+
+
+@inline
+def u16(buf: U8, at: int) -> int:
+    return np.int64(buf[at]) | np.int64(buf[at + 1]) << 8
+
+
+@inline
+def u32(buf: U8, at: int) -> int:
+    return (
+        np.int64(buf[at])
+        | np.int64(buf[at + 1]) << 8
+        | np.int64(buf[at + 2]) << 16
+        | np.int64(buf[at + 3]) << 24
+    )

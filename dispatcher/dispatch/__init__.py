@@ -1,0 +1,1 @@
+"""The rules of dispatching: pure and deterministic. Time and bytes go in, effects come out."""

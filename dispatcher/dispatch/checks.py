@@ -1,0 +1,97 @@
+"""Is a place part of a server's history, and which place does a start mean there?
+
+A server serves wrong positions without complaint: a GTID set from before a RESET just looks like a set that has some
+transactions, a file of the same name like the same file. So both are checked before each dump, by what cannot be
+repeated by accident: the creation time of the file that was being read.
+"""
+
+from __future__ import annotations
+
+from dispatcher.dispatch.history import Mode, Place, make_place, parse_gtids
+from dispatcher.dispatch.inputs import ServerView, Start
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import file_number
+
+
+def resolve(view: ServerView, start: Start) -> Place:
+    """The place that a start means on this server. Raises BinlogError if the server no longer has it, or never had."""
+    oldest = view.files[0][0] if view.files else view.file
+    if start.at == "earliest":
+        return make_place(view.mode, view.purged if view.mode is Mode.GTID else "", oldest, 4)
+    if start.at == "latest":
+        return make_place(view.mode, view.executed, view.file, view.offset)
+    if start.at == "gtid":
+        if view.mode is not Mode.GTID:
+            raise BinlogError(
+                Kind.SERVER_SETTING,
+                "start names a GTID set, but the server has no MySQL GTIDs",
+                remedy="set gtid_mode=ON on the server, or start at earliest, latest or a file and offset",
+            )
+        place = make_place(view.mode, start.gtid, "", 0)
+    elif view.mode is Mode.GTID:
+        raise BinlogError(
+            Kind.SERVER_SETTING,
+            f"start names {start.file}:{start.offset}, but the server has GTIDs",
+            remedy="start at a GTID set (SHOW BINLOG EVENTS shows the one before that offset), earliest or latest",
+        )
+    else:
+        place = make_place(view.mode, "", start.file, start.offset)
+    history(view, view.mode, view.server, place, 0)
+    return place
+
+
+def history(view: ServerView, mode: Mode, server: str, place: Place, created: int) -> None:
+    """Raises BinlogError unless the server can go on from `place`, read from `server` when its file was `created`."""
+    if mode is not view.mode:
+        raise BinlogError(
+            Kind.HISTORY_DIFFERS,
+            f"the server's mode is {view.mode}, the position is of mode {mode}",
+        )
+    if mode is Mode.GTID:
+        _gtid_history(view, place)
+    elif server != view.server:
+        raise BinlogError(
+            Kind.HISTORY_DIFFERS, f"the position is of server {server}, this is {view.server}"
+        )
+    if place.file and server == view.server:
+        _file_history(view, mode, place, created)
+
+
+def _gtid_history(view: ServerView, place: Place) -> None:
+    executed, purged = GtidSet.parse(view.executed), GtidSet.parse(view.purged)
+    held = parse_gtids(Mode.GTID, str(place.gtids))
+    assert isinstance(held, GtidSet)
+    if unknown := held.subtract(executed):
+        raise BinlogError(Kind.HISTORY_DIFFERS, f"the server never executed {_short(unknown)}")
+    if missing := purged.subtract(held):
+        raise BinlogError(Kind.POSITION_PURGED, f"the server has purged {_short(missing)}")
+
+
+def _file_history(view: ServerView, mode: Mode, place: Place, created: int) -> None:
+    sizes = dict(view.files)
+    if place.file not in sizes:
+        if view.files and file_number(place.file) > file_number(view.files[-1][0]):
+            raise BinlogError(
+                Kind.HISTORY_DIFFERS,
+                f"{place.file} is newer than the server's newest, {view.files[-1][0]}",
+            )
+        if mode is not Mode.GTID:
+            raise BinlogError(Kind.POSITION_PURGED, f"the server no longer has {place.file}")
+        return
+    now = view.created.get(place.file, 0)
+    if created and now and created != now:
+        raise BinlogError(
+            Kind.HISTORY_DIFFERS,
+            f"{place.file} was created at {now} (seconds since 1970), the one that was read at {created}",
+        )
+    if mode is not Mode.GTID and place.offset > sizes[place.file]:
+        raise BinlogError(
+            Kind.HISTORY_DIFFERS,
+            f"{place.file} has {sizes[place.file]} bytes, the position is {place.offset}",
+        )
+
+
+def _short(gtids: GtidSet) -> str:
+    text = str(gtids)
+    return text if len(text) <= 200 else f"{text[:200]}... ({len(gtids)} transactions)"

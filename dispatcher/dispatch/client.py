@@ -1,0 +1,414 @@
+"""Everything that shares one connection key: its consumers, and the one dispatcher that they ride on.
+
+`step(input, now) -> effects` is synchronous and decides everything; `net.runner` executes. The dump is opened from
+the intersection of what the consumers have queued, and each consumer passes over what it has already, so any number
+of consumers at any positions are served by one connection. When a queue is full the connection waits (and everybody
+with it); a pause longer than `PAUSE_MAX_S` closes the connection, because the server would cut an undrained dump after
+`net_write_timeout` and keeps its log from being purged meanwhile; it is opened again when there is room.
+
+Phases: idle → connecting → streaming ⇄ paused → (closed for room) → connecting ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from dispatcher.binlog.routes import ALL, Filter, Routes
+from dispatcher.binlog.scan import Batch, Fault
+from dispatcher.dispatch import checks
+from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, make_place, place_of
+from dispatcher.dispatch.inputs import (
+    Acknowledged,
+    Arrived,
+    Close,
+    Connect,
+    ConsumerSpec,
+    Dump,
+    Effect,
+    Input,
+    LoggedIn,
+    Lost,
+    Note,
+    Pause,
+    Progress,
+    Resume,
+    ServerView,
+    Sought,
+    Store,
+    Tick,
+    Wake,
+)
+from dispatcher.dispatch.queue import Queue
+from dispatcher.model.errors import Action, BinlogError, Kind
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import SEQ_OFFSET_BITS, Position, file_number
+
+PAUSE_MAX_S = 5.0
+STORE_COVERED_EVERY_S = 1.0
+BACKOFF_MIN_S, BACKOFF_MAX_S = 0.5, 30.0
+OPERATOR_RETRY_S = 10.0
+DAMAGE_MAX = (
+    3  # the same checksum mismatch this often in a row: the file is damaged, not the transport
+)
+
+
+class Phase(StrEnum):
+    IDLE = "idle"  # no consumer needs a connection
+    CONNECTING = "connecting"
+    STREAMING = "streaming"
+    PAUSED = "paused"  # open, not read
+    ROOMLESS = "closed until there is room"
+
+
+class Consumer:
+    """A declared reader and its queue."""
+
+    def __init__(self, spec: ConsumerSpec, progress: Progress | None) -> None:
+        self.spec = spec
+        self.queue = Queue(Filter(spec.databases, spec.tables), spec.queue_bytes_max)
+        self.progress = progress  # stored; applied when the server's mode is known
+        self.started = False  # has a place
+        self.failed: BinlogError | None = None
+        self.error: BinlogError | None = None  # the newest fault, failed or not
+        self.stored_covered = progress.covered if progress else None
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def riding(self) -> bool:
+        return self.failed is None
+
+
+class Client:
+    """See the module. `label`: `user@host:port`."""
+
+    def __init__(
+        self, label: str, specs: Iterable[ConsumerSpec], progress: Mapping[str, Progress]
+    ) -> None:
+        self.label = label
+        self.routes = Routes()
+        self.consumers = {spec.name: Consumer(spec, progress.get(spec.name)) for spec in specs}
+        self.phase = Phase.IDLE
+        self.view: ServerView | None = None
+        self.error: BinlogError | None = None  # why there is no connection
+        self.read: Place | None = None
+        self.last_timestamp = 0  # of the newest event, s since 1970
+        self.events = self.bytes = self.reconnects = 0
+        self._attempts = 0
+        self._paused_since = 0.0
+        self._stored_at = 0.0
+        self._damage: tuple[str, int] = ("", 0)
+
+    # -- the step --------------------------------------------------------------------------------------------
+
+    def start(self) -> list[Effect]:
+        self.phase = Phase.CONNECTING
+        return [Connect(0.0)]
+
+    def step(self, what: Input, now: float) -> list[Effect]:
+        """Raises BinlogError only for an input that a reader made (Acknowledged, Sought) and that is refused."""
+        match what:
+            case Arrived():
+                return self._arrived(what.batch, what.created, now)
+            case Acknowledged():
+                return self._acknowledged(what.consumer, what.position)
+            case Tick():
+                return self._tick(now)
+            case LoggedIn():
+                return self._logged_in(what.view)
+            case Lost():
+                return self._lost(what.error)
+            case Sought():
+                return self._sought(what.consumer, what.after)
+
+    def next_wakeup(self) -> float | None:
+        """When the next Tick is due by the clock that `step` is given, if anything waits for time to pass."""
+        if self.phase is Phase.PAUSED:
+            return self._paused_since + PAUSE_MAX_S
+        if any(self._covered_moved(consumer) for consumer in self._riding()):
+            return self._stored_at + STORE_COVERED_EVERY_S
+        return None
+
+    def files_to_probe(self) -> list[str]:
+        """Files whose creation time the history check needs."""
+        names = []
+        for consumer in self._riding():
+            if consumer.started:
+                names.append(consumer.queue.queued.file)
+            elif consumer.progress:
+                names.append(consumer.progress.covered.file)
+        return sorted({name for name in names if name})
+
+    # -- connecting ------------------------------------------------------------------------------------------
+
+    def _logged_in(self, view: ServerView) -> list[Effect]:
+        effects: list[Effect] = []
+        self.view = view
+        for consumer in self._riding():
+            try:
+                self._place_consumer(consumer, view, effects)
+            except BinlogError as error:
+                effects += self._fail(consumer, error.at(f"consumer {consumer.name}, {self.label}"))
+        riding = self._riding()
+        if not riding:
+            self.phase = Phase.IDLE
+            return [*effects, Close("no consumer needs it")]
+        self.read = _start_of([consumer.queue.queued for consumer in riding], view.mode)
+        self.error, self._attempts = None, 0
+        for consumer in riding:
+            consumer.error = None
+        self.phase = Phase.STREAMING
+        effects += [
+            Dump(view.mode, self.read),
+            Note("info", "streaming", {"from": self._where(self.read)}),
+        ]
+        return effects + [Wake(consumer.name) for consumer in riding]
+
+    def _place_consumer(self, consumer: Consumer, view: ServerView, effects: list[Effect]) -> None:
+        queue = consumer.queue
+        if consumer.started:
+            checks.history(
+                view, queue.mode, queue.server, queue.queued, queue.created_of(queue.queued.file)
+            )
+            queue.server = view.server
+            return
+        if consumer.progress is None:
+            place = checks.resolve(view, consumer.spec.start)
+            created = view.created.get(place.file, 0)
+            queue.reset(view.server, view.mode, 0, place, created)
+            position = queue.position(place)
+            effects.append(Store(consumer.name, Progress(position, position, created)))
+            consumer.stored_covered = position
+        else:
+            stored = consumer.progress
+            place = place_of(view.mode, stored.covered)
+            checks.history(view, view.mode, stored.covered.server, place, stored.created)
+            queue.reset(view.server, view.mode, stored.covered.epoch, place, stored.created)
+            queue.acknowledged = place_of(view.mode, stored.acknowledged)
+        consumer.started = True
+
+    def _lost(self, error: BinlogError) -> list[Effect]:
+        for consumer in self.consumers.values():
+            consumer.queue.rollback()
+        if not self._riding():
+            self.phase = Phase.IDLE
+            return []
+        self.error = error
+        self.reconnects += self.phase in (Phase.STREAMING, Phase.PAUSED)
+        if error.kind is Kind.CHECKSUM_MISMATCH:
+            same = error.where == self._damage[0]
+            self._damage = (error.where, self._damage[1] + 1 if same else 1)
+        if error.action is Action.FATAL or self._damage[1] >= DAMAGE_MAX:
+            effects = [
+                e for consumer in self._riding() for e in self._fail(consumer, error.at(self.label))
+            ]
+            self.phase = Phase.IDLE
+            return effects
+        self.phase = Phase.CONNECTING
+        after_s = min(BACKOFF_MIN_S * 2**self._attempts, BACKOFF_MAX_S)
+        if error.action is Action.OPERATOR:
+            after_s = max(after_s, OPERATOR_RETRY_S)
+        self._attempts = min(self._attempts + 1, 10)
+        for consumer in self._riding():
+            consumer.error = error
+        note = Note("warning", "not connected", {"error": str(error), "retry_s": after_s})
+        return [note, Connect(after_s), *(Wake(consumer.name) for consumer in self._riding())]
+
+    # -- the stream ------------------------------------------------------------------------------------------
+
+    def _arrived(self, batch: Batch, created: int, now: float) -> list[Effect]:
+        assert self.read is not None, "a batch before the dump"
+        effects: list[Effect] = []
+        steps = Steps.of(batch)
+        before, after = self.read, self._read_after(batch, steps)
+        for consumer in self._riding():
+            queue = consumer.queue
+            level = (
+                queue.queued is before
+                or queue.queued.gtids == before.gtids
+                and queue.queued.seq == before.seq
+            )
+            count = queue.taken_transactions
+            queue.take(batch, steps, self.routes, created, after if level else None)
+            if queue.taken_transactions != count:
+                effects.append(Wake(consumer.name))
+        self.read = after
+        self.events += batch.events
+        self.bytes += batch.bytes
+        self.last_timestamp = batch.timestamp or self.last_timestamp
+        if batch.bytes:
+            self._damage = ("", 0)
+        if batch.fault:
+            effects += self._fault(batch.fault)
+        return effects + self._wait_for_room(now)
+
+    def _read_after(self, batch: Batch, steps: Steps) -> Place:
+        assert self.read is not None and self.view is not None
+        count = int(steps.ended.sum())
+        gtids = steps.after(self.read.gtids, len(steps.source)) if count else self.read.gtids
+        seq = self.read.seq
+        if self.view.mode is Mode.GTID:
+            seq = seq + count if isinstance(gtids, GtidSet) and count else seq
+        elif count:
+            last = int(steps.end[steps.ended][-1])
+            seq = max(seq, file_number(batch.file) << SEQ_OFFSET_BITS | last)
+        return Place(gtids, batch.file, batch.offset, seq)
+
+    def _fault(self, fault: Fault) -> list[Effect]:
+        effects: list[Effect] = []
+        for consumer in self._riding():
+            wants = consumer.queue.wanted.wants(self.routes)
+            if fault.route == ALL or (fault.route >= 0 and wants[fault.route]):
+                consumer.queue.rollback()
+                effects += self._fail(
+                    consumer, fault.error.at(f"consumer {consumer.name}, {self.label}")
+                )
+        if not self._riding():
+            self.phase = Phase.IDLE
+            effects.append(Close("no consumer needs it"))
+        return effects
+
+    def _wait_for_room(self, now: float) -> list[Effect]:
+        full = [consumer.name for consumer in self._riding() if consumer.queue.full]
+        if full and self.phase is Phase.STREAMING:
+            self.phase = Phase.PAUSED
+            self._paused_since = now
+            return [Pause(), Note("debug", "paused", {"full": full})]
+        return []
+
+    def _tick(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        if self.phase is Phase.PAUSED and now - self._paused_since >= PAUSE_MAX_S:
+            self.phase = Phase.ROOMLESS
+            for consumer in self.consumers.values():
+                consumer.queue.rollback()
+            full = [consumer.name for consumer in self._riding() if consumer.queue.full]
+            effects += [
+                Close("a queue is full"),
+                Note("info", "closed until there is room", {"full": full}),
+            ]
+        if now - self._stored_at >= STORE_COVERED_EVERY_S:
+            self._stored_at = now
+            for consumer in self._riding():
+                if self._covered_moved(consumer):
+                    effects.append(self._store(consumer))
+        return effects
+
+    def _covered_moved(self, consumer: Consumer) -> bool:
+        if not consumer.started or consumer.stored_covered is None:
+            return False
+        return consumer.queue.covered.seq > consumer.stored_covered.seq
+
+    def _store(self, consumer: Consumer) -> Store:
+        queue = consumer.queue
+        covered = queue.covered
+        position = consumer.stored_covered = queue.position(covered)
+        progress = Progress(
+            queue.position(queue.acknowledged), position, queue.created_of(covered.file)
+        )
+        return Store(consumer.name, progress)
+
+    # -- readers ---------------------------------------------------------------------------------------------
+
+    def consumer(self, name: str) -> Consumer:
+        return self.consumers[name]
+
+    def progress_after(self, name: str, position: Position) -> Progress | None:
+        """What must be stored before `Acknowledged` may be stepped; None where it says nothing new.
+
+        Raises UserError for a position that is not this consumer's to acknowledge.
+        """
+        queue = self.consumers[name].queue
+        end, place = queue.locate(position)
+        if place.seq <= queue.acknowledged.seq:
+            return None
+        canonical = queue.position(place)
+        return Progress(canonical, canonical, queue.created_of(place.file))
+
+    def _acknowledged(self, name: str, position: Position) -> list[Effect]:
+        consumer = self.consumers[name]
+        consumer.queue.acknowledge(position)
+        stored = consumer.stored_covered
+        consumer.stored_covered = (
+            consumer.queue.position(consumer.queue.acknowledged) if stored is None else stored
+        )
+        if stored is not None and stored.seq < position.seq:
+            consumer.stored_covered = position
+        return self._room_made()
+
+    def _room_made(self) -> list[Effect]:
+        riding = self._riding()
+        if self.phase is Phase.PAUSED and not any(consumer.queue.full for consumer in riding):
+            self.phase = Phase.STREAMING
+            return [Resume()]
+        if self.phase is Phase.ROOMLESS and all(
+            c.queue.held_bytes <= c.queue.bytes_max // 2 for c in riding
+        ):
+            self.phase = Phase.CONNECTING
+            return [Connect(0.0)]
+        return []
+
+    def _sought(self, name: str, after: Position) -> list[Effect]:
+        """A reader that is ahead of what is stored skips forward, one that is behind it seeks back."""
+        consumer = self.consumers[name]
+        queue = consumer.queue
+        queue.check_history(after)
+        if queue.acknowledged.seq <= after.seq <= queue.queued.seq:
+            return []
+        place = place_of(queue.mode, after)
+        if (
+            queue.mode is Mode.GTID
+            and isinstance(place.gtids, GtidSet)
+            and len(place.gtids) != after.seq
+        ):
+            raise BinlogError(Kind.POSITION_UNKNOWN, "its seq does not fit its GTID set")
+        back = after.seq < queue.acknowledged.seq
+        queue.reset(queue.server, queue.mode, queue.epoch, place, 0)
+        consumer.failed = None
+        effects: list[Effect] = [self._store(consumer)]
+        effects.append(
+            Note("info", "sought", {"consumer": name, "back": back, "to": self._where(place)})
+        )
+        if not back:
+            return effects + self._room_made()
+        was_open = self.phase in (Phase.STREAMING, Phase.PAUSED)
+        if was_open:
+            for other in self.consumers.values():
+                other.queue.rollback()
+            effects.append(Close("a reader seeks back"))
+        if was_open or self.phase in (Phase.IDLE, Phase.ROOMLESS):
+            self.phase = Phase.CONNECTING
+            effects.append(Connect(0.0))
+        return effects
+
+    # -- small things ----------------------------------------------------------------------------------------
+
+    def _riding(self) -> list[Consumer]:
+        return [consumer for consumer in self.consumers.values() if consumer.riding]
+
+    def _fail(self, consumer: Consumer, error: BinlogError) -> list[Effect]:
+        consumer.failed = consumer.error = error
+        consumer.queue.rollback()
+        return [
+            Note("error", "consumer failed", {"consumer": consumer.name, "error": str(error)}),
+            Wake(consumer.name),
+        ]
+
+    @staticmethod
+    def _where(place: Place) -> str:
+        return f"{place.file}:{place.offset}" if place.file else str(place.gtids) or "the beginning"
+
+
+def _start_of(places: list[Place], mode: Mode) -> Place:
+    """The place from which one dump serves all of them."""
+    if mode is not Mode.GTID:
+        return min(places, key=lambda place: place.seq)
+    gtids: Gtids = places[0].gtids
+    for place in places[1:]:
+        assert isinstance(gtids, GtidSet) and isinstance(place.gtids, GtidSet)
+        gtids = gtids.intersection(place.gtids)
+    same = next((place for place in places if place.gtids == gtids), None)
+    return same or make_place(mode, str(gtids), "", 0)

@@ -1,0 +1,134 @@
+"""How far something has read in a server's history: the value behind every position.
+
+Two ways to say it. With MySQL's GTIDs a place is the set of executed transactions; its `seq` is the size of that set,
+so it grows by one with every transaction and means the same after any restart. Without them (MySQL with `gtid_mode`
+other than ON, MariaDB) a place is a file and an offset, and `seq` is both packed into one number; MariaDB's GTIDs are
+carried along for people and for failover.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatcher.binlog.arrays import ABORTED, OPEN
+from dispatcher.binlog.scan import Batch
+from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.model.position import Position, packed_seq
+
+
+class Mode(StrEnum):
+    GTID = "gtid"  # MySQL with gtid_mode=ON: places are GTID sets
+    FILE = "file"  # MySQL otherwise: places are files and offsets
+    MARIADB = "mariadb"  # as FILE, with MariaDB's GTIDs beside them
+
+
+Gtids = GtidSet | MariadbGtids
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place between two transactions: canonical GTIDs, the file and offset where the log goes on, and the seq."""
+
+    gtids: Gtids
+    file: str
+    offset: int
+    seq: int
+
+    def position(self, server: str, epoch: int) -> Position:
+        return Position(server, str(self.gtids), self.file, self.offset, self.seq, epoch)
+
+
+def parse_gtids(mode: Mode, text: str) -> Gtids:
+    return MariadbGtids.parse(text) if mode is Mode.MARIADB else GtidSet.parse(text)
+
+
+def place_of(mode: Mode, position: Position) -> Place:
+    return Place(parse_gtids(mode, position.gtid), position.file, position.offset, position.seq)
+
+
+def make_place(mode: Mode, gtids: str, file: str, offset: int) -> Place:
+    """A place named by a person or a server, with the seq that belongs to it."""
+    parsed = parse_gtids(mode, gtids)
+    if mode is Mode.GTID and isinstance(parsed, GtidSet):
+        return Place(parsed, file, offset, len(parsed))
+    return Place(parsed, file, offset, packed_seq(file, offset))
+
+
+Runs = list[
+    tuple[str, int, int, int]
+]  # source, first number, last number + 1, index of its first transaction
+
+
+@dataclass(slots=True)
+class Steps:
+    """The transactions of a batch as places need them: shared by all consumers that took something of it."""
+
+    file: str
+    sources: list[str]
+    source: NDArray[np.int32]
+    gno: NDArray[np.int64]
+    end: NDArray[np.int64]
+    ended: NDArray[np.bool_]  # neither open nor aborted
+    runs: Runs
+
+    @classmethod
+    def of(cls, batch: Batch) -> Steps:
+        ended = (batch.tx.flags & (OPEN | ABORTED)) == 0
+        source, gno = batch.tx.source.copy(), batch.tx.gno.copy()
+        return cls(
+            batch.file, batch.sources, source, gno, batch.tx.end.copy(), ended,
+            _runs(batch.sources, source, gno, ended),
+        )  # fmt: skip
+
+    def after(self, base: Gtids, index: int) -> Gtids:
+        """`base` with the transactions 0..index added."""
+        cut = len(self.runs)
+        while cut and self.runs[cut - 1][3] > index:
+            cut -= 1
+        for n, (source, start, end, first) in enumerate(self.runs[:cut]):
+            base = base.add(
+                source, start, min(end, start + index - first + 1) if n == cut - 1 else end
+            )
+        return base
+
+    def skip(self, mode: Mode, held: Place) -> NDArray[np.uint8] | None:
+        """One byte per transaction, 1 = `held` has it already; None where it has none of them."""
+        if mode is not Mode.GTID:
+            mask = (_packed(self.file, self.end) <= held.seq).astype(np.uint8)
+            return mask if mask.any() else None
+        assert isinstance(held.gtids, GtidSet)
+        covers = [held.gtids.covers(source, start, end) for source, start, end, _ in self.runs]
+        if not any(cover is not False for cover in covers):
+            return None
+        mask = np.zeros(len(self.source), dtype=np.uint8)
+        for i in np.flatnonzero(self.source >= 0):
+            mask[i] = held.gtids.has(self.sources[self.source[i]], int(self.gno[i]))
+        return mask
+
+
+def _packed(file: str, end: NDArray[np.int64]) -> NDArray[np.int64]:
+    return end | np.int64(packed_seq(file, 0))
+
+
+def _runs(
+    sources: list[str], source: NDArray[np.int32], gno: NDArray[np.int64], ended: NDArray[np.bool_]
+) -> Runs:
+    named = np.flatnonzero(ended & (source >= 0))
+    if not len(named):
+        return []
+    s, g = source[named], gno[named]
+    # A run goes on while the source stays, the number grows by one, and no transaction lies between.
+    breaks = (
+        np.flatnonzero((s[1:] != s[:-1]) | (g[1:] != g[:-1] + 1) | (named[1:] != named[:-1] + 1))
+        + 1
+    )
+    starts = [0, *breaks.tolist()]
+    stops = [*breaks.tolist(), len(named)]
+    return [
+        (sources[s[a]], int(g[a]), int(g[b - 1]) + 1, int(named[a]))
+        for a, b in zip(starts, stops, strict=True)
+    ]

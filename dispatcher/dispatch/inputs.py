@@ -1,0 +1,165 @@
+"""What goes into a client's `step`, and the effects that come out of it.
+
+Effects are executed in the order they stand in. Plain frozen values, one class per thing that can happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dispatcher.binlog.scan import Batch
+from dispatcher.dispatch.history import Mode, Place
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a consumer without a stored position begins: `earliest`, `latest`, a GTID set, or a file and offset."""
+
+    at: str = "latest"
+    gtid: str = ""
+    file: str = ""
+    offset: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSpec:
+    name: str
+    databases: tuple[str, ...]
+    tables: tuple[tuple[str, str], ...] | None
+    queue_bytes_max: int
+    start: Start = field(default_factory=Start)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the state store knows of a consumer. `created`: creation time of `covered.file`, 0 = unknown."""
+
+    acknowledged: Position
+    covered: Position
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerView:
+    """What a server says of itself before a dump. `created`: creation times of the files that were asked for."""
+
+    server: str
+    mode: Mode
+    executed: str
+    purged: str
+    files: tuple[tuple[str, int], ...]
+    file: str
+    offset: int
+    created: Mapping[str, int]
+
+
+# -- inputs ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedIn:
+    view: ServerView
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A batch of the connection; `created`: creation time of its file."""
+
+    batch: Batch
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection, or the attempt to make one, ended."""
+
+    error: BinlogError
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A reader's acknowledgement that is stored already."""
+
+    consumer: str
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A reader opened a session at a position of its own."""
+
+    consumer: str
+    after: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    pass
+
+
+Input = LoggedIn | Arrived | Lost | Acknowledged | Sought | Tick
+
+
+# -- effects --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open a connection; wait before it about `after_s` seconds (the executor adds jitter)."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """Ask the connection that logged in for the log from here on."""
+
+    mode: Mode
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close the connection; nothing more of it is wanted."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Read nothing more until Resume."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Make a consumer's progress durable. Nothing is handed to a reader before its first one is."""
+
+    consumer: str
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Somebody may be waiting for this consumer: it has data, or its state changed."""
+
+    consumer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line for the log."""
+
+    level: str
+    event: str
+    fields: Mapping[str, object]
+
+
+Effect = Connect | Dump | Close | Pause | Resume | Store | Wake | Note

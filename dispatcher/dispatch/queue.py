@@ -1,0 +1,291 @@
+"""A consumer's queue: its complete transactions that are not acknowledged, as bytes, and three positions.
+
+queued ⊇ delivered ⊇ acknowledged. Bytes lie in a `Log`, found by logical offset; each take of a batch adds a `Run`
+that knows seq, logical end and place of every transaction in it. A reader's position is found by its seq, which is
+totally ordered within an epoch; whatever lies between two transactions of the consumer's own are markers, and a
+position among them means "everything up to here", so it needs no entry.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatcher.binlog.events import MAGIC, FormatDescription
+from dispatcher.binlog.routes import Filter, Routes
+from dispatcher.binlog.scan import Batch
+from dispatcher.binlog.take import Log
+from dispatcher.dispatch.history import Gtids, Mode, Place, Steps
+from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import Position
+
+
+@dataclass(slots=True)
+class Run:
+    """Transactions that one take completed. `base`: the consumer's GTIDs before the batch."""
+
+    steps: Steps
+    base: Gtids
+    tx: NDArray[np.int32]
+    end: NDArray[np.int64]
+    seq: NDArray[np.int64]
+    events: NDArray[np.int32]
+    created: int
+
+    def place(self, index: int) -> Place:
+        tx = int(self.tx[index])
+        return Place(
+            self.steps.after(self.base, tx),
+            self.steps.file,
+            int(self.steps.end[tx]),
+            int(self.seq[index]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a poll returns: the position after what can be read, its bytes and number of transactions."""
+
+    end: Position
+    bytes: int
+    transactions: int
+
+
+class Queue:
+    """Not started until `reset()` has given it a place; `server`, `epoch`: of every position it hands out."""
+
+    def __init__(self, wanted: Filter, bytes_max: int) -> None:
+        self.wanted = wanted
+        self.bytes_max = bytes_max
+        self.server = ""
+        self.epoch = 0
+        self.mode = Mode.GTID
+        self.queued = Place(GtidSet(), "", 0, 0)
+        self.acknowledged = self.queued
+        self.acknowledged_created = (
+            0  # creation time of the acknowledged file, s since 1970; 0 = unknown
+        )
+        self.delivered_seq = 0
+        self.created = 0  # of the file that is being read
+        self.transactions = self.events = 0  # queued and not acknowledged
+        self.taken_transactions = self.taken_bytes = 0  # since the start
+        self._log = Log(min(1 << 20, bytes_max))
+        self._runs: deque[Run] = deque()
+        self._formats: deque[tuple[int, FormatDescription]] = deque()
+        self._acknowledged_end = 0  # logical
+
+    def reset(self, server: str, mode: Mode, epoch: int, place: Place, created: int) -> None:
+        """Begin (again) at a place: nothing is queued, everything up to it counts as acknowledged."""
+        self._log.rollback()
+        self._log.drop(self._log.committed)
+        self._runs.clear()
+        self.transactions = self.events = 0
+        self.server, self.mode, self.epoch = server, mode, epoch
+        self.queued = self.acknowledged = place
+        self.acknowledged_created = created
+        self.delivered_seq = place.seq
+        self._acknowledged_end = self._log.committed
+
+    # -- filling ---------------------------------------------------------------------------------------------
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the queue holds: segments at their allocated size."""
+        return self._log.allocated
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        return self._log.committed - self._acknowledged_end
+
+    @property
+    def full(self) -> bool:
+        """No more may be taken. A transaction that has begun is let in whole: it can be read only then."""
+        return self._log.allocated >= self.bytes_max and bool(self._runs)
+
+    def take(
+        self, batch: Batch, steps: Steps, routes: Routes, created: int, level: Place | None
+    ) -> None:
+        """Put the consumer's share of a batch into the queue.
+
+        `level`: the dispatcher's place after the batch, if the queue and the dispatcher stood at the same place
+        before it (all consumers at the tip then share one value); None if the consumer may have some of it already.
+        """
+        skip = None if level else steps.skip(self.mode, self.queued)
+        self.created = created
+        base = self.queued.gtids
+        taken, seq = self._log.take(
+            batch, self.wanted.wants(routes), skip, epoch=self.epoch, seq=self.queued.seq,
+            packed=self.mode is not Mode.GTID,
+        )  # fmt: skip
+        if len(taken.tx):
+            start = self._runs[-1].end[-1] if self._runs else self._acknowledged_end
+            if not self._formats or self._formats[-1][1] is not batch.format:
+                self._formats.append((int(start), batch.format))
+            self._runs.append(
+                Run(steps, base, taken.tx, taken.end, taken.seq, taken.events, created)
+            )
+            self.transactions += len(taken.tx)
+            self.events += int(taken.events.sum())
+            self.taken_transactions += len(taken.tx)
+            self.taken_bytes += int(taken.end[-1] - start)
+        if level:
+            self.queued = level
+        elif seq > self.queued.seq:
+            self.queued = Place(steps.after(base, len(steps.source)), batch.file, batch.offset, seq)
+
+    def rollback(self) -> None:
+        """The connection was lost inside a transaction: forget its beginning."""
+        self._log.rollback()
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def position(self, place: Place) -> Position:
+        return place.position(self.server, self.epoch)
+
+    def locate(self, position: Position) -> tuple[int, Place]:
+        """(logical offset, place) of a position that was handed out and not yet left behind.
+
+        Raises UserError: older than the acknowledged one, ahead of what is queued (`RANGE_UNAVAILABLE`), or not of
+        this history.
+        """
+        self.check_history(position)
+        if position.seq < self.acknowledged.seq:
+            raise _unknown(
+                f"seq {position.seq} is older than the acknowledged {self.acknowledged.seq}"
+            )
+        if position.seq > self.queued.seq:
+            raise UserError(
+                Kind.RANGE_UNAVAILABLE, f"seq {position.seq} is not read yet (at {self.queued.seq})"
+            )
+        place = Place(self._gtids(position), position.file, position.offset, position.seq)
+        end = self._acknowledged_end
+        for run in self._runs:
+            at = int(np.searchsorted(run.seq, position.seq, side="right"))
+            if at == 0:
+                break
+            end = int(run.end[at - 1])
+        return end, place
+
+    def check_history(self, position: Position) -> None:
+        """Is it a position of the history that this queue follows? A GTID set means the same on any replica."""
+        same_server = position.server == self.server or self.mode is Mode.GTID
+        if position.epoch != self.epoch or not same_server:
+            raise _unknown(
+                f"it belongs to server {position.server!r}, epoch {position.epoch}; this consumer reads"
+                f" {self.server!r}, epoch {self.epoch}"
+            )
+
+    def _gtids(self, position: Position) -> Gtids:
+        if self.mode is not Mode.GTID:
+            return type(self.queued.gtids).parse(position.gtid)
+        assert isinstance(self.queued.gtids, GtidSet)
+        gtids = GtidSet.parse(position.gtid)
+        if len(gtids) != position.seq or not self.queued.gtids.contains(gtids):
+            raise _unknown("its GTID set is not part of what this consumer has read")
+        return gtids
+
+    def next(self, after: Position, bytes_max: int) -> Answer:
+        """What can be read after a position: whole transactions, at least one if there is any."""
+        start, _ = self.locate(after)
+        stop, place = start, self.queued
+        count = 0
+        for i, run in enumerate(self._runs):
+            first = int(np.searchsorted(run.end, start, side="right"))
+            if first == len(run.end):
+                continue
+            last = int(np.searchsorted(run.end, start + bytes_max, side="right")) - 1
+            if last < first and count == 0:
+                last = first
+            if last < first:
+                break
+            count += last - first + 1
+            stop = int(run.end[last])
+            done = last == len(run.end) - 1
+            if not done or i == len(self._runs) - 1:
+                place = self.queued if done else run.place(last)
+                break
+            place = run.place(last)
+        return Answer(self.position(place), stop - start, count)
+
+    def deliver(self, end: Position) -> None:
+        self.delivered_seq = max(self.delivered_seq, end.seq)
+
+    def cut(self, start: Position, end: Position, n: int) -> list[Position]:
+        """At most n - 1 positions strictly between, at transaction boundaries, balanced by bytes."""
+        lo, _ = self.locate(start)
+        hi, _ = self.locate(end)
+        cuts: list[Position] = []
+        last = lo
+        for k in range(1, n):
+            wanted = lo + (hi - lo) * k // n
+            for run in self._runs:
+                at = int(np.searchsorted(run.end, wanted))
+                if at < len(run.end):
+                    if last < run.end[at] < hi:
+                        last = int(run.end[at])
+                        cuts.append(self.position(run.place(at)))
+                    break
+        return cuts
+
+    def read(self, start: Position, end: Position) -> list[bytes | memoryview]:
+        """The binlog of (start, end]: magic, then FORMAT_DESCRIPTION wherever it changes, and the transactions."""
+        lo, _ = self.locate(start)
+        hi, _ = self.locate(end)
+        if hi < lo:
+            raise _unknown("the range ends before it starts")
+        out: list[bytes | memoryview] = [MAGIC]
+        for i, (at, format_) in enumerate(self._formats):
+            until = self._formats[i + 1][0] if i + 1 < len(self._formats) else hi
+            a, b = max(lo, at), min(hi, until)
+            if a < b:
+                out.append(format_.raw)
+                out += self._log.read(a, b)
+        if len(out) == 1 and self._formats:
+            out.append(self._formats[-1][1].raw)
+        return out
+
+    def acknowledge(self, position: Position) -> None:
+        """Forget everything up to a position (after it was stored)."""
+        end, place = self.locate(position)
+        self._acknowledged_end = end
+        self.acknowledged = place
+        self.acknowledged_created = self.created_of(place.file)
+        while self._runs and self._runs[0].end[-1] <= end:
+            run = self._runs.popleft()
+            self.transactions -= len(run.tx)
+            self.events -= int(run.events.sum())
+        if self._runs and self._runs[0].end[0] <= end:
+            run = self._runs[0]
+            n = int(np.searchsorted(run.end, end, side="right"))
+            self.transactions -= n
+            self.events -= int(run.events[:n].sum())
+            run.tx, run.end, run.seq, run.events = (
+                run.tx[n:],
+                run.end[n:],
+                run.seq[n:],
+                run.events[n:],
+            )
+        while len(self._formats) > 1 and self._formats[1][0] <= end:
+            self._formats.popleft()
+        self._log.drop(end)
+        self.delivered_seq = max(self.delivered_seq, place.seq)
+
+    def created_of(self, file: str) -> int:
+        """When a file was created, as far as this queue has seen: s since 1970, 0 = unknown."""
+        for run in self._runs:
+            if run.steps.file == file:
+                return run.created
+        return self.created if file == self.queued.file else 0
+
+    @property
+    def covered(self) -> Place:
+        """How far nothing of the consumer's own lies: beyond the acknowledged place, over markers."""
+        return self.acknowledged if self._runs else self.queued
+
+
+def _unknown(why: str) -> UserError:
+    return UserError(Kind.POSITION_UNKNOWN, why)
