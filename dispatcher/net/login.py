@@ -20,6 +20,7 @@ from pymysql.constants import CR
 
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.faults import client_error
+from dispatcher.settings import Consumer
 
 # PyMySQL's class takes a parameter in its stubs only, so the name is for annotations.
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
@@ -63,6 +64,18 @@ class Endpoint:
 
     def __str__(self) -> str:
         return self.label
+
+
+def endpoint_of(consumer: Consumer) -> Endpoint:
+    """Where a declared consumer reads from. Consumers that may share a connection get equal ones."""
+    mysql, tls = consumer.mysql, consumer.tls
+    return Endpoint(
+        mysql.host,
+        mysql.port,
+        mysql.user,
+        consumer.secret,
+        Tls(TlsMode(tls.mode), tls.ca, tls.cert, tls.key),
+    )
 
 
 def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
@@ -143,11 +156,11 @@ class _OnlyInTls:
 
     def authenticate(self, _packet: Any) -> Any:
         connection = self._connection
-        if not connection._secure:
+        if not connection._secure:  # noqa: SLF001 - as its built-in methods do
             raise pymysql.err.OperationalError(
                 CR.CR_AUTH_PLUGIN_ERR, "the server asks for the password in clear text without TLS"
             )
         connection.write_packet(connection.password + b"\0")
-        answer = connection._read_packet()
+        answer = connection._read_packet()  # noqa: SLF001
         answer.check_error()
         return answer

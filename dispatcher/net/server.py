@@ -21,7 +21,7 @@ import pymysql
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.faults import client_error, server_error
 from dispatcher.net.grants import Grants, parse_grants
-from dispatcher.net.login import Connection, Endpoint, Tls, TlsMode, connect
+from dispatcher.net.login import Connection, Endpoint, Tls, TlsMode, connect, endpoint_of
 
 __all__ = [
     "BinlogFile",
@@ -33,6 +33,7 @@ __all__ = [
     "TlsMode",
     "client_error",
     "connect",
+    "endpoint_of",
     "examine",
     "facts",
     "findings",

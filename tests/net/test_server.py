@@ -180,7 +180,7 @@ def test_an_unknown_host() -> None:
 
 
 def test_somebody_listens_and_is_silent() -> None:
-    with listener(lambda peer: None) as port:
+    with listener(lambda _: None) as port:
         error = refusal(local(port), timeout_s=0.2)
     assert error.kind is Kind.CONNECT_FAILED and "timed out" in error.what
 
@@ -275,11 +275,13 @@ def test_facts_hold_gtid_sets_of_any_length(server_factory: ServerFactory) -> No
 
 
 def test_facts_without_the_grant(any_server: Server) -> None:
-    with account(any_server, "no_grant", "SELECT ON *.*") as endpoint:
-        with closing(connect(endpoint)) as connection:
-            with pytest.raises(BinlogError) as caught:
-                facts(connection)
-            found = examine(connection)
+    with (
+        account(any_server, "no_grant", "SELECT ON *.*") as endpoint,
+        closing(connect(endpoint)) as connection,
+    ):
+        with pytest.raises(BinlogError) as caught:
+            facts(connection)
+        found = examine(connection)
     assert caught.value.kind is Kind.GRANT_MISSING
     assert [error.kind for error in found] == [Kind.GRANT_MISSING] * 2
     assert "REPLICATION SLAVE" in found[0].what and "REPLICATION CLIENT" in found[1].what
@@ -289,9 +291,11 @@ def test_facts_without_the_grant(any_server: Server) -> None:
 
 def test_select_is_asked_for_on_the_databases_that_are_read(any_server: Server) -> None:
     privileges = ("REPLICATION SLAVE, REPLICATION CLIENT ON *.*", "SELECT ON `seen_1`.*")
-    with account(any_server, "some_select", *privileges) as endpoint:
-        with closing(connect(endpoint)) as connection:
-            found = examine(connection, ["seen_1", "other`db", "other`db"])
+    with (
+        account(any_server, "some_select", *privileges) as endpoint,
+        closing(connect(endpoint)) as connection,
+    ):
+        found = examine(connection, ["seen_1", "other`db", "other`db"])
     assert [error.what for error in found] == ["the account lacks SELECT on `other``db`.*"]
 
 
@@ -490,7 +494,10 @@ def test_an_expression_is_no_key(mysql97: Server, new_database: Callable[[Server
 
 def test_no_such_table(any_server: Server, new_database: Callable[[Server], str]) -> None:
     database = new_database(any_server)
-    with account(any_server, "no_table") as endpoint, closing(connect(endpoint)) as connection:
-        with pytest.raises(BinlogError, match=f"no table {database}.nothing") as caught:
-            table_columns(connection, database, "nothing")
+    with (
+        account(any_server, "no_table") as endpoint,
+        closing(connect(endpoint)) as connection,
+        pytest.raises(BinlogError, match=f"no table {database}.nothing") as caught,
+    ):
+        table_columns(connection, database, "nothing")
     assert caught.value.kind is Kind.METADATA_MISSING

@@ -310,7 +310,7 @@ def test_an_unwritable_folder() -> None:
         "except Exception as error: print(error)"
     )
     with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
+        Path(folder).chmod(0o755)
         arguments = [sys.executable, "-c", code, f"{folder}/state.db"]
         seen = subprocess.run(arguments, capture_output=True, text=True, check=True)
     assert "Permission denied" in seen.stdout and "write access" in seen.stdout
