@@ -321,8 +321,9 @@ class Instance(Server):
         said = self.error_log.read_bytes()[seen:].decode("utf-8", "replace")
         if "ddress already in use" in said:
             return False
-        last = "\n  ".join(said.splitlines()[-15:])
-        raise ServerUnavailable(f"{self.kind} did not start:\n  {last}")
+        lines = said.splitlines()
+        telling = [line for line in lines if "ERROR" in line] or lines
+        raise ServerUnavailable("\n  ".join([f"{self.kind} did not start:", *telling[-15:]]))
 
     def _answers(self) -> bool:
         """Whether the server answers a statement before it ends or a minute has passed."""
@@ -330,9 +331,11 @@ class Instance(Server):
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
             try:
+                with socket.socket(socket.AF_UNIX) as probe:  # PyMySQL would leak a refused one
+                    probe.connect(str(self.socket))
                 if self.execute("SELECT @@port") == ((self.port,),):
                     return True
-            except pymysql.MySQLError:
+            except (OSError, pymysql.MySQLError):
                 pass  # not listening yet
             try:
                 self.process.wait(_POLL_S)
