@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from dispatcher.model.errors import Kind, UserError
 from dispatcher.settings.model import (
     CONSUMER_NAME,
-    LACKS_SECRET,
+    NO_CREDENTIAL,
     PER_CONNECTION,
     Api,
     Consumer,
@@ -125,7 +125,7 @@ def _consumers(tree: Tree) -> dict[str, Consumer]:
             consumers[name] = consumer
         # The model looks for it only where all else is well.
         elif isinstance(merged, dict) and merged.keys().isdisjoint(("password", "password_file")):
-            tree.find(path, LACKS_SECRET)
+            tree.find(path, NO_CREDENTIAL)
     return consumers
 
 

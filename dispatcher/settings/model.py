@@ -25,7 +25,7 @@ from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
 
 TOKEN_LENGTH_MIN = 16
-LACKS_SECRET = "the password is missing: say password_file or password"
+NO_CREDENTIAL = "the password is missing: say password_file or password"
 CONSUMER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)\Z", re.IGNORECASE)
@@ -217,7 +217,7 @@ class Consumer(Limits):
     def _fits(self) -> Consumer:
         if (self.password is None) == (self.password_file is None):
             both = "say either password_file or password, not both"
-            raise ValueError(LACKS_SECRET if self.password is None else both)
+            raise ValueError(NO_CREDENTIAL if self.password is None else both)
         for table in self.tables or ():
             if not any(table.startswith(f"{name}.") for name in self.databases):
                 raise ValueError(f"tables: {table!r} is not database.table of one of the databases")
