@@ -57,14 +57,23 @@ class Mirror:
         self._parallel = parallel
         for _ in range(parallel):
             self._workers.put(Worker(spark.newSession()))
+        self._busy = threading.Lock()
         self.failure: BaseException | None = None
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        try:
-            self.apply(batch, number)
-        except BaseException as error:
-            self.failure = error
-            raise
+        with self._busy:
+            try:
+                self.apply(batch, number)
+            except BaseException as error:
+                self.failure = error
+                raise
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until no batch is under way: stopping a query does not stop its `foreachBatch`."""
+        if not self._busy.acquire(timeout=timeout_s):
+            return False
+        self._busy.release()
+        return True
 
     def apply(self, batch: DataFrame, number: int) -> None:
         """Bring the target to the end of the batch."""

@@ -1,0 +1,210 @@
+"""The mirror job: one Spark application, one streaming query per consumer.
+
+A query reads its own consumer, has its own checkpoint and its own sessions, and knows nothing of the others. What it
+fails of is said once, in the words of the fault; Spark's traces of the same fault, one per layer it passed through, are
+kept out of the log unless the log level is DEBUG.
+
+The first query that fails ends the job with exit code 1, after the others were stopped; with `available_now` the others
+first go to their ends. Stopping waits for the batch under way in Python, because Spark itself does not.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from dispatcher.model.errors import BinlogError, Kind, UserError
+from spark_sink import register
+from spark_sink.settings import Settings, load
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from spark_sink.mirror import Mirror
+
+log = logging.getLogger("spark_sink.job")
+
+_LOOK_S = 0.5
+_STOP_S = 60.0
+# A fault that comes from another process arrives as the text of its traceback.
+_FAULT = re.compile(r"dispatcher\.model\.errors\.(BinlogError|UserError): ([^\n]+)")
+
+
+@dataclass
+class Running:
+    consumer: str
+    query: StreamingQuery
+    mirror: Mirror
+
+
+class Job:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stopping = False
+
+    def run(self) -> int:
+        """Run until stopped, failed, or (`available_now`) done; the process's exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        spark = session(self._settings)
+        try:
+            register(spark)
+            running: list[Running] = []
+            try:
+                running += (self._start(spark, consumer) for consumer in self._settings.consumer)
+                return self._watch(running)
+            finally:
+                _stop_all(running)
+        finally:
+            spark.stop()
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+
+    def _start(self, spark: SparkSession, consumer: str) -> Running:
+        from spark_sink.delta import folder
+        from spark_sink.mirror import Mirror
+
+        settings = self._settings
+        mirror = Mirror(spark, consumer, settings.target, parallel=settings.parallel_tables)
+        stream = spark.readStream.format("binlog").options(**settings.source_options(consumer))
+        writer = (
+            stream.load()
+            .writeStream.queryName(consumer)
+            .foreachBatch(mirror)
+            .option("checkpointLocation", f"{settings.checkpoint.rstrip('/')}/{folder(consumer)}")
+        )
+        if settings.available_now:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=settings.trigger_interval)
+        query = writer.start()
+        log.info("%s: mirroring into %s", consumer, settings.target)
+        return Running(consumer, query, mirror)
+
+    def _watch(self, running: Sequence[Running]) -> int:
+        from pyspark.errors import StreamingQueryException
+
+        failed: list[str] = []
+        active = list(running)
+        while active and not self._stopping:
+            if failed and not self._settings.available_now:
+                break
+            # It raises the failure of a query that ended; `_fault` asks for it in any case.
+            with suppress(StreamingQueryException):
+                active[0].query.awaitTermination(_LOOK_S)
+            for one in [one for one in active if not one.query.isActive]:
+                active.remove(one)
+                if (fault := _fault(one)) is not None:
+                    failed.append(one.consumer)
+                    log.error("%s: %s", one.consumer, fault)
+                else:
+                    log.info("%s: done", one.consumer)
+        return 1 if failed else 0
+
+
+def session(settings: Settings) -> SparkSession:
+    """A session that suits many small tables: few partitions, no user interface, UTC.
+
+    Under spark-submit, its own settings win; `spark.jars` is set only where nothing brings Delta's jars.
+    """
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    partitions = str(settings.shuffle_partitions)
+    builder = SparkSession.builder.appName("binlog-dispatcher mirror")
+    given = {
+        "spark.sql.shuffle.partitions": partitions,
+        "spark.databricks.delta.snapshotPartitions": partitions,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stopTimeout": "30s",
+    }
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        given |= _standalone(settings)
+    else:
+        given |= _DELTA
+    for key, value in given.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise BinlogError(
+            Kind.SETTINGS,
+            f"Spark does not start: {error.getMessage()}",
+            remedy="Java 17 or newer must be on PATH or in JAVA_HOME",
+        ) from None
+
+
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+def _standalone(settings: Settings) -> dict[str, str]:
+    """Settings of a Spark that this process starts itself."""
+    from spark_sink.jars import delta_settings
+
+    # Spark starts its Python processes by this name; the default, python3, need not have this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    given = delta_settings() | {"spark.master": settings.master, "spark.ui.enabled": "false"}
+    if settings.master.startswith("local"):
+        given |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if settings.log_level != "DEBUG":
+        quiet = Path(__file__).with_name("log4j2.properties").as_uri()
+        given |= {
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet}",
+            "spark.log.level": "FATAL",
+            "spark.ui.showConsoleProgress": "false",
+        }
+    return given
+
+
+def _stop_all(running: Iterable[Running]) -> None:
+    for one in running:
+        one.query.stop()
+    for one in running:
+        if not one.mirror.wait_idle(_STOP_S):
+            log.warning("%s: a batch is still under way; it comes again at the next start", one.consumer)
+
+
+def _fault(one: Running) -> str | None:
+    """Why a query that has ended failed; None if it did not."""
+    error: BaseException | None = one.query.exception()
+    if error is None:
+        return None
+    return _words(one.mirror.failure or error)
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, BinlogError):
+        return str(error)
+    text = str(error)
+    if match := _FAULT.search(text):
+        return match[2].strip()
+    return f"{type(error).__name__}: {text}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; exit code 0, 2 for bad input, 1 for anything else."""
+    try:
+        settings = load(sys.argv[1:] if arguments is None else arguments)
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+        logging.getLogger("spark_sink").setLevel(settings.log_level)
+        return Job(settings).run()
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except BinlogError as error:
+        print(error, file=sys.stderr)
+        return 1
