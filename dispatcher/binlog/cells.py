@@ -1,7 +1,7 @@
 """Kernels that decode one column of a batch: cell offsets in, values out.
 
-`at` holds the offset of each row's cell in `buf`, -1 for NULL. The walk (`rows`) has checked that every cell lies inside
-its event, so nothing is checked twice here but what a value itself may get wrong. Kernels return -1, or the row of the
+`at` holds the offset of each row's cell in `buf`, -1 for NULL. The walk (`rows`) has checked that every cell lies
+inside its event, so nothing is checked here but what a value itself may get wrong. Kernels return -1, or the row of the
 first cell that holds no value of its type. There are few of them, each with one signature, because an executor loads
 every one of them when it starts.
 
@@ -14,7 +14,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dispatcher.binlog.arrays import I32, I64, U8
+from dispatcher.binlog.integers import Int, big, little
 from dispatcher.binlog.jit import njit
+
+Bool = NDArray[np.bool_]
+U64 = NDArray[np.uint64]
 
 # What `temporals` reads.
 DATE = 0
@@ -28,9 +33,15 @@ TIME_OLD = 6
 MICROS = 1_000_000
 DAY_MICROS = 86_400 * MICROS
 
+# What a reader of one temporal value says of it.
+GOOD = 0
+NO_DATE = 1
+BAD = 2
+NO_DAY = -1_000_000
+
 
 @njit
-def integers(buf: NDArray[np.uint8], at: NDArray[np.int32], width: int, signed: bool, out: NDArray[np.int64]) -> None:
+def integers(buf: U8, at: I32, width: Int, signed: bool, out: I64) -> None:
     """Little-endian integers of `width` bytes (also the bits of floats); NULL gives 0."""
     shift = np.int64(64 - 8 * width)
     for i in range(len(at)):
@@ -38,21 +49,27 @@ def integers(buf: NDArray[np.uint8], at: NDArray[np.int32], width: int, signed: 
         if p < 0:
             out[i] = 0
             continue
-        value = np.int64(buf[p])
-        if width >= 2:
-            value |= np.int64(buf[p + 1]) << np.int64(8)
-        if width >= 3:
-            value |= np.int64(buf[p + 2]) << np.int64(16)
-        if width >= 4:
-            value |= np.int64(buf[p + 3]) << np.int64(24)
-        if width == 8:
-            for k in range(4, 8):
-                value |= np.int64(buf[p + k]) << np.int64(8 * k)
+        # Written out: each width is one load then, a loop would be byte by byte.
+        if width == 1:
+            value = np.int64(buf[p])
+        elif width == 2:
+            value = little(buf, p, 2)
+        elif width == 3:
+            value = little(buf, p, 3)
+        elif width == 4:
+            value = little(buf, p, 4)
+        else:
+            value = little(buf, p, width)
         out[i] = (value << shift) >> shift if signed else value
 
 
 @njit
-def decimals(buf: NDArray[np.uint8], at: NDArray[np.int32], groups: NDArray[np.int64], out: NDArray[np.uint64]) -> int:
+def decimals(
+    buf: U8,
+    at: I32,
+    groups: I64,
+    out: U64,
+) -> Int:
     """DECIMAL of up to 38 digits as 128-bit two's complement, out[row] = (low, high).
 
     `groups`: (bytes, 10^digits) of each group of digits. The first bit is the sign, inverted; negative numbers have all
@@ -89,15 +106,15 @@ def decimals(buf: NDArray[np.uint8], at: NDArray[np.int32], groups: NDArray[np.i
 
 
 @njit
-def decimal_texts(
-    buf: NDArray[np.uint8],
-    at: NDArray[np.int32],
-    groups: NDArray[np.int64],
-    digits: NDArray[np.int64],
-    scale: int,
-    offsets: NDArray[np.int32],
-    out: NDArray[np.uint8],
-) -> int:
+def decimal_texts(  # noqa: C901 - sign, point and zeros are one walk over the digits
+    buf: U8,
+    at: I32,
+    groups: I64,
+    digits: I64,
+    scale: Int,
+    offsets: I32,
+    out: U8,
+) -> Int:
     """DECIMAL of any size as the server prints it: `-123.4500`, `0.00`. `digits`: of each group; `out`: room for
     precision + 3 bytes a row."""
     whole = np.int64(0)
@@ -145,22 +162,31 @@ def decimal_texts(
 
 
 @njit
-def lengths(buf: NDArray[np.uint8], at: NDArray[np.int32], prefix: int, least: int, offsets: NDArray[np.int64]) -> None:
+def lengths(
+    buf: U8,
+    at: I32,
+    prefix: Int,
+    least: Int,
+    offsets: I64,
+) -> None:
     """Offsets of the values behind each other: cell i is offsets[i + 1] - offsets[i] bytes long, `least` at least."""
     total = np.int64(0)
     offsets[0] = 0
     for i in range(len(at)):
         p = at[i]
         if p >= 0:
-            length = np.int64(0)
-            for k in range(prefix):
-                length |= np.int64(buf[p + k]) << np.int64(8 * k)
-            total += max(length, least)
+            total += max(little(buf, p, prefix), least)
         offsets[i + 1] = total
 
 
 @njit
-def copy(buf: NDArray[np.uint8], at: NDArray[np.int32], prefix: int, offsets: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+def copy(
+    buf: U8,
+    at: I32,
+    prefix: Int,
+    offsets: I64,
+    out: U8,
+) -> None:
     """The bytes of each value, zero bytes behind a cell that is shorter than its room."""
     for i in range(len(at)):
         p = np.int64(at[i])
@@ -170,9 +196,7 @@ def copy(buf: NDArray[np.uint8], at: NDArray[np.int32], prefix: int, offsets: ND
         room = offsets[i + 1] - o
         length = room
         if prefix:
-            length = np.int64(0)
-            for k in range(prefix):
-                length |= np.int64(buf[p + k]) << np.int64(8 * k)
+            length = little(buf, p, prefix)
             p += prefix
         for k in range(length):
             out[o + k] = buf[p + k]
@@ -181,7 +205,7 @@ def copy(buf: NDArray[np.uint8], at: NDArray[np.int32], prefix: int, offsets: ND
 
 
 @njit
-def invalid_utf8(data: NDArray[np.uint8], offsets: NDArray[np.int64], greatest: int) -> int:
+def invalid_utf8(data: U8, offsets: I64, greatest: Int) -> Int:  # noqa: C901, PLR0912 - the table of RFC 3629
     """First value that is not UTF-8 (RFC 3629; bytes above `greatest` are refused too), or -1."""
     seen = np.uint8(0)
     for k in range(len(data)):
@@ -224,11 +248,11 @@ def invalid_utf8(data: NDArray[np.uint8], offsets: NDArray[np.int64], greatest: 
 
 @njit
 def to_utf8(
-    data: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    table: NDArray[np.uint8],
-    out_offsets: NDArray[np.int64],
-    out: NDArray[np.uint8],
+    data: U8,
+    offsets: I64,
+    table: U8,
+    out_offsets: I64,
+    out: U8,
 ) -> None:
     """A one-byte character set to UTF-8; table[byte] = (length, up to 3 bytes). `out`: room for 3 bytes each."""
     o = np.int64(0)
@@ -242,19 +266,19 @@ def to_utf8(
 
 
 @njit
-def days_from_civil(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 in the proleptic Gregorian calendar, -1_000_000 where there is no such day in years 1-9999.
+def days_from_civil(year: Int, month: Int, day: Int) -> Int:
+    """Days since 1970-01-01 in the proleptic Gregorian calendar, NO_DAY where there is no such day in years 1-9999.
 
     Source of the formula: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms".
     """
     if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1:
-        return -1_000_000
+        return NO_DAY
     leap = (year % 4 == 0 and year % 100 != 0) or year % 400 == 0
-    longest = 30 if month == 4 or month == 6 or month == 9 or month == 11 else 31
+    longest = 30 + ((month + (month >> 3)) & 1)
     if month == 2:
         longest = 29 if leap else 28
     if day > longest:
-        return -1_000_000
+        return NO_DAY
     y = year - 1 if month <= 2 else year
     era = y // 400
     of_era = y - era * 400
@@ -263,24 +287,74 @@ def days_from_civil(year: int, month: int, day: int) -> int:
 
 
 @njit
-def fraction(buf: NDArray[np.uint8], p: int, digits: int) -> int:
+def fraction(buf: U8, p: Int, digits: Int) -> Int:
     """Microseconds of a big-endian fraction with so many decimal digits."""
-    size = (digits + 1) // 2
-    value = np.int64(0)
-    for k in range(size):
-        value = value << 8 | np.int64(buf[p + k])
-    return value * 10_000 if size == 1 else value * 100 if size == 2 else value
+    value = big(buf, p, (digits + 1) // 2)
+    return value * 10_000 if digits <= 2 else value * 100 if digits <= 4 else value
 
 
 @njit
-def temporals(
-    buf: NDArray[np.uint8],
-    at: NDArray[np.int32],
-    form: int,
-    digits: int,
-    out: NDArray[np.int64],
-    valid: NDArray[np.bool_],
-) -> int:
+def date_of(buf: U8, p: Int) -> tuple[Int, Int]:
+    packed = little(buf, p, 3)
+    days = days_from_civil(packed >> 9, packed >> 5 & 15, packed & 31)
+    return days, GOOD if days != NO_DAY else NO_DATE
+
+
+@njit
+def timestamp_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
+    seconds = little(buf, p, 4) if form == TIMESTAMP_OLD else big(buf, p, 4)
+    micros = fraction(buf, p + 4, digits)
+    value = seconds * MICROS + micros
+    return value, BAD if micros >= MICROS else GOOD if value else NO_DATE
+
+
+@njit
+def datetime_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
+    """DATETIME2: 1 bit sign, 17 bits year * 13 + month, then day, hour, minute, second, big-endian; the old form is the
+    decimal number YYYYMMDDhhmmss."""
+    if form == DATETIME2:
+        packed = big(buf, p, 5) - 0x8000000000
+        months = packed >> 22
+        year, month, day = months // 13, months % 13, packed >> 17 & 31
+        hour, minute, second = packed >> 12 & 31, packed >> 6 & 63, packed & 63
+        micros = fraction(buf, p + 5, digits)
+    else:
+        packed = little(buf, p, 8)
+        date, clock = packed // 1_000_000, packed % 1_000_000
+        year, month, day = date // 10_000, date // 100 % 100, date % 100
+        hour, minute, second = clock // 10_000, clock // 100 % 100, clock % 100
+        micros = np.int64(0)
+    if packed < 0 or hour > 23 or minute > 59 or second > 59 or micros >= MICROS:
+        return np.int64(0), BAD
+    days = days_from_civil(year, month, day)
+    value = days * DAY_MICROS + (hour * 3600 + minute * 60 + second) * MICROS + micros
+    return value, GOOD if days != NO_DAY else NO_DATE
+
+
+@njit
+def time_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
+    """TIME2 is hours, minutes, seconds and fraction in one big-endian number with an offset, so a negative value's
+    parts are those of the whole number's magnitude; the old form is the decimal number hhmmss."""
+    if form == TIME_OLD:
+        packed = little(buf, p, 3) << 40 >> 40
+        magnitude = abs(packed)
+        hour, minute, second = magnitude // 10_000, magnitude // 100 % 100, magnitude % 100
+        micros = np.int64(0)
+    else:
+        bits = np.int64(8 * ((digits + 1) // 2))
+        packed = big(buf, p, 3 + (bits >> 3)) - (np.int64(0x800000) << bits)
+        magnitude = abs(packed)
+        whole = magnitude >> bits
+        micros = magnitude - (whole << bits)
+        micros *= 10_000 if bits == 8 else 100 if bits == 16 else 1
+        hour, minute, second = whole >> 12 & 1023, whole >> 6 & 63, whole & 63
+    value = (hour * 3600 + minute * 60 + second) * MICROS + micros
+    good = minute <= 59 and second <= 59 and micros < MICROS
+    return -value if packed < 0 else value, GOOD if good else BAD
+
+
+@njit
+def temporals(buf: U8, at: I32, form: Int, digits: Int, out: I64, valid: Bool) -> Int:
     """DATE as days since 1970, DATETIME and TIMESTAMP as µs since 1970, TIME as µs; `valid` is False for NULL and for
     what is no date. Returns the row of a value that no server stores, or -1."""
     for i in range(len(at)):
@@ -290,80 +364,16 @@ def temporals(
         if p < 0:
             continue
         if form == DATE:
-            packed = np.int64(buf[p]) | np.int64(buf[p + 1]) << 8 | np.int64(buf[p + 2]) << 16
-            days = days_from_civil(packed >> 9, packed >> 5 & 15, packed & 31)
-            if days > -1_000_000:
-                out[i] = days
-                valid[i] = True
-            continue
-        if form == TIMESTAMP2 or form == TIMESTAMP_OLD:
-            seconds = np.int64(0)
-            for k in range(4):
-                seconds |= np.int64(buf[p + k]) << np.int64(8 * k if form == TIMESTAMP_OLD else 24 - 8 * k)
-            micros = fraction(buf, p + 4, digits)
-            if micros >= MICROS:
-                return i
-            out[i] = seconds * MICROS + micros
-            valid[i] = out[i] != 0
-            continue
-        if form == TIME2 or form == TIME_OLD:
-            value, good = time_of(buf, p, form, digits)
-            if not good:
-                return i
+            value, status = date_of(buf, p)
+        elif form == DATETIME2 or form == DATETIME_OLD:  # noqa: SIM109 - a kernel compares faster so
+            value, status = datetime_of(buf, p, form, digits)
+        elif form == TIMESTAMP2 or form == TIMESTAMP_OLD:  # noqa: SIM109
+            value, status = timestamp_of(buf, p, form, digits)
+        else:
+            value, status = time_of(buf, p, form, digits)
+        if status == BAD:
+            return i
+        if status == GOOD:
             out[i] = value
             valid[i] = True
-            continue
-        micros = np.int64(0)
-        if form == DATETIME2:
-            packed = np.int64(0)
-            for k in range(5):
-                packed = packed << 8 | np.int64(buf[p + k])
-            packed -= 0x8000000000
-            months = packed >> 22
-            year, month, day = months // 13, months % 13, packed >> 17 & 31
-            hour, minute, second = packed >> 12 & 31, packed >> 6 & 63, packed & 63
-            micros = fraction(buf, p + 5, digits)
-            if packed < 0:
-                return i
-        else:
-            packed = np.int64(0)
-            for k in range(8):
-                packed |= np.int64(buf[p + k]) << np.int64(8 * k)
-            if packed < 0:
-                return i
-            date, clock = packed // 1_000_000, packed % 1_000_000
-            year, month, day = date // 10_000, date // 100 % 100, date % 100
-            hour, minute, second = clock // 10_000, clock // 100 % 100, clock % 100
-        if hour > 23 or minute > 59 or second > 59 or micros >= MICROS:
-            return i
-        days = days_from_civil(year, month, day)
-        if days > -1_000_000:
-            out[i] = days * DAY_MICROS + (hour * 3600 + minute * 60 + second) * MICROS + micros
-            valid[i] = True
     return -1
-
-
-@njit
-def time_of(buf: NDArray[np.uint8], p: int, form: int, digits: int) -> tuple[int, bool]:
-    """(µs, is it a time?). TIME2 is hours, minutes, seconds and fraction in one big-endian number with an offset, so a
-    negative value's parts are those of the whole number's magnitude."""
-    if form == TIME_OLD:
-        packed = np.int64(buf[p]) | np.int64(buf[p + 1]) << 8 | np.int64(buf[p + 2]) << 16
-        packed = (packed << 40) >> 40
-        magnitude = abs(packed)
-        hour, minute, second = magnitude // 10_000, magnitude // 100 % 100, magnitude % 100
-        micros = np.int64(0)
-    else:
-        size = (digits + 1) // 2
-        packed = np.int64(0)
-        for k in range(3 + size):
-            packed = packed << 8 | np.int64(buf[p + k])
-        packed -= np.int64(0x800000) << np.int64(8 * size)
-        magnitude = abs(packed)
-        whole = magnitude >> np.int64(8 * size)
-        micros = magnitude - (whole << np.int64(8 * size))
-        micros *= 10_000 if size == 1 else 100 if size == 2 else 1
-        hour, minute, second = whole >> 12 & 1023, whole >> 6 & 63, whole & 63
-    value = (hour * 3600 + minute * 60 + second) * MICROS + micros
-    good = minute <= 59 and second <= 59 and micros < MICROS
-    return (-value if packed < 0 else value), good

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dispatcher.binlog import arrow, cells
 from dispatcher.binlog.charsets import BINARY, DECODED, LATIN1, charset_of
 from dispatcher.binlog.table_map import TableMap
-from dispatcher.binlog.types import Column, Type, cell_width, decimal_groups
+from dispatcher.binlog.types import META_BYTES, Column, Type, cell_width, decimal_groups
 from dispatcher.model.errors import BinlogError, Kind
 
 Bytes = NDArray[np.uint8]
@@ -54,7 +54,7 @@ _TEMPORALS: dict[int, tuple[int, pa.DataType]] = {
 _TEXTS = (Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.BLOB)
 
 
-def arrow_type(column: Column, table: str = "") -> pa.DataType:
+def arrow_type(column: Column, table: str = "") -> pa.DataType:  # noqa: C901, PLR0911 - one return per type
     """The Arrow type of a column's values; `table` is for the message.
 
     Raises `BinlogError` UNSUPPORTED_TYPE naming table, column and type.
@@ -70,14 +70,18 @@ def arrow_type(column: Column, table: str = "") -> pa.DataType:
             return pa.float64()
         case Type.NEWDECIMAL:
             precision, scale = column.meta >> 8, column.meta & 0xFF
-            return pa.decimal128(precision, scale) if precision <= DECIMAL128_DIGITS else pa.string()
+            return (
+                pa.decimal128(precision, scale) if precision <= DECIMAL128_DIGITS else pa.string()
+            )
         case Type.YEAR:
             return pa.int16()
         case Type.BIT:
             return pa.binary()
         case Type.ENUM | Type.SET:
             if not column.labels:
-                raise _unsupported(table, column, f"{Type(column.type).name} without readable labels")
+                raise _unsupported(
+                    table, column, f"{Type(column.type).name} without readable labels"
+                )
             return pa.string()
     if column.type in _TEXTS:
         if column.charset == BINARY:
@@ -85,12 +89,14 @@ def arrow_type(column: Column, table: str = "") -> pa.DataType:
         charset = charset_of(column.charset)
         if charset in DECODED:
             return pa.string()
-        raise _unsupported(table, column, f"text in character set {charset if column.charset else 'unknown'}")
+        raise _unsupported(
+            table, column, f"text in character set {charset if column.charset else 'unknown'}"
+        )
     raise _unsupported(table, column, _type_name(column.type))
 
 
 def _type_name(code: int) -> str:
-    return Type(code).name if code in Type else f"code {code}"
+    return Type(code).name if code in META_BYTES else f"code {code}"
 
 
 def _unsupported(table: str, column: Column, what: str) -> BinlogError:
@@ -107,17 +113,21 @@ class Decoded:
 
 
 class TableDecoder:
-    """Decodes the cells of one layout. `fields`: its columns as Arrow fields, all nullable; `widths`: for `rows.walk`."""
+    """Decodes the cells of one layout. `fields`: its columns in Arrow, all nullable; `widths`: for `rows.walk`."""
 
     def __init__(self, table_map: TableMap) -> None:
         """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, naming table and column."""
         table_map.require_names()
         self.table_map = table_map
-        self.fields = tuple(pa.field(c.name, arrow_type(c, table_map.label)) for c in table_map.columns)
+        self.fields = tuple(
+            pa.field(c.name, arrow_type(c, table_map.label)) for c in table_map.columns
+        )
         self.widths = cell_widths(table_map.columns)
         self._decoders = tuple(map(_decoder, table_map.columns))
 
-    def decode(self, buf: Bytes, at: Offsets, base: int, missing: NDArray[np.bool_] | None) -> Decoded:
+    def decode(
+        self, buf: Bytes, at: Offsets, base: int, missing: NDArray[np.bool_] | None
+    ) -> Decoded:
         """A struct array of the rows' images. `at`: (columns, rows) offsets in `buf`; `base`: where `buf` begins, for
         messages; `missing`: True for rows that have no image, or None where all have."""
         arrays, invalid_dates = [], 0
@@ -129,12 +139,16 @@ class TableDecoder:
             arrays.append(decoded.array)
             invalid_dates += decoded.invalid_dates
         mask = None if missing is None else arrow.booleans(missing)
-        return Decoded(pa.StructArray.from_arrays(arrays, fields=self.fields, mask=mask), invalid_dates)
+        return Decoded(
+            pa.StructArray.from_arrays(arrays, fields=self.fields, mask=mask), invalid_dates
+        )
 
     def _error(self, column: int, why: str, offset: int) -> BinlogError:
         name = self.table_map.columns[column].name
         return BinlogError(
-            Kind.INVALID_VALUE, f"table {self.table_map.label}, column {name!r}: {why}", where=f"offset {offset}"
+            Kind.INVALID_VALUE,
+            f"table {self.table_map.label}, column {name!r}: {why}",
+            where=f"offset {offset}",
         )
 
 
@@ -142,7 +156,7 @@ def cell_widths(columns: Sequence[Column]) -> NDArray[np.int32]:
     return np.array([cell_width(column.type, column.meta) for column in columns], dtype=np.int32)
 
 
-class _Invalid(Exception):  # noqa: N818 - never leaves this module: a decoder does not know table and column
+class _Invalid(Exception):
     def __init__(self, row: int, why: str) -> None:
         self.row, self.why = row, why
 
@@ -150,7 +164,7 @@ class _Invalid(Exception):  # noqa: N818 - never leaves this module: a decoder d
 _Decode = Callable[[Bytes, Offsets], Decoded]
 
 
-def _decoder(column: Column) -> _Decode:
+def _decoder(column: Column) -> _Decode:  # noqa: PLR0911 - one return per type
     if (column.type, column.unsigned) in _INTEGERS:
         width, target = _INTEGERS[column.type, column.unsigned]
         return lambda buf, at: _integers(buf, at, width, not column.unsigned, target)
@@ -295,7 +309,10 @@ def _latin1(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
     offsets, data = _cut(buf, at, prefix, 0)
     if not len(data) or data.max() < 0x80:
         return _varying(at, offsets, data, pa.string())
-    out_offsets, out = np.zeros(len(at) + 1, dtype=np.int64), np.empty(3 * len(data), dtype=np.uint8)
+    out_offsets, out = (
+        np.zeros(len(at) + 1, dtype=np.int64),
+        np.empty(3 * len(data), dtype=np.uint8),
+    )
     cells.to_utf8(data, offsets, _LATIN1_TABLE, out_offsets, out)
     return _varying(at, out_offsets, out[: out_offsets[-1]].copy(), pa.string())
 

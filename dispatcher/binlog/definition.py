@@ -14,7 +14,9 @@ from dispatcher.binlog import charsets
 from dispatcher.binlog.types import Column, Type
 from dispatcher.model.errors import BinlogError, Kind
 
-_COLUMN_TYPE = re.compile(r"\s*([a-z0-9_]+)\s*(?:\((.*)\))?\s*([a-z0-9 ]*)\Z", re.IGNORECASE | re.DOTALL)
+_COLUMN_TYPE = re.compile(
+    r"\s*([a-z0-9_]+)\s*(?:\((.*)\))?\s*([a-z0-9 ]*)\Z", re.IGNORECASE | re.DOTALL
+)
 _LABEL = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "b": "\b", "Z": "\x1a"}
 
@@ -67,7 +69,7 @@ def _column(entry: Mapping[str, Any], label: str) -> Column:
     )
 
 
-def _type(word: str, arguments: str, labels: int) -> tuple[int, int]:
+def _type(word: str, arguments: str, labels: int) -> tuple[int, int]:  # noqa: C901, PLR0911 - one return per type
     """(type, meta); raises ValueError for what is not a type."""
     numbers = [] if labels else [int(number) for number in arguments.split(",") if number.strip()]
     first = numbers[0] if numbers else 0

@@ -19,11 +19,25 @@ from dispatcher.binlog import arrow, rows
 from dispatcher.binlog.columns import TableDecoder, arrow_type, cell_widths
 from dispatcher.binlog.events import EventType
 from dispatcher.binlog.gtids import texts_of
-from dispatcher.binlog.index import COMMIT_US, EPOCH, FILE, GTID, POSITION, SEQ, Index
+from dispatcher.binlog.index import Index
+from dispatcher.binlog.index_kernels import COMMIT_US, EPOCH, FILE, GTID, POSITION, SEQ
+from dispatcher.binlog.render import json_text
 from dispatcher.binlog.slices import cut
 from dispatcher.binlog.statements import Class, class_of, statement
 from dispatcher.binlog.table_map import Column, TableMap, layout_id
 from dispatcher.model.errors import BinlogError, Kind
+
+__all__ = [
+    "BATCH_ROWS",
+    "Ddl",
+    "TableChanges",
+    "TableSlice",
+    "change_schema",
+    "changes",
+    "decode_table",
+    "json_text",
+    "split",
+]
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 128 << 20  # of row images; a batch may be shorter for it
@@ -93,8 +107,9 @@ def change_schema(columns: Sequence[Column], table: str = "") -> pa.Schema:
 
     Raises `BinlogError` UNSUPPORTED_TYPE or METADATA_MISSING, naming the column; `table` is for the message.
     """
-    row = pa.struct([pa.field(column.name, arrow_type(column, table)) for column in columns])
-    return pa.schema([*_ENVELOPE, pa.field("before", row), pa.field("after", row)])
+    if not all(column.name for column in columns):
+        raise BinlogError(Kind.METADATA_MISSING, f"no column names for table {table}")
+    return _schema([pa.field(column.name, arrow_type(column, table)) for column in columns])
 
 
 _ENVELOPE = (
@@ -177,8 +192,13 @@ class _Layouts:
     def __init__(self, index: Index) -> None:
         bodies = [index.buf[start:end].tobytes() for start, end in index.versions[:, 1:3].tolist()]
         numbers: dict[str, int] = {}
-        self.of_version = np.array([numbers.setdefault(layout_id(body), len(numbers)) for body in bodies], np.int64)
-        first = {layout: version for version, layout in reversed(list(enumerate(self.of_version.tolist())))}
+        self.of_version = np.array(
+            [numbers.setdefault(layout_id(body), len(numbers)) for body in bodies], np.int64
+        )
+        first = {
+            layout: version
+            for version, layout in reversed(list(enumerate(self.of_version.tolist())))
+        }
         self.bodies = [bodies[first[layout]] for layout in range(len(numbers))]
         self._offsets = [int(index.versions[first[layout], 1]) for layout in range(len(numbers))]
         self._table_maps: dict[int, TableMap] = {}
@@ -223,12 +243,23 @@ def _ddl(index: Index, line: int) -> Ddl | None:
     if found is Class.DML:
         # The text may hold values, so only its verb is told.
         raise BinlogError(
-            Kind.STATEMENT_FORMAT, f"{query.split(None, 1)[0][:20]} in database {database!r}", where=f"offset {offset}"
+            Kind.STATEMENT_FORMAT,
+            f"{query.split(None, 1)[0][:20]} in database {database!r}",
+            where=f"offset {offset}",
         )
-    _, _, epoch, seq, pos, committed_at, file = index.txns[txn, :7].tolist()
+    epoch, seq, pos, committed_at, file = index.txns[txn, EPOCH : FILE + 1].tolist()
     ordinal = number << rows.ROW_BITS
     return Ddl(
-        epoch, seq, ordinal, texts_of(index.buf, index.txns[[txn], GTID])[0].as_py(), index.files[file], pos, committed_at, database, query, sql_mode
+        epoch,
+        seq,
+        ordinal,
+        texts_of(index.buf, index.txns[[txn], GTID])[0].as_py(),
+        index.files[file],
+        pos,
+        committed_at,
+        database,
+        query,
+        sql_mode,
     )
 
 
@@ -236,11 +267,7 @@ def _slices(index: Index, layouts: _Layouts, part: _Part, bytes_max: int) -> Ite
     table_map = layouts.table_map(part.layout)
     counts = np.empty(len(part.events), dtype=np.int64)
     if (line := rows.count(index.buf, part.events, cell_widths(table_map.columns), counts)) >= 0:
-        raise BinlogError(
-            Kind.MALFORMED_EVENT,
-            f"rows of table {table_map.label} do not fit its TABLE_MAP",
-            where=f"offset {int(part.events[line, rows.OFFSET])}",
-        )
+        raise _walk_error(int(counts[line]), int(part.events[line, rows.OFFSET]), table_map)
     done = 0
     while done < len(part.events):
         taken, payload = cut(index.buf, part.events[done:], index.txns, index.formats, bytes_max)
@@ -262,50 +289,39 @@ def _slices(index: Index, layouts: _Layouts, part: _Part, bytes_max: int) -> Ite
 def _decoded(
     index: Index, events: NDArray[np.int64], decoder: TableDecoder, batch_rows: int
 ) -> Iterator[TableChanges]:
-    columns = len(decoder.widths)
     # A row takes its null bits at least, so small groups need no arrays for a whole batch.
+    columns = len(decoder.widths)
     most = int((events[:, rows.END] - events[:, rows.OFFSET]).sum()) // ((columns + 7) // 8)
-    batch_rows = min(batch_rows, most)
-    before, after = (np.empty((columns, batch_rows), dtype=np.int32) for _ in range(2))
-    row_event = np.empty(batch_rows, dtype=np.int32)
-    row_ordinal = np.empty(batch_rows, dtype=np.int64)
-    row_op = np.empty(batch_rows, dtype=np.int8)
+    found = rows.Found.room(columns, min(batch_rows, most))
     state = np.zeros(5, dtype=np.int64)
-    while True:
-        n = rows.walk(
-            index.buf, events, decoder.widths, state, before, after, row_event, row_ordinal, row_op, BATCH_BYTES
-        )
+    while n := rows.walk(index.buf, events, decoder.widths, state, found, BATCH_BYTES):
         if n < 0:
             raise _walk_error(n, int(state[4]), decoder.table_map)
-        if n == 0:
-            return
-        base, op = int(state[3]), row_op[:n]
-        buf = index.buf[base:]
+        base, op = int(state[3]), found.op[:n]
         images, invalid_dates = [], 0
-        for at, lacking in ((before, rows.INSERT), (after, rows.DELETE)):
+        for at, lacking in ((found.before, rows.INSERT), (found.after, rows.DELETE)):
             missing = op == lacking
             if missing.all():
                 images.append(pa.nulls(n, pa.struct(decoder.fields)))
                 continue
-            decoded = decoder.decode(buf, at[:, :n], base, missing if missing.any() else None)
+            mask = missing if missing.any() else None
+            decoded = decoder.decode(index.buf[base:], at[:, :n], base, mask)
             images.append(decoded.array)
             invalid_dates += decoded.invalid_dates
-        envelope = _envelope(index, events, decoder.table_map, row_event[:n], row_ordinal[:n], op)
-        fields = (*_ENVELOPE, pa.field("before", images[0].type), pa.field("after", images[1].type))
-        batch = pa.RecordBatch.from_arrays([*envelope, *images], schema=pa.schema(fields))
+        envelope = _envelope(index, events, decoder.table_map, found, n)
+        batch = pa.RecordBatch.from_arrays([*envelope, *images], schema=_schema(decoder.fields))
         yield TableChanges(decoder.table_map, batch, invalid_dates)
 
 
+def _schema(fields: Sequence[pa.Field]) -> pa.Schema:
+    row = pa.struct(fields)
+    return pa.schema([*_ENVELOPE, pa.field("before", row), pa.field("after", row)])
+
+
 def _envelope(
-    index: Index,
-    events: NDArray[np.int64],
-    table_map: TableMap,
-    row_event: NDArray[np.int32],
-    row_ordinal: NDArray[np.int64],
-    op: NDArray[np.int8],
+    index: Index, events: NDArray[np.int64], table_map: TableMap, found: rows.Found, n: int
 ) -> list[pa.Array]:
-    n = len(row_event)
-    txn_of_row = events[row_event, rows.TXN]
+    txn_of_row = events[found.event[:n], rows.TXN]
     starts = np.flatnonzero(np.diff(txn_of_row, prepend=-1))
     lengths = np.diff(starts, append=n)
     runs = index.txns[txn_of_row[starts]]
@@ -318,14 +334,14 @@ def _envelope(
     return [
         numbers(EPOCH, pa.int64()),
         numbers(SEQ, pa.int64()),
-        arrow.fixed(pa.int64(), row_ordinal.copy()),
+        arrow.fixed(pa.int64(), found.ordinal[:n].copy()),
         texts_of(index.buf, runs[:, GTID]).take(run_of_row),
         files.take(numbers(FILE, pa.int64())),
         numbers(POSITION, pa.int64()),
         numbers(COMMIT_US, pa.timestamp("us", "UTC")),
         arrow.repeated(table_map.database, n),
         arrow.repeated(table_map.table, n),
-        _OPS.take(arrow.fixed(pa.int8(), op.copy())),
+        _OPS.take(arrow.fixed(pa.int8(), found.op[:n].copy())),
     ]
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from dispatcher.binlog.arrays import I32, I64, U8
 from dispatcher.binlog.arrow import varying
+from dispatcher.binlog.integers import Int, little
 from dispatcher.binlog.jit import njit
 
 _TEXT_MAX = 64  # a UUID (36), ':', 20 digits; or 10 + 10 + 20 digits and two '-'
 
 
 @njit
-def put_number(out: NDArray[np.uint8], o: int, value: int) -> int:
+def put_number(out: U8, o: Int, value: Int) -> Int:
     """Write a number in decimal digits, from offset `o` on; returns the offset behind it."""
     rest = np.uint64(value)
     digits = 1
@@ -33,7 +34,10 @@ def put_number(out: NDArray[np.uint8], o: int, value: int) -> int:
 
 @njit
 def gtid_texts(
-    buf: NDArray[np.uint8], at: NDArray[np.int64], offsets: NDArray[np.int32], out: NDArray[np.uint8]
+    buf: U8,
+    at: I64,
+    offsets: I32,
+    out: U8,
 ) -> None:
     """Texts of the GTID events at the offsets `at`; "" for an anonymous one and where `at` is -1."""
     o = np.int64(0)
@@ -62,16 +66,7 @@ def gtid_texts(
         offsets[i + 1] = o
 
 
-@njit
-def little(buf: NDArray[np.uint8], at: int, size: int) -> int:
-    """Little-endian integer of up to 8 bytes; 8 bytes are taken as signed."""
-    value = np.int64(0)
-    for i in range(size):
-        value |= np.int64(buf[at + i]) << np.int64(8 * i)
-    return value
-
-
-def texts_of(buf: NDArray[np.uint8], at: NDArray[np.int64]) -> pa.Array:
+def texts_of(buf: U8, at: I64) -> pa.Array:
     """A string array: `uuid:number`, MariaDB's `domain-server-sequence`, "" where a transaction has none."""
     offsets = np.zeros(len(at) + 1, dtype=np.int32)
     out = np.empty(len(at) * _TEXT_MAX, dtype=np.uint8)

@@ -1,7 +1,7 @@
 """The walk over rows events: where each cell of each row begins.
 
-A row image is a bit per column (1 = NULL, least significant first), then the cells that are not NULL, back to back, with
-no index: finding cell n means passing over the n - 1 before it. So one kernel passes over all rows once and writes down
+A row image is a bit per column (1 = NULL, least significant first), then the cells that are not NULL, back to back,
+with no index: finding cell n means passing over the n - 1 before it. So one kernel passes over all rows once and writes down
 offsets, column by column, and the decoders in `cells` then run over whole columns. A cell's offset is relative to the
 batch's first byte and 32 bits wide, which halves what is written; hence a batch never spans more than 2^31 bytes.
 
@@ -13,10 +13,16 @@ Source: MySQL source, libs/mysql/binlog/event/rows_event.h (Rows_event), sql/rpl
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
+from dispatcher.binlog.arrays import I32, I64, U8
+from dispatcher.binlog.integers import Int, little, packed
 from dispatcher.binlog.jit import njit
+
+I8 = NDArray[np.int8]
 
 # Columns of the events array: one line per rows event (or DDL query), offsets in the file.
 OFFSET = 0  # of the event's header
@@ -45,30 +51,13 @@ TOO_LARGE = -5  # a batch of one row does not fit into 2^31 bytes
 
 
 @njit
-def packed(buf: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
-    """(value, offset behind it) of a packed integer; the offset is -1 where it is cut short or none."""
-    if at >= end:
-        return 0, -1
-    first = np.int64(buf[at])
-    if first < 251:
-        return first, at + 1
-    size = 2 if first == 252 else 3 if first == 253 else 8 if first == 254 else 0
-    if size == 0 or at + 1 + size > end:
-        return 0, -1
-    value = np.int64(0)
-    for i in range(size):
-        value |= np.int64(buf[at + 1 + i]) << np.int64(8 * i)
-    return (value, at + 1 + size) if value >= 0 else (0, -1)
-
-
-@njit
-def rows_start(buf: NDArray[np.uint8], offset: int, end: int, kind: int, columns: int) -> int:
+def rows_start(buf: U8, offset: Int, end: Int, kind: Int, columns: Int) -> Int:
     """Offset of the first row image of a rows event, or an error code. Checks that every column is in the images."""
     at = offset + 19 + 8
     if kind >= 30:
         if at + 2 > end:
             return CUT_SHORT
-        extra = np.int64(buf[at]) | np.int64(buf[at + 1]) << 8
+        extra = little(buf, at, 2)
         if extra < 2:
             return CUT_SHORT
         at += extra
@@ -90,7 +79,15 @@ def rows_start(buf: NDArray[np.uint8], offset: int, end: int, kind: int, columns
 
 
 @njit
-def image(buf: NDArray[np.uint8], at: int, end: int, widths: NDArray[np.int32], base: int, cells: NDArray[np.int32], row: int) -> int:
+def image(
+    buf: U8,
+    at: Int,
+    end: Int,
+    widths: I32,
+    base: Int,
+    cells: I32,
+    row: Int,
+) -> Int:
     """Pass over one row image, write its cells' offsets to cells[:, row] (-1 = NULL); the offset behind it, or -1."""
     columns = len(widths)
     nulls = at
@@ -109,95 +106,115 @@ def image(buf: NDArray[np.uint8], at: int, end: int, widths: NDArray[np.int32], 
             size = -width
             if at + size > end:
                 return -1
-            length = np.int64(buf[at])
-            for i in range(1, size):
-                length |= np.int64(buf[at + i]) << np.int64(8 * i)
-            at += size + length
+            at += size + little(buf, at, size)
         if at > end:
             return -1
     return at
 
 
+class Found(NamedTuple):
+    """What `walk` fills, as many rows as a batch may have. `before`, `after`: (columns, rows) offsets of cells, -1
+    where NULL or no image; `event`: line in events; `ordinal`; `op`: INSERT, UPDATE, DELETE."""
+
+    before: I32
+    after: I32
+    event: I32
+    ordinal: I64
+    op: I8
+
+    @classmethod
+    def room(cls, columns: int, rows: int) -> Found:
+        return cls(
+            np.empty((columns, rows), np.int32),
+            np.empty((columns, rows), np.int32),
+            np.empty(rows, np.int32),
+            np.empty(rows, np.int64),
+            np.empty(rows, np.int8),
+        )
+
+
 @njit
-def walk(
-    buf: NDArray[np.uint8],
-    events: NDArray[np.int64],
-    widths: NDArray[np.int32],
-    state: NDArray[np.int64],
-    before: NDArray[np.int32],
-    after: NDArray[np.int32],
-    row_event: NDArray[np.int32],
-    row_ordinal: NDArray[np.int64],
-    row_op: NDArray[np.int8],
-    bytes_max: int,
-) -> int:
-    """Find the cells of the next rows; as many as `row_event` is long, or fewer where they span `bytes_max` bytes.
+def operation(kind: Int) -> Int:
+    if kind >= 30:
+        return kind - 30
+    return kind - 23
+
+
+@njit
+def images(  # noqa: PLR0913 - numbers that live in registers
+    buf: U8, at: Int, end: Int, widths: I32, base: Int, op: Int, found: Found, row: Int
+) -> Int:
+    """Pass over a row's one or two images; the offset behind, or -1."""
+    if op != INSERT:
+        at = image(buf, at, end, widths, base, found.before, row)
+    else:
+        for c in range(len(widths)):
+            found.before[c, row] = -1
+    if op != DELETE:
+        return image(buf, at, end, widths, base, found.after, row) if at >= 0 else at
+    for c in range(len(widths)):
+        found.after[c, row] = -1
+    return at
+
+
+@njit
+def walk(buf: U8, events: I64, widths: I32, state: I64, found: Found, bytes_max: Int) -> Int:
+    """Find the cells of the next rows; as many as `found` has room for, or fewer where they span `bytes_max` bytes.
 
     `events`: lines of rows events of one layout; `widths`: `types.cell_width` per column; `state`: [line in events,
     offset of the next row or 0, its number in the event, out: offset that cell offsets are relative to, out: offset of
-    an error]; `before`, `after`: (columns, rows), -1 where NULL or no image. Returns the number of rows, 0 at the end,
-    or an error code.
+    an error]. Returns the number of rows, 0 at the end, or an error code.
     """
     line, at, number = state[0], state[1], state[2]
-    columns = len(widths)
-    rows = 0
+    room = len(found.op)
+    n = 0
     base = np.int64(-1)
-    while line < len(events) and rows < len(row_event):
+    while line < len(events) and n < room:
         end = events[line, END]
-        kind = events[line, TYPE]
         if at == 0:
-            at = rows_start(buf, events[line, OFFSET], end, kind, columns)
-            number = 0
+            at = rows_start(buf, events[line, OFFSET], end, events[line, TYPE], len(widths))
+            number = np.int64(0)
             if at < 0:
                 state[4] = events[line, OFFSET]
                 return at
         if base < 0:
             base = at
-        op = INSERT if kind == 30 or kind == 23 else UPDATE if kind == 31 or kind == 24 else DELETE
-        while at < end and rows < len(row_event):
-            if rows > 0 and at - base > bytes_max:
-                break
+        op = operation(events[line, TYPE])
+        while at < end and n < room and (n == 0 or at - base <= bytes_max):
             start = at
-            if op == INSERT:
-                for c in range(columns):
-                    before[c, rows] = -1
-            else:
-                at = image(buf, at, end, widths, base, before, rows)
-            if op == DELETE:
-                for c in range(columns):
-                    after[c, rows] = -1
-            elif at >= 0:
-                at = image(buf, at, end, widths, base, after, rows)
+            at = images(buf, at, end, widths, base, op, found, n)
             if at < 0 or number >> ROW_BITS or at - base >= 0x7FFFFFFF:
                 state[4] = start
                 return CUT_SHORT if at < 0 else TOO_MANY_ROWS if number >> ROW_BITS else TOO_LARGE
-            row_event[rows] = line
-            row_ordinal[rows] = events[line, INDEX] << ROW_BITS | number
-            row_op[rows] = op
-            rows += 1
+            found.event[n] = line
+            found.ordinal[n] = events[line, INDEX] << ROW_BITS | number
+            found.op[n] = op
+            n += 1
             number += 1
         if at < end:
             break
         line += 1
         at = np.int64(0)
     state[0], state[1], state[2], state[3] = line, at, number, base
-    return rows
+    return np.int64(n)
 
 
 @njit
-def count(buf: NDArray[np.uint8], events: NDArray[np.int64], widths: NDArray[np.int32], rows: NDArray[np.int64]) -> int:
-    """Number of rows of each event into `rows`; returns -1, or the line of an event that does not fit its layout."""
+def count(buf: U8, events: I64, widths: I32, rows: I64) -> Int:
+    """Number of rows of each event into `rows`; returns -1, or the line of an event that does not fit its layout, with
+    the error code in its place."""
     scratch = np.empty((len(widths), 1), dtype=np.int32)
     for line in range(len(events)):
         end = events[line, END]
-        kind = events[line, TYPE]
-        at = rows_start(buf, events[line, OFFSET], end, kind, len(widths))
-        images = 0
+        at = rows_start(buf, events[line, OFFSET], end, events[line, TYPE], len(widths))
+        seen = 0
         while 0 <= at < end:
             at = image(buf, at, end, widths, at, scratch, 0)
-            images += 1
-        both = kind == 31 or kind == 24
-        if at < 0 or (both and images & 1):
-            return line
-        rows[line] = images >> 1 if both else images
-    return -1
+            seen += 1
+        both = operation(events[line, TYPE]) == UPDATE
+        rows[line] = (
+            at if at < 0 else CUT_SHORT if both and seen & 1 else seen >> 1 if both else seen
+        )
+        if rows[line] < 0:
+            return np.int64(line)
+    return np.int64(-1)

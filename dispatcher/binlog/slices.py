@@ -9,11 +9,11 @@ transaction control is left out.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dispatcher.binlog.arrays import I64, U8
 from dispatcher.binlog.crc import crc32
-from dispatcher.binlog.gtids import little
-from dispatcher.binlog.index import GTID, GTID_INDEX, RECORD
+from dispatcher.binlog.index_kernels import GTID, GTID_INDEX, RECORD
+from dispatcher.binlog.integers import Int, little
 from dispatcher.binlog.jit import njit
 from dispatcher.binlog.rows import END, FORMAT, INDEX, MAP_INDEX, MAP_OFFSET, OFFSET, TXN
 
@@ -21,7 +21,7 @@ _FIRST_EVENT = 51
 
 
 @njit
-def put(buf: NDArray[np.uint8], at: int, out: NDArray[np.uint8], o: int) -> int:
+def put(buf: U8, at: Int, out: U8, o: Int) -> Int:
     """Copy a whole event; nothing is written where `out` is empty. Returns the offset behind it."""
     size = little(buf, at + 9, 4)
     if len(out):
@@ -31,7 +31,7 @@ def put(buf: NDArray[np.uint8], at: int, out: NDArray[np.uint8], o: int) -> int:
 
 
 @njit
-def put_record(buf: NDArray[np.uint8], at: int, first_event: int, tail: int, out: NDArray[np.uint8], o: int) -> int:
+def put_record(buf: U8, at: Int, first_event: Int, tail: Int, out: U8, o: Int) -> Int:
     """Copy a RECORD with another index of the event that follows."""
     end = put(buf, at, out, o)
     if len(out):
@@ -46,13 +46,13 @@ def put_record(buf: NDArray[np.uint8], at: int, first_event: int, tail: int, out
 
 @njit
 def assemble(
-    buf: NDArray[np.uint8],
-    events: NDArray[np.int64],
-    txns: NDArray[np.int64],
-    formats: NDArray[np.int64],
-    bytes_max: int,
-    out: NDArray[np.uint8],
-) -> tuple[int, int]:
+    buf: U8,
+    events: I64,
+    txns: I64,
+    formats: I64,
+    bytes_max: Int,
+    out: U8,
+) -> tuple[Int, Int]:
     """(lines of `events` taken, bytes): as many as fit into `bytes_max`, one at least. `out` empty: only measure."""
     o = np.int64(4)
     if len(out):
@@ -95,11 +95,11 @@ def assemble(
 
 
 def cut(
-    buf: NDArray[np.uint8],
-    events: NDArray[np.int64],
-    txns: NDArray[np.int64],
-    formats: NDArray[np.int64],
-    bytes_max: int,
+    buf: U8,
+    events: I64,
+    txns: I64,
+    formats: I64,
+    bytes_max: Int,
 ) -> tuple[int, bytes]:
     """(lines of `events` taken, the payload)."""
     lines, size = assemble(buf, events, txns, formats, bytes_max, np.empty(0, dtype=np.uint8))

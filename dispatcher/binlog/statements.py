@@ -13,7 +13,9 @@ from enum import Enum
 from dispatcher.binlog.charsets import charset_of, python_text
 from dispatcher.binlog.events import malformed, parse_query
 
-_LEADING = re.compile(r"(?:\s+|/\*(?!!|M!).*?\*/|--\s[^\n]*(?:\n|\Z)|\#[^\n]*(?:\n|\Z)|/\*M?!\d*)*", re.DOTALL)
+_LEADING = re.compile(
+    r"(?:\s+|/\*(?!!|M!).*?\*/|--\s[^\n]*(?:\n|\Z)|\#[^\n]*(?:\n|\Z)|/\*M?!\d*)*", re.DOTALL
+)
 _WORD = re.compile(r"[A-Za-z]+")
 _CONTROL = frozenset(("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "START", "XA", ""))
 _DML = frozenset(("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "SELECT"))

@@ -1,12 +1,12 @@
 """TABLE_MAP events: which columns the rows that follow have.
 
-A TABLE_MAP names types and sizes always. Names, signedness, character sets, labels and the primary key stand in optional
-fields behind them: all since MySQL 8.0.14 / MariaDB 10.5 with binlog_row_metadata=FULL, signedness and character sets
-alone with MINIMAL, nothing before. What is not written can be supplied from information_schema (`with_columns`); it is
-never guessed, and a table whose columns have no names cannot be decoded.
+A TABLE_MAP names types and sizes always. Names, signedness, character sets, labels and the primary key stand in
+optional fields behind them: all since MySQL 8.0.14 / MariaDB 10.5 with binlog_row_metadata=FULL, signedness and
+character sets alone with MINIMAL, nothing before. What is not written can be supplied from information_schema
+(`with_columns`); it is never guessed, and a table whose columns have no names cannot be decoded.
 
-Optional fields are type (1 byte), length (packed integer), value. Bits are most significant first, unlike the null bits.
-Unknown fields are skipped: a newer server adds fields that an older replica may ignore by definition.
+Optional fields are type (1 byte), length (packed integer), value. Bits are most significant first; the null bits are
+not. Unknown fields are skipped: a newer server adds fields that an older replica may ignore by definition.
 
 Sources: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event::Optional_metadata_fields),
 sql/log_event.cc (Table_map_log_event::init_metadata_fields).
@@ -21,7 +21,14 @@ from typing import Any
 
 from dispatcher.binlog import charsets
 from dispatcher.binlog.definition import defined_columns
-from dispatcher.binlog.types import CHARACTER_TYPES, LABEL_TYPES, META_BYTES, SIGNED_TYPES, Column, Type
+from dispatcher.binlog.types import (
+    CHARACTER_TYPES,
+    LABEL_TYPES,
+    META_BYTES,
+    SIGNED_TYPES,
+    Column,
+    Type,
+)
 from dispatcher.model.errors import BinlogError, Kind
 
 __all__ = ["Column", "TableMap", "defined_columns", "layout_id"]
@@ -32,8 +39,8 @@ MAX_COLUMNS = 4096
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """`key`: primary key as indices into `columns`, empty where there is none or the server did not say; `layout`: equal
-    for equal database, table, columns and metadata, whatever the table id."""
+    """`key`: primary key as indices into `columns`, empty where there is none or the server did not say; `layout`:
+    equal for equal database, table, columns and metadata, whatever the table id."""
 
     table_id: int
     database: str
@@ -66,7 +73,9 @@ class TableMap:
             raise cursor.bad(f"has {count} columns")
         codes = cursor.take(count)
         meta_size = cursor.packed()
-        types = _types(_Cursor(cursor.take(meta_size), cursor.at - meta_size), codes, f"{database}.{table}")
+        types = _types(
+            _Cursor(cursor.take(meta_size), cursor.at - meta_size), codes, f"{database}.{table}"
+        )
         null_bits = cursor.take((count + 7) // 8)
         optional = _Optional(types)
         while cursor.at < cursor.end:
@@ -87,7 +96,9 @@ class TableMap:
         columns = []
         for own, other in zip(self.columns, supplied, strict=True):
             if not _fits(own, other):
-                raise self._other_version(f"column {other.name!r} has another type than the event says")
+                raise self._other_version(
+                    f"column {other.name!r} has another type than the event says"
+                )
             columns.append(
                 own
                 if own.name
@@ -100,7 +111,9 @@ class TableMap:
                 )
             )
         names = [column.name for column in columns]
-        key = self.key or tuple(names.index(name) for name in definition.get("key", ()) if name in names)
+        key = self.key or tuple(
+            names.index(name) for name in definition.get("key", ()) if name in names
+        )
         return replace(self, columns=tuple(columns), key=key)
 
     def require_names(self) -> None:
@@ -135,7 +148,11 @@ class _Cursor:
         self.data, self.base, self.at, self.end = data, base, 0, len(data)
 
     def bad(self, why: str) -> BinlogError:
-        return BinlogError(Kind.MALFORMED_EVENT, f"TABLE_MAP_EVENT {why}", where=f"body offset {self.base + self.at}")
+        return BinlogError(
+            Kind.MALFORMED_EVENT,
+            f"TABLE_MAP_EVENT {why}",
+            where=f"body offset {self.base + self.at}",
+        )
 
     def take(self, size: int) -> bytes:
         if size > self.end - self.at:
@@ -178,7 +195,9 @@ def _types(cursor: _Cursor, codes: bytes, label: str) -> list[tuple[int, int]]:
     types = []
     for i, code in enumerate(codes):
         if code not in META_BYTES:
-            raise BinlogError(Kind.UNSUPPORTED_TYPE, f"table {label}, column {i + 1}: type code {code}")
+            raise BinlogError(
+                Kind.UNSUPPORTED_TYPE, f"table {label}, column {i + 1}: type code {code}"
+            )
         types.append(_normalised(cursor, code, cursor.take(META_BYTES[code])))
     if cursor.at != cursor.end:
         raise cursor.bad(f"has {cursor.end - cursor.at} bytes of column metadata too many")
@@ -211,7 +230,7 @@ def _string(first: int, second: int) -> tuple[int, int]:
     return first, second
 
 
-def _meta_ok(code: int, meta: int) -> bool:
+def _meta_ok(code: int, meta: int) -> bool:  # noqa: PLR0911 - one return per type
     match code:
         case Type.STRING:
             return meta <= 1023
@@ -244,7 +263,7 @@ class _Optional:
     labels: dict[int, list[bytes]] = field(default_factory=dict)
     hidden: set[int] = field(default_factory=set)
 
-    def read(self, code: int, cursor: _Cursor) -> None:
+    def read(self, code: int, cursor: _Cursor) -> None:  # noqa: C901 - one branch per field
         match code:
             case 1:  # SIGNEDNESS
                 self.unsigned = set(_set_bits(cursor, self._of(SIGNED_TYPES)))
@@ -315,7 +334,9 @@ class _Optional:
         while cursor.at < cursor.end:
             self.names.append(cursor.text(cursor.packed()))
         if len(self.names) != len(self.types) or not all(self.names):
-            raise cursor.bad(f"has {len(self.names)} column names for {len(self.types)} columns, or an empty one")
+            raise cursor.bad(
+                f"has {len(self.names)} column names for {len(self.types)} columns, or an empty one"
+            )
         if len(set(self.names)) != len(self.names):
             raise cursor.bad("names a column twice")
 
@@ -350,7 +371,8 @@ def _label_texts(labels: Sequence[bytes], charset: int) -> tuple[str, ...]:
         texts = [charsets.python_text(label, charset) for label in labels]
     except UnicodeDecodeError as error:
         raise BinlogError(
-            Kind.MALFORMED_EVENT, f"TABLE_MAP_EVENT holds a label that is not in its character set: {error}"
+            Kind.MALFORMED_EVENT,
+            f"TABLE_MAP_EVENT holds a label that is not in its character set: {error}",
         ) from None
     return () if None in texts else tuple(text for text in texts if text is not None)
 
@@ -358,7 +380,11 @@ def _label_texts(labels: Sequence[bytes], charset: int) -> tuple[str, ...]:
 def _fits(own: Column, other: Column) -> bool:
     if own.name and own.name != other.name:
         return False
-    old_forms = {Type.TIMESTAMP_OLD: Type.TIMESTAMP2, Type.DATETIME_OLD: Type.DATETIME2, Type.TIME_OLD: Type.TIME2}
+    old_forms = {
+        Type.TIMESTAMP_OLD: Type.TIMESTAMP2,
+        Type.DATETIME_OLD: Type.DATETIME2,
+        Type.TIME_OLD: Type.TIME2,
+    }
     if own.type in old_forms:
         return other.type == old_forms[Type(own.type)] and other.meta == 0
     # CHAR and VARCHAR lengths are in bytes here and in characters there; ENUM and SET sizes follow from the labels.

@@ -93,13 +93,27 @@ META_BYTES: dict[int, int] = {
 
 # Which columns have a bit in SIGNEDNESS (Field::has_signedness_information_type), an entry in the charset fields.
 SIGNED_TYPES = frozenset(
-    (Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG, Type.YEAR, Type.FLOAT, Type.DOUBLE, Type.NEWDECIMAL)
+    (
+        Type.TINY,
+        Type.SHORT,
+        Type.INT24,
+        Type.LONG,
+        Type.LONGLONG,
+        Type.YEAR,
+        Type.FLOAT,
+        Type.DOUBLE,
+        Type.NEWDECIMAL,
+    )
 )
 CHARACTER_TYPES = frozenset(
     (
-        Type.STRING, Type.VAR_STRING, Type.VARCHAR, Type.BLOB,
-        Type.MARIADB_BLOB_COMPRESSED, Type.MARIADB_VARCHAR_COMPRESSED,
-    )  # fmt: skip
+        Type.STRING,
+        Type.VAR_STRING,
+        Type.VARCHAR,
+        Type.BLOB,
+        Type.MARIADB_BLOB_COMPRESSED,
+        Type.MARIADB_VARCHAR_COMPRESSED,
+    )
 )
 LABEL_TYPES = frozenset((Type.ENUM, Type.SET))
 

@@ -78,7 +78,9 @@ def table_map(
     out = table_id.to_bytes(6, "little") + b"\1\0"
     for name in (database, table):
         out += bytes((len(name.encode()),)) + name.encode() + b"\0"
-    out += packed(len(columns)) + bytes(column.type if column.type not in (247, 248) else 254 for column in columns)
+    out += packed(len(columns)) + bytes(
+        column.type if column.type not in (247, 248) else 254 for column in columns
+    )
     out += packed(len(meta)) + meta + lsb_bits([column.nullable for column in columns])
     if full:
         numeric = [column.unsigned for column in columns if column.type in SIGNED_TYPES]
@@ -87,7 +89,9 @@ def table_map(
         texts = [column.charset for column in columns if column.type in (252, 253, 254, 15)]
         if texts:
             out += optional(3, b"".join(map(packed, texts)))
-        out += optional(4, b"".join(packed(len(c.name.encode())) + c.name.encode() for c in columns))
+        out += optional(
+            4, b"".join(packed(len(c.name.encode())) + c.name.encode() for c in columns)
+        )
         for code, kind in ((5, 248), (6, 247)):
             of_kind = [column.labels for column in columns if column.type == kind]
             if of_kind:
@@ -101,7 +105,9 @@ def table_map(
 
 
 def _labels(labels: Sequence[str]) -> bytes:
-    return packed(len(labels)) + b"".join(packed(len(label.encode())) + label.encode() for label in labels)
+    return packed(len(labels)) + b"".join(
+        packed(len(label.encode())) + label.encode() for label in labels
+    )
 
 
 # -- cells ----------------------------------------------------------------------------------------------------
@@ -115,7 +121,9 @@ def decimal(value: Decimal, precision: int, scale: int) -> bytes:
     whole, part = text[: precision - scale], text[precision - scale :]
     out = b""
     head = len(whole) % 9
-    groups = ([whole[:head]] if head else []) + [whole[i : i + 9] for i in range(head, len(whole), 9)]
+    groups = ([whole[:head]] if head else []) + [
+        whole[i : i + 9] for i in range(head, len(whole), 9)
+    ]
     groups += [part[i : i + 9] for i in range(0, len(part), 9)]
     for group in groups:
         out += int(group).to_bytes(DIGIT_BYTES[len(group)], "big")
@@ -131,11 +139,20 @@ def fraction(micros: int, digits: int) -> bytes:
 
 def datetime2(value: dt.datetime, digits: int) -> bytes:
     return datetime2_parts(
-        value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, digits
+        value.year,
+        value.month,
+        value.day,
+        value.hour,
+        value.minute,
+        value.second,
+        value.microsecond,
+        digits,
     )
 
 
-def datetime2_parts(y: int, mo: int, d: int, h: int, mi: int, s: int, micros: int, digits: int) -> bytes:
+def datetime2_parts(
+    y: int, mo: int, d: int, h: int, mi: int, s: int, micros: int, digits: int
+) -> bytes:
     packed_value = (y * 13 + mo) << 22 | d << 17 | h << 12 | mi << 6 | s
     return (packed_value + 0x8000000000).to_bytes(5, "big") + fraction(micros, digits)
 
@@ -171,7 +188,9 @@ Row = Sequence[bytes | None]
 
 
 def image(row: Row) -> bytes:
-    return lsb_bits([cell is None for cell in row]) + b"".join(cell for cell in row if cell is not None)
+    return lsb_bits([cell is None for cell in row]) + b"".join(
+        cell for cell in row if cell is not None
+    )
 
 
 def rows_body(
@@ -266,11 +285,18 @@ class Delivered:
 UTF8MB4, UTF8MB3, LATIN1, ASCII, BINARY = 255, 33, 8, 11, 63
 
 
-def encode_cell(spec: Spec, value: Any) -> bytes | None:
+def encode_cell(spec: Spec, value: Any) -> bytes | None:  # noqa: C901, PLR0911 - one branch per type
     """A Python value as a cell of the column."""
     if value is None:
         return None
-    widths = {Type.TINY: 1, Type.SHORT: 2, Type.INT24: 3, Type.LONG: 4, Type.LONGLONG: 8, Type.YEAR: 1}
+    widths = {
+        Type.TINY: 1,
+        Type.SHORT: 2,
+        Type.INT24: 3,
+        Type.LONG: 4,
+        Type.LONGLONG: 8,
+        Type.YEAR: 1,
+    }
     if spec.type in widths:
         return integer(value, widths[Type(spec.type)])
     match spec.type:
@@ -285,7 +311,9 @@ def encode_cell(spec: Spec, value: Any) -> bytes | None:
         case Type.DATETIME2:
             return datetime2(value, spec.meta[0])
         case Type.TIMESTAMP2:
-            micros = (value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+            micros = (value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(
+                microseconds=1
+            )
             return timestamp2(micros // 1_000_000, micros % 1_000_000, spec.meta[0])
         case Type.TIME2:
             return time2(value, spec.meta[0])
@@ -296,7 +324,9 @@ def encode_cell(spec: Spec, value: Any) -> bytes | None:
         case Type.BLOB:
             return text(value, spec.meta[0], _encoding(spec))
         case Type.VARCHAR:
-            return text(value, 1 if int.from_bytes(spec.meta, "little") < 256 else 2, _encoding(spec))
+            return text(
+                value, 1 if int.from_bytes(spec.meta, "little") < 256 else 2, _encoding(spec)
+            )
         case Type.STRING:
             raw = value.encode(_encoding(spec)) if isinstance(value, str) else value.rstrip(b"\0")
             return text(raw, 1 if string_length(spec.meta) < 256 else 2)
