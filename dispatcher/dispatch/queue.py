@@ -35,6 +35,7 @@ class Run:
     seq: NDArray[np.int64]
     events: NDArray[np.int32]
     created: int
+    commit_us: int  # of the first one, microseconds since 1970 UTC
 
     def place(self, index: int) -> Place:
         tx = int(self.tx[index])
@@ -126,7 +127,7 @@ class Queue:
             if not self._formats or self._formats[-1][1] is not batch.format:
                 self._formats.append((int(start), batch.format))
             self._runs.append(
-                Run(steps, base, taken.tx, taken.end, taken.seq, taken.events, created)
+                Run(steps, base, taken.tx, taken.end, taken.seq, taken.events, created, int(batch.tx.commit_us[taken.tx[0]]))
             )
             self.transactions += len(taken.tx)
             self.events += int(taken.events.sum())
@@ -280,6 +281,11 @@ class Queue:
             if run.steps.file == file:
                 return run.created
         return self.created if file == self.queued.file else 0
+
+    @property
+    def oldest_commit_us(self) -> int | None:
+        """About when the oldest transaction that is not acknowledged was committed."""
+        return self._runs[0].commit_us if self._runs else None
 
     @property
     def covered(self) -> Place:

@@ -1,0 +1,129 @@
+"""Bodies of requests and answers, and what the API needs of the daemon."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dispatcher.model import position
+
+Natural = Annotated[int, Field(ge=0, lt=2**63)]
+POLL_MAX_MS = 60_000
+SLICES_MAX = 1024
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Position(_Body):
+    """A place between two transactions; pass it back as it was returned."""
+
+    server: str
+    gtid: str
+    file: str
+    offset: Natural
+    seq: Natural
+    epoch: Natural
+
+    def value(self) -> position.Position:
+        return position.Position(self.server, self.gtid, self.file, self.offset, self.seq, self.epoch)
+
+
+class SessionRequest(_Body):
+    after: Position | None = None
+    read_only: bool = False
+
+
+class SessionAnswer(BaseModel):
+    session: int
+    position: Position
+    head: Position
+    max_bytes_in_binlog_queue: int
+
+
+class PollRequest(_Body):
+    session: Natural
+    after: Position
+    max_bytes: Natural | None = None
+    wait_ms: Annotated[int, Field(ge=0, le=POLL_MAX_MS)] = 0
+    markers: bool = False
+
+
+class PollAnswer(BaseModel):
+    end: Position
+    head: Position
+    bytes: int
+    transactions: int
+
+
+class SlicesRequest(_Body):
+    session: Natural
+    start: Position
+    end: Position
+    n: Annotated[int, Field(ge=1, le=SLICES_MAX)]
+
+
+class SlicesAnswer(BaseModel):
+    cuts: list[Position]
+
+
+class BinlogRequest(_Body):
+    session: Natural
+    start: Position
+    end: Position
+
+
+class AckRequest(_Body):
+    session: Natural
+    position: Position
+
+
+class AckAnswer(BaseModel):
+    acknowledged: Position
+
+
+class Problem(BaseModel):
+    """RFC 9457, with the kind of the fault and what to do about it."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    kind: str
+    hint: str
+
+
+class Daemon(Protocol):
+    """What readers and people may ask of the daemon; every method may raise BinlogError."""
+
+    async def open_session(
+        self, name: str, after: position.Position | None, read_only: bool
+    ) -> dict[str, Any]: ...
+
+    async def poll(
+        self,
+        name: str,
+        session: int,
+        after: position.Position,
+        bytes_max: int | None,
+        wait_s: float,
+        markers: bool,
+    ) -> dict[str, Any]: ...
+
+    async def binlog(
+        self, name: str, session: int, start: position.Position, end: position.Position
+    ) -> list[bytes | memoryview]: ...
+
+    async def slices(
+        self, name: str, session: int, start: position.Position, end: position.Position, n: int
+    ) -> list[dict[str, Any]]: ...
+
+    async def acknowledge(
+        self, name: str, session: int, position: position.Position
+    ) -> dict[str, Any]: ...
+
+    async def table(self, name: str, database: str, table: str) -> dict[str, Any]: ...
+
+    def rows(self) -> list[dict[str, Any]]: ...

@@ -1,0 +1,185 @@
+"""Composition root: the only file that knows every class. Settings in, a running daemon out.
+
+Order of the start: state store (its lock keeps a second daemon away), clients with their stored progress, listener,
+then the connections. A server that is down keeps nobody waiting. Order of the end: listener, connections, what is left
+to store, store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+
+import structlog
+import uvicorn
+import uvloop
+
+from dispatcher.api.app import create_app
+from dispatcher.api.auth import Token, Tokens
+from dispatcher.dispatch.client import Client
+from dispatcher.dispatch.inputs import ConsumerSpec, Progress, Start
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.net.connection import Identity
+from dispatcher.net.readers import Reader, Readers
+from dispatcher.net.runner import ClientRunner
+from dispatcher.net.server import endpoint_of
+from dispatcher.net.tasks import Tasks
+from dispatcher.settings import Consumer, Settings
+from dispatcher.state.store import StateStore
+from dispatcher.telemetry import logs
+from dispatcher.telemetry.metrics import Metrics
+
+SHUTDOWN_S = 10
+
+
+def run(settings: Settings) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit code. Raises BinlogError for what keeps it from starting."""
+    logs.configure(settings.log.level, settings.log.format, settings.secrets())
+    store = StateStore(settings.state.path)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(Daemon(settings, store).serve())
+    finally:
+        store.close()
+
+
+def groups(settings: Settings) -> list[list[tuple[str, Consumer]]]:
+    """Consumers by connection: one group per connection key, and one for each that shares with nobody."""
+    shared: dict[object, list[tuple[str, Consumer]]] = {}
+    for name, consumer in settings.consumers.items():
+        key = consumer.connection_key if consumer.use_binlog_client else ("unshared", name)
+        shared.setdefault(key, []).append((name, consumer))
+    return list(shared.values())
+
+
+def spec_of(name: str, consumer: Consumer) -> ConsumerSpec:
+    tables = None
+    if consumer.tables is not None:
+        split = (table.partition(".") for table in consumer.tables)
+        tables = tuple((database, table) for database, _, table in split)
+    start = consumer.start
+    return ConsumerSpec(
+        name,
+        tuple(consumer.databases),
+        tables,
+        consumer.max_bytes_in_binlog_queue,
+        Start(start.at, start.gtid, start.file, start.offset),
+    )
+
+
+class Daemon:
+    """Everything that runs on the loop."""
+
+    def __init__(self, settings: Settings, store: StateStore) -> None:
+        self._settings = settings
+        self._store = store
+        self._log = structlog.get_logger("dispatcher")
+        # One thread for the store: its calls are made in the order in which the loop asked for them.
+        self._store_thread = ThreadPoolExecutor(1, "store")
+        self._crash: BaseException | None = None
+        self._tasks = Tasks(self._on_task_error)
+        self._runners: list[ClientRunner] = []
+        self._store_fault: BinlogError | None = None
+        readers = [reader for number, group in enumerate(groups(settings)) for reader in self._client(number, group)]
+        self.readers = Readers(readers, store.next_session, self._store_thread)
+        self._server = self._listener()
+
+    def _client(self, number: int, group: list[tuple[str, Consumer]]) -> list[Reader]:
+        endpoint = endpoint_of(group[0][1])
+        progress = {}
+        for name, _ in group:
+            if stored := self._store.load(name):
+                progress[name] = Progress(stored.acknowledged, stored.covered, stored.file_created)
+        client = Client(endpoint.label, [spec_of(name, consumer) for name, consumer in group], progress)
+        shared = group[0][1].use_binlog_client
+        # The dispatcher's number is part of its identity: stable for the shared one, and one for each unshared one.
+        identity_label = endpoint.label if shared else f"{endpoint.label}/{group[0][0]}"
+        runner = ClientRunner(
+            client,
+            endpoint,
+            Identity.of(self._store.installation_id, identity_label, 1),
+            save=self._save,
+            store_thread=self._store_thread,
+            log=self._log,
+            buffer_bytes=group[0][1].max_bytes_in_binlog_dispatcher_buffer,
+            heartbeat_s=group[0][1].heartbeat_milliseconds / 1000,
+        )
+        self._runners.append(runner)
+        return [
+            Reader(runner, client.consumers[name], self._store.session(name), consumer.max_seconds_between_markers)
+            for name, consumer in group
+        ]
+
+    def _save(self, progress: Sequence[tuple[str, Progress]]) -> None:
+        try:
+            self._store.save([(name, p.acknowledged, p.covered, p.created) for name, p in progress])
+        except BinlogError as error:
+            self._store_fault = error
+            raise
+        self._store_fault = None
+
+    def _listener(self) -> uvicorn.Server:
+        api = self._settings.api
+        tokens = Tokens(
+            [Token(t.secret, None if t.consumers == "all" else frozenset(t.consumers)) for t in api.tokens]
+        )
+        metrics = Metrics(version("binlog-dispatcher"), self.readers.rows, self._runners_status)
+        app = create_app(
+            self.readers,
+            tokens,
+            version=version("binlog-dispatcher"),
+            metrics=metrics.render,
+            ready=lambda: [str(self._store_fault)] if self._store_fault else [],
+        )
+        config = uvicorn.Config(
+            app,
+            host=api.listen.host,
+            port=api.listen.port,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=SHUTDOWN_S,
+            ssl_certfile=api.tls.cert if api.tls else None,
+            ssl_keyfile=api.tls.key if api.tls else None,
+        )
+        return uvicorn.Server(config)
+
+    def _runners_status(self) -> list[Client]:
+        return [runner.client for runner in self._runners]
+
+    async def serve(self) -> int:
+        for runner in self._runners:
+            self._tasks.start(f"client {runner.client.label}", runner.run())
+            self._tasks.start(f"clock {runner.client.label}", runner.tick())
+        listen = self._settings.api.listen
+        self._log.info("starting", listen=f"{listen.host}:{listen.port}", consumers=len(self._settings.consumers))
+        try:
+            try:
+                await self._server.serve()
+            except SystemExit:  # how uvicorn says that it cannot listen
+                raise BinlogError(
+                    Kind.SETTINGS,
+                    f"cannot listen on {listen.host}:{listen.port}",
+                    remedy="another program has the port, or the address is not this machine's; change api.listen",
+                ) from None
+        finally:
+            await self._tasks.cancel_all()
+            for runner in self._runners:
+                await runner.flush()
+            self._store_thread.shutdown()
+            self._log.info("stopped")
+        if self._crash is not None:
+            raise self._crash
+        return 0
+
+    def _on_task_error(self, name: str, error: BaseException) -> None:
+        """A task that ends by itself is a defect: rather than serve half, end, so that the supervisor restarts all."""
+        self._log.error("task failed", task=name, exc_info=error)
+        self._crash = error
+        self._server.should_exit = True

@@ -1,0 +1,255 @@
+"""Executes what the rules decide: one `ClientRunner` per connection key, between sockets, store and waiting readers.
+
+No rule is here. Each input (a login, a batch, a fault, an acknowledgement, the clock) goes through `Client.step`, and
+the effects are carried out in their order. What blocks (PyMySQL's login, SQLite) runs in threads; everything else runs
+on the loop, so the rules never see two things at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Any, Protocol
+
+from dispatcher.binlog.scan import Closed
+from dispatcher.dispatch.client import Client
+from dispatcher.dispatch.history import Place, make_place
+from dispatcher.dispatch.inputs import (
+    Arrived,
+    Close,
+    Connect,
+    Dump,
+    Effect,
+    Input,
+    LoggedIn,
+    Lost,
+    Note,
+    Pause,
+    Progress,
+    Resume,
+    Store,
+    Tick,
+    Wake,
+)
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.net.connection import Identity, LoggedInConnection, Stream, mode_of
+from dispatcher.net.server import Endpoint, connect, facts
+
+TICK_MAX_S = 1.0
+
+
+class Log(Protocol):
+    """As much of structlog's bound logger as is needed."""
+
+    def log(self, level: int, event: str, **fields: Any) -> Any: ...
+
+
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+Save = Callable[[Sequence[tuple[str, Progress]]], None]
+
+
+class ClientRunner:
+    """One client, its connection, and those who wait for its consumers."""
+
+    def __init__(
+        self,
+        client: Client,
+        endpoint: Endpoint,
+        identity: Identity,
+        *,
+        save: Save,
+        store_thread: Executor,
+        log: Log,
+        buffer_bytes: int,
+        heartbeat_s: float,
+    ) -> None:
+        """`save` makes progress durable and blocks; it is called in `store_thread` only, in order."""
+        self.client = client
+        self.endpoint = endpoint
+        self.tip: Place | None = None  # the server's end of log, as last heard
+        self._identity = identity
+        self._save = save
+        self._store_thread = store_thread
+        self._log = log
+        self._buffer_bytes = buffer_bytes
+        self._heartbeat_s = heartbeat_s
+        self._connect_after: float | None = None
+        self._dump: Dump | None = None
+        self._closing = False
+        self._stream: Stream | None = None
+        self._changed = asyncio.Event()  # a connection is wanted, or one is resumed or closed
+        self._paused = False
+        self._to_store: dict[str, Progress] = {}
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {name: set() for name in client.consumers}
+
+    # -- tasks -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep the client connected until cancelled."""
+        self._execute(self.client.start())
+        try:
+            while True:
+                await self._until(lambda: self._connect_after is not None)
+                after_s, self._connect_after = self._connect_after or 0.0, None
+                if after_s:
+                    await asyncio.sleep(after_s * random.uniform(0.75, 1.25))
+                try:
+                    await self._connection()
+                except BinlogError as error:
+                    self.step(Lost(error))
+        finally:
+            if self._stream:
+                self._stream.close()
+
+    async def tick(self) -> None:
+        """Tell the rules the time when they asked for it, and store what need not be stored at once."""
+        while True:
+            wakeup = self.client.next_wakeup()
+            pause_s = TICK_MAX_S if wakeup is None else min(max(wakeup - time.monotonic(), 0.0), TICK_MAX_S)
+            await asyncio.sleep(max(pause_s, 0.02))
+            self.step(Tick())
+            try:
+                await self.flush()
+            except BinlogError as error:
+                self._execute([Note("error", "state not stored", {"error": str(error)})])
+
+    async def flush(self) -> None:
+        """Store what is waiting to be stored."""
+        while self._to_store:
+            progress, self._to_store = list(self._to_store.items()), {}
+            try:
+                await self.store(progress)
+            except BinlogError:
+                self._to_store = {**dict(progress), **self._to_store}
+                raise
+
+    async def store(self, progress: Sequence[tuple[str, Progress]]) -> None:
+        """Make progress durable; raises BinlogError."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._store_thread, self._save, progress)
+
+    # -- the connection --------------------------------------------------------------------------------------
+
+    async def _connection(self) -> None:
+        self._closing, self._dump, self._paused = False, None, False
+        logged_in = await asyncio.to_thread(
+            LoggedInConnection, self.endpoint, self._identity, heartbeat_s=self._heartbeat_s
+        )
+        try:
+            view = await asyncio.to_thread(logged_in.view, self.client.files_to_probe())
+            self.tip = make_place(view.mode, view.executed, view.file, view.offset)
+            self._warn(logged_in.found)
+            self.step(LoggedIn(view))
+            # Nothing is read before the places that were resolved just now are stored.
+            await self.flush()
+            dump = self._dump
+            if dump is None or self._closing:
+                return
+            stream = self._stream = await asyncio.to_thread(
+                logged_in.dump, dump.mode, dump.place, self.client.routes, self._buffer_bytes
+            )
+        except BaseException:
+            logged_in.close()
+            raise
+        try:
+            await self._read(stream, dump.place.file)
+        finally:
+            self._stream = None
+            stream.close()
+
+    async def _read(self, stream: Stream, file: str) -> None:
+        stream.splitter.file = file
+        while not self._closing:
+            for batch in await stream.batches():
+                if isinstance(batch, Closed):
+                    raise stream.ended(batch)
+                await self._until(lambda: not self._paused or self._closing)
+                if self._closing:
+                    return
+                self.step(Arrived(batch, stream.splitter.created.get(batch.file, 0)))
+            # One turn of the loop per buffer: readers are served while the log streams.
+            await asyncio.sleep(0)
+
+    def _warn(self, found: Sequence[BinlogError]) -> None:
+        for error in found:
+            self._execute([Note("warning", "server", {"finding": str(error)})])
+
+    # -- the rules -------------------------------------------------------------------------------------------
+
+    def step(self, what: Input) -> None:
+        self._execute(self.client.step(what, time.monotonic()))
+
+    def _execute(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Wake():
+                    self.wake(effect.consumer)
+                case Store():
+                    self._to_store[effect.consumer] = effect.progress
+                case Pause():
+                    self._paused = True
+                case Resume():
+                    self._paused = False
+                    self._changed.set()
+                case Connect():
+                    self._connect_after = effect.after_s
+                    self._changed.set()
+                case Dump():
+                    self._dump = effect
+                case Close():
+                    self._closing = True
+                    if self._stream:
+                        self._stream.interrupt()
+                    self._changed.set()
+                    self._note("info", "closed", {"reason": effect.reason})
+                case Note():
+                    self._note(effect.level, effect.event, effect.fields)
+
+    def _note(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+        self._log.log(_LEVELS[level], event, client=self.client.label, **fields)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+    # -- those who wait --------------------------------------------------------------------------------------
+
+    def wake(self, consumer: str) -> None:
+        for waiting in self._waiting[consumer]:
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def wait(self, consumer: str, timeout_s: float) -> bool:
+        """Until the consumer has something new to tell; False when the time is over."""
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting[consumer].add(waiting)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiting
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting[consumer].discard(waiting)
+        return True
+
+    async def ask_tip(self) -> Place | None:
+        """The server's end of log just now; the last one heard of where it cannot be asked."""
+        try:
+            self.tip = await asyncio.to_thread(self._ask_tip)
+        except BinlogError as error:
+            if error.kind is Kind.INTERNAL:
+                raise
+        return self.tip
+
+    def _ask_tip(self) -> Place:
+        connection = connect(self.endpoint, timeout_s=5)
+        try:
+            known = facts(connection)
+        finally:
+            connection.close()
+        return make_place(mode_of(known), known.gtid_executed, known.file, known.offset)

@@ -1,0 +1,37 @@
+"""The only place that creates tasks: every task has a name and an owner that waits for it.
+
+A bare `asyncio.create_task` may be collected while it runs, and an exception in it is reported only when somebody
+looks; both have lost data elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class Tasks:
+    """A set of tasks that end together. `on_error` is told of any that ended with an exception."""
+
+    def __init__(self, on_error: Callable[[str, BaseException], None]) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._on_error = on_error
+
+    def start(self, name: str, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def cancel_all(self) -> None:
+        """Cancel what still runs and wait for its end."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_error(task.get_name(), error)
