@@ -1,0 +1,313 @@
+"""Statements as servers write them into the log, and whom they concern."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.binlog.ddl import Ddl, DdlKind, Name, QueryKind, classify, parse
+
+K, Q = DdlKind, QueryKind
+T: Name = ("shop", "t")
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ("BEGIN", Q.BEGIN),
+        ("begin /* hi */", Q.BEGIN),
+        ("START TRANSACTION", Q.BEGIN),
+        ("start /* x */ transaction READ ONLY", Q.BEGIN),
+        ("START REPLICA", Q.OTHER),
+        ("COMMIT", Q.COMMIT),
+        ("commit", Q.COMMIT),
+        ("COMMIT WORK", Q.COMMIT),
+        ("ROLLBACK", Q.ROLLBACK),
+        ("ROLLBACK WORK", Q.ROLLBACK),
+        ("ROLLBACK TO `a`", Q.SAVEPOINT),
+        ("ROLLBACK TO SAVEPOINT a", Q.SAVEPOINT),
+        ("ROLLBACK WORK TO SAVEPOINT a", Q.SAVEPOINT),
+        ("SAVEPOINT `a`", Q.SAVEPOINT),
+        ("RELEASE SAVEPOINT a", Q.SAVEPOINT),
+        ("XA START X'61',X'',1", Q.XA),
+        ("XA END X'61',X'',1", Q.XA),
+        ("XA PREPARE X'61',X'',1", Q.XA),
+        ("xa commit X'61',X'',1", Q.XA),
+        ("XA ROLLBACK X'61',X'',1", Q.XA),
+        ("INSERT INTO t VALUES (1)", Q.DML),
+        ("insert t select 1", Q.DML),
+        ("UPDATE t SET a = 1", Q.DML),
+        ("DELETE FROM t", Q.DML),
+        ("REPLACE INTO t VALUES (1)", Q.DML),
+        ("LOAD DATA INFILE 'x' INTO TABLE t", Q.DML),
+        ("CALL p()", Q.DML),
+        ("WITH x AS (SELECT 1) UPDATE t SET a = 1", Q.DML),
+        ("SELECT `f`()", Q.DML),
+        ("DO f()", Q.DML),
+        ("CREATE TABLE t (a INT)", Q.DDL),
+        ("ALTER TABLE t ADD b INT", Q.DDL),
+        ("DROP TABLE t", Q.DDL),
+        ("TRUNCATE t", Q.DDL),
+        ("RENAME TABLE a TO b", Q.DDL),
+        ("GRANT SELECT ON *.* TO u", Q.DDL),
+        ("REVOKE SELECT ON *.* FROM u", Q.DDL),
+        ("FLUSH PRIVILEGES", Q.DDL),
+        ("ANALYZE TABLE t", Q.DDL),
+        ("OPTIMIZE TABLE t", Q.DDL),
+        ("SET PASSWORD FOR 'u'@'%'='*AB'", Q.DDL),
+        ("SET DEFAULT ROLE ALL TO u", Q.DDL),
+        ("SET @a = 1", Q.OTHER),
+        ("SET STATEMENT max_statement_time=1 FOR INSERT INTO t VALUES (1)", Q.DML),
+        ("SET STATEMENT a='FOR', b=(1) FOR ALTER TABLE t ADD b INT", Q.DDL),
+        ("", Q.OTHER),
+        ("   ", Q.OTHER),
+        ("# Dummy event replacing event type 160 that slave cannot handle.", Q.OTHER),
+        ("/* only a comment */", Q.OTHER),
+        ("/* not closed", Q.OTHER),
+        ("EXPLAIN SELECT 1", Q.OTHER),
+        ("-- first\n# second\n/* third */ INSERT INTO t VALUES (1)", Q.DML),
+        ("--1", Q.OTHER),
+        ("/*!40000 ALTER TABLE `t` DISABLE KEYS */", Q.DDL),
+        ("/*! INSERT INTO t VALUES (1) */", Q.DML),
+        ("/*M!100100 INSERT INTO t VALUES (1) */", Q.DML),
+        ("/*+ hint */ DELETE FROM t", Q.DML),
+        ("((SELECT 1))", Q.DML),
+        ("BEGINNING", Q.OTHER),
+        ("CREATED", Q.OTHER),
+        ("\ufeffINSERT", Q.OTHER),
+    ],
+)
+def test_classify(query: str, kind: QueryKind) -> None:
+    assert classify(query) is kind
+
+
+TABLES = [
+    ("CREATE TABLE t (a INT)", K.CREATE_TABLE, [T]),
+    ("create table IF NOT EXISTS t (a INT)", K.CREATE_TABLE, [T]),
+    ("CREATE OR REPLACE TABLE t (a INT)", K.CREATE_TABLE, [T]),
+    ("CREATE TABLE `t` (a INT)", K.CREATE_TABLE, [T]),
+    ("CREATE TABLE`t`(a INT)", K.CREATE_TABLE, [T]),
+    ("CREATE TABLE other.t (a INT)", K.CREATE_TABLE, [("other", "t")]),
+    ("CREATE TABLE `other`.`t` (a INT)", K.CREATE_TABLE, [("other", "t")]),
+    ("CREATE TABLE other . `t` (a INT)", K.CREATE_TABLE, [("other", "t")]),
+    ("CREATE TABLE .t (a INT)", K.CREATE_TABLE, [T]),
+    ('CREATE TABLE "other"."t""x" (a INT)', K.CREATE_TABLE, [("other", 't"x')]),
+    ("CREATE TABLE `o``dd`.`a.b` (a INT)", K.CREATE_TABLE, [("o`dd", "a.b")]),
+    ("CREATE TABLE `TABLE` (a INT)", K.CREATE_TABLE, [("shop", "TABLE")]),
+    ("CREATE TABLE `a -- b` (a INT)", K.CREATE_TABLE, [("shop", "a -- b")]),
+    ("CREATE TABLE `a /* b` (a INT)", K.CREATE_TABLE, [("shop", "a /* b")]),
+    ("CREATE TABLE läden (a INT)", K.CREATE_TABLE, [("shop", "läden")]),
+    ("CREATE TABLE 2024_x$ (a INT)", K.CREATE_TABLE, [("shop", "2024_x$")]),
+    ("CREATE TABLE t LIKE other.source", K.CREATE_TABLE, [T]),
+    ("CREATE TABLE t (LIKE other.source)", K.CREATE_TABLE, [T]),
+    ("CREATE TABLE t SELECT * FROM other.source", K.CREATE_TABLE, [T]),
+    ("CREATE TABLE `t` (\n  `a` int DEFAULT NULL\n) START TRANSACTION", K.CREATE_TABLE, [T]),
+    ("CREATE TABLE t (a INT REFERENCES o.p (x), FOREIGN KEY (a) REFERENCES o.q (x))",
+     K.CREATE_TABLE, [T]),
+    ("/* a */ CREATE /* b */ TABLE # c\n -- d\n t (a INT)", K.CREATE_TABLE, [T]),
+    ("/*!40101 CREATE TABLE t (a INT) */", K.CREATE_TABLE, [T]),
+    ("CREATE TABLE /*!32312 IF NOT EXISTS*/ t (a INT)", K.CREATE_TABLE, [T]),
+    ("SET STATEMENT lock_wait_timeout=5 FOR CREATE TABLE t (a INT)", K.CREATE_TABLE, [T]),
+    ("ALTER TABLE t ADD b INT", K.ALTER_TABLE, [T]),
+    ("ALTER ONLINE IGNORE TABLE t ADD b INT", K.ALTER_TABLE, [T]),
+    ("ALTER TABLE IF EXISTS t ADD b INT", K.ALTER_TABLE, [T]),
+    ("ALTER TABLE other.t ENGINE=InnoDB", K.ALTER_TABLE, [("other", "t")]),
+    ("ALTER TABLE t", K.ALTER_TABLE, [T]),
+    ("ALTER TABLE t RENAME COLUMN a TO b", K.ALTER_TABLE, [T]),
+    ("ALTER TABLE t RENAME INDEX a TO b, RENAME KEY c TO d", K.ALTER_TABLE, [T]),
+    ("ALTER TABLE t ADD b INT DEFAULT 1 COMMENT ', RENAME TO x'", K.ALTER_TABLE, [T]),
+    ("ALTER TABLE t ADD (b INT, `rename` INT)", K.ALTER_TABLE, [T]),
+    ("ALTER TABLE t ADD FOREIGN KEY (a) REFERENCES other.p (x)", K.ALTER_TABLE, [T]),
+    ("ALTER TABLE t DROP PARTITION p0, p1", K.ALTER_TABLE, [T]),
+    ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", K.ALTER_TABLE, [T]),
+    ("ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE o.x WITHOUT VALIDATION",
+     K.ALTER_TABLE, [T, ("o", "x")]),
+    ("ALTER TABLE t CONVERT PARTITION p0 TO TABLE x", K.ALTER_TABLE, [T, ("shop", "x")]),
+    ("ALTER TABLE t CONVERT TABLE x TO PARTITION p0 VALUES LESS THAN (1)",
+     K.ALTER_TABLE, [T, ("shop", "x")]),
+    ("DROP TABLE t", K.DROP_TABLE, [T]),
+    ("DROP TABLE IF EXISTS `t` /* generated by server */", K.DROP_TABLE, [T]),
+    ("DROP TABLES a.x, `b`.`y`,z CASCADE", K.DROP_TABLE, [("a", "x"), ("b", "y"), ("shop", "z")]),
+    ("DROP TABLE `a,b`.`c`, d RESTRICT", K.DROP_TABLE, [("a,b", "c"), ("shop", "d")]),
+    ("TRUNCATE TABLE t", K.TRUNCATE, [T]),
+    ("TRUNCATE t", K.TRUNCATE, [T]),
+    ("truncate `other`.`t`", K.TRUNCATE, [("other", "t")]),
+    ("TRUNCATE t WAIT 5", K.TRUNCATE, [T]),
+    ("CREATE INDEX i ON t (a)", K.INDEX, [T]),
+    ("CREATE UNIQUE INDEX `on` USING BTREE ON other.t (a)", K.INDEX, [("other", "t")]),
+    ("CREATE FULLTEXT INDEX i ON t (a)", K.INDEX, [T]),
+    ("CREATE OR REPLACE INDEX IF NOT EXISTS i ON t (a)", K.INDEX, [T]),
+    ("DROP INDEX i ON other.t ALGORITHM=INPLACE", K.INDEX, [("other", "t")]),
+    ("CREATE VIEW v AS SELECT * FROM t", K.VIEW, [("shop", "v")]),
+    ("CREATE OR REPLACE ALGORITHM=UNDEFINED DEFINER=`root`@`localhost` SQL SECURITY DEFINER"
+     " VIEW `v` AS SELECT 1", K.VIEW, [("shop", "v")]),
+    ("ALTER DEFINER=CURRENT_USER() VIEW v AS SELECT 1", K.VIEW, [("shop", "v")]),
+    ("DROP VIEW IF EXISTS v, other.w", K.VIEW, [("shop", "v"), ("other", "w")]),
+    ("CREATE SEQUENCE s START WITH 1", K.OTHER, [("shop", "s")]),
+    ("DROP SEQUENCE IF EXISTS a, b", K.OTHER, [("shop", "a"), ("shop", "b")]),
+    ("OPTIMIZE TABLE a, other.b", K.MAINTENANCE, [("shop", "a"), ("other", "b")]),
+    ("ANALYZE LOCAL TABLE t", K.MAINTENANCE, [T]),
+    ("ANALYZE TABLE t UPDATE HISTOGRAM ON a", K.MAINTENANCE, [T]),
+    ("REPAIR TABLES t QUICK", K.MAINTENANCE, [T]),
+    ("CHECK TABLE t", K.MAINTENANCE, [T]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("query", "kind", "tables"), TABLES)
+def test_tables(query: str, kind: DdlKind, tables: list[Name]) -> None:
+    assert parse(query, "shop") == Ddl(kind, tuple(tables))
+    assert classify(query) is Q.DDL
+
+
+A, B, C = ("shop", "a"), ("shop", "b"), ("o", "c")
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "pairs"),
+    [
+        ("RENAME TABLE a TO b", K.RENAME_TABLE, [(A, B)]),
+        ("RENAME TABLES a TO b", K.RENAME_TABLE, [(A, B)]),
+        ("RENAME TABLE `a` TO o.c", K.RENAME_TABLE, [(A, C)]),
+        ("RENAME TABLE IF EXISTS a WAIT 5 TO b", K.RENAME_TABLE, [(A, B)]),
+        ("RENAME TABLE a NOWAIT TO b", K.RENAME_TABLE, [(A, B)]),
+        ("RENAME TABLE a TO o.c, b TO a, o.c TO b", K.RENAME_TABLE, [(A, C), (B, A), (C, B)]),
+        ("ALTER TABLE a RENAME b", K.ALTER_TABLE, [(A, B)]),
+        ("ALTER TABLE a RENAME TO o.c", K.ALTER_TABLE, [(A, C)]),
+        ("ALTER TABLE a RENAME AS b", K.ALTER_TABLE, [(A, B)]),
+        ("ALTER TABLE a RENAME = b", K.ALTER_TABLE, [(A, B)]),
+        ("ALTER TABLE a RENAME `column`", K.ALTER_TABLE, [(A, ("shop", "column"))]),
+        ("ALTER TABLE a ADD x DECIMAL(5,2), RENAME TO b, DROP y", K.ALTER_TABLE, [(A, B)]),
+    ],
+)
+def test_renames(query: str, kind: DdlKind, pairs: list[tuple[Name, Name]]) -> None:
+    seen = parse(query, "shop")
+    assert seen.kind is kind and seen.parsed
+    assert seen.renamed == tuple(pairs)
+    assert set(seen.tables) == {name for pair in pairs for name in pair}
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "databases"),
+    [
+        ("CREATE DATABASE d", K.CREATE_DATABASE, ["d"]),
+        ("CREATE SCHEMA IF NOT EXISTS `d``x` CHARACTER SET utf8mb4", K.CREATE_DATABASE, ["d`x"]),
+        ("CREATE OR REPLACE DATABASE d", K.CREATE_DATABASE, ["d"]),
+        ("DROP DATABASE d", K.DROP_DATABASE, ["d"]),
+        ("DROP SCHEMA IF EXISTS d", K.DROP_DATABASE, ["d"]),
+        ("ALTER DATABASE d COLLATE utf8mb4_bin", K.ALTER_DATABASE, ["d"]),
+        ("ALTER DATABASE CHARACTER SET utf8mb4", K.ALTER_DATABASE, ["shop"]),
+        ("ALTER SCHEMA DEFAULT COLLATE utf8mb4_bin", K.ALTER_DATABASE, ["shop"]),
+        ("ALTER DATABASE `default` READ ONLY = 1", K.ALTER_DATABASE, ["default"]),
+        ("CREATE PROCEDURE p() SELECT 1", K.ROUTINE, ["shop"]),
+        ("CREATE DEFINER=`root`@`localhost` PROCEDURE `d`.`p`() DROP TABLE x", K.ROUTINE, ["d"]),
+        ("CREATE DEFINER=root@'%' FUNCTION IF NOT EXISTS f() RETURNS INT RETURN 1", K.ROUTINE,
+         ["shop"]),
+        ("CREATE DEFINER=CURRENT_USER TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET @a=1",
+         K.ROUTINE, ["shop"]),
+        ("CREATE EVENT d.e ON SCHEDULE EVERY 1 DAY DO DELETE FROM t", K.ROUTINE, ["d"]),
+        ("CREATE AGGREGATE FUNCTION f RETURNS INTEGER SONAME 'x.so'", K.ROUTINE, ["shop"]),
+        ("CREATE PACKAGE BODY d.p AS END", K.ROUTINE, ["d"]),
+        ("ALTER EVENT e DISABLE", K.ROUTINE, ["shop"]),
+        ("DROP TRIGGER IF EXISTS d.g", K.ROUTINE, ["d"]),
+        ("DROP PROCEDURE p", K.ROUTINE, ["shop"]),
+    ],
+)  # fmt: skip
+def test_databases(query: str, kind: DdlKind, databases: list[str]) -> None:
+    assert parse(query, "shop") == Ddl(kind, databases=tuple(databases))
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ("CREATE TEMPORARY TABLE t (a INT)", K.TEMPORARY_TABLE),
+        ("DROP TEMPORARY TABLE IF EXISTS `t`", K.TEMPORARY_TABLE),
+        ("DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `t`", K.TEMPORARY_TABLE),
+        ("CREATE USER 'u'@'%' IDENTIFIED BY 'x'", K.ACCOUNT),
+        ("CREATE OR REPLACE USER u", K.ACCOUNT),
+        ("ALTER USER u PASSWORD EXPIRE", K.ACCOUNT),
+        ("DROP USER u", K.ACCOUNT),
+        ("RENAME USER u TO v", K.ACCOUNT),
+        ("CREATE ROLE r", K.ACCOUNT),
+        ("GRANT ALL ON shop.t TO u", K.ACCOUNT),
+        ("REVOKE ALL ON shop.t FROM u", K.ACCOUNT),
+        ("SET PASSWORD FOR u = 'x'", K.ACCOUNT),
+        ("SET DEFAULT ROLE r TO u", K.ACCOUNT),
+        ("FLUSH TABLES", K.OTHER),
+        ("CREATE TABLESPACE ts ADD DATAFILE 'x'", K.OTHER),
+        ("ALTER INSTANCE ROTATE INNODB MASTER KEY", K.OTHER),
+        ("CREATE SERVER s FOREIGN DATA WRAPPER mysql OPTIONS (HOST 'h')", K.OTHER),
+        ("INSTALL PLUGIN p SONAME 'p.so'", K.OTHER),
+        ("# Dummy event replacing event type 160 that slave cannot handle.", K.OTHER),
+        ("", K.OTHER),
+    ],
+)
+def test_what_touches_no_table(query: str, kind: DdlKind) -> None:
+    assert parse(query, "shop") == Ddl(kind)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "CREATE",
+        "CREATE TABLE",
+        "CREATE TABLE 'text' (a INT)",
+        "CREATE TABLE a. (b INT)",
+        "CREATE SOMETHING new",
+        "DROP",
+        "DROP TABLE a,",
+        "DROP INDEX i",
+        "RENAME a TO b",
+        "RENAME TABLE a",
+        "RENAME TABLE a TO b, c",
+        "ALTER TABLE a EXCHANGE PARTITION p WITH b",
+        "ALTER TABLE a RENAME",
+        "ANALYZE FORMAT=JSON SELECT 1",
+        "SET STATEMENT a=1",
+        "SET @a = 1",
+        "DEFRAGMENT TABLE t",
+        "`CREATE` TABLE t (a INT)",
+        "(",
+        "\x00",
+    ],
+)
+def test_what_is_not_understood_says_so(query: str) -> None:
+    assert parse(query, "shop") == Ddl(K.OTHER, parsed=False)
+
+
+identifiers = st.text(
+    st.characters(blacklist_characters="\x00", blacklist_categories=["Cs"]), min_size=1
+)
+
+
+@given(identifiers, identifiers)
+def test_any_quoted_name_comes_back(database: str, table: str) -> None:
+    name = ".".join("`" + part.replace("`", "``") + "`" for part in (database, table))
+    for query in (
+        f"DROP TABLE IF EXISTS {name}",
+        f"ALTER TABLE {name} ADD a INT",
+        f"TRUNCATE {name}",
+    ):
+        assert parse(query, "shop").tables == ((database, table),)
+    assert parse(f"RENAME TABLE {name} TO {name}", "").renamed == (((database, table),) * 2,)
+
+
+@given(st.text())
+def test_any_text_has_an_answer(text: str) -> None:
+    classify(text)
+    parse(text, "shop")
+    parse(f"ALTER TABLE t {text}", "shop")
+
+
+@given(st.text(st.sampled_from("`'\"/*!#-- \nab.,()\\;"), max_size=30))
+def test_any_quoting_has_an_answer(text: str) -> None:
+    classify(text)
+    assert parse(f"/* {text.replace('*/', '')} */ DROP TABLE t", "shop").tables == (T,)
+
+
+def test_long_statements_take_no_longer_than_their_length() -> None:
+    """A quote that is never closed must not be tried again from each of its characters."""
+    columns = ", ".join(f"c{n} INT COMMENT 'it''s ({n})'" for n in range(5000))
+    assert parse(f"ALTER TABLE a ADD ({columns}), RENAME b", "shop").renamed == ((A, B),)
+    assert parse("ALTER TABLE a ADD x INT COMMENT '" + "a\\" * 50_000, "shop").tables == (A,)
+    assert classify("/*" + "*" * 50_000) is Q.OTHER
