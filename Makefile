@@ -45,13 +45,15 @@ lint: setup
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-logo
 
-# Resolves the newest versions within pyproject.toml's bounds, for every Python and platform at once.
+# Resolves the newest versions within pyproject.toml's bounds, for every Python and platform at once; the image's lock
+# holds the same versions of what the daemon alone needs.
+UV_COMPILE = .cache/uv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links -q
 lock: setup
 	$(PY) -m venv .cache/uv
 	.cache/uv/bin/python -m pip install -q uv
-	.cache/uv/bin/uv pip compile pyproject.toml --extra daemon --extra spark --group dev --universal \
-		--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--no-emit-find-links -q -o requirements.lock
+	$(UV_COMPILE) --extra daemon --extra spark --group dev -o requirements.lock
+	$(UV_COMPILE) --extra daemon --group build -c requirements.lock -o deploy/daemon.lock
 
 clean:
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse

@@ -1,0 +1,35 @@
+# syntax=docker/dockerfile:1
+# The daemon alone: no Spark, no build tools, no root.
+#
+#   docker build -t binlog-dispatcher .
+#   docker run -p 127.0.0.1:8085:8085 -v ./dispatcher.yaml:/etc/binlog-dispatcher/dispatcher.yaml:ro \
+#       -v binlog-dispatcher:/var/lib/binlog-dispatcher binlog-dispatcher
+#
+# Inside a container the settings must say `api: {listen: "0.0.0.0:8085"}`, and therefore hold tokens.
+
+FROM python:3.13-slim AS build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/binlog-dispatcher
+ENV PATH=/opt/binlog-dispatcher/bin:$PATH
+WORKDIR /src
+COPY deploy/daemon.lock deploy/daemon.lock
+RUN pip install --require-hashes --no-deps -r deploy/daemon.lock
+COPY pyproject.toml README.md ./
+COPY dispatcher dispatcher
+COPY spark_sink spark_sink
+RUN pip install --no-deps --no-build-isolation .
+
+FROM python:3.13-slim
+RUN useradd --system --uid 8085 --home-dir /var/lib/binlog-dispatcher --create-home binlog-dispatcher
+COPY --from=build /opt/binlog-dispatcher /opt/binlog-dispatcher
+# Compiled kernels are kept with the state, so that the root file system may be read-only.
+ENV PATH=/opt/binlog-dispatcher/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    NUMBA_CACHE_DIR=/var/lib/binlog-dispatcher/kernels
+USER 8085:8085
+VOLUME /var/lib/binlog-dispatcher
+EXPOSE 8085
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
+    CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8085/livez', timeout=2)"]
+ENTRYPOINT ["binlog-dispatcher"]
+CMD ["run", "--config", "/etc/binlog-dispatcher/dispatcher.yaml"]

@@ -1,0 +1,117 @@
+"""Promises about the repository itself: what is locked, what an import loads, what is deployed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from dispatcher.settings.load import load
+
+ROOT = Path(__file__).parents[2]
+# Modules that an executor must not pay for, or that would open sockets there. asyncio itself may be loaded by a library.
+HEAVY = (
+    "asyncio.base_events", "asyncio.events", "fastapi", "pydantic", "pymysql", "sqlglot", "starlette",
+    "structlog", "uvicorn", "uvloop",
+)  # fmt: skip
+
+
+def pins(lock: str) -> dict[str, list[str]]:
+    """{"name==version ; marker": [hash, …]} of a lock file."""
+    text = (ROOT / lock).read_text().replace("\\\n", " ")
+    return {
+        requirement.strip(): hashes.split()
+        for requirement, hashes in re.findall(
+            r"^([a-z][^\n]*?)((?:\s+--hash=sha256:[0-9a-f]{64})+)\s*$", text, re.MULTILINE
+        )
+    }
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "deploy/daemon.lock"])
+def test_a_lock_pins_by_hash_and_names_no_registry(lock: str) -> None:
+    text = (ROOT / lock).read_text()
+    assert "://" not in text
+    assert len(pins(lock)) == len(re.findall(r"^[a-z]", text, re.MULTILINE)) > 30
+
+
+def test_the_image_holds_what_was_tested() -> None:
+    everything = pins("requirements.lock")
+    of_the_image = pins("deploy/daemon.lock")
+    assert of_the_image.items() <= everything.items()
+    assert not [name for name in of_the_image if name.startswith(("pyspark", "pytest", "delta"))]
+
+
+def test_the_lock_holds_every_declared_requirement() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    declared = list(project["project"]["dependencies"])
+    for extra in project["project"]["optional-dependencies"].values():
+        declared += extra
+    for group in project["dependency-groups"].values():
+        declared += [one for one in group if isinstance(one, str)]
+    names = {re.split(r"[^A-Za-z0-9.-]", one)[0].lower().replace(".", "-") for one in declared}
+    assert names <= {re.split(r"==", requirement)[0] for requirement in pins("requirements.lock")}
+
+
+@pytest.mark.parametrize(
+    "module", ["dispatcher", "dispatcher.binlog", "spark_sink", "spark_sink.source"]
+)
+def test_a_fresh_interpreter_loads_nothing_heavy(module: str) -> None:
+    program = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    loaded: list[str] = json.loads(done.stdout)
+    assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_every_module_of_the_bytes_loads_nothing_heavy() -> None:
+    modules = [
+        "dispatcher.binlog." + path.stem
+        for path in sorted((ROOT / "dispatcher/binlog").glob("*.py"))
+        if path.stem != "__init__"
+    ]
+    program = f"import json, sys, {', '.join(modules)}; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert [name for name in HEAVY if name in json.loads(done.stdout)] == []
+
+
+def manifests() -> list[dict[str, Any]]:
+    with (ROOT / "deploy/kubernetes.yaml").open() as file:
+        return list(YAML(typ="safe", pure=True).load_all(file))
+
+
+def test_the_manifests_agree_with_each_other() -> None:
+    config, service, workload = manifests()
+    name = workload["metadata"]["name"]
+    pod = workload["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert workload["spec"]["replicas"] == 1
+    assert service["metadata"]["name"] == workload["spec"]["serviceName"] == name
+    assert (
+        service["spec"]["selector"].items()
+        <= workload["spec"]["template"]["metadata"]["labels"].items()
+    )
+    claims = {claim["metadata"]["name"] for claim in workload["spec"]["volumeClaimTemplates"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == claims | volumes.keys()
+    assert volumes["settings"]["configMap"]["name"] == config["metadata"]["name"]
+    ports = {port["name"] for port in container["ports"]}
+    assert {
+        container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")
+    } == ports
+
+
+def test_the_settings_in_the_manifests_are_valid(tmp_path: Path) -> None:
+    file = tmp_path / "dispatcher.yaml"
+    file.write_text(manifests()[0]["data"]["dispatcher.yaml"])
+    secrets = {"REPL_PASSWORD": "secret", "API_TOKEN": "0123456789abcdef"}
+    assert list(load([file], environment=secrets).consumers) == ["shop"]
