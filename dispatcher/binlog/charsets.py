@@ -20,8 +20,8 @@ _DEFAULTS = {
 }  # fmt: skip
 _NAMES = {collation: name for name, collation in _DEFAULTS.items()}
 
-_UTF8MB4 = frozenset((45, 46, *range(224, 248), *range(255, 324), 608, 609, 610))
-_UTF8MB3 = frozenset((33, 76, 83, *range(192, 216), 223, 576, 577, 578))
+_UTF8MB4 = frozenset((45, 46, *range(224, 248), *range(255, 324), 608, 609, 610, 611))
+_UTF8MB3 = frozenset((33, 76, 83, *range(192, 216), 223, 576, 577, 578, 579))
 _LATIN1 = frozenset((5, 8, 15, 31, 47, 48, 49, 94))
 _ASCII = frozenset((11, 65))
 _UCA1400 = ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32")

@@ -1,8 +1,8 @@
 """The kernels of `index`: one pass to frame and count, one to check and to fill the arrays.
 
 Table ids are looked up in an open-addressing hash table; a TABLE_MAP whose bytes equal the last ones of its id is the
-same version. A rows event must find a version mapped in its own transaction: a server numbers tables anew when it restarts,
-so an older one might be another table's.
+same version. A rows event must find a version mapped in its own transaction: a server numbers tables anew when it
+restarts, so an older one might be another table's.
 """
 
 from __future__ import annotations
