@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from dispatcher.settings.load import load
 
 ROOT = Path(__file__).parents[2]
-# Modules that an executor must not pay for, or that would open sockets there. asyncio itself may be loaded by a library.
+# What an executor must not pay for, or that would open sockets there.
 HEAVY = (
     "asyncio.base_events", "asyncio.events", "fastapi", "pydantic", "pymysql", "sqlglot", "starlette",
     "structlog", "uvicorn", "uvloop",
