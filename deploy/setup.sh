@@ -52,6 +52,9 @@ need_venv() {
     fi
     say "setup: installing Python packages into .venv"
     pip="env PIP_DISABLE_PIP_VERSION_CHECK=1 .venv/bin/python -m pip -q"
+    # pip first: an old one builds pyspark, which comes as source alone, in a way that newer ones have given up.
+    awk '/^pip==/ { on = 1 } on { print } on && !/\\$/ { exit }' requirements.lock >.venv/pip.lock
+    $pip install --require-hashes --no-deps -r .venv/pip.lock
     $pip install --require-hashes --no-deps -r requirements.lock
     $pip install --no-deps --no-build-isolation -e .
     echo "$wanted" >$stamp
