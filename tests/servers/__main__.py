@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             installed = provision(kind)
         except ServerUnavailable as failure:
-            print(f"{kind}: {failure}", file=sys.stderr)
+            print(failure, file=sys.stderr)
             failed = 1
         else:
             print(f"{kind}: {installed.version} ({time.monotonic() - began:.1f} s)", flush=True)
