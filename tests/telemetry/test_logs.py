@@ -1,0 +1,157 @@
+"""Log lines have their fixed keys and never a secret."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from dispatcher.telemetry import logs
+
+SECRET = "sehr-geheim"
+
+Configured = Callable[..., io.StringIO]
+
+
+@pytest.fixture
+def configured() -> Iterator[Configured]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def call(
+        level: str = "info", style: str = "json", secrets: tuple[str, ...] = (SECRET, "x1")
+    ) -> io.StringIO:
+        out = io.StringIO()
+        logs.configure(level, style, secrets, stream=out)
+        return out
+
+    yield call
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def lines(out: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_json(configured: Configured) -> None:
+    out = configured()
+    log = structlog.get_logger("dispatcher")
+    log.info("streaming", position="binlog.000001:4", client="repl@db1:3306", consumer="shop")
+    (line,) = lines(out)
+    assert list(line) == ["timestamp", "level", "event", "client", "consumer", "position"]
+    assert line["level"] == "info" and line["event"] == "streaming"
+    assert line["timestamp"].endswith("Z")
+
+
+def test_console(configured: Configured) -> None:
+    out = configured(style="console")
+    structlog.get_logger().warning("not connected", client="repl@db1:3306", retry_s=2.0)
+    text = out.getvalue()
+    assert "not connected" in text and "client=repl@db1:3306" in text and "retry_s=2.0" in text
+    assert "\x1b" not in text
+
+
+def test_levels(configured: Configured) -> None:
+    out = configured("warning")
+    log = structlog.get_logger()
+    log.info("unheard")
+    log.log(logging.INFO, "unheard")
+    log.log(logging.ERROR, "heard", client="c")
+    assert [line["event"] for line in lines(out)] == ["heard"]
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        SECRET,
+        f"mysql://repl:{SECRET}@db1",
+        {"password": SECRET, "nested": [SECRET, {SECRET: 1}]},
+        (SECRET,),
+        ValueError(f"access denied using {SECRET}"),
+        SECRET.encode(),
+    ],
+)
+def test_secrets_are_left_out(configured: Configured, style: str, value: Any) -> None:
+    out = configured(style=style)
+    structlog.get_logger().info(f"event with {SECRET}", value=value)
+    assert SECRET not in out.getvalue()
+    assert logs.REDACTED in out.getvalue()
+
+
+def test_a_short_secret_is_left_out_as_a_whole_value_only(configured: Configured) -> None:
+    out = configured()
+    structlog.get_logger().info("box1", a="x1", b="box1 is fine")
+    (line,) = lines(out)
+    assert (line["event"], line["a"], line["b"]) == ("box1", logs.REDACTED, "box1 is fine")
+
+
+def test_a_secret_within_another(configured: Configured) -> None:
+    out = configured(secrets=("geheim", "geheimnis"))
+    structlog.get_logger().info("geheimnis")
+    assert lines(out)[0]["event"] == logs.REDACTED
+
+
+def test_an_empty_secret_hides_nothing(configured: Configured) -> None:
+    out = configured(secrets=("",))
+    structlog.get_logger().info("event", a="")
+    assert lines(out)[0]["a"] == ""
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_tracebacks_hold_no_secret(configured: Configured, style: str) -> None:
+    out = configured(style=style)
+    try:
+        raise RuntimeError(f"with {SECRET}")
+    except RuntimeError:
+        structlog.get_logger().exception("failed")
+        logging.getLogger("library").exception("failed in a library")
+    assert SECRET not in out.getvalue()
+    assert (
+        out.getvalue().count("RuntimeError: with [secret]") == 2 and "Traceback" in out.getvalue()
+    )
+
+
+def test_an_exception_that_is_given(configured: Configured) -> None:
+    out = configured()
+    structlog.get_logger().error("task failed", exc_info=ValueError(SECRET))
+    assert "ValueError" in lines(out)[0]["exception"] and SECRET not in out.getvalue()
+
+
+def test_lines_of_libraries(configured: Configured) -> None:
+    out = configured()
+    logging.getLogger("uvicorn.error").info("Started server process")
+    logging.getLogger("asyncio").warning("slow %s %s", "callback", SECRET)
+    (line,) = lines(out)
+    assert line["event"] == f"slow callback {logs.REDACTED}" and line["level"] == "warning"
+
+
+def test_lines_of_libraries_when_debugging(configured: Configured) -> None:
+    out = configured("debug")
+    logging.getLogger("asyncio").debug("Using selector")
+    assert lines(out)[0]["event"] == "Using selector"
+
+
+def test_configuring_again_replaces(configured: Configured) -> None:
+    first, second = configured(), configured()
+    structlog.get_logger().info("event")
+    logging.getLogger("x").warning("event")
+    assert first.getvalue() == "" and len(lines(second)) == 2
+
+
+def test_stderr_is_where_lines_go(
+    configured: Configured, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configured()
+    logs.configure("info", "json", (), stream=sys.stderr)
+    structlog.get_logger().info("event")
+    captured = capsys.readouterr()
+    assert captured.out == "" and json.loads(captured.err)["event"] == "event"

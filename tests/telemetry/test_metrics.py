@@ -1,0 +1,153 @@
+"""What /metrics says is what the clients and the rows of /v1/binlogs say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from dispatcher.dispatch import status
+from dispatcher.dispatch.client import Client, Phase
+from dispatcher.dispatch.inputs import ConsumerSpec, Lost
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.telemetry.metrics import (
+    CONNECTION_METRICS,
+    CONSUMER_METRICS,
+    PREFIX,
+    STATE_METRIC,
+    STATES,
+    Metrics,
+    Row,
+)
+
+
+def spec(name: str) -> ConsumerSpec:
+    return ConsumerSpec(name, (name,), None, 1 << 20)
+
+
+@pytest.fixture
+def clients() -> list[Client]:
+    """One shared by two consumers, and one of the same connection key that shares with nobody."""
+    return [
+        Client("repl@db1:3306", [spec("shop"), spec("billing")], {}),
+        Client("repl@db1:3306", [spec("alone")], {}),
+    ]
+
+
+@pytest.fixture
+def metrics(clients: list[Client]) -> Metrics:
+    def rows() -> list[Row]:
+        return [
+            status.row(client, consumer, (0.0, 0.0), 1e9)
+            for client in clients
+            for consumer in client.consumers.values()
+        ]
+
+    return Metrics("1.2.3", rows, lambda: clients)
+
+
+def samples(metrics: Metrics) -> Iterator[tuple[str, dict[str, str], float]]:
+    text, content_type = metrics.render()
+    assert content_type.startswith("text/plain")
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            yield sample.name, sample.labels, sample.value
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    found = [
+        v
+        for n, seen, v in samples(metrics)
+        if n == PREFIX + name and labels.items() <= seen.items()
+    ]
+    (one,) = found
+    return one
+
+
+def test_no_series_occurs_twice(metrics: Metrics) -> None:
+    series = [(name, tuple(sorted(labels.items()))) for name, labels, _ in samples(metrics)]
+    assert len(series) == len(set(series))
+
+
+def test_every_declared_metric_is_there(metrics: Metrics) -> None:
+    seen = {name for name, _, _ in samples(metrics)}
+    for metric in (*CONNECTION_METRICS, *CONSUMER_METRICS):
+        # Nothing is acknowledged before a consumer has begun.
+        assert (PREFIX + metric.name in seen) == (metric.name != "consumer_acknowledged_seq")
+    assert PREFIX + "build_info" in seen and PREFIX + STATE_METRIC in seen
+    assert "process_resident_memory_bytes" in seen
+
+
+def test_names_follow_the_rules() -> None:
+    """https://prometheus.io/docs/practices/naming"""
+    for metric in (*CONNECTION_METRICS, *CONSUMER_METRICS):
+        assert re.fullmatch(r"[a-z][a-z_]*", metric.name)
+        assert metric.meaning.endswith(".")
+        if "bytes" in metric.name or "seconds" in metric.name:
+            assert re.search(r"_(bytes|seconds)(_total)?$", metric.name)
+
+
+def test_the_version(metrics: Metrics) -> None:
+    assert value(metrics, "build_info", version="1.2.3") == 1
+
+
+def test_connections(metrics: Metrics, clients: list[Client]) -> None:
+    shared, alone = clients
+    shared.phase, alone.phase = Phase.STREAMING, Phase.ROOMLESS
+    shared.events, shared.bytes, shared.reconnects, shared.last_timestamp = 7, 700, 2, 1700000000
+    names = {"connection": "repl@db1:3306", "dispatcher": "shop:1"}
+    other = names | {"dispatcher": "alone:1"}
+    assert value(metrics, "source_up", **names) == 1
+    assert value(metrics, "source_connections", **names) == 1
+    assert value(metrics, "source_connections", **other) == 0
+    assert value(metrics, "source_paused", **names) == 0
+    assert value(metrics, "source_paused", **other) == 1
+    assert value(metrics, "source_received_bytes_total", **names) == 700
+    assert value(metrics, "source_events_total", **names) == 7
+    assert value(metrics, "source_reconnects_total", **names) == 2
+    assert value(metrics, "source_last_event_timestamp_seconds", **names) == 1700000000
+
+
+def test_a_server_that_is_down(metrics: Metrics, clients: list[Client]) -> None:
+    shared = clients[0]
+    shared.start()
+    assert value(metrics, "source_up", dispatcher="shop:1") == 0
+    shared.step(Lost(BinlogError(Kind.CONNECT_FAILED, "refused")), 0.0)
+    assert value(metrics, "source_up", dispatcher="shop:1") == 0
+    assert value(metrics, "consumer_state", consumer="shop", state="connecting") == 1
+
+
+def test_consumers(metrics: Metrics, clients: list[Client]) -> None:
+    queue = clients[0].consumers["shop"].queue
+    queue.taken_bytes, queue.taken_transactions = 500, 5
+    assert value(metrics, "consumer_bytes_total", consumer="shop") == 500
+    assert value(metrics, "consumer_transactions_total", consumer="shop") == 5
+    assert value(metrics, "queue_limit_bytes", consumer="shop") == 1 << 20
+    assert value(metrics, "unacknowledged_bytes", consumer="alone") == 0
+    assert value(metrics, "lag_seconds", consumer="alone") == 0
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_consumer_is_in_one_state(metrics: Metrics, clients: list[Client], phase: Phase) -> None:
+    clients[0].phase = phase
+    states = [
+        labels["state"]
+        for name, labels, on in samples(metrics)
+        if name == PREFIX + "consumer_state" and labels["consumer"] == "shop" and on
+    ]
+    assert len(states) == 1 and states[0] in STATES
+
+
+def test_a_failed_consumer(metrics: Metrics, clients: list[Client]) -> None:
+    clients[0].consumers["shop"].failed = BinlogError(Kind.POSITION_PURGED, "gone")
+    assert value(metrics, "consumer_state", consumer="shop", state="failed") == 1
+    assert value(metrics, "consumer_state", consumer="billing", state="failed") == 0
+
+
+def test_no_metric_is_named_anywhere_else() -> None:
+    root = Path(__file__).parents[2] / "dispatcher"
+    others = [file for file in root.rglob("*.py") if file.name != "metrics.py"]
+    assert [file for file in others if re.search(rf"\b{PREFIX}", file.read_text())] == []
