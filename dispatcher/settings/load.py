@@ -112,7 +112,9 @@ def _consumers(tree: Tree) -> dict[str, Consumer]:
     wrong |= {path[1] for path in tree.unread if path[:1] == ("defaults",) and len(path) > 1}
     usable = {key: value for key, value in defaults.items() if key not in wrong}
     if not _is_mapping(tree.values, "consumers") or not tree.values["consumers"]:
-        tree.find(("consumers",), "at least one consumer is needed: a mapping of names")
+        # In a file that could not be read there may well be some.
+        if all(finding.path for finding in tree.findings):
+            tree.find(("consumers",), "at least one consumer is needed: a mapping of names")
         return {}
     consumers = {}
     for name, value in tree.values["consumers"].items():

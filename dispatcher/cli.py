@@ -1,0 +1,282 @@
+"""The command line. Exit codes: 0 fine, 2 the user's input or settings, 1 anything else.
+
+Expected faults end in their one line on stderr, never in a traceback. What a command needs is
+imported when it runs, so that `--help` does not wait for a database driver and a web server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dispatcher.model.errors import BinlogError, Kind, UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dispatcher.settings import Settings
+
+EXIT_FAULT, EXIT_INPUT = 1, 2
+
+# Typer's own tracebacks would show local variables, and with them passwords.
+app = typer.Typer(
+    name="binlog-dispatcher",
+    help="One MySQL replication connection, fanned out to many consumers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Config = Annotated[
+    list[Path],
+    typer.Option(
+        "--config",
+        "-c",
+        envvar="DISPATCHER_CONFIG",
+        help="YAML file, or a folder of them; may be given several times, later ones win.",
+        show_default=False,
+    ),
+]
+
+
+def main() -> None:
+    app()
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        typer.echo(f"binlog-dispatcher {version('binlog-dispatcher')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Say which, and end."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    config: Config,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Check the servers first; any finding ends it.")
+    ] = False,
+    listen: Annotated[
+        str | None, typer.Option(help="host:port of the HTTP API, instead of api.listen.")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="debug, info, warning or error, instead of log.level.")
+    ] = None,
+) -> None:
+    """Run the daemon until SIGTERM or Ctrl-C."""
+    with _faults():
+        settings = _settings(config, listen=listen, log_level=log_level)
+        if strict:
+            _end_on(_server_findings(settings))
+        from dispatcher import app as daemon  # noqa: PLC0415
+
+        code = daemon.run(settings)
+    raise typer.Exit(code)
+
+
+@app.command()
+def check(config: Config) -> None:
+    """Check the settings, then all servers that they name, and say everything that is wrong."""
+    with _faults():
+        settings = _settings(config)
+        _end_on(_server_findings(settings))
+        consumers = len(settings.consumers)
+        typer.echo(f"fine: {consumers} consumer{'s' if consumers != 1 else ''}, no findings")
+
+
+@app.command()
+def binlogs(
+    url: Annotated[str, typer.Option(help="Where the daemon listens.", envvar="DISPATCHER_URL")],
+    as_json: Annotated[bool, typer.Option("--json", help="The daemon's answer as it is.")] = False,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with a token for the API.", show_default=False)
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="PEM file of whom to trust for https.", show_default=False)
+    ] = None,
+) -> None:
+    """Show the daemon's consumers: states, queues, lags."""
+    with _faults():
+        rows = _get(url, "/v1/binlogs", token_file, ca)
+        if as_json:
+            typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+            return
+        from rich.console import Console  # noqa: PLC0415
+
+        console = Console()
+        # Piped to a file or another program there is no width to keep to.
+        width = console.width if console.is_terminal else 200
+        console.print(_table(rows), width=width)
+
+
+@contextmanager
+def _faults() -> Iterator[None]:
+    """Expected faults become a message and an exit code."""
+    try:
+        yield
+    except BinlogError as error:
+        typer.echo(str(error), err=True)
+        wrong_input = isinstance(error, UserError) or error.kind in (
+            Kind.SETTINGS,
+            Kind.UNAUTHORIZED,
+        )
+        raise typer.Exit(EXIT_INPUT if wrong_input else EXIT_FAULT) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_FAULT) from None
+
+
+def _settings(
+    config: list[Path], *, listen: str | None = None, log_level: str | None = None
+) -> Settings:
+    from dispatcher.settings import load  # noqa: PLC0415
+
+    options = {"api.listen": ("--listen", listen), "log.level": ("--log-level", log_level)}
+    return load(config, {key: given for key, given in options.items() if given[1] is not None})
+
+
+def _end_on(findings: list[str]) -> None:
+    if findings:
+        typer.echo("\n".join(findings), err=True)
+        raise typer.Exit(EXIT_INPUT)
+
+
+def _server_findings(settings: Settings) -> list[str]:
+    """One line for each thing that is wrong with a server, in the order of the settings."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+    from dispatcher.net.server import Endpoint, connect, endpoint_of, examine  # noqa: PLC0415
+
+    readers: dict[Endpoint, list[str]] = {}
+    for name, consumer in settings.consumers.items():
+        readers.setdefault(endpoint_of(consumer), []).append(name)
+
+    def findings(endpoint: Endpoint) -> list[BinlogError]:
+        try:
+            connection = connect(endpoint)
+        except BinlogError as error:
+            return [error]
+        databases = [d for name in readers[endpoint] for d in settings.consumers[name].databases]
+        try:
+            return examine(connection, databases)
+        except BinlogError as error:
+            return [error]
+        finally:
+            connection.close()
+
+    # Side by side: one server that does not answer must not hold up what is to be said of the
+    # others.
+    with ThreadPoolExecutor(min(len(readers), 16)) as pool:
+        found = list(pool.map(findings, readers))
+    return [
+        f"{endpoint.label}: {error.kind}: {error.what}; {error.remedy}"
+        f" (for consumers.{', consumers.'.join(names)})"
+        for (endpoint, names), errors in zip(readers.items(), found, strict=True)
+        for error in errors
+    ]
+
+
+def _get(url: str, path: str, token_file: Path | None, ca: Path | None) -> Any:
+    """The JSON answer of the daemon; raises BinlogError for everything else."""
+    import ssl  # noqa: PLC0415
+    import urllib.error  # noqa: PLC0415
+    import urllib.request  # noqa: PLC0415
+
+    if not url.startswith(("http://", "https://")):
+        raise UserError(Kind.SETTINGS, f"not a URL: {url}", remedy="write it like http://host:8085")
+    address = url.rstrip("/") + path
+    request = urllib.request.Request(address)  # noqa: S310 - the scheme was checked
+    try:
+        if token_file is not None:
+            token = token_file.read_text(encoding="utf-8").strip()
+            request.add_unredirected_header("Authorization", f"Bearer {token}")
+        context = ssl.create_default_context(cafile=ca) if ca is not None else None
+    except (OSError, ValueError) as error:
+        what = f"cannot use {token_file if ca is None else f'{token_file or ca}'}: {error}"
+        raise UserError(Kind.SETTINGS, what, remedy="name readable files") from error
+    try:
+        with urllib.request.urlopen(request, timeout=30, context=context) as answer:  # noqa: S310
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        raise _refused(error, address) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise BinlogError(
+            Kind.CONNECT_FAILED,
+            f"{address}: {getattr(reason, 'strerror', None) or reason}",
+            remedy="check the URL, and that the daemon is running",
+        ) from error
+
+
+def _refused(error: Any, address: str) -> BinlogError:
+    """The daemon's problem document as the fault that it is."""
+    try:
+        problem = json.load(error)
+        what, remedy = str(problem["detail"]), problem.get("hint")
+    except (ValueError, KeyError, TypeError):
+        what, remedy = error.reason, None
+    kind = Kind.UNAUTHORIZED if error.code in (401, 403) else Kind.CONNECT_FAILED
+    if kind is Kind.UNAUTHORIZED and remedy:
+        remedy = f"{remedy}; name a file that holds it by --token-file"
+    return BinlogError(kind, f"{address}: {error.code} {what}", remedy=remedy)
+
+
+_STYLES = {"streaming": "green", "failed": "red", "connecting": "yellow", "paused": "yellow"}
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    from rich import box  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("consumer", "connection", "state", "position"):
+        table.add_column(heading)
+    for heading in ("queue", "of", "unacknowledged", "lag s", "events/s"):
+        table.add_column(heading, justify="right")
+    table.add_column("last error")
+    for row in rows:
+        state = str(row["state"])
+        table.add_row(
+            escape(row["name"]),
+            escape(row["binlog_client_name"]),
+            f"[{_STYLES.get(state, 'default')}]{escape(state)}[/]",
+            escape(_position(row)),
+            _size(row["bytes"]),
+            _size(row["max_bytes"]),
+            _size(row["unacknowledged_bytes"]),
+            f"{row['lag_seconds']:.1f}",
+            f"{row['dispatcher_events_read_per_sec']:.0f}",
+            escape(row["last_error"] or ""),
+        )
+    return table
+
+
+def _position(row: dict[str, Any]) -> str:
+    acknowledged = row["acknowledged"]
+    if acknowledged is None:
+        return "-"
+    return f"{acknowledged['file']}:{acknowledged['offset']}"
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
