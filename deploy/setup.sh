@@ -18,8 +18,8 @@ install() {
         fail "$why. Run: sudo apt-get install --no-install-recommends $*"
     fi
     say "setup: $why; installing $*"
-    apt-get update -qq >&2
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2 ||
+    apt-get update -qq >/dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null ||
         fail "apt-get could not install $*"
 }
 
@@ -71,7 +71,7 @@ need_java() {
     [ "${have:-0}" -ge 17 ] && return
     package=default-jre-headless
     if command -v apt-cache >/dev/null; then
-        [ "$(id -u)" -eq 0 ] && apt-get update -qq >&2
+        [ "$(id -u)" -eq 0 ] && apt-get update -qq >/dev/null
         for number in 21 17; do
             if apt-cache show "openjdk-$number-jre-headless" >/dev/null 2>&1; then
                 package=openjdk-$number-jre-headless
