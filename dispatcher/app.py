@@ -8,8 +8,10 @@ to store, store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.metadata import version
 
 import structlog
@@ -69,6 +71,14 @@ def spec_of(name: str, consumer: Consumer) -> ConsumerSpec:
     )
 
 
+class _Listener(uvicorn.Server):
+    """uvicorn would take the signals, and raise them again when it has ended; they are the daemon's."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
 class Daemon:
     """Everything that runs on the loop."""
 
@@ -82,7 +92,11 @@ class Daemon:
         self._tasks = Tasks(self._on_task_error)
         self._runners: list[ClientRunner] = []
         self._store_fault: BinlogError | None = None
-        readers = [reader for number, group in enumerate(groups(settings)) for reader in self._client(number, group)]
+        readers = [
+            reader
+            for number, group in enumerate(groups(settings))
+            for reader in self._client(number, group)
+        ]
         self.readers = Readers(readers, store.next_session, self._store_thread)
         self._server = self._listener()
 
@@ -92,7 +106,9 @@ class Daemon:
         for name, _ in group:
             if stored := self._store.load(name):
                 progress[name] = Progress(stored.acknowledged, stored.covered, stored.file_created)
-        client = Client(endpoint.label, [spec_of(name, consumer) for name, consumer in group], progress)
+        client = Client(
+            endpoint.label, [spec_of(name, consumer) for name, consumer in group], progress
+        )
         shared = group[0][1].use_binlog_client
         # The dispatcher's number is part of its identity: stable for the shared one, and one for each unshared one.
         identity_label = endpoint.label if shared else f"{endpoint.label}/{group[0][0]}"
@@ -108,7 +124,12 @@ class Daemon:
         )
         self._runners.append(runner)
         return [
-            Reader(runner, client.consumers[name], self._store.session(name), consumer.max_seconds_between_markers)
+            Reader(
+                runner,
+                client.consumers[name],
+                self._store.session(name),
+                consumer.max_seconds_between_markers,
+            )
             for name, consumer in group
         ]
 
@@ -123,7 +144,10 @@ class Daemon:
     def _listener(self) -> uvicorn.Server:
         api = self._settings.api
         tokens = Tokens(
-            [Token(t.secret, None if t.consumers == "all" else frozenset(t.consumers)) for t in api.tokens]
+            [
+                Token(t.secret, None if t.consumers == "all" else frozenset(t.consumers))
+                for t in api.tokens
+            ]
         )
         metrics = Metrics(version("binlog-dispatcher"), self.readers.rows, self._runners_status)
         app = create_app(
@@ -148,17 +172,24 @@ class Daemon:
             ssl_certfile=api.tls.cert if api.tls else None,
             ssl_keyfile=api.tls.key if api.tls else None,
         )
-        return uvicorn.Server(config)
+        return _Listener(config)
 
     def _runners_status(self) -> list[Client]:
         return [runner.client for runner in self._runners]
 
     async def serve(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
         for runner in self._runners:
             self._tasks.start(f"client {runner.client.label}", runner.run())
             self._tasks.start(f"clock {runner.client.label}", runner.tick())
         listen = self._settings.api.listen
-        self._log.info("starting", listen=f"{listen.host}:{listen.port}", consumers=len(self._settings.consumers))
+        self._log.info(
+            "starting",
+            listen=f"{listen.host}:{listen.port}",
+            consumers=len(self._settings.consumers),
+        )
         try:
             try:
                 await self._server.serve()
@@ -177,6 +208,9 @@ class Daemon:
         if self._crash is not None:
             raise self._crash
         return 0
+
+    def _stop(self) -> None:
+        self._server.should_exit = True
 
     def _on_task_error(self, name: str, error: BaseException) -> None:
         """A task that ends by itself is a defect: rather than serve half, end, so that the supervisor restarts all."""

@@ -6,7 +6,7 @@ Binlog ranges go out as they lie in the queues: views of the segments, one write
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -51,7 +51,13 @@ def status_of(error: BinlogError) -> int:
 
 def problem(error: BinlogError) -> JSONResponse:
     status = status_of(error)
-    body = Problem(title=error.kind.value, status=status, detail=str(error), kind=error.kind.name, hint=error.remedy)
+    body = Problem(
+        title=error.kind.value,
+        status=status,
+        detail=str(error),
+        kind=error.kind.name,
+        hint=error.remedy,
+    )
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -84,57 +90,72 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
-    fault = UserError(Kind.SETTINGS, f"{place}: {first['msg']}", remedy="see /docs for the form of the request")
+    fault = UserError(
+        Kind.SETTINGS, f"{place}: {first['msg']}", remedy="see /docs for the form of the request"
+    )
     return problem(fault)
 
 
 def _consumer_routes(daemon: Daemon, tokens: Tokens) -> APIRouter:
-    async def allowed(consumer: str, request: Request) -> str:
+    async def allowed(consumer: str, request: Request) -> None:
         tokens.check(request.headers.get("authorization"), consumer)
-        return consumer
 
-    router = APIRouter(prefix="/v1/consumers/{consumer}", tags=["readers"])
-    Consumer = Annotated[str, Depends(allowed)]
+    router = APIRouter(
+        prefix="/v1/consumers/{consumer}", tags=["readers"], dependencies=[Depends(allowed)]
+    )
 
     @router.post("/session")
-    async def session(consumer: Consumer, body: SessionRequest) -> SessionAnswer:
+    async def session(consumer: str, body: SessionRequest) -> SessionAnswer:
         """Open a reading session; older ones are refused from then on. `after` wins over the stored position."""
         after = body.after.value() if body.after else None
-        return SessionAnswer.model_validate(await daemon.open_session(consumer, after, body.read_only))
+        return SessionAnswer.model_validate(
+            await daemon.open_session(consumer, after, body.read_only)
+        )
 
     @router.post("/poll")
-    async def poll(consumer: Consumer, body: PollRequest) -> PollAnswer:
+    async def poll(consumer: str, body: PollRequest) -> PollAnswer:
         """Acknowledge everything up to `after`, then wait for more."""
         answer = await daemon.poll(
-            consumer, body.session, body.after.value(), body.max_bytes, body.wait_ms / 1000, body.markers
+            consumer,
+            body.session,
+            body.after.value(),
+            body.max_bytes,
+            body.wait_ms / 1000,
+            body.markers,
         )
         return PollAnswer.model_validate(answer)
 
     @router.post("/slices")
-    async def slices(consumer: Consumer, body: SlicesRequest) -> SlicesAnswer:
+    async def slices(consumer: str, body: SlicesRequest) -> SlicesAnswer:
         """Cut points of a range for reading it in parallel."""
-        cuts = await daemon.slices(consumer, body.session, body.start.value(), body.end.value(), body.n)
+        cuts = await daemon.slices(
+            consumer, body.session, body.start.value(), body.end.value(), body.n
+        )
         return SlicesAnswer.model_validate({"cuts": cuts})
 
     @router.post("/binlog", response_class=StreamingResponse)
-    async def binlog(consumer: Consumer, body: BinlogRequest) -> Response:
+    async def binlog(consumer: str, body: BinlogRequest) -> Response:
         """The range (start, end] as a binlog. Repeatable for any range after the acknowledged position."""
         parts = await daemon.binlog(consumer, body.session, body.start.value(), body.end.value())
         headers = {"Content-Length": str(sum(len(part) for part in parts))}
-        return StreamingResponse(_stream(parts), headers=headers, media_type="application/octet-stream")
+        return StreamingResponse(
+            _stream(parts), headers=headers, media_type="application/octet-stream"
+        )
 
     @router.post("/ack")
-    async def ack(consumer: Consumer, body: AckRequest) -> AckAnswer:
+    async def ack(consumer: str, body: AckRequest) -> AckAnswer:
         """Acknowledge without polling."""
         acknowledged = await daemon.acknowledge(consumer, body.session, body.position.value())
         return AckAnswer.model_validate({"acknowledged": acknowledged})
 
     @router.get("/tables/{name}")
-    async def table(consumer: Consumer, name: str) -> dict[str, Any]:
+    async def table(consumer: str, name: str) -> dict[str, Any]:
         """Columns and key of `database.table`."""
         database, dot, table = name.partition(".")
         if not dot or not database or not table:
-            raise UserError(Kind.SETTINGS, f"{name!r} is not a table", remedy="write it as database.table")
+            raise UserError(
+                Kind.SETTINGS, f"{name!r} is not a table", remedy="write it as database.table"
+            )
         return await daemon.table(consumer, database, table)
 
     return router

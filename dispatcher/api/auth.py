@@ -35,7 +35,9 @@ class Tokens:
             if hmac.compare_digest(token.secret.encode(), given):
                 found = token
         if scheme.lower() != "bearer" or found is None:
-            raise UserError(Kind.UNAUTHORIZED, "no valid bearer token" if header else "a bearer token is needed")
+            raise UserError(
+                Kind.UNAUTHORIZED, "no valid bearer token" if header else "a bearer token is needed"
+            )
         return found.consumers
 
     def check(self, header: str | None, consumer: str) -> None:

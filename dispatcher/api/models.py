@@ -28,7 +28,9 @@ class Position(_Body):
     epoch: Natural
 
     def value(self) -> position.Position:
-        return position.Position(self.server, self.gtid, self.file, self.offset, self.seq, self.epoch)
+        return position.Position(
+            self.server, self.gtid, self.file, self.offset, self.seq, self.epoch
+        )
 
 
 class SessionRequest(_Body):

@@ -22,7 +22,9 @@ HEADER = struct.Struct("<IBIIIH")  # timestamp, type, server_id, event_size, log
 HEADER_SIZE = 19
 CHECKSUM_SIZE = 4
 
-FLAG_IN_USE = 0x0001  # in a FORMAT_DESCRIPTION on disk: the file is being written, or its writer crashed
+FLAG_IN_USE = (
+    0x0001  # in a FORMAT_DESCRIPTION on disk: the file is being written, or its writer crashed
+)
 FLAG_ARTIFICIAL = 0x0020  # made by the server for this dump; not in the file
 FLAG_IGNORABLE = 0x0080
 STMT_END_F = 0x0001  # in the flags of a rows event: last one of its statement
@@ -119,11 +121,17 @@ def parse_format_description(event: bytes) -> FormatDescription:
         raise malformed("FORMAT_DESCRIPTION_EVENT", f"has {len(event)} bytes")
     version = event[HEADER_SIZE + 2 : HEADER_SIZE + 52].split(b"\0")[0].decode("ascii", "replace")
     if event[HEADER_SIZE + 56] != HEADER_SIZE:
-        raise malformed("FORMAT_DESCRIPTION_EVENT", f"names {event[HEADER_SIZE + 56]} bytes of header, not 19")
+        raise malformed(
+            "FORMAT_DESCRIPTION_EVENT", f"names {event[HEADER_SIZE + 56]} bytes of header, not 19"
+        )
     algorithm = event[-CHECKSUM_SIZE - 1]
     if algorithm not in (0, 1):
-        raise malformed("FORMAT_DESCRIPTION_EVENT", f"names checksum algorithm {algorithm} (0 and 1 are known)")
-    if algorithm == 1 and zlib.crc32(_not_in_use(event[:-4])) != int.from_bytes(event[-4:], "little"):
+        raise malformed(
+            "FORMAT_DESCRIPTION_EVENT", f"names checksum algorithm {algorithm} (0 and 1 are known)"
+        )
+    if algorithm == 1 and zlib.crc32(_not_in_use(event[:-4])) != int.from_bytes(
+        event[-4:], "little"
+    ):
         raise BinlogError(Kind.CHECKSUM_MISMATCH, "FORMAT_DESCRIPTION_EVENT")
     created = int.from_bytes(event[:4], "little")
     return FormatDescription(event, version, created, algorithm == 1, "mariadb" in version.lower())
@@ -157,12 +165,25 @@ def parse_gtid(body: bytes) -> tuple[str, int]:
 
 # -- QUERY ----------------------------------------------------------------------------------------------------
 
-_Q_FIXED = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 2, 18: 8, 19: 1, 20: 1, 128: 3, 129: 8}
-# Q_FLAGS2 0, Q_SQL_MODE 1, Q_AUTO_INCREMENT 3, Q_CHARSET 4, Q_LC_TIME_NAMES 7, Q_CHARSET_DATABASE 8, Q_TABLE_MAP_FOR_UPDATE 9,
-# Q_MASTER_DATA_WRITTEN 10, Q_MICROSECONDS 13, Q_EXPLICIT_DEFAULTS_FOR_TIMESTAMP 16, Q_DDL_LOGGED_WITH_XID 17 (8 bytes),
-# Q_DEFAULT_COLLATION_FOR_UTF8MB4 18 (2 bytes), Q_SQL_REQUIRE_PRIMARY_KEY 19, Q_DEFAULT_TABLE_ENCRYPTION 20;
-# MariaDB: Q_HRNOW 128, Q_XID 129.
-_Q_FIXED.update({17: 8, 18: 2})
+# Status variables of a fixed size: code -> bytes of value. Codes 14 and 15 never occur in a log.
+_Q_FIXED = {
+    0: 4,  # Q_FLAGS2
+    1: 8,  # Q_SQL_MODE
+    3: 4,  # Q_AUTO_INCREMENT
+    4: 6,  # Q_CHARSET
+    7: 2,  # Q_LC_TIME_NAMES
+    8: 2,  # Q_CHARSET_DATABASE
+    9: 8,  # Q_TABLE_MAP_FOR_UPDATE
+    10: 4,  # Q_MASTER_DATA_WRITTEN
+    13: 3,  # Q_MICROSECONDS
+    16: 1,  # Q_EXPLICIT_DEFAULTS_FOR_TIMESTAMP
+    17: 8,  # Q_DDL_LOGGED_WITH_XID
+    18: 2,  # Q_DEFAULT_COLLATION_FOR_UTF8MB4
+    19: 1,  # Q_SQL_REQUIRE_PRIMARY_KEY
+    20: 1,  # Q_DEFAULT_TABLE_ENCRYPTION
+    128: 3,  # MariaDB: Q_HRNOW
+    129: 8,  # MariaDB: Q_XID
+}
 _Q_UPDATED_DB_NAMES = 12
 _OVER_MAX_DBS_IN_EVENT = 254
 
@@ -220,7 +241,9 @@ def _updated_databases(status: bytes) -> tuple[str, ...] | None:
 
 RECORD_MAGIC = b"BD"
 RECORD_VERSION = 1
-RECORD = struct.Struct("<2sBBIQQqI")  # magic, version, name length, epoch, seq, offset, commit_us, first_event
+RECORD = struct.Struct(
+    "<2sBBIQQqI"
+)  # magic, version, name length, epoch, seq, offset, commit_us, first_event
 RECORD_SIZE = HEADER_SIZE + RECORD.size  # without file name and checksum
 
 
@@ -240,7 +263,9 @@ class Record:
     first_event: int
 
 
-def encode_record(record: Record, *, checksum: bool, timestamp: int = 0, server_id: int = 0) -> bytes:
+def encode_record(
+    record: Record, *, checksum: bool, timestamp: int = 0, server_id: int = 0
+) -> bytes:
     """The record as an IGNORABLE_LOG_EVENT, which the servers' own tools and replicas skip."""
     name = record.file.encode()
     body = RECORD.pack(
@@ -248,7 +273,9 @@ def encode_record(record: Record, *, checksum: bool, timestamp: int = 0, server_
         record.first_event,
     )  # fmt: skip
     size = RECORD_SIZE + len(name) + (CHECKSUM_SIZE if checksum else 0)
-    header = HEADER.pack(timestamp, EventType.IGNORABLE, server_id, size, record.offset & 0xFFFFFFFF, FLAG_IGNORABLE)
+    header = HEADER.pack(
+        timestamp, EventType.IGNORABLE, server_id, size, record.offset & 0xFFFFFFFF, FLAG_IGNORABLE
+    )
     event = header + body + name
     return event + zlib.crc32(event).to_bytes(4, "little") if checksum else event
 

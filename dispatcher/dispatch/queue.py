@@ -67,9 +67,6 @@ class Queue:
         self.mode = Mode.GTID
         self.queued = Place(GtidSet(), "", 0, 0)
         self.acknowledged = self.queued
-        self.acknowledged_created = (
-            0  # creation time of the acknowledged file, s since 1970; 0 = unknown
-        )
         self.delivered_seq = 0
         self.created = 0  # of the file that is being read
         self.transactions = self.events = 0  # queued and not acknowledged
@@ -87,7 +84,7 @@ class Queue:
         self.transactions = self.events = 0
         self.server, self.mode, self.epoch = server, mode, epoch
         self.queued = self.acknowledged = place
-        self.acknowledged_created = created
+        self.created = created
         self.delivered_seq = place.seq
         self._acknowledged_end = self._log.committed
 
@@ -127,7 +124,16 @@ class Queue:
             if not self._formats or self._formats[-1][1] is not batch.format:
                 self._formats.append((int(start), batch.format))
             self._runs.append(
-                Run(steps, base, taken.tx, taken.end, taken.seq, taken.events, created, int(batch.tx.commit_us[taken.tx[0]]))
+                Run(
+                    steps,
+                    base,
+                    taken.tx,
+                    taken.end,
+                    taken.seq,
+                    taken.events,
+                    created,
+                    int(batch.tx.commit_us[taken.tx[0]]),
+                )
             )
             self.transactions += len(taken.tx)
             self.events += int(taken.events.sum())
@@ -254,7 +260,6 @@ class Queue:
         end, place = self.locate(position)
         self._acknowledged_end = end
         self.acknowledged = place
-        self.acknowledged_created = self.created_of(place.file)
         while self._runs and self._runs[0].end[-1] <= end:
             run = self._runs.popleft()
             self.transactions -= len(run.tx)

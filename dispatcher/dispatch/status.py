@@ -16,7 +16,11 @@ def state(client: Client, consumer: Consumer) -> str:
     """`failed`, `connecting`, `streaming`, `paused` (waits for somebody's room), `closed` (the same, disconnected)."""
     if consumer.failed:
         return "failed"
-    if consumer.error is not None and consumer.error.action == "operator" and client.phase is Phase.CONNECTING:
+    if (
+        consumer.error is not None
+        and consumer.error.action == "operator"
+        and client.phase is Phase.CONNECTING
+    ):
         return "failed"
     return {
         Phase.IDLE: "idle",
@@ -33,7 +37,9 @@ def lag_s(consumer: Consumer, now_s: float) -> float:
     return 0.0 if oldest_us is None else max(0.0, now_s - oldest_us / 1e6)
 
 
-def row(client: Client, consumer: Consumer, rates: tuple[float, float], now_s: float) -> dict[str, Any]:
+def row(
+    client: Client, consumer: Consumer, rates: tuple[float, float], now_s: float
+) -> dict[str, Any]:
     """`rates`: events and bytes that the dispatcher read, per second; `now_s`: wall clock, s since 1970."""
     queue = consumer.queue
     read = client.read
@@ -44,7 +50,7 @@ def row(client: Client, consumer: Consumer, rates: tuple[float, float], now_s: f
         "binlog_client_name": client.label,
         "name": consumer.name,
         **_place("mysql_binlog", at if started else None, _commit_s(consumer, now_s)),
-        "dispatcher_name": f"{client.label}#1",
+        "dispatcher_name": f"{next(iter(client.consumers))}:1",
         **_place("dispatcher_mysql_binlog", read, client.last_timestamp),
         "size": queue.events,
         "bytes": queue.held_bytes,

@@ -65,7 +65,9 @@ class Identity:
 def blocking(found: Sequence[BinlogError]) -> list[BinlogError]:
     """Findings without whose remedy a dump is refused, or holds statements instead of rows."""
     return [
-        f for f in found if f.kind is Kind.GRANT_MISSING or "log_bin" in f.what or "binlog_format" in f.what
+        f
+        for f in found
+        if f.kind is Kind.GRANT_MISSING or "log_bin" in f.what or "binlog_format" in f.what
     ]
 
 
@@ -78,7 +80,9 @@ def mode_of(known: ServerFacts) -> Mode:
 class LoggedInConnection:
     """A connection that is logged in and has not asked for the log yet. Its methods block: run them in a thread."""
 
-    def __init__(self, endpoint: Endpoint, identity: Identity, *, heartbeat_s: float, timeout_s: float = 10) -> None:
+    def __init__(
+        self, endpoint: Endpoint, identity: Identity, *, heartbeat_s: float, timeout_s: float = 10
+    ) -> None:
         """Logs in, asks for the server's facts. Raises BinlogError."""
         self.endpoint = endpoint
         self._identity = identity
@@ -121,7 +125,9 @@ class LoggedInConnection:
         SHOW BINLOG EVENTS does not tell it. The short connection has an identity of its own, lest the server takes
         it for a newer one of ours and cuts the other.
         """
-        probe = Identity(uuid5(self._identity.server_uuid, "probe"), self._identity.server_id ^ 0x4000_0000)
+        probe = Identity(
+            uuid5(self._identity.server_uuid, "probe"), self._identity.server_id ^ 0x4000_0000
+        )
         connection = connect(self.endpoint, timeout_s=10)
         try:
             _set_session(connection, self.facts, probe, heartbeat_s=0)
@@ -152,7 +158,9 @@ class LoggedInConnection:
                 request += struct.pack("<QI", 4, len(encoded)) + encoded
                 _command(connection, COM_BINLOG_DUMP_GTID, request)
             else:
-                request = struct.pack("<IHI", place.offset, 0, identity.server_id) + place.file.encode()
+                request = (
+                    struct.pack("<IHI", place.offset, 0, identity.server_id) + place.file.encode()
+                )
                 if place.offset >= 1 << 32:
                     raise BinlogError(
                         Kind.SERVER_SETTING,
@@ -166,7 +174,12 @@ class LoggedInConnection:
         splitter = Splitter(
             routes, packets=True, checksum=known.checksum != "NONE", buffer_bytes=buffer_bytes
         )
-        return Stream(connection, splitter, self.endpoint.label, idle_s=HEARTBEATS_TO_DEATH * self._heartbeat_s)
+        return Stream(
+            connection,
+            splitter,
+            self.endpoint.label,
+            idle_s=HEARTBEATS_TO_DEATH * self._heartbeat_s,
+        )
 
     def close(self) -> None:
         _close(self._connection)
@@ -175,7 +188,9 @@ class LoggedInConnection:
 class Stream:
     """The server's answer to a dump: batches, as they come. `idle_s`: this long without a byte means dead."""
 
-    def __init__(self, connection: Connection, splitter: Splitter, label: str, *, idle_s: float) -> None:
+    def __init__(
+        self, connection: Connection, splitter: Splitter, label: str, *, idle_s: float
+    ) -> None:
         self._connection = connection  # closes its socket when it is collected
         self._sock: socket.socket = connection._sock  # type: ignore[attr-defined]
         self._sock.setblocking(False)
@@ -272,7 +287,9 @@ def _set(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _set_session(connection: Connection, known: ServerFacts, identity: Identity, *, heartbeat_s: float) -> None:
+def _set_session(
+    connection: Connection, known: ServerFacts, identity: Identity, *, heartbeat_s: float
+) -> None:
     """The session variables by which a replica says what it understands. Unknown ones are harmless everywhere."""
     period = int(heartbeat_s * 1e9)
     settings: dict[str, str | int] = {
@@ -288,13 +305,21 @@ def _set_session(connection: Connection, known: ServerFacts, identity: Identity,
     if known.flavour == "mariadb":
         settings["@mariadb_slave_capability"] = _CAPABILITY_GTID
     with connection.cursor() as cursor:
-        cursor.execute("SET " + ", ".join(f"{name} = %s" for name in settings), tuple(settings.values()))
+        cursor.execute(
+            "SET " + ", ".join(f"{name} = %s" for name in settings), tuple(settings.values())
+        )
 
 
 def _registration(identity: Identity) -> bytes:
     """COM_REGISTER_SLAVE: how SHOW REPLICAS lists us. Host, user and password are for people; left empty."""
     host = socket.gethostname().encode()[:60]
-    return struct.pack("<I", identity.server_id) + bytes([len(host)]) + host + bytes(2) + struct.pack("<HII", 0, 0, 0)
+    return (
+        struct.pack("<I", identity.server_id)
+        + bytes([len(host)])
+        + host
+        + bytes(2)
+        + struct.pack("<HII", 0, 0, 0)
+    )
 
 
 def _command(connection: Connection, code: int, argument: bytes, *, answer: bool = False) -> None:
@@ -306,4 +331,3 @@ def _command(connection: Connection, code: int, argument: bytes, *, answer: bool
 def _close(connection: Connection) -> None:
     """Without COM_QUIT: a connection in a dump would not read it."""
     connection._force_close()  # type: ignore[attr-defined]
-

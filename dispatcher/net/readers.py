@@ -43,7 +43,9 @@ class Reader:
 class Readers:
     """All consumers of the daemon. Every method raises BinlogError for what is refused or not there."""
 
-    def __init__(self, readers: Iterable[Reader], next_session: Callable[[str], int], store_thread: Executor) -> None:
+    def __init__(
+        self, readers: Iterable[Reader], next_session: Callable[[str], int], store_thread: Executor
+    ) -> None:
         """`next_session` stores a consumer's next number and blocks; it is called in `store_thread` only."""
         self._readers = {reader.consumer.name: reader for reader in readers}
         self._next_session = next_session
@@ -52,7 +54,9 @@ class Readers:
 
     # -- what readers do -------------------------------------------------------------------------------------
 
-    async def open_session(self, name: str, after: Position | None, read_only: bool) -> dict[str, Any]:
+    async def open_session(
+        self, name: str, after: Position | None, read_only: bool
+    ) -> dict[str, Any]:
         reader = self._reader(name)
         await self._until_started(reader)
         tip = await reader.runner.ask_tip()
@@ -75,7 +79,13 @@ class Readers:
         }
 
     async def poll(
-        self, name: str, session: int, after: Position, bytes_max: int | None, wait_s: float, markers: bool
+        self,
+        name: str,
+        session: int,
+        after: Position,
+        bytes_max: int | None,
+        wait_s: float,
+        markers: bool,
     ) -> dict[str, Any]:
         reader = self._reader(name)
         queue = reader.consumer.queue
@@ -107,7 +117,9 @@ class Readers:
             "transactions": answer.transactions if told and answer else 0,
         }
 
-    async def binlog(self, name: str, session: int, start: Position, end: Position) -> list[bytes | memoryview]:
+    async def binlog(
+        self, name: str, session: int, start: Position, end: Position
+    ) -> list[bytes | memoryview]:
         """The bytes of (start, end]; waits while the range is read from the server again."""
         reader = self._reader(name)
         self._check_session(reader, session)
@@ -115,7 +127,9 @@ class Readers:
         self._check_session(reader, session)
         return reader.consumer.queue.read(start, end)
 
-    async def slices(self, name: str, session: int, start: Position, end: Position, n: int) -> list[dict[str, Any]]:
+    async def slices(
+        self, name: str, session: int, start: Position, end: Position, n: int
+    ) -> list[dict[str, Any]]:
         reader = self._reader(name)
         self._check_session(reader, session)
         await self._until_read(reader, end)
@@ -213,7 +227,9 @@ class Readers:
         while not reader.consumer.started:
             self._raise_failed(reader)
             error = reader.consumer.error
-            if (error is not None and error.action is Action.OPERATOR) or time.monotonic() >= deadline:
+            if (
+                error is not None and error.action is Action.OPERATOR
+            ) or time.monotonic() >= deadline:
                 raise BinlogError(
                     Kind.RANGE_UNAVAILABLE,
                     str(error) if error else "the server was not reached yet",

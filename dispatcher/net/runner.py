@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dispatcher.binlog.scan import Closed
@@ -52,6 +53,20 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 Save = Callable[[Sequence[tuple[str, Progress]]], None]
 
 
+@dataclass(slots=True)
+class _Orders:
+    """What the rules want of the connection that is open, or to be opened next."""
+
+    connect_after_s: float | None = None
+    dump: Dump | None = None
+    pause: bool = False
+    close: bool = False
+
+    @property
+    def settled(self) -> bool:
+        return self.close or not self.pause
+
+
 class ClientRunner:
     """One client, its connection, and those who wait for its consumers."""
 
@@ -77,14 +92,13 @@ class ClientRunner:
         self._log = log
         self._buffer_bytes = buffer_bytes
         self._heartbeat_s = heartbeat_s
-        self._connect_after: float | None = None
-        self._dump: Dump | None = None
-        self._closing = False
+        self._orders = _Orders()
         self._stream: Stream | None = None
         self._changed = asyncio.Event()  # a connection is wanted, or one is resumed or closed
-        self._paused = False
         self._to_store: dict[str, Progress] = {}
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {name: set() for name in client.consumers}
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {
+            name: set() for name in client.consumers
+        }
 
     # -- tasks -----------------------------------------------------------------------------------------------
 
@@ -93,10 +107,9 @@ class ClientRunner:
         self._execute(self.client.start())
         try:
             while True:
-                await self._until(lambda: self._connect_after is not None)
-                after_s, self._connect_after = self._connect_after or 0.0, None
+                after_s = await self._order_to_connect()
                 if after_s:
-                    await asyncio.sleep(after_s * random.uniform(0.75, 1.25))
+                    await asyncio.sleep(after_s * random.uniform(0.75, 1.25))  # noqa: S311
                 try:
                     await self._connection()
                 except BinlogError as error:
@@ -109,7 +122,11 @@ class ClientRunner:
         """Tell the rules the time when they asked for it, and store what need not be stored at once."""
         while True:
             wakeup = self.client.next_wakeup()
-            pause_s = TICK_MAX_S if wakeup is None else min(max(wakeup - time.monotonic(), 0.0), TICK_MAX_S)
+            pause_s = (
+                TICK_MAX_S
+                if wakeup is None
+                else min(max(wakeup - time.monotonic(), 0.0), TICK_MAX_S)
+            )
             await asyncio.sleep(max(pause_s, 0.02))
             self.step(Tick())
             try:
@@ -135,7 +152,7 @@ class ClientRunner:
     # -- the connection --------------------------------------------------------------------------------------
 
     async def _connection(self) -> None:
-        self._closing, self._dump, self._paused = False, None, False
+        orders = self._orders = _Orders()
         logged_in = await asyncio.to_thread(
             LoggedInConnection, self.endpoint, self._identity, heartbeat_s=self._heartbeat_s
         )
@@ -146,8 +163,9 @@ class ClientRunner:
             self.step(LoggedIn(view))
             # Nothing is read before the places that were resolved just now are stored.
             await self.flush()
-            dump = self._dump
-            if dump is None or self._closing:
+            dump = orders.dump
+            if dump is None or orders.close:
+                logged_in.close()
                 return
             stream = self._stream = await asyncio.to_thread(
                 logged_in.dump, dump.mode, dump.place, self.client.routes, self._buffer_bytes
@@ -156,19 +174,18 @@ class ClientRunner:
             logged_in.close()
             raise
         try:
-            await self._read(stream, dump.place.file)
+            await self._read(stream, dump.place.file, orders)
         finally:
             self._stream = None
             stream.close()
 
-    async def _read(self, stream: Stream, file: str) -> None:
+    async def _read(self, stream: Stream, file: str, orders: _Orders) -> None:
         stream.splitter.file = file
-        while not self._closing:
+        while not orders.close:
             for batch in await stream.batches():
                 if isinstance(batch, Closed):
                     raise stream.ended(batch)
-                await self._until(lambda: not self._paused or self._closing)
-                if self._closing:
+                if not await self._may_read(orders):
                     return
                 self.step(Arrived(batch, stream.splitter.created.get(batch.file, 0)))
             # One turn of the loop per buffer: readers are served while the log streams.
@@ -191,17 +208,17 @@ class ClientRunner:
                 case Store():
                     self._to_store[effect.consumer] = effect.progress
                 case Pause():
-                    self._paused = True
+                    self._orders.pause = True
                 case Resume():
-                    self._paused = False
+                    self._orders.pause = False
                     self._changed.set()
                 case Connect():
-                    self._connect_after = effect.after_s
+                    self._orders.connect_after_s = effect.after_s
                     self._changed.set()
                 case Dump():
-                    self._dump = effect
+                    self._orders.dump = effect
                 case Close():
-                    self._closing = True
+                    self._orders.close = True
                     if self._stream:
                         self._stream.interrupt()
                     self._changed.set()
@@ -211,6 +228,15 @@ class ClientRunner:
 
     def _note(self, level: str, event: str, fields: Mapping[str, object]) -> None:
         self._log.log(_LEVELS[level], event, client=self.client.label, **fields)
+
+    async def _order_to_connect(self) -> float:
+        await self._until(lambda: self._orders.connect_after_s is not None)
+        return self._orders.connect_after_s or 0.0
+
+    async def _may_read(self, orders: _Orders) -> bool:
+        """Wait while reading is paused; False when the connection is to be closed instead."""
+        await self._until(lambda: orders.settled)
+        return not orders.close
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():

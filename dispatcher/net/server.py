@@ -104,9 +104,18 @@ class ServerFacts:
 def facts(connection: Connection) -> ServerFacts:
     """Ask for everything; raises `BinlogError`, GRANT_MISSING where REPLICATION CLIENT is."""
     variables = _variables(connection)
-    if not _is_on(variables, "log_bin"):
-        return _facts(variables, "", 0, ())
-    return _facts(variables, *_log_status(connection, variables["version"]))
+    without_log = _facts(variables, "", 0, ())
+    if not without_log.log_bin:
+        return without_log
+    try:
+        status = _log_status(connection, variables["version"])
+    except BinlogError as error:
+        if error.kind is not Kind.GRANT_MISSING:
+            raise
+        # The server's text depends on its version; what `findings` says of it is one, and helps.
+        missing = next(_grant_findings(without_log, grants(connection), ()), error)
+        raise missing from error
+    return _facts(variables, *status)
 
 
 def grants(connection: Connection) -> Grants:
