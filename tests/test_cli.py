@@ -1,0 +1,429 @@
+"""The command line, as a person runs it: the installed script, its output and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from tests.servers.plugin import ServerFactory
+from tests.servers.server import Instance, Server
+
+PROGRAM = Path(sys.executable).with_name("binlog-dispatcher")
+PASSWORD = "sehr-geheim"
+DEADLINE_S = 60.0
+
+
+def command(*arguments: str | Path, env: Mapping[str, str] | None = None) -> list[str]:
+    return [str(PROGRAM), *(str(argument) for argument in arguments)]
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    ours = {k: v for k, v in os.environ.items() if not k.startswith("DISPATCHER")}
+    return {**ours, "COLUMNS": "200", "NO_COLOR": "1", **(more or {})}
+
+
+def call(
+    *arguments: str | Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command(*arguments),
+        env=environment(env),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert PASSWORD not in done.stdout + done.stderr
+    return done
+
+
+def consumer(server: Server | int, user: str, databases: str = "shop", more: str = "") -> str:
+    port = server if isinstance(server, int) else server.port
+    return f"{{mysql: '{user}@127.0.0.1:{port}', password: {PASSWORD}, databases: [{databases}]{more}}}"
+
+
+def write(folder: Path, *consumers: tuple[str, str], port: int = 0) -> Path:
+    file = folder / "dispatcher.yaml"
+    lines = [f"  {name}: {text}\n" for name, text in consumers]
+    rest = f"api: {{listen: '127.0.0.1:{port}'}}\nstate: {{path: state.db}}\n"
+    file.write_text("consumers:\n" + "".join(lines) + rest)
+    return file
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def test_version() -> None:
+    done = call("--version")
+    assert done.returncode == 0 and done.stdout.startswith("binlog-dispatcher ")
+
+
+def test_help_names_the_commands_and_loads_no_more_than_that() -> None:
+    done = call("--help")
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in ("run", "check", "binlogs"))
+    code = (
+        "import sys, dispatcher.cli\n"
+        "print([m for m in ('pymysql', 'uvicorn', 'fastapi', 'pydantic', 'numba') if m in sys.modules])"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert loaded.stdout == "[]\n"
+
+
+def test_the_module_is_the_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dispatcher", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == call("--version").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run"], ["check"], ["binlogs"], ["nothing"], ["run", "--nothing"], ["check", "-c"]],
+)
+def test_wrong_usage(arguments: list[str]) -> None:
+    done = call(*arguments)
+    assert done.returncode == 2 and done.stdout == "" and "Error" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["run", "check"])
+def test_wrong_settings_are_said_all_at_once(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "dispatcher.yaml"
+    file.write_text(
+        "consumers:\n"
+        "  shop: {mysql: u@h, password: '${UNSET}', databses: [shop]}\n"
+        "  shop: {}\n"
+        f"  audit: {{mysql: 'u:{PASSWORD}@h', password_file: none, databases: []}}\n"
+        "api: {listen: nowhere}\n"
+    )
+    done = call(name, "--config", file)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.replace(f"{tmp_path}/", "").splitlines() == [
+        "dispatcher.yaml:2: consumers.shop.password: the environment variable UNSET is not set",
+        "dispatcher.yaml:2: consumers.shop.databases: is missing",
+        "dispatcher.yaml:2: consumers.shop.databses: unknown key; did you mean 'databases'?",
+        "dispatcher.yaml:3: consumers.shop: duplicate key; the first is in line 2",
+        "dispatcher.yaml:4: consumers.audit.mysql: a password does not belong here; use"
+        " password_file or password",
+        "dispatcher.yaml:4: consumers.audit.password_file: the file none cannot be read: No such"
+        " file or directory",
+        "dispatcher.yaml:4: consumers.audit.databases: must not be empty",
+        "dispatcher.yaml:5: api.listen: without api.tokens the daemon listens on a loopback"
+        " address only, such as 127.0.0.1:8085",
+    ]
+
+
+def test_options_and_environment_come_after_files(tmp_path: Path) -> None:
+    file = write(tmp_path, ("shop", consumer(1, "u")))
+    done = call("run", "-c", file, "--listen", "0.0.0.0:1", "--log-level", "loud")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "--listen: api.listen: without api.tokens the daemon listens on a loopback address only,"
+        " such as 127.0.0.1:1",
+        "--log-level: log.level: must be 'debug', 'info', 'warning' or 'error'",
+    ]
+    env = {"DISPATCHER_CONFIG": str(file), "DISPATCHER__API__LISTN": "x"}
+    done = call("check", env=env)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "environment variable DISPATCHER__API__LISTN: api.listn: unknown key;"
+        " did you mean 'listen'?\n"
+    )
+
+
+# Servers.
+
+
+@pytest.fixture(scope="module")
+def account(mysql97: Server) -> Iterator[Server]:
+    """The shared server with a good account `cli`, and one `cli_bare` that may log in and no more."""
+    mysql97.add_user("cli", PASSWORD)
+    mysql97.add_user("cli_bare", PASSWORD, "USAGE ON *.*")
+    yield mysql97
+    mysql97.execute("DROP USER 'cli'@'%'", "DROP USER 'cli_bare'@'%'")
+
+
+def test_check_finds_nothing_wrong(account: Server, tmp_path: Path) -> None:
+    file = write(tmp_path, ("shop", consumer(account, "cli")), ("b", consumer(account, "cli", "b")))
+    done = call("check", "--config", file)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "fine: 2 consumers, no findings\n"
+    assert not (tmp_path / "state.db").exists()
+
+
+def bad_servers(server_factory: ServerFactory) -> tuple[Instance, Instance]:
+    """One that writes no log, and one that writes statements."""
+    without_log = server_factory("mysql97", "--skip-log-bin")
+    statements = server_factory("mysql97", "--binlog-format=STATEMENT")
+    for server in (without_log, statements):
+        server.add_user("cli", PASSWORD)
+    return without_log, statements
+
+
+def test_check_says_all_that_is_wrong_with_all_servers(
+    account: Server, server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    without_log, statements = bad_servers(server_factory)
+    nobody = free_port()
+    file = write(
+        tmp_path,
+        ("good", consumer(account, "cli")),
+        ("unreachable", consumer(nobody, "cli")),
+        ("stranger", consumer(account, "cli_unknown")),
+        ("bare_a", consumer(account, "cli_bare")),
+        ("bare_b", consumer(account, "cli_bare", "billing")),
+        ("logless", consumer(without_log, "cli")),
+        ("statements", consumer(statements, "cli")),
+    )
+    for arguments in (["check"], ["run", "--strict"]):
+        done = call(*arguments, "--config", file)
+        assert done.returncode == 2 and done.stdout == ""
+        lines = done.stderr.splitlines()
+        place = "@127.0.0.1:"
+        assert lines[0] == (
+            f"cli{place}{nobody}: cannot connect: Connection refused; check host, port and"
+            " firewall, and that the server is running (for consumers.unreachable)"
+        )
+        assert lines[1].startswith(f"cli_unknown{place}{account.port}: access denied: ")
+        bare = [line for line in lines if line.startswith(f"cli_bare{place}")]
+        assert [line.partition("account lacks ")[2].partition(";")[0] for line in bare] == [
+            "REPLICATION SLAVE on *.*",
+            "REPLICATION CLIENT on *.*",
+            "SELECT on `shop`.*",
+            "SELECT on `billing`.*",
+        ]
+        assert all(line.endswith("(for consumers.bare_a, consumers.bare_b)") for line in bare)
+        assert "log_bin=OFF" in lines[6] and lines[6].endswith("(for consumers.logless)")
+        assert "binlog_format=STATEMENT" in lines[7] and "binlog_format = ROW" in lines[7]
+        assert len(lines) == 8
+
+
+class Daemon:
+    """A daemon of the test's own."""
+
+    def __init__(self, file: Path, port: int, *arguments: str) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.log = file.with_suffix(".log")
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command("run", "--config", file, *arguments), env=environment(), stderr=log
+            )
+
+    def get(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.url + path, data, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+            return json.load(answer)
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        return {row["name"]: row for row in self.get("/v1/binlogs")}
+
+    def until(self, condition: Callable[[dict[str, dict[str, Any]]], bool]) -> dict[str, Any]:
+        """The rows of /v1/binlogs once they fulfil a condition."""
+        deadline = monotonic() + DEADLINE_S
+        seen: dict[str, Any] = {}
+        while monotonic() < deadline:
+            try:
+                seen = self.rows()
+                if condition(seen):
+                    return seen
+            except (urllib.error.URLError, ConnectionError):
+                pass  # not listening yet
+            try:
+                code = self.process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                continue
+            raise AssertionError(f"the daemon ended with {code}: {self.log.read_text()}")
+        raise AssertionError(f"in vain: {seen}: {self.log.read_text()}")
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(DEADLINE_S)
+
+
+@contextmanager
+def daemon(file: Path, port: int, *arguments: str) -> Iterator[Daemon]:
+    running = Daemon(file, port, *arguments)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.process.kill()
+        running.process.wait(DEADLINE_S)
+
+
+def test_run_serves_the_good_ones_and_goes_on_trying_the_others(
+    account: Server,
+    server_factory: ServerFactory,
+    new_database: Callable[[Server], str],
+    tmp_path: Path,
+) -> None:
+    without_log, statements = bad_servers(server_factory)
+    database, port, nobody = new_database(account), free_port(), free_port()
+    account.execute("CREATE TABLE t (a INT PRIMARY KEY)", database=database)
+    bad = {
+        "unreachable": (consumer(nobody, "cli"), "Connection refused"),
+        "stranger": (consumer(account, "cli_unknown"), "access denied"),
+        "bare": (consumer(account, "cli_bare"), "the account lacks REPLICATION SLAVE on *.*"),
+        "logless": (consumer(without_log, "cli"), "log_bin=OFF"),
+        "statements": (consumer(statements, "cli"), "binlog_format=STATEMENT"),
+    }
+    good = consumer(account, "cli", database)
+    file = write(
+        tmp_path, ("good", good), *((name, text) for name, (text, _) in bad.items()), port=port
+    )
+    checked = call("check", "--config", file).stderr
+    with daemon(file, port) as running:
+        rows = running.until(
+            lambda rows: (
+                rows["good"]["state"] == "streaming"
+                and all(rows[name]["last_error"] for name in bad)
+            )
+        )
+        for name, (_, what) in bad.items():
+            assert rows[name]["state"] in ("connecting", "failed")
+            assert what in rows[name]["last_error"] and what in checked
+            assert rows[name]["last_error"].count(";") >= 1  # the remedy
+
+        opened = running.get("/v1/consumers/good/session", {"after": None})
+        account.execute("INSERT INTO t VALUES (1), (2)", database=database)
+        asked = {"session": opened["session"], "after": opened["position"], "wait_ms": 30_000}
+        polled = running.get("/v1/consumers/good/poll", asked)
+        assert polled["transactions"] >= 1 and polled["bytes"] > 0
+
+        # What was wrong is put right while the daemon runs.
+        statements.execute("SET GLOBAL binlog_format = ROW")
+        running.until(lambda rows: rows["statements"]["state"] == "streaming")
+
+        table = call("binlogs", "--url", running.url)
+        assert table.returncode == 0 and "streaming" in table.stdout and "good" in table.stdout
+        as_json = call("binlogs", "--json", env={"DISPATCHER_URL": running.url})
+        assert {row["name"] for row in json.loads(as_json.stdout)} == {"good", *bad}
+
+        assert running.stop() == 0
+    log = running.log.read_text()
+    assert PASSWORD not in log and "Traceback" not in log
+
+
+def test_a_port_that_is_taken(account: Server, tmp_path: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        done = call("run", "--config", write(tmp_path, ("a", consumer(account, "cli")), port=port))
+    assert done.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+
+
+def test_a_state_that_is_in_use_or_damaged(account: Server, tmp_path: Path) -> None:
+    port = free_port()
+    file = write(tmp_path, ("a", consumer(account, "cli")), port=port)
+    with daemon(file, port) as running:
+        running.until(bool)
+        done = call("run", "--config", file, "--listen", "127.0.0.1:0")
+        assert running.stop() == 0
+    assert done.returncode == 1 and "in use by another process" in done.stderr
+    for leftover in tmp_path.glob("state.db*"):
+        leftover.unlink()
+    (tmp_path / "state.db").write_bytes(b"no database" * 1000)
+    done = call("run", "--config", file)
+    assert done.returncode == 1 and "state store: " in done.stderr and "move it" in done.stderr
+
+
+# `binlogs` against daemons that answer this and that.
+
+
+@contextmanager
+def answering(status: int, body: bytes, *, token: str = "") -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            allowed = not token or self.headers["Authorization"] == f"Bearer {token}"
+            problem = b'{"detail": "no token", "hint": "send one"}'
+            self.send_response(status if allowed else 401)
+            self.end_headers()
+            self.wfile.write(body if allowed else problem)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+ROW = {
+    "name": "shop[eu]",
+    "binlog_client_name": "repl@db1:3306",
+    "state": "paused",
+    "bytes": 1536,
+    "max_bytes": 64 * 2**20,
+    "unacknowledged_bytes": 12,
+    "lag_seconds": 3.21,
+    "dispatcher_events_read_per_sec": 1234.5,
+    "acknowledged": {"file": "binlog.000007", "offset": 4711},
+    "last_error": None,
+}
+
+
+def test_binlogs_as_a_table() -> None:
+    failed = ROW | {"state": "failed", "acknowledged": None, "last_error": "position purged: [x]"}
+    with answering(200, json.dumps([ROW, failed]).encode()) as url:
+        done = call("binlogs", "--url", url)
+    assert done.returncode == 0
+    words = ("shop[eu]", "paused", "1.5 KiB", "64.0 MiB", "12 B", "3.2", "binlog.000007:4711")
+    for word in (*words, "position purged: [x]"):
+        assert word in done.stdout
+
+
+def test_binlogs_with_a_token(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a-token-for-the-api\n")
+    with answering(200, b"[]", token="a-token-for-the-api") as url:
+        allowed = call("binlogs", "--json", "--url", url, "--token-file", tmp_path / "token")
+        refused = call("binlogs", "--json", "--url", url)
+    assert (allowed.returncode, allowed.stdout) == (0, "[]\n")
+    assert refused.returncode == 2
+    assert "401 no token; send one; name a file that holds it by --token-file" in refused.stderr
+
+
+def test_binlogs_that_cannot_be_had(tmp_path: Path) -> None:
+    with answering(200, b"<html>") as url:
+        assert call("binlogs", "--url", url).returncode == 1
+    with answering(503, b'{"detail": "starting", "hint": "wait"}') as url:
+        busy = call("binlogs", "--url", url)
+    assert busy.returncode == 1 and "503 starting; wait" in busy.stderr
+    with answering(404, b"nothing") as url:
+        assert "404 Not Found" in call("binlogs", "--url", url).stderr
+    nobody = call("binlogs", "--url", f"http://127.0.0.1:{free_port()}")
+    assert nobody.returncode == 1 and "Connection refused" in nobody.stderr
+    no_url = call("binlogs", "--url", "db1:8085")
+    assert no_url.returncode == 2 and "not a URL" in no_url.stderr
+    no_file = call("binlogs", "--url", "http://x", "--token-file", tmp_path / "none")
+    assert no_file.returncode == 2 and "none" in no_file.stderr
