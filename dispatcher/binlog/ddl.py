@@ -68,15 +68,18 @@ class Ddl:
     renamed: tuple[tuple[Name, Name], ...] = ()
 
 
-_TOKEN = re.compile(
-    r"""
+_NO_BACKSLASH_ESCAPES = 1 << 20  # of sql_mode
+
+_LEXICON = r"""
       (?P<skip> \s+ | \#[^\n]* | --(?=[\s\x00-\x1f]|\Z)[^\n]* | /\*M?!\d* | \*/ | /\*.*?(?:\*/|\Z) )
     | (?P<quoted> `(?:[^`]|``)*` )
     | (?P<text> '(?:[^'\\]|''|\\.)*' | "(?:[^"\\]|""|\\.)*" )
     | (?P<word> [\w$]+ )
     | (?P<sign> . )
-    """,
-    re.VERBOSE | re.DOTALL,
+    """
+_TOKEN = re.compile(_LEXICON, re.VERBOSE | re.DOTALL)
+_TOKEN_PLAIN_BACKSLASH = re.compile(
+    _LEXICON.replace(r"|\\.)*", ")*").replace(r"\\]", "]"), re.VERBOSE | re.DOTALL
 )
 _LEADING = re.compile(
     r"(?:\s+|\#[^\n]*|--(?=[\s\x00-\x1f]|\Z)[^\n]*|/\*M?!\d*|/\*.*?\*/|\()*", re.DOTALL
@@ -129,9 +132,13 @@ def _by_more_words(query: str, kind: QueryKind) -> QueryKind:
     return kind
 
 
-def parse(query: str, default_database: str) -> Ddl:
-    """What a statement touches. `default_database`: the session's, for names that name none."""
-    tokens = _Tokens(query)
+def parse(query: str, default_database: str, sql_mode: int = 0) -> Ddl:
+    """What a statement touches.
+
+    `default_database`: the session's, for names that name none; `sql_mode`: the session's flags, as
+    in the event's status variables.
+    """
+    tokens = _Tokens(query, plain_backslash=bool(sql_mode & _NO_BACKSLASH_ESCAPES))
     tokens.default_database = default_database
     try:
         return _statement(tokens)
@@ -153,15 +160,16 @@ class _Token:
 class _Tokens:
     """A statement's tokens, read one after the other."""
 
-    def __init__(self, query: str) -> None:
+    def __init__(self, query: str, *, plain_backslash: bool = False) -> None:
         self.default_database = ""
+        self._pattern = _TOKEN_PLAIN_BACKSLASH if plain_backslash else _TOKEN
         self.offset = 0
         self._query = query
         self._tokens = self._read()
         self._next: list[_Token] = []
 
     def _read(self) -> Iterator[_Token]:
-        for match in _TOKEN.finditer(self._query):
+        for match in self._pattern.finditer(self._query):
             if match.lastgroup != "skip":
                 yield _Token(str(match.lastgroup), match[0], match.end())
 

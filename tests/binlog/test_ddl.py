@@ -187,6 +187,14 @@ def test_renames(query: str, kind: DdlKind, pairs: list[tuple[Name, Name]]) -> N
     assert set(seen.tables) == {name for pair in pairs for name in pair}
 
 
+def test_a_backslash_is_what_the_session_said_it_is() -> None:
+    query = r"ALTER TABLE a COMMENT 'x\', RENAME b, COMMENT 'y'"
+    assert parse(query, "shop").renamed == ()
+    assert parse(query, "shop", sql_mode=1 << 20).renamed == ((A, B),)
+    both = r'ALTER TABLE a COMMENT "x\\", RENAME b'
+    assert parse(both, "shop").renamed == parse(both, "shop", 1 << 20).renamed == ((A, B),)
+
+
 @pytest.mark.parametrize(
     ("query", "kind", "databases"),
     [
