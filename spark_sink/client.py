@@ -315,16 +315,13 @@ class Client:
                 where=self._place,
                 remedy="check that the address is that of binlog-dispatcher, and its log",
             )
-        if (named := problem.get("kind")) in set(Kind):
-            kind = Kind(named)
-        hint = problem.get("hint")
+        if (named := problem.get("kind")) in Kind.__members__:
+            kind = Kind[named]
+        hint = str(problem.get("hint") or "") or None
+        # The detail may be the daemon's whole line, of which kind and hint are parts; they are said again here.
+        what = str(problem["detail"]).removeprefix(f"{kind.value}: ").removesuffix(f"; {hint}")
         error = UserError if status == 422 else BinlogError
-        return error(
-            kind,
-            str(problem["detail"]),
-            where=self._place,
-            remedy=hint if isinstance(hint, str) and hint else None,
-        )
+        return error(kind, what, where=self._place, remedy=hint)
 
     def _position(self, answer: dict[str, Any], key: str) -> Position:
         return Position.from_dict(self._value(answer, key, dict))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dispatcher.model.errors import BinlogError, Kind
-from spark_sink.ddl import Action, Change
+from spark_sink.ddl import Change
 
 Table = tuple[str, str]  # database, table
 
@@ -90,8 +90,6 @@ def steps(entries: Iterable[Entry], read: Reader, mirrored: Mirrored) -> dict[Ta
 
 
 def _tables(change: Change, plan: dict[Table, list[Step]], mirrored: Mirrored) -> Iterator[Table]:
-    if change.action is Action.NOTHING:
-        return
     if change.table:
         yield change.database, change.table
         return

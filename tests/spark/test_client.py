@@ -74,7 +74,7 @@ def test_all_calls_over_one_connection(daemon: FakeDaemon) -> None:
 
 
 def test_503_is_waited_out_as_long_as_the_daemon_says(daemon: FakeDaemon) -> None:
-    busy = problem(503, "range not available yet", "still reading", Retry_After="7")
+    busy = problem(503, Kind.RANGE_UNAVAILABLE, "still reading", Retry_After="7")
     daemon.faults["session"] = [busy, busy]
     clock = Clock()
     assert client_of(daemon.url, clock).open_session(None).number == 1
@@ -84,7 +84,7 @@ def test_503_is_waited_out_as_long_as_the_daemon_says(daemon: FakeDaemon) -> Non
 def test_backoff_doubles_up_to_ten_seconds_then_gives_up_at_the_deadline(
     daemon: FakeDaemon,
 ) -> None:
-    daemon.faults["session"] = [problem(503, "range not available yet", "still reading")] * 50
+    daemon.faults["session"] = [problem(503, Kind.RANGE_UNAVAILABLE, "still reading")] * 50
     clock = Clock()
     with pytest.raises(BinlogError) as caught:
         client_of(daemon.url, clock, retry_timeout_s=60).open_session(None)
@@ -136,7 +136,7 @@ def test_nobody_there_is_retried_and_then_named() -> None:
 def test_final_answers_fail_at_once_with_the_daemons_words(
     daemon: FakeDaemon, status: int, kind: Kind
 ) -> None:
-    daemon.faults["session"] = [problem(status, kind.value, "what happened", "what to do")]
+    daemon.faults["session"] = [problem(status, kind, "what happened", "what to do")]
     clock = Clock()
     with pytest.raises(BinlogError) as caught:
         client_of(daemon.url, clock).open_session(None)
@@ -149,7 +149,7 @@ def test_final_answers_fail_at_once_with_the_daemons_words(
 
 
 def test_a_malformed_request_is_the_users_error(daemon: FakeDaemon) -> None:
-    daemon.faults["session"] = [problem(422, "settings", "after: key 'seq' is missing")]
+    daemon.faults["session"] = [problem(422, Kind.SETTINGS, "after: key 'seq' is missing")]
     with pytest.raises(UserError, match="key 'seq' is missing"):
         client_of(daemon.url, Clock()).open_session(None)
 
