@@ -3,8 +3,8 @@
 `{"id":1,"price":"12.50","name":"x","photo":"AAEC","at":"2024-02-29T10:00:00.000000Z","note":null}`: all columns in the
 table's order. Integers (BIGINT UNSIGNED and DECIMAL without fraction too) and floats are JSON numbers; a DECIMAL with a
 fraction is text, because most JSON readers would make a binary fraction of it; bytes are base64; dates and times are
-ISO 8601, with Z where the column is an instant (TIMESTAMP) and without zone where it is not (DATETIME). Nothing but kernels
-and Arrow's own functions runs over the rows.
+ISO 8601, with Z where the column is an instant (TIMESTAMP) and without zone where it is not (DATETIME). Nothing but
+kernels and Arrow's own functions runs over the rows.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A row image is a bit per column (1 = NULL, least significant first), then the cells that are not NULL, back to back,
 with no index: finding cell n means passing over the n - 1 before it. So one kernel passes over all rows once and writes
-down offsets, column by column, and the decoders in `cells` then run over whole columns. A cell's offset is relative to the
-batch's first byte and 32 bits wide, which halves what is written; hence a batch never spans more than 2^31 bytes.
+down offsets, column by column, and the decoders in `cells` then run over whole columns. A cell's offset is relative to
+the batch's first byte and 32 bits wide, which halves what is written; hence a batch never spans more than 2^31 bytes.
 
 Every length is checked against the end of its event before it is used. Bytes that do not fit end the walk with an error
 code and an offset; a kernel cannot raise a typed error itself.

@@ -208,6 +208,8 @@ def _normalised(cursor: _Cursor, code: int, raw: bytes) -> tuple[int, int]:
     """(type, meta) as `types` describes it, checked."""
     if code == Type.STRING:
         code, meta = _string(raw[0], raw[1])
+        if code not in (Type.STRING, Type.ENUM, Type.SET):
+            raise cursor.bad(f"has a string of real type {code}")
     elif code == Type.BIT:
         meta = raw[0] + 8 * raw[1]
         if raw[0] > 7:
