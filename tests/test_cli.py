@@ -261,8 +261,8 @@ class Daemon:
             raise AssertionError(f"the daemon ended with {code}: {self.log.read_text()}")
         raise AssertionError(f"in vain: {seen}: {self.log.read_text()}")
 
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
+    def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(by)
         return self.process.wait(DEADLINE_S)
 
 
@@ -344,7 +344,7 @@ def test_a_state_that_is_in_use_or_damaged(account: Server, tmp_path: Path) -> N
     with daemon(file, port) as running:
         running.until(bool)
         done = call("run", "--config", file, "--listen", "127.0.0.1:0")
-        assert running.stop() == 0
+        assert running.stop(signal.SIGINT) == 0
     assert done.returncode == 1 and "in use by another process" in done.stderr
     for leftover in tmp_path.glob("state.db*"):
         leftover.unlink()

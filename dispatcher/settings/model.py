@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -41,8 +42,8 @@ _HOST_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]]*))(?::(?P<port
 def parse_bytes(value: Any) -> int:
     """64MiB, "1 MB", 4096: bytes. KB is 1000, KiB 1024; a bare K would leave open which."""
     if isinstance(value, str) and (match := _SIZE.match(value.strip())):
-        size: int = round(float(match[1]) * _UNITS[match[2].upper()])
-        return size
+        # Decimal, because a float has no room for all the digits of a large size.
+        return int(Decimal(match[1]) * _UNITS[match[2].upper()])
     return parse_whole_number(value, "a number of bytes like 4096, 64MiB or 1 MB")
 
 
