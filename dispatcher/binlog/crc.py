@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dispatcher.binlog.jit import njit
+from dispatcher.binlog.memory import load64
 
 _POLYNOMIAL = 0xEDB88320
+_U64 = np.uint64
 
 
 def _tables() -> NDArray[np.uint32]:
@@ -32,32 +34,32 @@ _TABLES = _tables()
 @njit
 def crc32(buf: NDArray[np.uint8], start: int, end: int) -> int:
     """CRC32 of buf[start:end], equal to `zlib.crc32`."""
-    crc = np.uint32(0xFFFFFFFF)
-    at = start
-    while end - at >= 16:
-        a = np.uint32(buf[at]) | np.uint32(buf[at + 1]) << np.uint32(8)
-        a |= np.uint32(buf[at + 2]) << np.uint32(16) | np.uint32(buf[at + 3]) << np.uint32(24)
-        a ^= crc
-        crc = (
-            _TABLES[15, a & np.uint32(0xFF)]
-            ^ _TABLES[14, (a >> np.uint32(8)) & np.uint32(0xFF)]
-            ^ _TABLES[13, (a >> np.uint32(16)) & np.uint32(0xFF)]
-            ^ _TABLES[12, a >> np.uint32(24)]
-            ^ _TABLES[11, buf[at + 4]]
-            ^ _TABLES[10, buf[at + 5]]
-            ^ _TABLES[9, buf[at + 6]]
-            ^ _TABLES[8, buf[at + 7]]
-            ^ _TABLES[7, buf[at + 8]]
-            ^ _TABLES[6, buf[at + 9]]
-            ^ _TABLES[5, buf[at + 10]]
-            ^ _TABLES[4, buf[at + 11]]
-            ^ _TABLES[3, buf[at + 12]]
-            ^ _TABLES[2, buf[at + 13]]
-            ^ _TABLES[1, buf[at + 14]]
-            ^ _TABLES[0, buf[at + 15]]
+    # Unsigned throughout: a signed index would be checked for being negative at every load.
+    mask = _U64(0xFF)
+    crc, at, stop = _U64(0xFFFFFFFF), _U64(start), _U64(end)
+    while stop - at >= _U64(16):
+        a = load64(buf, at) ^ crc
+        b = load64(buf, at + _U64(8))
+        crc = _U64(
+            _TABLES[15, a & mask]
+            ^ _TABLES[14, (a >> _U64(8)) & mask]
+            ^ _TABLES[13, (a >> _U64(16)) & mask]
+            ^ _TABLES[12, (a >> _U64(24)) & mask]
+            ^ _TABLES[11, (a >> _U64(32)) & mask]
+            ^ _TABLES[10, (a >> _U64(40)) & mask]
+            ^ _TABLES[9, (a >> _U64(48)) & mask]
+            ^ _TABLES[8, a >> _U64(56)]
+            ^ _TABLES[7, b & mask]
+            ^ _TABLES[6, (b >> _U64(8)) & mask]
+            ^ _TABLES[5, (b >> _U64(16)) & mask]
+            ^ _TABLES[4, (b >> _U64(24)) & mask]
+            ^ _TABLES[3, (b >> _U64(32)) & mask]
+            ^ _TABLES[2, (b >> _U64(40)) & mask]
+            ^ _TABLES[1, (b >> _U64(48)) & mask]
+            ^ _TABLES[0, b >> _U64(56)]
         )
-        at += 16
-    while at < end:
-        crc = _TABLES[0, (crc ^ np.uint32(buf[at])) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
-        at += 1
-    return int(~crc & np.uint32(0xFFFFFFFF))
+        at += _U64(16)
+    while at < stop:
+        crc = _U64(_TABLES[0, (crc ^ _U64(buf[at])) & mask]) ^ (crc >> _U64(8))
+        at += _U64(1)
+    return np.int64(crc ^ _U64(0xFFFFFFFF))

@@ -7,6 +7,8 @@ every event's CRC32, and that rows stand in transactions and refer to table maps
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dispatcher.binlog.arrays import (
@@ -60,7 +62,11 @@ REASON = 16  # index in WHY
 TIMESTAMP = 17  # of the last event
 TX_FIRST = 18  # of the open transaction: index of its first event
 TX_FLAGS = 19
-STATE_SIZE = 20
+STOP = 20  # of the event that is looked at: end of its body, without checksum;
+KIND = 21  # its kind, route,
+ROUTE = 22
+ENDS = 23  # and whether its transaction ends with it
+STATE_SIZE = 24
 
 NO_TX, TX_STARTED, TX_BEGUN = 0, 1, 2  # none; its GTID was seen; its BEGIN was seen, or implied
 EVENTS_MAX = 1 << 16
@@ -70,8 +76,30 @@ SOURCES_MAX = 256
 PACKET_MAX = 0xFFFFFF
 
 
+class TableMaps(NamedTuple):
+    """The table maps of the open statement: table id and route, the first `st[MAPS]` entries are in force."""
+
+    id: I64
+    route: I32
+
+
+class Names(NamedTuple):
+    """What `routes.find` looks in, and the sources of GTIDs: 16 bytes each, `count` of them."""
+
+    slots: I32
+    names: U8
+    spans: I64
+    sources: U8
+    count: int
+
+
+_BEGIN = np.frombuffer(b"BEGIN", dtype=np.uint8).copy()
+_COMMIT = np.frombuffer(b"COMMIT", dtype=np.uint8).copy()
+_OK = -1  # go on
+
+
 @njit
-def uint(buf: U8, at: int, size: int) -> int:
+def _uint(buf: U8, at: int, size: int) -> int:
     value = np.int64(0)
     for i in range(size):
         value |= np.int64(buf[at + i]) << (8 * i)
@@ -79,11 +107,11 @@ def uint(buf: U8, at: int, size: int) -> int:
 
 
 @njit
-def _find_source(buf: U8, at: int, sources: U8, count: int) -> int:
-    for s in range(count):
+def _find_source(buf: U8, at: int, names: Names) -> int:
+    for s in range(names.count):
         same = True
         for i in range(16):
-            if sources[s, i] != buf[at + i]:
+            if names.sources[s, i] != buf[at + i]:
                 same = False
                 break
         if same:
@@ -95,14 +123,10 @@ def _find_source(buf: U8, at: int, sources: U8, count: int) -> int:
 def _same(buf: U8, at: int, size: int, word: U8) -> bool:
     if size != len(word):
         return False
-    for i in range(size):
+    for i in range(size):  # noqa: SIM110 - a kernel knows no generators
         if buf[at + i] != word[i]:
             return False
     return True
-
-
-_BEGIN = np.frombuffer(b"BEGIN", dtype=np.uint8).copy()
-_COMMIT = np.frombuffer(b"COMMIT", dtype=np.uint8).copy()
 
 
 @njit
@@ -122,190 +146,195 @@ def advance_position(position: int, log_pos: int, size: int) -> int:
 
 
 @njit
-def split(
-    buf: U8,
-    st: I64,
-    ev: Events,
-    tx: Transactions,
-    map_id: I64,
-    map_route: I32,
-    slots: I32,
-    names: U8,
-    spans: I64,
-    sources: U8,
-    n_sources: int,
-) -> int:
+def _malformed(st: I64, reason: int) -> int:
+    st[REASON] = reason
+    return MALFORMED
+
+
+@njit
+def _next_event(buf: U8, st: I64) -> int:
+    """Find the next whole event: its offset, size and what follows it in `st`. Its checksum is right, if it has one."""
+    at, end = st[AT], st[END]
+    if st[PACKETS]:
+        if end - at < 4:
+            return MORE
+        size = u32(buf, at) & 0xFFFFFF
+        if size == PACKET_MAX:
+            return LARGE
+        off, following = at + 5, at + 4 + size
+        if following > end:
+            return MORE
+        if size == 0 or buf[at + 4] != 0:
+            st[OFF], st[SIZE], st[NEXT] = at + 4, size, following
+            return PACKET
+        size -= 1
+        st[OFF], st[SIZE], st[NEXT] = off, size, following
+        if size < 19 or u32(buf, off + 9) != size:
+            return _malformed(st, 1)
+    else:
+        if end - at < 19:
+            return MORE
+        off, size = at, u32(buf, at + 9)
+        st[OFF], st[SIZE], st[NEXT] = off, size, at + size
+        if size < 19:
+            return _malformed(st, 1)
+        if at + size > end:
+            return MORE
+    st[STOP] = off + size
+    # A FORMAT_DESCRIPTION says of itself whether it has a checksum.
+    if st[CHECKED] and buf[off + 4] != 15:
+        st[STOP] -= 4
+        if size < 23 or crc32(buf, off, off + size - 4) != u32(buf, off + size - 4):
+            return CHECKSUM
+    return _OK
+
+
+@njit
+def _open(st: I64, state: int, source: int, gno: int, commit_us: int) -> None:
+    st[TX], st[SOURCE], st[GNO], st[COMMIT_US] = state, source, gno, commit_us
+    st[TX_FIRST], st[TX_FLAGS], st[MAPS], st[HEAD] = st[N_EVENTS], 0, 0, -1
+
+
+@njit
+def _gtid(buf: U8, st: I64, names: Names) -> int:
+    """GTID and ANONYMOUS_GTID: flags 1, source 16, number 8, then since 5.7 logical clock type 1 and two numbers 8, and
+    since 8.0 the commit time: 7 bytes of microseconds, whose bit 55 says that the original commit time follows."""
+    off, stop = st[OFF], st[STOP]
+    body = off + 19
+    if st[TX] != NO_TX:
+        return _malformed(st, 5)
+    if stop - body < 25:
+        return _malformed(st, 2)
+    source = -1
+    if buf[off + 4] == 33:
+        source = _find_source(buf, body + 1, names)
+        if source < 0:
+            return NEW_SOURCE
+    commit_us = u32(buf, off) * 1_000_000
+    if stop - body >= 49 and buf[body + 25] == 2:
+        commit_us = _uint(buf, body + 42, 7) & ~(np.int64(1) << 55)
+    _open(st, TX_STARTED, source, _uint(buf, body + 17, 8), commit_us)
+    st[KIND] = FRAME
+    return _OK
+
+
+@njit
+def _query(buf: U8, st: I64) -> int:
+    """BEGIN and COMMIT to the letter; any other statement is for Python to classify."""
+    off, stop = st[OFF], st[STOP]
+    body = off + 19
+    if stop - body < 13:
+        return _malformed(st, 2)
+    query = body + 13 + u16(buf, body + 11) + np.int64(buf[body + 8]) + 1
+    if query > stop:
+        return _malformed(st, 2)
+    if st[TX] != TX_BEGUN and _same(buf, query, stop - query, _BEGIN):
+        if st[TX] == NO_TX:  # no GTID event before it: 5.6 without GTIDs
+            _open(st, TX_BEGUN, -1, 0, u32(buf, off) * 1_000_000)
+        st[TX], st[KIND] = TX_BEGUN, FRAME
+        return _OK
+    if st[TX] == TX_BEGUN and _same(buf, query, stop - query, _COMMIT):
+        st[KIND], st[ENDS] = FRAME, 1
+        return _OK
+    return PYTHON
+
+
+@njit
+def _table_map(buf: U8, st: I64, maps: TableMaps, names: Names) -> int:
+    body, stop = st[OFF] + 19, st[STOP]
+    if st[TX] != TX_BEGUN:
+        return _malformed(st, 3)
+    if stop - body < 10:
+        return _malformed(st, 2)
+    database_size = np.int64(buf[body + 8])
+    database = body + 9
+    table = database + database_size + 2
+    if table > stop or table + buf[table - 1] >= stop:
+        return _malformed(st, 2)
+    table_size = np.int64(buf[table - 1])
+    route = find(
+        buf, database, database_size, table, table_size, names.slots, names.names, names.spans
+    )
+    if route < 0:
+        st[OFF], st[SIZE] = database, database_size
+        return NEW_TABLE
+    n = st[MAPS]
+    if n >= MAPS_MAX:
+        return _malformed(st, 6)
+    if st[HEAD] < 0:
+        st[HEAD] = st[N_EVENTS]
+    maps.id[n], maps.route[n] = _uint(buf, body, 6), route
+    st[MAPS], st[KIND], st[ROUTE] = n + 1, TABLE_MAP, route
+    return _OK
+
+
+@njit
+def _rows(buf: U8, st: I64, maps: TableMaps) -> int:
+    body, stop = st[OFF] + 19, st[STOP]
+    if st[TX] != TX_BEGUN:
+        return _malformed(st, 3)
+    if stop - body < 8:
+        return _malformed(st, 2)
+    table_id = _uint(buf, body, 6)
+    route = NOBODY
+    for m in range(st[MAPS] - 1, -1, -1):
+        if maps.id[m] == table_id:
+            route = maps.route[m]
+            break
+    ends = u16(buf, body + 6) & 1
+    # The server closes a statement whose last table was not logged with rows for "no table".
+    if route == NOBODY and not (ends and table_id in (0, 0xFFFFFF)):
+        return _malformed(st, 4)
+    st[KIND], st[ROUTE] = ROWS, route
+    if ends:
+        st[KIND], st[MAPS], st[HEAD] = ROWS_END, 0, -1
+    return _OK
+
+
+@njit
+def _look(buf: U8, st: I64, maps: TableMaps, names: Names) -> int:
+    """What one event means: kind, route, and whether its transaction ends with it, in `st`."""
+    code = buf[st[OFF] + 4]
+    st[ROUTE], st[ENDS] = ALL, 0
+    if code == 19:
+        return _table_map(buf, st, maps, names)
+    if (30 <= code <= 32) or (23 <= code <= 25):
+        return _rows(buf, st, maps)
+    if code in (33, 34):
+        return _gtid(buf, st, names)
+    if code == 2:
+        return _query(buf, st)
+    if code == 16:
+        st[KIND], st[ENDS] = FRAME, 1
+        return _OK if st[TX] == TX_BEGUN else _malformed(st, 3)
+    if code in (29, 160) and st[TX] == TX_BEGUN:
+        st[KIND], st[HEAD] = TEXT, st[N_EVENTS]
+        return _OK
+    return PYTHON
+
+
+@njit
+def split(buf: U8, st: I64, ev: Events, tx: Transactions, maps: TableMaps, names: Names) -> int:
     """Fill the arrays from buf[st[AT]:st[END]] until something needs Python; returns why."""
-    at, end, n = st[AT], st[END], st[N_EVENTS]
-    checked, packets = st[CHECKED], st[PACKETS]
-    code = MORE
     while True:
+        n = st[N_EVENTS]
         if n >= EVENTS_MAX or st[N_TXS] >= EVENTS_MAX:
-            code = FULL
-            break
-        if packets:
-            if end - at < 4:
-                break
-            size = np.int64(buf[at]) | np.int64(buf[at + 1]) << 8 | np.int64(buf[at + 2]) << 16
-            if size == PACKET_MAX:
-                code = LARGE
-                break
-            off, nxt = at + 5, at + 4 + size
-            if nxt > end:
-                break
-            if size == 0 or buf[at + 4] != 0:
-                st[OFF], st[SIZE], st[NEXT] = at + 4, size, nxt
-                code = PACKET
-                break
-            size -= 1
-            if size < 19 or u32(buf, off + 9) != size:
-                st[OFF], st[SIZE], st[REASON] = off, size, 1
-                code = MALFORMED
-                break
-        else:
-            if end - at < 19:
-                break
-            off, size = at, u32(buf, at + 9)
-            if size < 19:
-                st[OFF], st[SIZE], st[REASON] = off, size, 1
-                code = MALFORMED
-                break
-            nxt = at + size
-            if nxt > end:
-                break
-        kind_of = buf[off + 4]
-        body = off + 19
-        stop = off + size
-        st[OFF], st[SIZE], st[NEXT] = off, size, nxt
-        if checked and kind_of != 15:
-            stop -= 4
-            if stop < body or crc32(buf, off, stop) != u32(buf, stop):
-                code = CHECKSUM
-                break
-
-        kind, route, ends = FRAME, ALL, False
-        if kind_of == 19 or kind_of >= 30 and kind_of <= 32 or kind_of >= 23 and kind_of <= 25:
-            if stop - body < 10:
-                st[REASON] = 2
-                code = MALFORMED
-                break
-            if st[TX] != TX_BEGUN:
-                st[REASON] = 3
-                code = MALFORMED
-                break
-            table_id = uint(buf, body, 6)
-            if kind_of == 19:
-                database_size = np.int64(buf[body + 8])
-                database = body + 9
-                table = database + database_size + 2
-                if table > stop or table + buf[table - 1] >= stop:
-                    st[REASON] = 2
-                    code = MALFORMED
-                    break
-                table_size = np.int64(buf[table - 1])
-                route = find(buf, database, database_size, table, table_size, slots, names, spans)
-                if route < 0:
-                    st[OFF], st[SIZE] = database, database_size
-                    code = NEW_TABLE
-                    break
-                if st[MAPS] >= MAPS_MAX:
-                    st[REASON] = 6
-                    code = MALFORMED
-                    break
-                if st[HEAD] < 0:
-                    st[HEAD] = n
-                map_id[st[MAPS]], map_route[st[MAPS]] = table_id, route
-                st[MAPS] += 1
-                kind = TABLE_MAP
-            else:
-                flags = u16(buf, body + 6)
-                route = NOBODY
-                for m in range(st[MAPS] - 1, -1, -1):
-                    if map_id[m] == table_id:
-                        route = map_route[m]
-                        break
-                kind = ROWS
-                if flags & 1:
-                    kind = ROWS_END
-                # The server closes a statement whose last table was not logged with rows for "no table".
-                if route == NOBODY and not (
-                    kind == ROWS_END and (table_id == 0xFFFFFF or table_id == 0)
-                ):
-                    st[REASON] = 4
-                    code = MALFORMED
-                    break
-                if kind == ROWS_END:
-                    st[MAPS], st[HEAD] = 0, -1
-        elif kind_of == 33 or kind_of == 34:
-            if st[TX] != NO_TX:
-                st[REASON] = 5
-                code = MALFORMED
-                break
-            if stop - body < 25:
-                st[REASON] = 2
-                code = MALFORMED
-                break
-            source = -1
-            if kind_of == 33:
-                source = _find_source(buf, body + 1, sources, n_sources)
-                if source < 0:
-                    code = NEW_SOURCE
-                    break
-            commit_us = u32(buf, off) * 1_000_000
-            # flags 1, sid 16, gno 8, lt_type 1, last_committed 8, sequence_number 8, then 56 bits of commit time
-            if stop - body >= 49 and buf[body + 25] == 2:
-                commit_us = uint(buf, body + 42, 7) & ~(np.int64(1) << 55)
-            st[TX], st[SOURCE], st[GNO], st[COMMIT_US] = (
-                TX_STARTED,
-                source,
-                uint(buf, body + 17, 8),
-                commit_us,
-            )
-            st[TX_FIRST], st[TX_FLAGS], st[MAPS], st[HEAD] = n, 0, 0, -1
-        elif kind_of == 16:
-            if st[TX] != TX_BEGUN:
-                st[REASON] = 3
-                code = MALFORMED
-                break
-            ends = True
-        elif kind_of == 2:
-            if stop - body < 13:
-                st[REASON] = 2
-                code = MALFORMED
-                break
-            query = body + 13 + u16(buf, body + 11) + np.int64(buf[body + 8]) + 1
-            if query > stop:
-                st[REASON] = 2
-                code = MALFORMED
-                break
-            if _same(buf, query, stop - query, _BEGIN) and st[TX] != TX_BEGUN:
-                if st[TX] == NO_TX:  # no GTID event before it: 5.6 without GTIDs
-                    st[SOURCE], st[GNO], st[COMMIT_US] = -1, 0, u32(buf, off) * 1_000_000
-                    st[TX_FIRST], st[TX_FLAGS], st[MAPS], st[HEAD] = n, 0, 0, -1
-                st[TX] = TX_BEGUN
-            elif _same(buf, query, stop - query, _COMMIT) and st[TX] == TX_BEGUN:
-                ends = True
-            else:
-                code = PYTHON
-                break
-        elif (kind_of == 29 or kind_of == 160) and st[TX] == TX_BEGUN:
-            st[HEAD] = n
-            kind = TEXT
-        else:
-            code = PYTHON
-            break
-
+            return FULL
+        code = _next_event(buf, st)
+        if code != _OK:
+            return code
+        code = _look(buf, st, maps, names)
+        if code != _OK:
+            return code
+        off, size = st[OFF], st[SIZE]
         st[FILE_POS] = advance_position(st[FILE_POS], u32(buf, off + 13), size)
         st[TIMESTAMP] = u32(buf, off)
-        ev.off[n], ev.size[n], ev.kind[n], ev.route[n] = off, size, kind, route
-        n += 1
-        at = nxt
-        if ends:
+        ev.off[n], ev.size[n], ev.kind[n], ev.route[n] = off, size, st[KIND], st[ROUTE]
+        st[N_EVENTS], st[AT] = n + 1, st[NEXT]
+        if st[ENDS]:
             t = st[N_TXS]
-            tx.first[t], tx.last[t], tx.flags[t] = st[TX_FIRST], n, st[TX_FLAGS]
+            tx.first[t], tx.last[t], tx.flags[t] = st[TX_FIRST], n + 1, st[TX_FLAGS]
             tx.source[t], tx.gno[t], tx.commit_us[t] = st[SOURCE], st[GNO], st[COMMIT_US]
             tx.end[t] = st[FILE_POS]
             st[N_TXS] = t + 1
             st[TX], st[MAPS], st[HEAD] = NO_TX, 0, -1
-    st[AT], st[N_EVENTS] = at, n
-    return code

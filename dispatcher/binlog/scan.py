@@ -131,7 +131,9 @@ class Splitter:
         self._source_ids: U8 = np.zeros((k.SOURCES_MAX, 16), dtype=np.uint8)
         self._ev = Events.empty(k.EVENTS_MAX + k.SLACK)
         self._tx = Transactions.empty(k.EVENTS_MAX + k.SLACK)
-        self._maps = (np.zeros(k.MAPS_MAX, dtype=np.int64), np.zeros(k.MAPS_MAX, dtype=np.int32))
+        self._maps = k.TableMaps(
+            np.zeros(k.MAPS_MAX, dtype=np.int64), np.zeros(k.MAPS_MAX, dtype=np.int32)
+        )
         self._first_event = self._first_tx = 0  # where the batch in the making begins in the arrays
         self._carried = 0  # how many of its events are carried ones
         self._batch_from = 0  # byte counted so far
@@ -220,10 +222,10 @@ class Splitter:
 
     def _run(self) -> int:
         routes = self.routes
-        return k.split(
-            self._buf, self._st, self._ev, self._tx, *self._maps, routes.slots, routes.names, routes.spans,
-            self._source_ids, len(self.sources),
-        )  # fmt: skip
+        names = k.Names(
+            routes.slots, routes.names, routes.spans, self._source_ids, len(self.sources)
+        )
+        return k.split(self._buf, self._st, self._ev, self._tx, self._maps, names)
 
     def compact(self) -> None:
         """Forget the events that were split, keep the rest of the bytes and what an open transaction carries."""

@@ -39,6 +39,7 @@ from dispatcher.binlog.arrays import (
 )
 from dispatcher.binlog.crc import crc32
 from dispatcher.binlog.jit import inline, njit
+from dispatcher.binlog.memory import copy
 from dispatcher.binlog.routes import ALL
 from dispatcher.binlog.scan import Batch
 from dispatcher.model.position import SEQ_OFFSET_BITS, file_number
@@ -62,11 +63,6 @@ _ROWS_FLAGS_AT = events.HEADER_SIZE + 6
 def _put(out: U8, at: int, value: int, size: int) -> None:
     for i in range(size):
         out[at + i] = (value >> (8 * i)) & 0xFF
-
-
-@njit
-def _copy(out: U8, to: int, buf: U8, start: int, size: int) -> None:
-    out[to : to + size] = buf[start : start + size]
 
 
 @njit
@@ -147,7 +143,7 @@ def _kernel(
                     if at + ev.size[i] > len(out):
                         cs[_OUT], cs[_TX], cs[_EVENT], cs[_NEED] = at, t, i, ev.size[i]
                         return _NEED_ROOM
-                    _copy(out, at, buf, ev.off[i], ev.size[i])
+                    copy(out, at, buf, ev.off[i], ev.size[i])
                     at += ev.size[i]
                     cs[_COPIED] += 1
                 i += 1
@@ -176,25 +172,25 @@ def _kernel(
                     return _NEED_ROOM
                 if not cs[_BEGUN]:
                     cs[_BEGUN], cs[_RECORD] = 1, at
-                    _copy(out, at, record, 0, record_size)
-                    _copy(out, at, buf, ev.off[tx.first[t]], 4)  # timestamp
-                    _copy(out, at + 5, buf, ev.off[tx.first[t]] + 5, 4)  # server id
+                    copy(out, at, record, 0, record_size)
+                    copy(out, at, buf, ev.off[tx.first[t]], 4)  # timestamp
+                    copy(out, at + 5, buf, ev.off[tx.first[t]] + 5, 4)  # server id
                     _put(out, at + _COMMIT_AT, tx.commit_us[t], 8)
                     at += record_size
                     for j in range(tx.first[t], i):
                         if ev.kind[j] & KIND_MASK == FRAME:
-                            _copy(out, at, buf, ev.off[j], ev.size[j])
+                            copy(out, at, buf, ev.off[j], ev.size[j])
                             at += ev.size[j]
                             cs[_COPIED] += 1
                 if head:
                     for j in range(cs[_HEAD_FIRST], i):
                         k = ev.kind[j] & KIND_MASK
                         if (k == TEXT and text) or (k == TABLE_MAP and wants[ev.route[j]]):
-                            _copy(out, at, buf, ev.off[j], ev.size[j])
+                            copy(out, at, buf, ev.off[j], ev.size[j])
                             at += ev.size[j]
                             cs[_COPIED] += 1
                     cs[_HEAD_DONE] = 1
-                _copy(out, at, buf, ev.off[i], ev.size[i])
+                copy(out, at, buf, ev.off[i], ev.size[i])
                 if kind == ROWS:
                     cs[_LAST_ROWS] = at
                 at += ev.size[i]
