@@ -59,6 +59,20 @@ def booleans(values: NDArray[np.bool_]) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, packed])
 
 
+def spread(values: pa.Array, lengths: NDArray[np.int64]) -> pa.Array:
+    """Each text `lengths[i]` times, in order."""
+    n = int(lengths.sum())
+    if 16 * len(values) > n:
+        return values.take(fixed(pa.int64(), np.repeat(np.arange(len(values)), lengths)))
+    # Long runs: copying a text over and over is several times faster than looking each row's up.
+    raw = [value.encode() for value in values.to_pylist()]
+    sizes = np.repeat(np.fromiter(map(len, raw), np.int32, len(raw)), lengths)
+    offsets = np.zeros(n + 1, dtype=np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    data = b"".join(text * length for text, length in zip(raw, lengths.tolist(), strict=True))
+    return varying(pa.string(), offsets, data)
+
+
 def repeated(value: str, n: int) -> pa.Array:
     """`value` n times."""
     raw = value.encode()

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog import arrow, rows
 from dispatcher.binlog.columns import TableDecoder, arrow_type, cell_widths
+from dispatcher.binlog.ddl import QueryKind, classify
 from dispatcher.binlog.events import EventType
 from dispatcher.binlog.gtids import texts_of
 from dispatcher.binlog.index import Index
 from dispatcher.binlog.index_kernels import COMMIT_US, EPOCH, FILE, GTID, POSITION, SEQ
 from dispatcher.binlog.render import json_text
 from dispatcher.binlog.slices import cut
-from dispatcher.binlog.statements import Class, class_of, statement
+from dispatcher.binlog.statements import statement
 from dispatcher.binlog.table_map import Column, TableMap, layout_id
 from dispatcher.model.errors import BinlogError, Kind
 
@@ -123,6 +124,13 @@ _ENVELOPE = (
     pa.field("database", pa.string()),
     pa.field("table", pa.string()),
     pa.field("op", pa.string()),
+)
+_CONTROL = (
+    QueryKind.BEGIN,
+    QueryKind.COMMIT,
+    QueryKind.ROLLBACK,
+    QueryKind.SAVEPOINT,
+    QueryKind.XA,
 )
 _OPS = arrow.texts(["insert", "update", "delete"])
 
@@ -237,10 +245,10 @@ def _ddl(index: Index, line: int) -> Ddl | None:
         database, query, sql_mode = statement(index.buf[offset + 19 : end].tobytes())
     except BinlogError as error:
         raise error.at(f"offset {offset}") from None
-    found = class_of(query)
-    if found is Class.CONTROL:
+    kind = classify(query)
+    if kind in _CONTROL or not query.strip():
         return None
-    if found is Class.DML:
+    if kind is QueryKind.DML:
         # The text may hold values, so only its verb is told.
         raise BinlogError(
             Kind.STATEMENT_FORMAT,
@@ -325,23 +333,25 @@ def _envelope(
     starts = np.flatnonzero(np.diff(txn_of_row, prepend=-1))
     lengths = np.diff(starts, append=n)
     runs = index.txns[txn_of_row[starts]]
-    run_of_row = arrow.fixed(pa.int64(), np.repeat(np.arange(len(starts)), lengths))
 
     def numbers(column: int, target: pa.DataType) -> pa.Array:
         return arrow.fixed(target, np.repeat(runs[:, column], lengths))
 
-    files = arrow.texts(index.files)
+    files = arrow.texts(index.files).take(arrow.fixed(pa.int64(), runs[:, FILE].copy()))
+    op = found.op[:n]
+    op_starts = np.flatnonzero(np.diff(op, prepend=-1))
+    ops = _OPS.take(arrow.fixed(pa.int8(), op[op_starts]))
     return [
         numbers(EPOCH, pa.int64()),
         numbers(SEQ, pa.int64()),
         arrow.fixed(pa.int64(), found.ordinal[:n].copy()),
-        texts_of(index.buf, runs[:, GTID]).take(run_of_row),
-        files.take(numbers(FILE, pa.int64())),
+        arrow.spread(texts_of(index.buf, runs[:, GTID]), lengths),
+        arrow.spread(files, lengths),
         numbers(POSITION, pa.int64()),
         numbers(COMMIT_US, pa.timestamp("us", "UTC")),
         arrow.repeated(table_map.database, n),
         arrow.repeated(table_map.table, n),
-        _OPS.take(arrow.fixed(pa.int8(), found.op[:n].copy())),
+        arrow.spread(ops, np.diff(op_starts, append=n)),
     ]
 
 

@@ -15,6 +15,7 @@ from dispatcher.binlog.crc import crc32
 from dispatcher.binlog.index_kernels import GTID, GTID_INDEX, RECORD
 from dispatcher.binlog.integers import Int, little
 from dispatcher.binlog.jit import njit
+from dispatcher.binlog.memory import copy
 from dispatcher.binlog.rows import END, FORMAT, INDEX, MAP_INDEX, MAP_OFFSET, OFFSET, TXN
 
 _FIRST_EVENT = 51
@@ -25,8 +26,7 @@ def put(buf: U8, at: Int, out: U8, o: Int) -> Int:
     """Copy a whole event; nothing is written where `out` is empty. Returns the offset behind it."""
     size = little(buf, at + 9, 4)
     if len(out):
-        for i in range(size):
-            out[o + i] = buf[at + i]
+        copy(out, o, buf, at, size)
     return o + size
 
 

@@ -1,4 +1,4 @@
-"""Statements in a row-format log: which are transaction control, which are DDL, and which must not be there.
+"""Statements as text.
 
 A statement's text is in the session's character set, which the event names in its status variables; so is `sql_mode`,
 without which double quotes cannot be read. The variables are written in one order (sql/log_event.cc,
@@ -7,18 +7,8 @@ Query_log_event::write), and those needed come first, so that the walk ends befo
 
 from __future__ import annotations
 
-import re
-from enum import Enum
-
 from dispatcher.binlog.charsets import charset_of, python_text
 from dispatcher.binlog.events import malformed, parse_query
-
-_LEADING = re.compile(
-    r"(?:\s+|/\*(?!!|M!).*?\*/|--\s[^\n]*(?:\n|\Z)|\#[^\n]*(?:\n|\Z)|/\*M?!\d*)*", re.DOTALL
-)
-_WORD = re.compile(r"[A-Za-z]+")
-_CONTROL = frozenset(("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "START", "XA", ""))
-_DML = frozenset(("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "SELECT"))
 
 _CODECS = {
     "gbk": "gbk", "gb2312": "gb2312", "gb18030": "gb18030", "big5": "big5", "sjis": "shift_jis", "cp932": "cp932",
@@ -26,24 +16,6 @@ _CODECS = {
     "cp1250": "cp1250", "cp1251": "cp1251", "cp1256": "cp1256", "cp1257": "cp1257", "cp866": "cp866", "koi8r": "koi8-r",
     "koi8u": "koi8-u", "greek": "iso8859-7", "hebrew": "iso8859-8", "tis620": "tis-620",
 }  # fmt: skip
-
-
-class Class(Enum):
-    """What a statement is to a reader of row changes."""
-
-    CONTROL = "transaction control"
-    DDL = "DDL"  # also everything else that changes no rows by itself: GRANT, CREATE USER ...
-    DML = "row changes as a statement"
-
-
-def class_of(query: str) -> Class:
-    """Class of a statement, by its first word behind comments (those of the form /*!50003 count as text)."""
-    start = _LEADING.match(query)
-    word = _WORD.match(query, start.end() if start else 0)
-    first = word[0].upper() if word else ""
-    if first in _CONTROL:
-        return Class.CONTROL
-    return Class.DML if first in _DML else Class.DDL
 
 
 def statement(body: bytes) -> tuple[str, str, int]:

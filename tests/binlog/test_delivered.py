@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog import delivered
 from dispatcher.binlog.delivered import Ddl, TableChanges, TableSlice
-from dispatcher.binlog.statements import Class, class_of, statement
+from dispatcher.binlog.statements import statement
 from dispatcher.binlog.table_map import TableMap
 from dispatcher.binlog.types import Type
 from dispatcher.model.errors import BinlogError, Kind
@@ -464,29 +464,6 @@ def test_changed_bytes_under_a_good_checksum_raise_only_typed_errors(seed: int) 
 
 
 # -- statements -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("query", "wanted"),
-    [
-        ("BEGIN", Class.CONTROL),
-        ("rollback to savepoint `x`", Class.CONTROL),
-        ("XA START 'a'", Class.CONTROL),
-        ("# Dum", Class.CONTROL),
-        ("", Class.CONTROL),
-        ("CREATE TABLE t (a INT)", Class.DDL),
-        ("/* comment */ -- more\n  alter table t add b int", Class.DDL),
-        ("/*!50003 CREATE TRIGGER x BEFORE INSERT ON t FOR EACH ROW SET @a = 1 */", Class.DDL),
-        ("TRUNCATE t", Class.DDL),
-        ("GRANT SELECT ON *.* TO x", Class.DDL),
-        ("insert into t values (1)", Class.DML),
-        ("/*M!100000 REPLACE */ INTO t VALUES (1)", Class.DML),
-        ("LOAD DATA INFILE 'x' INTO TABLE t", Class.DML),
-        ("WITH a AS (SELECT 1) DELETE FROM t", Class.DML),
-    ],
-)  # fmt: skip
-def test_classes_of_statements(query: str, wanted: Class) -> None:
-    assert class_of(query) is wanted
 
 
 def test_a_statement_is_read_in_its_own_character_set() -> None:
