@@ -313,6 +313,8 @@ def _decoded(
                 images.append(pa.nulls(n, pa.struct(decoder.fields)))
                 continue
             mask = missing if missing.any() else None
+            if mask is not None:
+                at[:, :n][:, mask] = -1
             decoded = decoder.decode(index.buf[base:], at[:, :n], base, mask)
             images.append(decoded.array)
             invalid_dates += decoded.invalid_dates

@@ -23,6 +23,7 @@ from dispatcher.binlog.integers import Int, little, packed
 from dispatcher.binlog.jit import njit
 
 I8 = NDArray[np.int8]
+_U64 = np.uint64
 
 # Columns of the events array: one line per rows event (or DDL query), offsets in the file.
 OFFSET = 0  # of the event's header
@@ -41,6 +42,7 @@ UPDATE = 1
 DELETE = 2
 
 ROW_BITS = 24
+_PADDING = 144
 
 # What `walk` returns besides a number of rows.
 CUT_SHORT = -1  # a cell or bitmap reaches past the end of its event
@@ -79,42 +81,43 @@ def rows_start(buf: U8, offset: Int, end: Int, kind: Int, columns: Int) -> Int:
 
 
 @njit
-def image(
-    buf: U8,
-    at: Int,
-    end: Int,
-    widths: I32,
-    base: Int,
-    cells: I32,
-    row: Int,
-) -> Int:
+def image(buf: U8, at: Int, end: Int, widths: I32, base: Int, cells: I32, row: Int) -> Int:
     """Pass over one row image, write its cells' offsets to cells[:, row] (-1 = NULL); the offset behind it, or -1."""
+    # Unsigned throughout: a signed index would be checked for being negative at every load.
     columns = len(widths)
-    nulls = at
-    at += (columns + 7) >> 3
-    if at > end:
-        return -1
+    nulls = _U64(at)
+    stop, start, line = _U64(end), _U64(base), _U64(row)
+    here = nulls + _U64((columns + 7) >> 3)
+    if here > stop:
+        return np.int64(-1)
     for c in range(columns):
-        if (buf[nulls + (c >> 3)] >> (c & 7)) & 1:
-            cells[c, row] = -1
+        if (buf[nulls + _U64(c >> 3)] >> (c & 7)) & 1:
+            cells[c, line] = -1
             continue
-        cells[c, row] = at - base
-        width = np.int64(widths[c])
+        cells[c, line] = np.int32(here - start)
+        width = widths[c]
         if width >= 0:
-            at += width
+            here += _U64(width)
         else:
-            size = -width
-            if at + size > end:
-                return -1
-            at += size + little(buf, at, size)
-        if at > end:
-            return -1
-    return at
+            # The prefix itself must lie inside before it is read.
+            prefix = _U64(-width)
+            if here + prefix > stop:
+                return np.int64(-1)
+            length = _U64(buf[here])
+            if prefix > _U64(1):
+                length |= _U64(buf[here + _U64(1)]) << _U64(8)
+                for i in range(2, prefix):
+                    length |= _U64(buf[here + _U64(i)]) << _U64(8 * i)
+            here += prefix + length
+        if here > stop:
+            return np.int64(-1)
+    return np.int64(here)
 
 
 class Found(NamedTuple):
-    """What `walk` fills, as many rows as a batch may have. `before`, `after`: (columns, rows) offsets of cells, -1
-    where NULL or no image; `event`: line in events; `ordinal`; `op`: INSERT, UPDATE, DELETE."""
+    """What `walk` fills, as many rows as `op` is long. `before`, `after`: (columns, rows) offsets of cells, -1 where
+    NULL, nothing of use where a row has no such image; `event`: line in events; `ordinal`; `op`: INSERT, UPDATE,
+    DELETE."""
 
     before: I32
     after: I32
@@ -124,9 +127,11 @@ class Found(NamedTuple):
 
     @classmethod
     def room(cls, columns: int, rows: int) -> Found:
+        # Columns a power of two apart would share one set of the first cache.
+        wide = rows + _PADDING
         return cls(
-            np.empty((columns, rows), np.int32),
-            np.empty((columns, rows), np.int32),
+            np.empty((columns, wide), np.int32),
+            np.empty((columns, wide), np.int32),
             np.empty(rows, np.int32),
             np.empty(rows, np.int64),
             np.empty(rows, np.int8),
@@ -147,13 +152,8 @@ def images(  # noqa: PLR0913 - numbers that live in registers
     """Pass over a row's one or two images; the offset behind, or -1."""
     if op != INSERT:
         at = image(buf, at, end, widths, base, found.before, row)
-    else:
-        for c in range(len(widths)):
-            found.before[c, row] = -1
-    if op != DELETE:
-        return image(buf, at, end, widths, base, found.after, row) if at >= 0 else at
-    for c in range(len(widths)):
-        found.after[c, row] = -1
+    if op != DELETE and at >= 0:
+        at = image(buf, at, end, widths, base, found.after, row)
     return at
 
 
