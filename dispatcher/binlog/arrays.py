@@ -88,12 +88,12 @@ class Transactions(NamedTuple):
 
 @inline
 def u16(buf: U8, at: int) -> int:
-    return np.int64(buf[at]) | np.int64(buf[at + 1]) << 8
+    return int(np.int64(buf[at]) | np.int64(buf[at + 1]) << 8)
 
 
 @inline
 def u32(buf: U8, at: int) -> int:
-    return (
+    return int(
         np.int64(buf[at])
         | np.int64(buf[at + 1]) << 8
         | np.int64(buf[at + 2]) << 16

@@ -62,4 +62,4 @@ def crc32(buf: NDArray[np.uint8], start: int, end: int) -> int:
     while at < stop:
         crc = _U64(_TABLES[0, (crc ^ _U64(buf[at])) & mask]) ^ (crc >> _U64(8))
         at += _U64(1)
-    return np.int64(crc ^ _U64(0xFFFFFFFF))
+    return int(np.int64(crc ^ _U64(0xFFFFFFFF)))

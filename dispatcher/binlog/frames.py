@@ -26,7 +26,7 @@ from dispatcher.binlog.arrays import (
     u32,
 )
 from dispatcher.binlog.crc import crc32
-from dispatcher.binlog.jit import njit
+from dispatcher.binlog.jit import njit, part
 from dispatcher.binlog.routes import ALL, NOBODY, find
 
 # Why the kernel came back.
@@ -90,7 +90,7 @@ class Names(NamedTuple):
     names: U8
     spans: I64
     sources: U8
-    count: int
+    n_sources: int
 
 
 _BEGIN = np.frombuffer(b"BEGIN", dtype=np.uint8).copy()
@@ -98,17 +98,17 @@ _COMMIT = np.frombuffer(b"COMMIT", dtype=np.uint8).copy()
 _OK = -1  # go on
 
 
-@njit
+@part
 def _uint(buf: U8, at: int, size: int) -> int:
     value = np.int64(0)
     for i in range(size):
         value |= np.int64(buf[at + i]) << (8 * i)
-    return value
+    return int(value)
 
 
-@njit
+@part
 def _find_source(buf: U8, at: int, names: Names) -> int:
-    for s in range(names.count):
+    for s in range(names.n_sources):
         same = True
         for i in range(16):
             if names.sources[s, i] != buf[at + i]:
@@ -119,7 +119,7 @@ def _find_source(buf: U8, at: int, names: Names) -> int:
     return -1
 
 
-@njit
+@part
 def _same(buf: U8, at: int, size: int, word: U8) -> bool:
     if size != len(word):
         return False
@@ -145,13 +145,13 @@ def advance_position(position: int, log_pos: int, size: int) -> int:
     return log_pos
 
 
-@njit
+@part
 def _malformed(st: I64, reason: int) -> int:
     st[REASON] = reason
     return MALFORMED
 
 
-@njit
+@part
 def _next_event(buf: U8, st: I64) -> int:
     """Find the next whole event: its offset, size and what follows it in `st`. Its checksum is right, if it has one."""
     at, end = st[AT], st[END]
@@ -189,13 +189,13 @@ def _next_event(buf: U8, st: I64) -> int:
     return _OK
 
 
-@njit
+@part
 def _open(st: I64, state: int, source: int, gno: int, commit_us: int) -> None:
     st[TX], st[SOURCE], st[GNO], st[COMMIT_US] = state, source, gno, commit_us
     st[TX_FIRST], st[TX_FLAGS], st[MAPS], st[HEAD] = st[N_EVENTS], 0, 0, -1
 
 
-@njit
+@part
 def _gtid(buf: U8, st: I64, names: Names) -> int:
     """GTID and ANONYMOUS_GTID: flags 1, source 16, number 8, then since 5.7 logical clock type 1 and two numbers 8, and
     since 8.0 the commit time: 7 bytes of microseconds, whose bit 55 says that the original commit time follows."""
@@ -212,20 +212,20 @@ def _gtid(buf: U8, st: I64, names: Names) -> int:
             return NEW_SOURCE
     commit_us = u32(buf, off) * 1_000_000
     if stop - body >= 49 and buf[body + 25] == 2:
-        commit_us = _uint(buf, body + 42, 7) & ~(np.int64(1) << 55)
+        commit_us = _uint(buf, body + 42, 7) & ((1 << 55) - 1)
     _open(st, TX_STARTED, source, _uint(buf, body + 17, 8), commit_us)
     st[KIND] = FRAME
     return _OK
 
 
-@njit
+@part
 def _query(buf: U8, st: I64) -> int:
     """BEGIN and COMMIT to the letter; any other statement is for Python to classify."""
     off, stop = st[OFF], st[STOP]
     body = off + 19
     if stop - body < 13:
         return _malformed(st, 2)
-    query = body + 13 + u16(buf, body + 11) + np.int64(buf[body + 8]) + 1
+    query = body + 13 + u16(buf, body + 11) + int(buf[body + 8]) + 1
     if query > stop:
         return _malformed(st, 2)
     if st[TX] != TX_BEGUN and _same(buf, query, stop - query, _BEGIN):
@@ -239,19 +239,19 @@ def _query(buf: U8, st: I64) -> int:
     return PYTHON
 
 
-@njit
+@part
 def _table_map(buf: U8, st: I64, maps: TableMaps, names: Names) -> int:
     body, stop = st[OFF] + 19, st[STOP]
     if st[TX] != TX_BEGUN:
         return _malformed(st, 3)
     if stop - body < 10:
         return _malformed(st, 2)
-    database_size = np.int64(buf[body + 8])
+    database_size = int(buf[body + 8])
     database = body + 9
     table = database + database_size + 2
     if table > stop or table + buf[table - 1] >= stop:
         return _malformed(st, 2)
-    table_size = np.int64(buf[table - 1])
+    table_size = int(buf[table - 1])
     route = find(
         buf, database, database_size, table, table_size, names.slots, names.names, names.spans
     )
@@ -268,7 +268,7 @@ def _table_map(buf: U8, st: I64, maps: TableMaps, names: Names) -> int:
     return _OK
 
 
-@njit
+@part
 def _rows(buf: U8, st: I64, maps: TableMaps) -> int:
     body, stop = st[OFF] + 19, st[STOP]
     if st[TX] != TX_BEGUN:
@@ -291,7 +291,7 @@ def _rows(buf: U8, st: I64, maps: TableMaps) -> int:
     return _OK
 
 
-@njit
+@part
 def _look(buf: U8, st: I64, maps: TableMaps, names: Names) -> int:
     """What one event means: kind, route, and whether its transaction ends with it, in `st`."""
     code = buf[st[OFF] + 4]

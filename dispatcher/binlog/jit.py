@@ -21,3 +21,12 @@ def njit(function: F) -> F:
 def inline(function: F) -> F:
     """For small functions inside a kernel's loop: inlined at the call site by numba itself."""
     return cast(F, numba.njit(cache=True, nogil=True, inline="always")(function))
+
+
+def part(function: F) -> F:
+    """For the parts that a kernel is cut into for its readers: inlined by LLVM.
+
+    A call costs little, but each array that it is given is counted in and out atomically, which costs more than
+    the look at an event that it is for.
+    """
+    return cast(F, numba.njit(cache=True, nogil=True, forceinline=True)(function))

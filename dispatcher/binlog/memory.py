@@ -7,7 +7,8 @@ their bounds, and give offsets that lie inside.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 from llvmlite import ir
@@ -36,26 +37,23 @@ def _load(bits: int, result: Any) -> Any:
     return load
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def load64(typing: Any, buf: Any, at: Any) -> Any:
-    """Eight bytes of `buf` from offset `at`, as the machine orders them (little-endian wherever numba runs)."""
+def _load64(typing: Any, buf: Any, at: Any) -> Any:
     return _load(64, types.uint64)(typing, buf, at)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def load32(typing: Any, buf: Any, at: Any) -> Any:
-    """Four bytes, likewise."""
-    return _load(32, types.uint32)(typing, buf, at)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def copy(_typing: Any, out: Any, _to: Any, buf: Any, _start: Any, _size: Any) -> Any:
-    """copy(out, to, buf, start, size): size bytes of `buf` from `start` to `out` at `to`. They must not overlap."""
-
+def _copy(_typing: Any, out: Any, _to: Any, buf: Any, _start: Any, _size: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         target = _pointer(context, builder, signature.args[0], arguments[0], arguments[1])
         source = _pointer(context, builder, signature.args[2], arguments[2], arguments[3])
-        cgutils.raw_memcpy(builder, target, source, arguments[4], ir.Constant(ir.IntType(64), 1))
+        one = ir.Constant(ir.IntType(64), 1)
+        cgutils.raw_memcpy(builder, target, source, arguments[4], one)  # type: ignore[no-untyped-call]
         return context.get_dummy_value()
 
     return types.void(out, types.int64, buf, types.int64, types.int64), generate
+
+
+load64 = cast(Callable[[U8, np.uint64], np.uint64], intrinsic(_load64))
+"""load64(buf, at): eight bytes of `buf` from offset `at`, as the machine orders them."""
+
+copy = cast(Callable[[U8, int, U8, int, int], None], intrinsic(_copy))
+"""copy(out, to, buf, start, size): bytes of `buf` from `start` to `out` at `to`. They must not overlap."""

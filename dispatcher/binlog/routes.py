@@ -36,7 +36,7 @@ def hash_names(
     value = value * FNV_PRIME  # the zero byte
     for i in range(table, table + table_size):
         value = (value ^ np.uint64(buf[i])) * FNV_PRIME
-    return value
+    return int(value)
 
 
 @njit
@@ -52,7 +52,7 @@ def find(
 ) -> int:
     """The route of a (database, table) pair that stands in `buf`, or -1. `spans[r]` = (start, database size, end)."""
     mask = np.uint64(len(slots) - 1)
-    at = hash_names(buf, database, database_size, table, table_size) & mask
+    at = np.uint64(hash_names(buf, database, database_size, table, table_size)) & mask
     while slots[at] >= 0:
         route = slots[at]
         start, split, end = spans[route, 0], spans[route, 1], spans[route, 2]
@@ -68,7 +68,7 @@ def find(
                         same = False
                         break
             if same:
-                return route
+                return int(route)
         at = (at + np.uint64(1)) & mask
     return -1
 

@@ -282,7 +282,8 @@ class Log:
         if any(batch.tx.flags & ABORTED):
             if batch.tx.flags[0] & ABORTED and batch.tx.flags[0] & CONTINUED:
                 self.rollback()
-            skip = ((batch.tx.flags & ABORTED) > 0).astype(np.uint8) | (0 if skip is None else skip)
+            aborted: U8 = ((batch.tx.flags & ABORTED) > 0).astype(np.uint8)
+            skip = aborted if skip is None else aborted | skip
         if skip is None:
             skip = np.zeros(n, dtype=np.uint8)
         if len(self._index[0]) < n:
