@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -489,3 +492,20 @@ def test_a_statement_with_bytes_of_no_character_set() -> None:
 def test_status_variables_that_are_cut_short() -> None:
     with pytest.raises(BinlogError, match="status variables"):
         statement(query_body("CREATE", status=b"\0\0"))
+
+
+def test_decoding_starts_without_what_an_executor_does_not_need(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(history())
+    program = (
+        "import sys; from dispatcher.binlog import delivered;"
+        "list(delivered.changes(open(sys.argv[1], 'rb').read()));"
+        "print([name for name in ('pandas', 'pydantic', 'pymysql', 'uvicorn', 'fastapi', 'structlog')"
+        " if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "log")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
