@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
+from dispatcher.binlog.arrays import OPEN
 from dispatcher.binlog.routes import ALL, Filter, Routes
 from dispatcher.binlog.scan import Batch, Fault
 from dispatcher.dispatch import checks
@@ -42,7 +43,7 @@ from dispatcher.dispatch.inputs import (
 from dispatcher.dispatch.queue import Queue
 from dispatcher.model.errors import Action, BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import SEQ_OFFSET_BITS, Position, file_number
+from dispatcher.model.position import Position, packed_seq
 
 PAUSE_MAX_S = 5.0
 STORE_COVERED_EVERY_S = 1.0
@@ -101,6 +102,7 @@ class Client:
         self._paused_since = 0.0
         self._stored_at = 0.0
         self._damage: tuple[str, int] = ("", 0)
+        self._in_transaction = False  # the last batch ended inside of one
 
     # -- the step --------------------------------------------------------------------------------------------
 
@@ -114,7 +116,7 @@ class Client:
             case Arrived():
                 return self._arrived(what.batch, what.created, now)
             case Acknowledged():
-                return self._acknowledged(what.consumer, what.position)
+                return self._acknowledged(what.consumer, what.position, what.covered)
             case Tick():
                 return self._tick(now)
             case LoggedIn():
@@ -157,6 +159,7 @@ class Client:
             self.phase = Phase.IDLE
             return [*effects, Close("no consumer needs it")]
         self.read = _start_of([consumer.queue.queued for consumer in riding], view.mode)
+        self._in_transaction = False
         self.error, self._attempts = None, 0
         for consumer in riding:
             consumer.error = None
@@ -170,9 +173,9 @@ class Client:
     def _place_consumer(self, consumer: Consumer, view: ServerView, effects: list[Effect]) -> None:
         queue = consumer.queue
         if consumer.started:
-            checks.history(
-                view, queue.mode, queue.server, queue.queued, queue.created_of(queue.queued.file)
-            )
+            file = queue.queued.file
+            checks.history(view, queue.mode, queue.server, queue.queued, queue.created_of(file))
+            queue.saw_created(file, view.created.get(file, 0))
             queue.server = view.server
             return
         if consumer.progress is None:
@@ -187,6 +190,7 @@ class Client:
             place = place_of(view.mode, stored.covered)
             checks.history(view, view.mode, stored.covered.server, place, stored.created)
             queue.reset(view.server, view.mode, stored.covered.epoch, place, stored.created)
+            queue.saw_created(place.file, view.created.get(place.file, 0))
             queue.acknowledged = place_of(view.mode, stored.acknowledged)
         consumer.started = True
 
@@ -226,13 +230,11 @@ class Client:
         before, after = self.read, self._read_after(batch, steps)
         for consumer in self._riding():
             queue = consumer.queue
-            level = (
-                queue.queued is before
-                or queue.queued.gtids == before.gtids
-                and queue.queued.seq == before.seq
+            level = queue.queued is before or (
+                queue.queued.gtids == before.gtids and queue.queued.seq == before.seq
             )
             count = queue.taken_transactions
-            queue.take(batch, steps, self.routes, created, after if level else None)
+            queue.take(batch, steps, self.routes, created, after, level=level)
             if queue.taken_transactions != count:
                 effects.append(Wake(consumer.name))
         self.read = after
@@ -246,16 +248,24 @@ class Client:
         return effects + self._wait_for_room(now)
 
     def _read_after(self, batch: Batch, steps: Steps) -> Place:
+        """The place after the last transaction of a batch that is complete.
+
+        Never inside a transaction, where no dump may begin. Outside of one it moves on over events that belong to
+        none, such as a rotation: without GTIDs that alone keeps the place out of files that will be purged.
+        """
         assert self.read is not None and self.view is not None
         count = int(steps.ended.sum())
         gtids = steps.after(self.read.gtids, len(steps.source)) if count else self.read.gtids
-        seq = self.read.seq
+        if len(batch.tx.flags):
+            self._in_transaction = bool(batch.tx.flags[-1] & OPEN)
+        file, offset = batch.file, batch.offset
+        if self._in_transaction:
+            if not count:
+                return self.read
+            offset = int(steps.end[steps.ended][-1])
         if self.view.mode is Mode.GTID:
-            seq = seq + count if isinstance(gtids, GtidSet) and count else seq
-        elif count:
-            last = int(steps.end[steps.ended][-1])
-            seq = max(seq, file_number(batch.file) << SEQ_OFFSET_BITS | last)
-        return Place(gtids, batch.file, batch.offset, seq)
+            return Place(gtids, file, offset, self.read.seq + count)
+        return max(self.read, Place(gtids, file, offset, packed_seq(file, offset)), key=_seq_of)
 
     def _fault(self, fault: Fault) -> list[Effect]:
         effects: list[Effect] = []
@@ -325,18 +335,16 @@ class Client:
         end, place = queue.locate(position)
         if place.seq <= queue.acknowledged.seq:
             return None
-        canonical = queue.position(place)
-        return Progress(canonical, canonical, queue.created_of(place.file))
+        covered = queue.position(queue.covered_after(end, place))
+        stored = self.consumers[name].stored_covered
+        if stored is not None and stored.order > covered.order:
+            covered = stored
+        return Progress(queue.position(place), covered, queue.created_of(covered.file))
 
-    def _acknowledged(self, name: str, position: Position) -> list[Effect]:
+    def _acknowledged(self, name: str, position: Position, covered: Position) -> list[Effect]:
         consumer = self.consumers[name]
         consumer.queue.acknowledge(position)
-        stored = consumer.stored_covered
-        consumer.stored_covered = (
-            consumer.queue.position(consumer.queue.acknowledged) if stored is None else stored
-        )
-        if stored is not None and stored.seq < position.seq:
-            consumer.stored_covered = position
+        consumer.stored_covered = covered
         return self._room_made()
 
     def _room_made(self) -> list[Effect]:
@@ -352,34 +360,29 @@ class Client:
         return []
 
     def _sought(self, name: str, after: Position) -> list[Effect]:
-        """A reader that is ahead of what is stored skips forward, one that is behind it seeks back."""
+        """A reader that is ahead of what is stored skips forward, one that is behind it seeks back.
+
+        Either way the dump begins anew: the dispatcher may be past the place already, as it is when the consumer had
+        failed, and only a login checks that the place is one of the server's history.
+        """
         consumer = self.consumers[name]
         queue = consumer.queue
-        queue.check_history(after)
+        place = queue.place_of(after)
         if queue.acknowledged.seq <= after.seq <= queue.queued.seq:
             return []
-        place = place_of(queue.mode, after)
-        if (
-            queue.mode is Mode.GTID
-            and isinstance(place.gtids, GtidSet)
-            and len(place.gtids) != after.seq
-        ):
-            raise BinlogError(Kind.POSITION_UNKNOWN, "its seq does not fit its GTID set")
         back = after.seq < queue.acknowledged.seq
-        queue.reset(queue.server, queue.mode, queue.epoch, place, 0)
+        created = queue.created_of(place.file)
+        queue.reset(queue.server, queue.mode, queue.epoch, place, created)
         consumer.failed = None
-        effects: list[Effect] = [self._store(consumer)]
-        effects.append(
-            Note("info", "sought", {"consumer": name, "back": back, "to": self._where(place)})
-        )
-        if not back:
-            return effects + self._room_made()
-        was_open = self.phase in (Phase.STREAMING, Phase.PAUSED)
-        if was_open:
+        effects: list[Effect] = [
+            self._store(consumer),
+            Note("info", "sought", {"consumer": name, "back": back, "to": self._where(place)}),
+        ]
+        if self.phase in (Phase.STREAMING, Phase.PAUSED):
             for other in self.consumers.values():
                 other.queue.rollback()
-            effects.append(Close("a reader seeks back"))
-        if was_open or self.phase in (Phase.IDLE, Phase.ROOMLESS):
+            effects.append(Close("a reader seeks"))
+        if self.phase is not Phase.CONNECTING:
             self.phase = Phase.CONNECTING
             effects.append(Connect(0.0))
         return effects
@@ -412,3 +415,7 @@ def _start_of(places: list[Place], mode: Mode) -> Place:
         gtids = gtids.intersection(place.gtids)
     same = next((place for place in places if place.gtids == gtids), None)
     return same or make_place(mode, str(gtids), "", 0)
+
+
+def _seq_of(place: Place) -> int:
+    return place.seq

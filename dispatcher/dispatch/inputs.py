@@ -81,10 +81,11 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A reader's acknowledgement that is stored already."""
+    """A reader's acknowledgement that is stored already, with how far nothing of the consumer's own lies."""
 
     consumer: str
     position: Position
+    covered: Position
 
 
 @dataclass(frozen=True, slots=True)

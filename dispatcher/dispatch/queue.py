@@ -18,10 +18,10 @@ from dispatcher.binlog.events import MAGIC, FormatDescription
 from dispatcher.binlog.routes import Filter, Routes
 from dispatcher.binlog.scan import Batch
 from dispatcher.binlog.take import Log
-from dispatcher.dispatch.history import Gtids, Mode, Place, Steps
+from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, place_of
 from dispatcher.model.errors import Kind, UserError
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import Position
+from dispatcher.model.position import Position, file_number, packed_seq
 
 
 @dataclass(slots=True)
@@ -34,7 +34,6 @@ class Run:
     end: NDArray[np.int64]
     seq: NDArray[np.int64]
     events: NDArray[np.int32]
-    created: int
     commit_us: int  # of the first one, microseconds since 1970 UTC
 
     def place(self, index: int) -> Place:
@@ -68,7 +67,8 @@ class Queue:
         self.queued = Place(GtidSet(), "", 0, 0)
         self.acknowledged = self.queued
         self.delivered_seq = 0
-        self.created = 0  # of the file that is being read
+        # Creation times of the files from the acknowledged one on, s since 1970.
+        self._created: dict[str, int] = {}
         self.transactions = self.events = 0  # queued and not acknowledged
         self.taken_transactions = self.taken_bytes = 0  # since the start
         self._log = Log(min(1 << 20, bytes_max))
@@ -84,7 +84,7 @@ class Queue:
         self.transactions = self.events = 0
         self.server, self.mode, self.epoch = server, mode, epoch
         self.queued = self.acknowledged = place
-        self.created = created
+        self._created = {place.file: created} if created else {}
         self.delivered_seq = place.seq
         self._acknowledged_end = self._log.committed
 
@@ -105,15 +105,23 @@ class Queue:
         return self._log.allocated >= self.bytes_max and bool(self._runs)
 
     def take(
-        self, batch: Batch, steps: Steps, routes: Routes, created: int, level: Place | None
+        self,
+        batch: Batch,
+        steps: Steps,
+        routes: Routes,
+        created: int,
+        after: Place,
+        *,
+        level: bool,
     ) -> None:
         """Put the consumer's share of a batch into the queue.
 
-        `level`: the dispatcher's place after the batch, if the queue and the dispatcher stood at the same place
-        before it (all consumers at the tip then share one value); None if the consumer may have some of it already.
+        `after`: the dispatcher's place after the batch. `level`: the queue and the dispatcher stood at the same place
+        before it (all consumers at the tip then share one value); else the consumer may have some of it already.
         """
         skip = None if level else steps.skip(self.mode, self.queued)
-        self.created = created
+        if created:
+            self._created[batch.file] = created
         base = self.queued.gtids
         taken, seq = self._log.take(
             batch, self.wanted.wants(routes), skip, epoch=self.epoch, seq=self.queued.seq,
@@ -131,7 +139,6 @@ class Queue:
                     taken.end,
                     taken.seq,
                     taken.events,
-                    created,
                     int(batch.tx.commit_us[taken.tx[0]]),
                 )
             )
@@ -140,9 +147,13 @@ class Queue:
             self.taken_transactions += len(taken.tx)
             self.taken_bytes += int(taken.end[-1] - start)
         if level:
-            self.queued = level
-        elif seq > self.queued.seq:
-            self.queued = Place(steps.after(base, len(steps.source)), batch.file, batch.offset, seq)
+            self.queued = after
+            return
+        if self.mode is not Mode.GTID:
+            seq = after.seq
+        if seq > self.queued.seq:
+            gtids = steps.after(base, len(steps.source))
+            self.queued = Place(gtids, after.file, after.offset, seq)
 
     def rollback(self) -> None:
         """The connection was lost inside a transaction: forget its beginning."""
@@ -159,7 +170,7 @@ class Queue:
         Raises UserError: older than the acknowledged one, ahead of what is queued (`RANGE_UNAVAILABLE`), or not of
         this history.
         """
-        self.check_history(position)
+        place = self.place_of(position)
         if position.seq < self.acknowledged.seq:
             raise _unknown(
                 f"seq {position.seq} is older than the acknowledged {self.acknowledged.seq}"
@@ -168,7 +179,11 @@ class Queue:
             raise UserError(
                 Kind.RANGE_UNAVAILABLE, f"seq {position.seq} is not read yet (at {self.queued.seq})"
             )
-        place = Place(self._gtids(position), position.file, position.offset, position.seq)
+        queued, gtids = self.queued.gtids, place.gtids
+        if isinstance(queued, GtidSet) and not (
+            isinstance(gtids, GtidSet) and queued.contains(gtids)
+        ):
+            raise _unknown("its GTID set is not part of what this consumer has read")
         end = self._acknowledged_end
         for run in self._runs:
             at = int(np.searchsorted(run.seq, position.seq, side="right"))
@@ -186,14 +201,17 @@ class Queue:
                 f" {self.server!r}, epoch {self.epoch}"
             )
 
-    def _gtids(self, position: Position) -> Gtids:
-        if self.mode is not Mode.GTID:
-            return type(self.queued.gtids).parse(position.gtid)
-        assert isinstance(self.queued.gtids, GtidSet)
-        gtids = GtidSet.parse(position.gtid)
-        if len(gtids) != position.seq or not self.queued.gtids.contains(gtids):
-            raise _unknown("its GTID set is not part of what this consumer has read")
-        return gtids
+    def place_of(self, position: Position) -> Place:
+        """Raises UserError unless the position is of this history, and its parts fit each other."""
+        self.check_history(position)
+        place = place_of(self.mode, position)
+        if self.mode is Mode.GTID:
+            assert isinstance(place.gtids, GtidSet)
+            if place.seq != len(place.gtids):
+                raise _unknown("its seq does not fit its GTID set")
+        elif place.seq != packed_seq(place.file, place.offset):
+            raise _unknown("its seq does not fit its file and offset")
+        return place
 
     def next(self, after: Position, bytes_max: int) -> Answer:
         """What can be read after a position: whole transactions, at least one if there is any."""
@@ -277,15 +295,19 @@ class Queue:
             )
         while len(self._formats) > 1 and self._formats[1][0] <= end:
             self._formats.popleft()
+        oldest = file_number(place.file)
+        self._created = {f: at for f, at in self._created.items() if file_number(f) >= oldest}
         self._log.drop(end)
         self.delivered_seq = max(self.delivered_seq, place.seq)
 
     def created_of(self, file: str) -> int:
         """When a file was created, as far as this queue has seen: s since 1970, 0 = unknown."""
-        for run in self._runs:
-            if run.steps.file == file:
-                return run.created
-        return self.created if file == self.queued.file else 0
+        return self._created.get(file, 0)
+
+    def saw_created(self, file: str, created: int) -> None:
+        """What a server says of a file whose creation time is not known yet; 0 = it does not say."""
+        if created:
+            self._created.setdefault(file, created)
 
     @property
     def oldest_commit_us(self) -> int | None:
@@ -296,6 +318,10 @@ class Queue:
     def covered(self) -> Place:
         """How far nothing of the consumer's own lies: beyond the acknowledged place, over markers."""
         return self.acknowledged if self._runs else self.queued
+
+    def covered_after(self, end: int, place: Place) -> Place:
+        """The same as it will be when (logical offset, place) is acknowledged."""
+        return place if self._runs and end < self._runs[-1].end[-1] else self.queued
 
 
 def _unknown(why: str) -> UserError:

@@ -16,7 +16,7 @@ from typing import Any
 
 from dispatcher.dispatch import status
 from dispatcher.dispatch.client import Consumer
-from dispatcher.dispatch.inputs import Acknowledged, Sought
+from dispatcher.dispatch.inputs import Sought
 from dispatcher.dispatch.queue import Answer
 from dispatcher.model.errors import Action, BinlogError, Kind, UserError
 from dispatcher.model.position import Position
@@ -59,8 +59,10 @@ class Readers:
     ) -> dict[str, Any]:
         reader = self._reader(name)
         await self._until_started(reader)
-        tip = await reader.runner.ask_tip()
         queue = reader.consumer.queue
+        if after is not None:
+            queue.place_of(after)  # before anybody is fenced for a position that is none
+        tip = await reader.runner.ask_tip()
         session = READ_ONLY
         if not read_only:
             loop = asyncio.get_running_loop()
@@ -145,10 +147,7 @@ class Readers:
         await self._until_read(reader, position)
         async with reader.acknowledging:
             self._check_session(reader, session)
-            progress = reader.runner.client.progress_after(name, position)
-            if progress is not None:
-                await reader.runner.store([(name, progress)])
-                reader.runner.step(Acknowledged(name, position))
+            await reader.runner.acknowledge(name, position)
         queue = reader.consumer.queue
         return queue.position(queue.acknowledged).as_dict()
 
@@ -197,10 +196,7 @@ class Readers:
         name = reader.consumer.name
         async with reader.acknowledging:
             if after.seq >= queue.acknowledged.seq and after.seq <= queue.queued.seq:
-                progress = reader.runner.client.progress_after(name, after)
-                if progress is not None:
-                    await reader.runner.store([(name, progress)])
-                    reader.runner.step(Acknowledged(name, after))
+                await reader.runner.acknowledge(name, after)
                 return
             reader.runner.step(Sought(name, after))
             await reader.runner.flush()

@@ -19,6 +19,7 @@ from dispatcher.binlog.scan import Closed
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.history import Place, make_place
 from dispatcher.dispatch.inputs import (
+    Acknowledged,
     Arrived,
     Close,
     Connect,
@@ -36,6 +37,7 @@ from dispatcher.dispatch.inputs import (
     Wake,
 )
 from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.position import Position
 from dispatcher.net.connection import Identity, LoggedInConnection, Stream, mode_of
 from dispatcher.net.server import Endpoint, connect, facts
 
@@ -143,6 +145,16 @@ class ClientRunner:
             except BinlogError:
                 self._to_store = {**dict(progress), **self._to_store}
                 raise
+
+    async def acknowledge(self, consumer: str, position: Position) -> None:
+        """Store, then forget, what a reader acknowledged. Raises BinlogError, UserError for a position that is none."""
+        progress = self.client.progress_after(consumer, position)
+        if progress is None:
+            return
+        await self.store([(consumer, progress)])
+        # Progress that could not be stored earlier must not be stored over this.
+        self._to_store.pop(consumer, None)
+        self.step(Acknowledged(consumer, position, progress.covered))
 
     async def store(self, progress: Sequence[tuple[str, Progress]]) -> None:
         """Make progress durable; raises BinlogError."""
