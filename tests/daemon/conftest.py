@@ -1,0 +1,58 @@
+"""Fixtures: daemons that end with the test, and an account to replicate with on each server."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon.harness import PASSWORD, Daemon, Json
+from tests.servers import Server
+
+_numbers = itertools.count(1)
+
+Source = Callable[..., Json]
+MakeDaemon = Callable[..., Daemon]
+
+
+@pytest.fixture
+def make_daemon(tmp_path: Path) -> Iterator[MakeDaemon]:
+    """`make_daemon({consumer: settings}, api=..., defaults=...)`: a daemon that is not started yet."""
+    with ExitStack() as stack:
+
+        def make(consumers: Json, **sections: Any) -> Daemon:
+            folder = tmp_path / f"daemon{next(_numbers)}"
+            daemon = Daemon(folder, {"consumers": consumers, **sections})
+            stack.callback(daemon.close)
+            return daemon
+
+        yield make
+
+
+@pytest.fixture
+def source() -> Iterator[Source]:
+    """`source(server, "shop", ...)`: settings of a consumer of these databases, with an account made for the test.
+
+    `user=` names the account, so that one test can have several; `**more` are further settings.
+    """
+    made: dict[tuple[int, str], tuple[Server, str]] = {}
+
+    def settings(server: Server, *databases: str, user: str = "repl", **more: Any) -> Json:
+        key = server.port, user
+        if key not in made:
+            # MySQL 5.6 has room for 16 characters.
+            name = f"{user[:6]}{os.getpid() % 10**6}_{next(_numbers)}"
+            server.add_user(name, PASSWORD)
+            made[key] = server, name
+        address = f"{made[key][1]}@{server.host}:{server.port}"
+        return {"mysql": address, "password": PASSWORD, "databases": list(databases), **more}
+
+    yield settings
+    for server, name in made.values():
+        if getattr(server, "process", True) is not None:
+            server.execute(f"DROP USER '{name}'@'%'")

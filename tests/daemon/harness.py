@@ -1,0 +1,429 @@
+"""Runs the daemon as its user does, and reads it as a careful client does.
+
+`Daemon` is the console script with a settings file of its own, on a free port of the loopback, ended by its pid.
+`Api` is one HTTP call after another. `Reader` keeps its own checkpoint: it stores a range before it asks for the next
+one, and survives the daemon's death, as Spark's checkpoint does. `Load` writes to a server until it is told to stop.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pymysql
+
+from dispatcher.binlog import delivered
+from dispatcher.binlog.events import MAGIC, EventType, parse_format_description, parse_record
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import packed_seq
+from tests.servers import Server
+
+DEADLINE_S = 40.0
+PASSWORD = "reader's secret"
+_SCRIPT = Path(sys.executable).with_name("binlog-dispatcher")
+_KILLING = Path(__file__).with_name("killing")
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], what: str, *, timeout_s: float = DEADLINE_S) -> T:
+    """Ask again and again until the answer is true; the answer. An error of the question counts as no."""
+    deadline = time.monotonic() + timeout_s
+    pause = threading.Event()
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            last = answer = condition()
+        except (OSError, http.client.HTTPException, pymysql.MySQLError, Problem) as error:
+            last = error
+        else:
+            if answer:
+                return answer
+        pause.wait(0.02)
+    raise AssertionError(f"not within {timeout_s:g} s: {what}; last answer: {last!r}")
+
+
+class Problem(Exception):
+    """A problem document: `status`, the fields of `body`, and the headers."""
+
+    def __init__(self, status: int, body: Json, headers: http.client.HTTPMessage) -> None:
+        super().__init__(status, body)
+        self.status = status
+        self.body = body
+        self.headers = headers
+
+    @property
+    def kind(self) -> str:
+        return str(self.body.get("kind"))
+
+
+class Api:
+    """The daemon's HTTP API; every call has a connection of its own."""
+
+    def __init__(self, port: int, token: str = "") -> None:
+        self.port = port
+        self.token = token
+
+    def request(
+        self, method: str, path: str, body: Any = None, *, timeout_s: float = 70
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        data = None
+        if body is not None:
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        with closing(
+            http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        ) as http_:
+            http_.request(method, path, data, headers)
+            answer = http_.getresponse()
+            return answer.status, answer.headers, answer.read()
+
+    def bytes(self, method: str, path: str, body: Any = None) -> bytes:
+        status, headers, data = self.request(method, path, body)
+        if status >= 400:
+            raise Problem(status, json.loads(data), headers)
+        return data
+
+    def get(self, path: str) -> Any:
+        return json.loads(self.bytes("GET", path))
+
+    def text(self, path: str) -> str:
+        return self.bytes("GET", path).decode()
+
+    def call(self, consumer: str, name: str, **body: Any) -> Json:
+        value = json.loads(self.bytes("POST", f"/v1/consumers/{consumer}/{name}", body))
+        assert isinstance(value, dict)
+        return value
+
+    def session(self, consumer: str, after: Json | None = None, *, read_only: bool = False) -> Json:
+        return self.call(consumer, "session", after=after, read_only=read_only)
+
+    def poll(self, consumer: str, session: int, after: Json, **more: Any) -> Json:
+        return self.call(consumer, "poll", session=session, after=after, **more)
+
+    def binlog(self, consumer: str, session: int, start: Json, end: Json) -> bytes:
+        body = {"session": session, "start": start, "end": end}
+        return self.bytes("POST", f"/v1/consumers/{consumer}/binlog", body)
+
+    def rows(self) -> dict[str, Json]:
+        return {row["name"]: row for row in self.get("/v1/binlogs")}
+
+    def row(self, consumer: str) -> Json:
+        return self.rows()[consumer]
+
+    def until_state(self, consumer: str, *states: str) -> Json:
+        def reached() -> Json | None:
+            row = self.row(consumer)
+            return row if row["state"] in states else None
+
+        found = until(reached, f"{consumer} is {' or '.join(states)}")
+        assert found is not None
+        return found
+
+
+class Daemon:
+    """One daemon with its settings, state and log in `folder`. `settings`: as in the YAML file, without api and state."""
+
+    def __init__(self, folder: Path, settings: Json) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.settings = settings
+        self.process: subprocess.Popen[bytes] | None = None
+        self.port = _free_port()
+
+    @property
+    def api(self) -> Api:
+        return Api(self.port)
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "the daemon does not run"
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        """All that it said on stderr, of all its runs."""
+        path = self.folder / "stderr"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    @property
+    def resident_bytes(self) -> int:
+        pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def start(self, *, kill_at: str = "", kill_after: int = 0) -> Api:
+        """Start it and wait until it answers; with `kill_at` (see killing/sitecustomize.py) it may die before."""
+        settings = {
+            **self.settings,
+            "api": {"listen": f"127.0.0.1:{self.port}", **self.settings.get("api", {})},
+            "state": {"path": str(self.folder / "state.db")},
+            "log": {"level": "debug", "format": "json"},
+        }
+        # JSON is YAML.
+        config = self.folder / "dispatcher.yaml"
+        config.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
+        if kill_at:
+            environment |= {
+                "PYTHONPATH": str(_KILLING),
+                "KILL_AT": kill_at,
+                "KILL_AFTER": str(kill_after),
+            }
+        with (self.folder / "stderr").open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(_SCRIPT), "run", "--config", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=self.folder,
+            )
+        until(self._lives_or_died, "the daemon answers /livez")
+        if not kill_at:
+            assert self.process.poll() is None, f"the daemon ended at once:\n{self.log}"
+        return self.api
+
+    def _lives_or_died(self) -> bool:
+        assert self.process is not None
+        return self.process.poll() is not None or self.api.text("/livez") == "ok\n"
+
+    def stop(self) -> None:
+        """SIGTERM; it must end with 0."""
+        assert self._end(signal.SIGTERM) == 0, self.log
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def restart(self, *, kill: bool = False) -> Api:
+        if kill:
+            self.kill()
+        else:
+            self.stop()
+        return self.start()
+
+    def until_killed(self) -> None:
+        """Wait until it has killed itself at the point that `start` was given."""
+        process, self.process = self.process, None
+        assert process is not None
+        assert process.wait(DEADLINE_S) == -signal.SIGKILL, self.log
+
+    def _end(self, by: signal.Signals) -> int:
+        process, self.process = self.process, None
+        assert process is not None
+        process.send_signal(by)
+        try:
+            return process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+    def close(self) -> None:
+        """End it however it is doing, and look for what must never be in its log."""
+        if self.process is not None:
+            self.kill()
+        assert "Traceback" not in self.log, self.log
+        assert PASSWORD not in self.log
+
+
+@dataclass
+class Reader:
+    """Reads one consumer; `position` and `chunks` are what it would have stored safely."""
+
+    daemon: Daemon
+    consumer: str
+    session: int = 0
+    position: Json = field(default_factory=dict)
+    chunks: list[bytes] = field(default_factory=list)
+
+    def open(self, after: Json | None = None) -> Reader:
+        answer = self.daemon.api.session(self.consumer, after or self.position or None)
+        self.session, self.position = answer["session"], answer["position"]
+        return self
+
+    def step(
+        self, *, max_bytes: int | None = None, wait_ms: int = 500, markers: bool = True
+    ) -> int:
+        """Acknowledge what is stored, read on, store; how many transactions that were."""
+        api = self.daemon.api
+        answer = api.poll(
+            self.consumer,
+            self.session,
+            self.position,
+            max_bytes=max_bytes,
+            wait_ms=wait_ms,
+            markers=markers,
+        )
+        if answer["transactions"]:
+            data = api.binlog(self.consumer, self.session, self.position, answer["end"])
+            self.chunks.append(data)
+        self.position = answer["end"]
+        return int(answer["transactions"])
+
+    def read_to(self, server: Server, *, max_bytes: int | None = None) -> Reader:
+        """Read until nothing of what the server holds now is missing."""
+        wanted = tip_seq(server)
+        deadline = time.monotonic() + DEADLINE_S
+        while self.position["seq"] < wanted:
+            assert time.monotonic() < deadline, (
+                f"{self.position} is not {wanted}; {self.daemon.log}"
+            )
+            self.step(max_bytes=max_bytes)
+        self.acknowledge()
+        return self
+
+    def acknowledge(self) -> None:
+        api = self.daemon.api
+        api.call(self.consumer, "ack", session=self.session, position=self.position)
+
+    @property
+    def transactions(self) -> list[Transaction]:
+        return [transaction for chunk in self.chunks for transaction in transactions(chunk)]
+
+    def changes(self, *tables: str) -> list[delivered.TableChanges | delivered.Ddl]:
+        """Decoded; `tables` whose columns the daemon must be asked for."""
+        api = self.daemon.api
+        known = {
+            table: api.get(f"/v1/consumers/{self.consumer}/tables/{table}") for table in tables
+        }
+        return [change for chunk in self.chunks for change in delivered.changes(chunk, known)]
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """What a record says, and the bytes of the transaction behind it."""
+
+    epoch: int
+    seq: int
+    file: str
+    offset: int
+    data: bytes
+
+
+def events(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(type, event) of a binlog, read without the code under test: by the sizes in the headers."""
+    assert data[:4] == MAGIC
+    at = 4
+    while at < len(data):
+        size = int.from_bytes(data[at + 9 : at + 13], "little")
+        yield data[at + 4], data[at : at + size]
+        at += size
+    assert at == len(data)
+
+
+def transactions(data: bytes) -> list[Transaction]:
+    found: list[Transaction] = []
+    checksum = False
+    for code, event in events(data):
+        if code == EventType.FORMAT_DESCRIPTION:
+            checksum = parse_format_description(event).checksum
+            continue
+        record = None
+        if code == EventType.IGNORABLE:
+            record = parse_record(event[19 : len(event) - 4 * checksum])
+        if record is not None:
+            found.append(Transaction(record.epoch, record.seq, record.file, record.offset, b""))
+            continue
+        last = found.pop()
+        found.append(Transaction(last.epoch, last.seq, last.file, last.offset, last.data + event))
+    return found
+
+
+def tip_seq(server: Server) -> int:
+    """The seq of the server's end of log."""
+    if uses_gtids(server):
+        return len(GtidSet.parse(str(server.execute("SELECT @@GLOBAL.gtid_executed")[0][0])))
+    return packed_seq(*server.binlog_position())
+
+
+def uses_gtids(server: Server) -> bool:
+    return not server.mariadb and str(server.execute("SELECT @@GLOBAL.gtid_mode")[0][0]) == "ON"
+
+
+def dumps(server: Server, user: str = "") -> list[int]:
+    """Ids of the server's threads that send a binlog, of one user or of all."""
+    shown = server.execute("SHOW PROCESSLIST")
+    return [
+        int(row[0])
+        for row in shown
+        if "Binlog Dump" in str(row[4]) and (not user or row[1] == user)
+    ]
+
+
+@contextmanager
+def load(server: Server, database: str, *, rows: int = 3) -> Iterator[Load]:
+    """Writes transactions of `rows` rows into `database`.load until the block ends or the server goes away."""
+    made = Load(server, database, rows)
+    made.thread.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+class Load:
+    def __init__(self, server: Server, database: str, rows: int) -> None:
+        self.server = server
+        self.database = database
+        self.rows = rows
+        self.written = 0
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._run, name="load")
+        server.execute(
+            "CREATE TABLE IF NOT EXISTS `load` (id INT AUTO_INCREMENT PRIMARY KEY, t VARCHAR(200))",
+            database=database,
+        )
+
+    def _run(self) -> None:
+        values = ", ".join(["(REPEAT('x', 200))"] * self.rows)
+        try:
+            with closing(self.server.connect(self.database)) as connection:
+                while not self.stopping.wait(0.001):
+                    with connection.cursor() as cursor:
+                        cursor.execute(f"INSERT INTO `load` (t) VALUES {values}")
+                    self.written += 1
+        except pymysql.MySQLError:
+            pass  # the server was killed, which some tests do
+
+    def until_written(self, count: int) -> None:
+        until(lambda: self.written >= count, f"{count} transactions are written")
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.thread.join(DEADLINE_S)
+
+    def ids(self) -> list[int]:
+        rows = self.server.execute("SELECT id FROM `load` ORDER BY id", database=self.database)
+        return [int(row[0]) for row in rows]
+
+
+def inserted_ids(reader: Reader, *tables: str) -> list[int]:
+    """The ids of all inserted rows, in the order of (seq, ordinal); no such pair may come twice."""
+    found: list[tuple[int, int, int]] = []
+    for change in reader.changes(*tables):
+        if isinstance(change, delivered.TableChanges):
+            for row in change.batch.select(["seq", "ordinal", "after"]).to_pylist():
+                found.append((row["seq"], row["ordinal"], row["after"]["id"]))
+    assert found == sorted(found)
+    assert len({(seq, ordinal) for seq, ordinal, _ in found}) == len(found)
+    return [number for _, _, number in found]
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
