@@ -1,0 +1,617 @@
+"""The splitter against what the log's writer knows it wrote, in every chunking; and against damage of every kind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dispatcher.binlog import arrays as a
+from dispatcher.binlog.events import EventType
+from dispatcher.binlog.routes import ALL, NOBODY, Filter, Routes
+from dispatcher.binlog.scan import Batch, Closed, Splitter
+from dispatcher.model.errors import BinlogError, Kind
+from tests.support import event_encoder as e
+from tests.support.random_log import random_log
+
+SEEDS = st.integers(0, 2**32 - 1)
+ROLES = {
+    a.FRAME: "frame", a.TABLE_MAP: "map", a.ROWS: "rows", a.ROWS_END: "rows", a.TEXT: "text", a.DDL: "ddl",
+}  # fmt: skip
+
+
+def splitter(*, packets: bool = True, checksum: bool = True, buffer: int = 1 << 14) -> Splitter:
+    return Splitter(Routes(), packets=packets, checksum=checksum, buffer_bytes=buffer)
+
+
+def cuts(rng: random.Random, data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        size = rng.choice((1, 7, 19, 100, 5000, 40_000))
+        yield data[at : at + size]
+        at += size
+
+
+class Flat:
+    """Transactions put together again from batches, as (source, gno, end, commit_us, parts); faults; the files."""
+
+    def __init__(self, routes: Routes) -> None:
+        self.routes = routes
+        self.done: list[tuple[Any, ...]] = []
+        self.aborted: list[list[tuple[Any, ...]]] = []
+        self.open: list[tuple[Any, ...]] = []
+        self.faults: list[BinlogError] = []
+        self.events = self.bytes = 0
+        self.closed: list[bytes] = []
+        self.places: list[tuple[str, int]] = []
+        self._inside = False
+
+    def add(self, batches: Sequence[Batch | Closed]) -> Flat:
+        for batch in batches:
+            if isinstance(batch, Closed):
+                self.closed.append(batch.packet)
+                continue
+            self.places.append((batch.file, batch.offset))
+            self.events += batch.events
+            self.bytes += batch.bytes
+            if batch.fault:
+                self.faults.append(batch.fault.error)
+            for t in range(len(batch.tx.first)):
+                self._transaction(batch, t)
+        return self
+
+    def _transaction(self, batch: Batch, t: int) -> None:
+        flags = int(batch.tx.flags[t])
+        assert bool(flags & a.CONTINUED) == self._inside
+        parts = self.open if flags & a.CONTINUED else []
+        for i in range(batch.tx.first[t], batch.tx.last[t]):
+            off, size, kind = int(batch.ev.off[i]), int(batch.ev.size[i]), int(batch.ev.kind[i])
+            raw = batch.buf[off : off + size].tobytes()
+            part = (
+                ROLES[kind & a.KIND_MASK],
+                raw,
+                self._tables(int(batch.ev.route[i])),
+                kind & a.KIND_MASK == a.ROWS_END,
+            )
+            if kind & a.CARRIED:
+                assert part in parts, "carried, but never seen"
+            else:
+                parts.append(part)
+        source = int(batch.tx.source[t])
+        head = (
+            batch.file,
+            batch.sources[source] if source >= 0 else "",
+            int(batch.tx.gno[t]) if source >= 0 else 0,
+            int(batch.tx.end[t]),
+            int(batch.tx.commit_us[t]),
+        )
+        self._inside = bool(flags & a.OPEN)
+        self.open = parts if self._inside else []
+        if flags & a.ABORTED:
+            self.aborted.append(parts)
+        elif not self._inside:
+            self.done.append((*head, parts))
+        else:
+            assert t == len(batch.tx.first) - 1
+
+    def _tables(self, route: int) -> Any:
+        return None if route == ALL else () if route == NOBODY else self.routes.targets[route]
+
+
+def expected(log: e.LogWriter) -> list[tuple[Any, ...]]:
+    return [
+        (
+            t.file,
+            t.source,
+            t.gno,
+            t.end,
+            t.commit_us,
+            [
+                (
+                    p.role,
+                    p.raw,
+                    tuple(p.tables or ()) if p.role in ("map", "rows") else p.tables if p.role == "ddl" else None,
+                    p.ends,
+                )
+                for p in t.parts
+            ],
+        )
+        for t in log.transactions
+    ]  # fmt: skip
+
+
+def check(flat: Flat, log: e.LogWriter) -> None:
+    assert not flat.faults
+    for got, want in zip(flat.done, expected(log), strict=False):
+        assert got == want
+    assert len(flat.done) == len(log.transactions)
+
+
+def feed(split: Splitter, chunks: Iterator[bytes] | Sequence[bytes]) -> Flat:
+    flat = Flat(split.routes)
+    for chunk in chunks:
+        flat.add(split.feed(chunk))
+    return flat
+
+
+GTIDS = st.sampled_from(["mysql", "mysql", "anonymous", "5.6", "none", "mariadb"])
+
+
+@given(SEEDS, GTIDS)
+def test_any_log_in_any_chunks_of_a_dump(seed: int, gtid: str) -> None:
+    rng = random.Random(seed)
+    log = random_log(rng, gtid=gtid, size_max=rng.choice((50, 3000, 20_000)))
+    split = splitter(
+        checksum=log.files[0].checksum, buffer=rng.choice((1 << 14, 20_000, 1 << 17))
+    )
+    stream = bytearray()
+    for n, raw in enumerate(log.dump()):
+        stream += e.event_packet(raw, n)
+        if rng.random() < 0.1 and n > 2:
+            stream += heartbeat(log, raw, n)
+    check(feed(split, cuts(rng, bytes(stream))), log)
+    assert split.file == log.file.name
+    assert split.created == {log.file.name: log.file.created}
+    assert split.offset == log.file.size
+
+
+def heartbeat(log: e.LogWriter, raw: bytes, n: int) -> bytes:
+    """A heartbeat as the server would send it after `raw`: in the manner of the format in force."""
+    checksum = True
+    for file in log.files:
+        if any(event is raw or event == raw for event, _ in file.events):
+            checksum = file.checksum
+    if raw[4] == EventType.ROTATE:
+        return b""  # which format is in force depends on the file before
+    beat = e.event(EventType.HEARTBEAT, b"binlog.000008", checksum=checksum, timestamp=0)
+    return e.event_packet(beat, n)
+
+
+@given(SEEDS, GTIDS)
+def test_any_file_in_any_chunks(seed: int, gtid: str) -> None:
+    rng = random.Random(seed)
+    log = random_log(rng, gtid=gtid, files=False)
+    split = splitter(packets=False, checksum=False)
+    split.file = log.file.name
+    split.feed(b"")
+    flat = feed(split, cuts(rng, log.file.raw[4:]))
+    # Offsets count from the file's start, and the first event's header says where it ends.
+    check(flat, log)
+
+
+def test_byte_by_byte() -> None:
+    log = random_log(random.Random(5), transactions=12)
+    split = splitter(checksum=log.files[0].checksum)
+    flat = Flat(split.routes)
+    for byte in log.stream():
+        flat.add(split.feed(bytes((byte,))))
+    check(flat, log)
+
+
+@given(SEEDS)
+@example(0)
+def test_cut_at_every_offset_gives_a_prefix(seed: int) -> None:
+    log = random_log(random.Random(seed), transactions=3, size_max=20)
+    stream = log.stream()
+    want = expected(log)
+    for end in range(0, len(stream), 1 if seed == 0 else 13):
+        split = splitter(checksum=log.files[0].checksum)
+        flat = feed(split, [stream[:end]])
+        assert flat.done == want[: len(flat.done)]
+        assert not flat.faults
+        assert not flat.closed
+
+
+@given(SEEDS, st.booleans())
+def test_a_damaged_byte_is_found_or_harmless(seed: int, packets: bool) -> None:
+    rng = random.Random(seed)
+    log = random_log(rng, transactions=4, size_max=30, files=packets)
+    data = log.stream() if packets else log.file.raw[4:]
+    want = expected(log)
+    for _ in range(20):
+        damaged = bytearray(data)
+        damaged[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        split = splitter(packets=packets, checksum=log.files[0].checksum)
+        flat = Flat(split.routes)
+        try:
+            for chunk in cuts(rng, bytes(damaged)):
+                flat.add(split.feed(chunk))
+        except BinlogError as error:
+            assert error.kind in (Kind.MALFORMED_EVENT, Kind.CHECKSUM_MISMATCH, Kind.UNSUPPORTED_EVENT)
+            assert error.where or error.what
+        if all(file.checksum for file in log.files):
+            assert [t[1:3] for t in flat.done] == [t[1:3] for t in want[: len(flat.done)]]
+            assert [t[5] for t in flat.done] == [t[5] for t in want[: len(flat.done)]]
+
+
+# -- positions ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gtid", ["mysql", "none", "mariadb"])
+def test_a_batch_ends_at_a_place_between_transactions(gtid: str) -> None:
+    # Without GTIDs a dump is opened again at that offset, and from the middle it would make no sense.
+    log = random_log(random.Random(3), gtid=gtid, files=False, transactions=5)
+    split = splitter(checksum=log.files[0].checksum)
+    flat = Flat(split.routes)
+    for byte in log.stream():
+        flat.add(split.feed(bytes((byte,))))
+    ends = [transaction.end for transaction in log.transactions]
+    starts = [transaction.start for transaction in log.transactions]
+    inside = [
+        offset
+        for _, offset in flat.places
+        for start, end in zip(starts, ends, strict=True)
+        if start < offset < end
+    ]
+    assert not inside
+    assert flat.places[-1] == (log.file.name, log.file.size)
+
+
+def test_a_crashed_file_ends_at_the_next_one() -> None:
+    log = e.LogWriter()
+    log.begin()
+    log.statement(e.Statement((("shop", "orders"),), ((0, 10),)))
+    log.crash()
+    flat = feed(splitter(), [log.stream()])
+    assert flat.places[-1] == (log.file.name, log.file.size)
+    assert flat.done == []
+    assert len(flat.aborted) == 1
+
+
+# -- what is not understood -----------------------------------------------------------------------------------
+
+
+def faulty(write: Any, *, gtid: str = "mysql") -> tuple[Flat, list[Batch]]:
+    """A log with one good transaction, what `write` adds to the next one, and a good one; its batches with faults."""
+    log = e.LogWriter(gtid=gtid)
+    good = e.Statement((("shop", "orders"),), ((0, 10),))
+    log.begin()
+    log.statement(good)
+    log.commit()
+    write(log)
+    log.begin()
+    log.statement(good)
+    log.commit()
+    split = splitter()
+    batches = [b for b in split.feed(log.stream()) if isinstance(b, Batch)]
+    flat = Flat(split.routes).add(batches)
+    assert len(flat.done) >= 2, "what follows a fault is split on, for those whom it does not concern"
+    return flat, [b for b in batches if b.fault]
+
+
+def in_transaction(kind: int, body: bytes) -> Any:
+    def write(log: e.LogWriter) -> None:
+        log.begin()
+        log.add(kind, body)
+        log.commit()
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "name", "remedy"),
+    [
+        (250, b"???", "event type 250", ""),
+        (EventType.INCIDENT, e.incident_body("lost"), "INCIDENT_EVENT", "lacks changes"),
+        (EventType.TRANSACTION_PAYLOAD, bytes(20), "TRANSACTION_PAYLOAD_EVENT", "compression=OFF"),
+        (EventType.PARTIAL_UPDATE_ROWS, bytes(20), "PARTIAL_UPDATE_ROWS_EVENT", "value_options"),
+        (EventType.XA_PREPARE, bytes(20), "XA_PREPARE_EVENT", "XA"),
+        (EventType.MARIADB_QUERY_COMPRESSED, bytes(20), "MARIADB_QUERY_COMPRESSED_EVENT", ""),
+        (EventType.EXECUTE_LOAD_QUERY, bytes(20), "EXECUTE_LOAD_QUERY_EVENT", ""),
+    ],
+)
+def test_what_is_not_understood_is_a_fault_for_all(
+    kind: int, body: bytes, name: str, remedy: str
+) -> None:
+    _, (batch,) = faulty(in_transaction(kind, body))
+    assert batch.fault is not None
+    assert batch.fault.route == ALL
+    assert batch.fault.error.kind is Kind.UNSUPPORTED_EVENT
+    assert name in batch.fault.error.what
+    assert batch.fault.error.where.startswith("binlog.000001:")
+    assert remedy in batch.fault.error.remedy
+
+
+def test_an_unknown_event_that_may_be_ignored_is_counted() -> None:
+    log = e.LogWriter()
+    log.add(250, b"", flags=e.IGNORABLE)
+    split = splitter()
+    assert not feed(split, [log.stream()]).faults
+    assert split.ignored["event type 250"] == 1
+    assert split.ignored["PREVIOUS_GTIDS_EVENT"] == 1
+
+
+@pytest.mark.parametrize("kind", [EventType.INTVAR, EventType.RAND, EventType.USER_VAR])
+def test_what_stands_before_a_statement_is_judged_with_the_statement(kind: int) -> None:
+    flat, batches = faulty(in_transaction(kind, bytes(16)))
+    assert not batches
+    assert len(flat.done) == 3
+
+
+@pytest.mark.parametrize(
+    ("query", "updated", "concerned"),
+    [
+        ("INSERT INTO t VALUES (1)", ["shop"], "shop"),
+        ("/* hint */ update shop.t set a = 1", ["shop"], "shop"),
+        ("DELETE FROM t", None, None),
+        ("REPLACE INTO t VALUES (1)", ["shop", "crm"], "shop crm"),
+    ],
+)
+def test_data_as_a_statement_concerns_its_databases(
+    query: str, updated: list[str] | None, concerned: str | None
+) -> None:
+    def write(log: e.LogWriter) -> None:
+        log.begin()
+        log.query(query, "shop", e.status_variables(updated_databases=updated))
+        log.commit()
+
+    flat, (batch,) = faulty(write)
+    assert batch.fault is not None
+    assert batch.fault.error.kind is Kind.STATEMENT_FORMAT
+    assert batch.fault.error.where.startswith("binlog.000001:")
+    if concerned is None:
+        assert batch.fault.route == ALL
+        return
+    for database in ("shop", "crm", "billing"):
+        wants = Filter([database]).wants(flat.routes)
+        assert wants[batch.fault.route] == (database in concerned)
+
+
+def test_xa_is_a_fault() -> None:
+    def write(log: e.LogWriter) -> None:
+        log.ddl("XA START 'a'", "shop")
+
+    _, (batch,) = faulty(write)
+    assert batch.fault is not None
+    assert (batch.fault.error.kind, batch.fault.route) == (Kind.UNSUPPORTED_EVENT, ALL)
+
+
+def test_a_statement_that_touches_no_table_goes_to_nobody() -> None:
+    log = e.LogWriter()
+    log.ddl("DROP TEMPORARY TABLE IF EXISTS `shop`.`t`", "shop")
+    split = splitter()
+    flat = feed(split, [log.stream()])
+    assert [part[0] for part in flat.done[0][5]] == ["frame"]
+
+
+@pytest.mark.parametrize("again", [EventType.GTID, EventType.ANONYMOUS_GTID, EventType.MARIADB_GTID])
+def test_a_transaction_inside_another_one_is_refused(again: int) -> None:
+    log = e.LogWriter(gtid="mariadb" if again == EventType.MARIADB_GTID else "mysql")
+    log.begin()
+    body = e.mariadb_gtid_body(9) if log.gtid == "mariadb" else e.gtid_body(e.SERVER, 9)
+    log.add(again, body)
+    with pytest.raises(BinlogError, match=r"stands inside a transaction \(binlog.000001:\d+\)"):
+        feed(splitter(), [log.stream()])
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (EventType.XID, bytes(8)),
+        (EventType.TABLE_MAP, e.table_map_body("shop", "orders", 1)),
+        (EventType.WRITE_ROWS, e.opaque_rows_body(30, 1, b"", end=True)),
+    ],
+)
+def test_rows_outside_a_transaction_are_refused(kind: int, body: bytes) -> None:
+    log = e.LogWriter()
+    log.add(kind, body)
+    with pytest.raises(BinlogError, match="stands outside a transaction") as info:
+        feed(splitter(), [log.stream()])
+    assert info.value.kind is Kind.MALFORMED_EVENT
+    assert info.value.where.startswith("binlog.000001:")
+
+
+def test_rows_without_their_table_map_are_refused() -> None:
+    log = e.LogWriter()
+    log.begin()
+    log.add(EventType.WRITE_ROWS, e.opaque_rows_body(30, 77, b"", end=True))
+    with pytest.raises(BinlogError, match="table map that is missing"):
+        feed(splitter(), [log.stream()])
+
+
+def test_a_statement_closed_with_no_table_ends_it() -> None:
+    # MySQL does so where the last table of a statement is not logged.
+    log = e.LogWriter()
+    log.begin()
+    log.add(EventType.TABLE_MAP, e.table_map_body("shop", "orders", 5))
+    log.add(EventType.WRITE_ROWS, e.opaque_rows_body(30, 5, b"", end=False))
+    log.add(EventType.WRITE_ROWS, e.opaque_rows_body(30, 0xFFFFFF, b"", end=True))
+    log.commit()
+    flat = feed(splitter(), [log.stream()])
+    assert [part[3] for part in flat.done[0][5]][3:5] == [False, True]
+
+
+@pytest.mark.parametrize("kind", sorted({*EventType} - {EventType.FORMAT_DESCRIPTION}))
+def test_every_type_cut_short_is_a_typed_error_or_none(kind: int) -> None:
+    for size in range(60):
+        for inside in (False, True):
+            log = e.LogWriter()
+            if inside:
+                log.begin()
+            log.add(kind, b"\x07" * size)
+            try:
+                flat = feed(splitter(), [log.stream()])
+            except BinlogError as error:
+                assert error.kind in (Kind.MALFORMED_EVENT, Kind.UNSUPPORTED_EVENT)
+                assert "binlog.000001:" in error.where or kind == EventType.ROTATE, error
+            else:
+                assert all(fault.where for fault in flat.faults)
+
+
+def test_what_stands_before_damage_is_kept() -> None:
+    log = e.LogWriter()
+    for _ in range(3):
+        log.begin()
+        log.statement(e.Statement((("shop", "orders"),), ((0, 10),)))
+        log.commit()
+    stream = bytearray(log.stream())
+    stream[-1] ^= 1
+    split = splitter()
+    flat = Flat(split.routes)
+    room = split.room()
+    room[: len(stream)] = stream
+    split.wrote(len(stream))
+    flat.add(split.split())
+    assert len(flat.done) == 2
+    for _ in range(2):
+        split.compact()
+        with pytest.raises(BinlogError, match="checksum mismatch: XID_EVENT") as info:
+            split.split()
+        assert info.value.where.startswith("binlog.000001:")
+
+
+def test_events_before_the_format_description_are_refused() -> None:
+    raw = e.event(EventType.GTID, e.gtid_body(e.SERVER, 1))
+    with pytest.raises(BinlogError, match="before its FORMAT_DESCRIPTION_EVENT"):
+        feed(splitter(), [e.event_packet(raw)])
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"checksum": 9}, Kind.MALFORMED_EVENT),
+        ({"flip": -1}, Kind.CHECKSUM_MISMATCH),
+        ({"flip": 30}, Kind.CHECKSUM_MISMATCH),
+        ({"cut": 60}, Kind.MALFORMED_EVENT),
+    ],
+)
+def test_a_format_description_that_cannot_be_trusted(change: dict[str, int], kind: Kind) -> None:
+    raw = bytearray(e.format_description(checksum=change.get("checksum", 1)))  # type: ignore[arg-type]
+    if "flip" in change:
+        raw[change["flip"]] ^= 1
+    if "cut" in change:
+        raw = bytearray(e.event(15, bytes(raw[19 : change["cut"]])))
+    rotate = e.event(4, e.rotate_body("binlog.000007"), flags=e.ARTIFICIAL)
+    with pytest.raises(BinlogError) as info:
+        feed(splitter(), [e.event_packet(rotate) + e.event_packet(bytes(raw))])
+    assert info.value.kind is kind
+    assert info.value.where.startswith("binlog.000007:")
+
+
+def test_a_format_description_in_use_is_whole() -> None:
+    rotate = e.event(4, e.rotate_body("binlog.000007"), flags=e.ARTIFICIAL)
+    split = splitter()
+    split.feed(e.event_packet(rotate) + e.event_packet(e.format_description(in_use=True)))
+    assert split.format is not None
+    assert split.format.created == e.TIME
+
+
+# -- the protocol ---------------------------------------------------------------------------------------------
+
+
+def test_heartbeats_move_nothing() -> None:
+    log = random_log(random.Random(1), transactions=2, checksum=True, files=False)
+    split = splitter()
+    feed(split, [log.stream()])
+    offset = split.offset
+    for kind in (EventType.HEARTBEAT, EventType.HEARTBEAT_V2):
+        beat = e.event(kind, b"binlog.000099", log_pos=12345)
+        flat = feed(split, [e.event_packet(beat)])
+        assert flat.events == 0
+    assert (split.offset, split.heartbeats) == (offset, 2)
+
+
+@pytest.mark.parametrize(
+    "packet", [e.EOF_PACKET, e.error_packet(1236, "purged"), e.packets(b"\x07?"), e.packets(b"")]
+)
+def test_any_other_packet_closes_the_dump(packet: bytes) -> None:
+    log = random_log(random.Random(2), transactions=3, files=False)
+    split = splitter(checksum=log.files[0].checksum)
+    flat = feed(split, [log.stream() + packet])
+    assert flat.closed == [packet[4:]]
+    assert len(flat.done) == 3
+
+
+def test_a_packet_must_fit_its_event() -> None:
+    raw = e.event(EventType.XID, bytes(8))
+    for bad in (b"\0" + raw + b"x", b"\0" + raw[:-1], b"\0" + raw[:10]):
+        with pytest.raises(BinlogError, match="does not fit its packet"):
+            feed(splitter(), [e.packets(bad)])
+
+
+SIZES = (e.PACKET_MAX - 2, e.PACKET_MAX - 1, e.PACKET_MAX, 2 * e.PACKET_MAX - 1, 2 * e.PACKET_MAX + 5)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("chunk", [1 << 14, 3_000_001, 1 << 26])
+def test_an_event_larger_than_a_packet(size: int, chunk: int) -> None:
+    log = e.LogWriter()
+    payload = size - 19 - 10 - 4
+    statement = e.Statement((("shop", "orders"),), ((0, payload), (0, 100)))
+    for _ in range(2):
+        log.begin()
+        log.statement(statement)
+        log.commit()
+    assert len(log.transactions[0].parts[3].raw) == size
+    stream = log.stream()
+    flat = feed(splitter(), [stream[at : at + chunk] for at in range(0, len(stream), chunk)])
+    check(flat, log)
+    assert flat.bytes == len(stream)
+
+
+def test_a_large_event_that_goes_on_with_a_packet_too_long() -> None:
+    raw = e.event(EventType.XID, bytes(e.PACKET_MAX + 100))
+    whole = bytearray(e.event_packet(raw))
+    whole[4 + e.PACKET_MAX] += 1
+    with pytest.raises(BinlogError, match="continues an event that lacks"):
+        feed(splitter(), [bytes(whole) + b"more"])
+
+
+def test_a_damaged_size_does_not_ask_for_its_memory() -> None:
+    raw = bytearray(e.event_packet(e.event(EventType.XID, bytes(8))))
+    raw[5 + 9 + 3] = 0xFF  # the event claims 4 GiB, its packet 31 bytes
+    split = splitter()
+    split.feed(bytes(raw[:-1]))
+    assert len(split.room()) < 1 << 20
+
+
+# -- limits ---------------------------------------------------------------------------------------------------
+
+
+def test_more_events_than_the_arrays_hold() -> None:
+    log = e.LogWriter(checksum=False)
+    table = (("shop", "orders"),)
+    log.begin()
+    for n in range(70_000):
+        if n % 1000 == 0:
+            log.statement(e.Statement(table, ((0, 1),)))
+        else:
+            log.statement(e.Statement(table, ((0, 1), (0, 1))) if n % 7 else e.Statement(table, ((0, 0),)))
+    log.commit()
+    log.begin()
+    log.commit()
+    flat = feed(splitter(checksum=False, buffer=1 << 23), [log.stream()])
+    check(flat, log)
+
+
+def test_a_large_event_where_the_arrays_are_just_full() -> None:
+    from dispatcher.binlog import frames  # noqa: PLC0415
+
+    log = e.LogWriter(checksum=False)
+    table = (("shop", "orders"),)
+    log.begin()
+    log.add(EventType.TABLE_MAP, e.table_map_body("shop", "orders", 100))
+    small = e.opaque_rows_body(30, 100, b"", end=False)
+    for _ in range(frames.EVENTS_MAX - 4):
+        log.add(EventType.WRITE_ROWS, small)
+    log.add(EventType.WRITE_ROWS, e.opaque_rows_body(30, 100, bytes(e.PACKET_MAX), end=True))
+    log.statement(e.Statement(table, ((0, 1),)))
+    log.commit()
+    split = splitter(checksum=False, buffer=1 << 25)
+    flat = feed(split, [log.stream()])
+    assert len(flat.done) == 1
+    assert len(flat.done[0][5]) == frames.EVENTS_MAX + 3
+    assert flat.done[0][3] == log.file.size
+
+
+def test_too_many_sources_of_gtids_are_said() -> None:
+    log = e.LogWriter()
+    for n in range(300):
+        log.begin(e.UUID(int=n + 1))
+        log.commit()
+    with pytest.raises(BinlogError, match="more than 256 sources of GTIDs"):
+        feed(splitter(), [log.stream()])

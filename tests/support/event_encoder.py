@@ -1,0 +1,377 @@
+"""An encoder for every event that the daemon reads, a writer of whole logs, and the packets of a dump.
+
+Written from the format's description, not from the decoders: plain Python, one event at a time. `LogWriter` remembers
+of each transaction what it wrote and in which part, so tests compare with that, instead of parsing the bytes again.
+
+Sources: MySQL source, libs/mysql/binlog/event/*.h, sql/rpl_binlog_sender.cc; MariaDB knowledge base, "Replication
+protocol" and its pages of events.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from dispatcher.binlog.events import EventType
+from tests.support.rows_encoder import Spec, query_body, table_map
+
+MAGIC = b"\xfebin"
+SERVER = UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
+ARTIFICIAL, IGNORABLE, IN_USE = 0x20, 0x80, 0x01
+PACKET_MAX = 0xFFFFFF
+TIME = 1_700_000_000
+
+
+def event(
+    kind: int,
+    body: bytes,
+    *,
+    checksum: bool = True,
+    timestamp: int = TIME,
+    server_id: int = 1,
+    log_pos: int = 0,
+    flags: int = 0,
+) -> bytes:
+    size = 19 + len(body) + 4 * checksum
+    header = struct.pack("<IBIIIH", timestamp, kind, server_id, size, log_pos & 0xFFFFFFFF, flags)
+    return header + body + (zlib.crc32(header + body).to_bytes(4, "little") if checksum else b"")
+
+
+def format_description(
+    *,
+    checksum: bool = True,
+    timestamp: int = TIME,
+    log_pos: int = 0,
+    version: str = "8.0.36",
+    in_use: bool = False,
+) -> bytes:
+    """The whole event. It always ends in algorithm and checksum; the checksum is that of the event not in use."""
+    body = struct.pack("<H50sIB", 4, version.encode(), timestamp, 19) + bytes(41)
+    raw = event(
+        EventType.FORMAT_DESCRIPTION, body + bytes((checksum,)), timestamp=timestamp, log_pos=log_pos
+    )  # fmt: skip
+    return raw[:17] + bytes((IN_USE if in_use else 0, 0)) + raw[19:]
+
+
+def rotate_body(file: str, position: int = 4) -> bytes:
+    return position.to_bytes(8, "little") + file.encode()
+
+
+def previous_gtids_body(sets: dict[UUID, Sequence[tuple[int, int]]]) -> bytes:
+    out = len(sets).to_bytes(8, "little")
+    for uuid, intervals in sets.items():
+        out += uuid.bytes + len(intervals).to_bytes(8, "little")
+        out += b"".join(struct.pack("<QQ", *interval) for interval in intervals)
+    return out
+
+
+def gtid_body(source: UUID, gno: int, *, commit_us: int | None = None) -> bytes:
+    """`commit_us` None: the form of 5.6, which ends after the logical clock's place."""
+    out = b"\1" + source.bytes + gno.to_bytes(8, "little") + b"\2" + struct.pack("<qq", 0, 1)
+    return out if commit_us is None else out + commit_us.to_bytes(7, "little") + bytes(8)
+
+
+def gtid_56_body(source: UUID, gno: int) -> bytes:
+    return b"\1" + source.bytes + gno.to_bytes(8, "little")
+
+
+STANDALONE, TRANSACTIONAL, PREPARED_XA = 1, 4, 64  # flags of MariaDB's GTID event
+
+
+def mariadb_gtid_body(sequence: int, domain: int = 0, flags: int = TRANSACTIONAL) -> bytes:
+    return struct.pack("<QIB", sequence, domain, flags) + bytes(6)
+
+
+def status_variables(
+    *, updated_databases: Iterable[str] | None = None, too_many: bool = False
+) -> bytes:
+    """As a server of today writes them, in its order; Q_UPDATED_DB_NAMES only if asked for."""
+    out = b"\0" + bytes(4) + b"\1" + bytes(8)  # flags2, sql_mode
+    out += b"\6\3std" + b"\3" + struct.pack("<HH", 1, 1) + b"\4" + struct.pack("<HHH", 255, 255, 8)
+    out += b"\5\6+02:00" + b"\7" + bytes(2)  # time zone, lc_time_names
+    out += b"\x0b\4root\5local"  # invoker
+    if too_many:
+        out += b"\x0c\xfe"
+    elif updated_databases is not None:
+        names = list(updated_databases)
+        out += b"\x0c" + bytes((len(names),)) + b"".join(n.encode() + b"\0" for n in names)
+    return out + b"\x0d" + bytes(3) + b"\x12" + struct.pack("<H", 255)
+
+
+def table_map_body(database: str, table: str, table_id: int) -> bytes:
+    return table_map([Spec("id", 3)], database=database, table=table, table_id=table_id)
+
+
+def opaque_rows_body(kind: int, table_id: int, payload: bytes, *, end: bool) -> bytes:
+    """Table id, flags, the extra-data length of v2, and then anything: the daemon looks no further."""
+    extra = b"\2\0" if kind >= EventType.WRITE_ROWS else b""
+    return table_id.to_bytes(6, "little") + int(end).to_bytes(2, "little") + extra + payload
+
+
+def rows_query_body(text: str) -> bytes:
+    return bytes((min(len(text), 255),)) + text.encode()
+
+
+def incident_body(message: str) -> bytes:
+    return b"\1\0" + bytes((len(message),)) + message.encode()
+
+
+# -- packets --------------------------------------------------------------------------------------------------
+
+
+def packets(payload: bytes, sequence: int = 0) -> bytes:
+    """One payload as packets of the protocol: of 16 MiB - 1 as long as it lasts, then a shorter one (perhaps empty)."""
+    out = []
+    while True:
+        part, payload = payload[:PACKET_MAX], payload[PACKET_MAX:]
+        out.append(len(part).to_bytes(3, "little") + bytes((sequence & 255,)) + part)
+        sequence += 1
+        if len(part) < PACKET_MAX:
+            return b"".join(out)
+
+
+def event_packet(raw: bytes, sequence: int = 0) -> bytes:
+    return packets(b"\0" + raw, sequence)
+
+
+EOF_PACKET = packets(b"\xfe\0\0\2\0")
+
+
+def error_packet(number: int, message: str) -> bytes:
+    return packets(b"\xff" + number.to_bytes(2, "little") + b"#HY000" + message.encode())
+
+
+# -- logs -----------------------------------------------------------------------------------------------------
+
+Table = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Part:
+    """An event of a transaction. `role`: frame, text, map, rows, ddl. `tables`: whom it concerns; None = everybody."""
+
+    role: str
+    raw: bytes
+    tables: tuple[tuple[str, str | None], ...] | None = ()
+    ends: bool = False  # of rows: the last of its statement
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What was written of one. `start`, `end`: offsets in `file`; `commit_us` as the daemon should say it."""
+
+    file: str
+    start: int
+    end: int = 0
+    source: str = ""
+    gno: int = 0
+    commit_us: int = 0
+    timestamp: int = 0
+    checksum: bool = True
+    parts: list[Part] = field(default_factory=list)
+    aborted: bool = False
+
+
+@dataclass(slots=True)
+class File:
+    name: str
+    created: int
+    checksum: bool
+    events: list[tuple[bytes, Transaction | None]] = field(default_factory=list)
+    size: int = 4
+
+    @property
+    def raw(self) -> bytes:
+        return MAGIC + b"".join(raw for raw, _ in self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """`rows`: one entry per rows event: index in `tables`, size of its payload."""
+
+    tables: tuple[Table, ...]
+    rows: tuple[tuple[int, int], ...]
+    text: str | None = None
+    kind: int = EventType.WRITE_ROWS
+
+
+class LogWriter:
+    """A server's binlog files. `gtid`: "mysql", "anonymous", "5.6" (GTIDs without times), "none", "mariadb"."""
+
+    def __init__(self, *, gtid: str = "mysql", checksum: bool = True, first_file: int = 1) -> None:
+        self.gtid = gtid
+        self.files: list[File] = []
+        self.transactions: list[Transaction] = []
+        self._checksum = checksum
+        self._open: Transaction | None = None
+        self._next_gno: dict[str, int] = {}
+        self._now = TIME
+        self._next_file = first_file
+        self._table_ids: dict[Table, int] = {}
+        self.begin_file()
+
+    # -- files -----------------------------------------------------------------------------------------------
+
+    @property
+    def file(self) -> File:
+        return self.files[-1]
+
+    def begin_file(self) -> None:
+        self._now += 1
+        file = File(f"binlog.{self._next_file:06}", self._now, self._checksum)
+        self._next_file += 1
+        self.files.append(file)
+        size = len(format_description())
+        self._put(format_description(checksum=self._checksum, timestamp=self._now, log_pos=4 + size,
+                                     version="10.11.6-MariaDB" if self.gtid == "mariadb" else "8.0.36"))  # fmt: skip
+        if self.gtid == "mysql":
+            held = {UUID(s): [(1, n)] for s, n in self._next_gno.items()}
+            self.add(EventType.PREVIOUS_GTIDS, previous_gtids_body(held), flags=IGNORABLE)
+
+    def rotate(self, *, checksum: bool | None = None) -> None:
+        """End the file in order and begin another one, perhaps with other checksums."""
+        self.add(EventType.ROTATE, rotate_body(f"binlog.{self._next_file:06}"))
+        self._checksum = self._checksum if checksum is None else checksum
+        self.begin_file()
+
+    def crash(self) -> None:
+        """The file just ends, and the open transaction, if there is one, never was; a new file begins."""
+        if self._open:
+            self._open.aborted = True
+            self._next_gno[self._open.source] = self._open.gno or 1
+            self._open = None
+        self.begin_file()
+
+    def add(self, kind: int, body: bytes, *, flags: int = 0) -> bytes:
+        file = self.file
+        end = file.size + 19 + len(body) + 4 * file.checksum
+        raw = event(
+            kind, body, checksum=file.checksum, timestamp=self._now, log_pos=end, flags=flags
+        )
+        self._put(raw)
+        return raw
+
+    def _put(self, raw: bytes) -> None:
+        self.file.events.append((raw, self._open))
+        self.file.size += len(raw)
+
+    # -- transactions ----------------------------------------------------------------------------------------
+
+    def begin(self, source: UUID = SERVER, *, gno: int | None = None, standalone: bool = False) -> Transaction:  # fmt: skip
+        """The GTID event (of the kind in force) and, unless standalone, BEGIN."""
+        self._now += 1
+        self._open = open_ = Transaction(
+            self.file.name, self.file.size, timestamp=self._now, checksum=self.file.checksum
+        )
+        open_.commit_us = self._now * 1_000_000
+        name = "0-1" if self.gtid == "mariadb" else str(source)
+        gno = self._next_gno.get(name, 1) if gno is None else gno
+        if self.gtid in ("mysql", "5.6", "mariadb"):
+            open_.source, open_.gno = name, gno
+            self._next_gno[name] = max(self._next_gno.get(name, 1), gno + 1)
+        if self.gtid in ("mysql", "anonymous"):
+            open_.commit_us = self._now * 1_000_000 + gno % 1_000_000
+            kind = EventType.GTID if self.gtid == "mysql" else EventType.ANONYMOUS_GTID
+            source, gno = (source, gno) if self.gtid == "mysql" else (UUID(int=0), 0)
+            self._part("frame", kind, gtid_body(source, gno, commit_us=open_.commit_us))
+        elif self.gtid == "5.6":
+            self._part("frame", EventType.GTID, gtid_56_body(source, gno))
+        elif self.gtid == "mariadb":
+            flags = STANDALONE if standalone else TRANSACTIONAL
+            self._part("frame", EventType.MARIADB_GTID, mariadb_gtid_body(gno, 0, flags))
+        if not standalone and self.gtid != "mariadb":
+            self._part("frame", EventType.QUERY, query_body("BEGIN", "", status_variables()))
+        return open_
+
+    def statement(self, statement: Statement) -> None:
+        for kind, body, role, tables, ends in self.statement_events(statement):
+            self._part(role, kind, body, tables, ends=ends)
+
+    def statement_events(
+        self, statement: Statement
+    ) -> Iterator[tuple[int, bytes, str, tuple[Table, ...], bool]]:
+        if statement.text is not None:
+            if self.gtid == "mariadb":
+                kind, body = EventType.MARIADB_ANNOTATE_ROWS, statement.text.encode()
+            else:
+                kind, body = EventType.ROWS_QUERY, rows_query_body(statement.text)
+            yield kind, body, "text", statement.tables, False
+        for table in statement.tables:
+            table_id = self._table_ids.setdefault(table, 100 + len(self._table_ids))
+            yield EventType.TABLE_MAP, table_map_body(*table, table_id), "map", (table,), False
+        for n, (index, size) in enumerate(statement.rows):
+            last = n == len(statement.rows) - 1
+            table = statement.tables[index]
+            payload = (b"%d:" % n).ljust(size, b"r")
+            rows = opaque_rows_body(statement.kind, self._table_ids[table], payload, end=last)
+            yield statement.kind, rows, "rows", (table,), last
+
+    def query(self, query: str, database: str = "", status: bytes | None = None,
+              tables: tuple[tuple[str, str | None], ...] | None = None) -> None:  # fmt: skip
+        """A statement as text inside the open transaction; `tables`: whom it concerns, None = everybody."""
+        status = status_variables() if status is None else status
+        self._part("ddl", EventType.QUERY, query_body(query, database, status), tables)
+
+    def ignored(self, query: str) -> None:
+        """A statement inside the open transaction that no consumer gets: SAVEPOINT and the like."""
+        self.add(EventType.QUERY, query_body(query, "", status_variables()))
+
+    def commit(self, how: str = "xid") -> Transaction:
+        """`how`: xid, a query's text such as COMMIT or ROLLBACK, or "" where the last event ended it (a DDL)."""
+        if how == "xid":
+            self._part("frame", EventType.XID, self.file.size.to_bytes(8, "little"))
+        elif how:
+            self._part("frame", EventType.QUERY, query_body(how, "", status_variables()))
+        done, self._open = self._open, None
+        assert done is not None
+        done.end = self.file.size
+        self.transactions.append(done)
+        return done
+
+    def ddl(self, query: str, database: str = "", *, status: bytes | None = None,
+            tables: tuple[tuple[str, str | None], ...] | None = None, source: UUID = SERVER) -> Transaction:  # fmt: skip
+        self.begin(source, standalone=True)
+        self.query(query, database, status, tables)
+        return self.commit("")
+
+    def _part(self, role: str, kind: int, body: bytes, tables: tuple[tuple[str, str | None], ...] | None = (),
+              *, ends: bool = False) -> None:  # fmt: skip
+        assert self._open is not None
+        raw = self.add(kind, body, flags=IGNORABLE if role == "text" else 0)
+        self._open.parts.append(Part(role, raw, tables, ends))
+
+    # -- dumps -----------------------------------------------------------------------------------------------
+
+    def dump(self, *, held: Iterable[tuple[str, int]] = (), file: str = "", offset: int = 4) -> Iterator[bytes]:  # fmt: skip
+        """The events of a dump, artificial ones included: without the transactions held, or from a file and offset.
+
+        `held`: (source, number) pairs, as COM_BINLOG_DUMP_GTID names them.
+        """
+        held = set(held)
+        names = [f.name for f in self.files]
+        first = names.index(file) if file else 0
+        checksum = self.files[first].checksum
+        for f in self.files[first:]:
+            start = offset if f.name == file else 4
+            # Sent before the file's FORMAT_DESCRIPTION, so still in the manner of the file before.
+            yield event(EventType.ROTATE, rotate_body(f.name, start), checksum=checksum, timestamp=0,
+                        flags=ARTIFICIAL)  # fmt: skip
+            checksum = f.checksum
+            at = 4
+            for raw, transaction in f.events:
+                is_format = raw[4] == EventType.FORMAT_DESCRIPTION
+                skipped = transaction is not None and (transaction.source, transaction.gno) in held
+                if is_format and start > 4:  # repeated for a dump from the middle: says no position
+                    body = raw[19:-4]
+                    yield event(15, body, timestamp=f.created)
+                elif (at >= start or is_format) and not skipped:
+                    yield raw
+                at += len(raw)
+
+    def stream(self, **dump: object) -> bytes:
+        """The packets of `dump(...)`."""
+        events = self.dump(**dump)  # type: ignore[arg-type]
+        return b"".join(event_packet(raw, n) for n, raw in enumerate(events))

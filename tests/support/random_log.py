@@ -1,0 +1,200 @@
+"""Random logs, and the dumb second implementation of what a consumer gets of them.
+
+A log is made from a seed: transactions over several databases, statements of several tables and events, DDL,
+SAVEPOINTs, empty transactions, rotations with changes of the checksum, and crashes that leave a file without its end.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from dispatcher.binlog.events import EventType, Record, encode_record
+from tests.support.event_encoder import (
+    IGNORABLE,
+    SERVER,
+    LogWriter,
+    Part,
+    Statement,
+    Table,
+    Transaction,
+    status_variables,
+)
+
+OTHER_SERVER = UUID("0a9d88f8-c14e-11ec-bb36-244bfedf7766")
+TABLES: tuple[Table, ...] = (
+    ("shop", "orders"), ("shop", "items"), ("shop", "größe"), ("billing", "invoices"), ("crm", "people"),
+    ("crm", "x" * 64),
+)  # fmt: skip
+Targets = tuple[tuple[str, str | None], ...] | None
+
+# Statement, session's database, updated databases, whom it concerns (None = everybody).
+DDLS: tuple[tuple[str, str, tuple[str, ...] | None, Targets], ...] = (
+    ("CREATE TABLE orders (id int)", "shop", ("shop",), (("shop", "orders"),)),
+    ("ALTER TABLE shop.items ADD c int", "crm", None, (("shop", "items"),)),
+    (
+        "DROP TABLE `shop`.`orders`, billing.invoices",
+        "",
+        None,
+        (("billing", "invoices"), ("shop", "orders")),
+    ),
+    ("DROP DATABASE crm", "", ("crm",), (("crm", None),)),
+    (
+        "RENAME TABLE crm.people TO billing.people",
+        "",
+        None,
+        (("billing", "people"), ("crm", "people")),
+    ),
+    (
+        "TRUNCATE TABLE crm.people",
+        "",
+        ("crm", "billing"),
+        (("billing", None), ("crm", "people")),
+    ),
+    ("FROBNICATE everything", "shop", None, None),
+    ("FROBNICATE something", "shop", ("billing",), (("billing", None),)),
+)
+
+
+def random_statement(rng: random.Random, size_max: int) -> Statement:
+    tables = tuple(rng.sample(TABLES, rng.choice((1, 1, 1, 2, 3))))
+    rows = tuple(
+        (rng.randrange(len(tables)), rng.choice((0, 5, rng.randrange(1, size_max))))
+        for _ in range(rng.choice((1, 1, 2, 5)))
+    )
+    text = rng.choice((None, "INSERT INTO t VALUES (1)", "x" * 300))
+    kind = rng.choice(
+        (EventType.WRITE_ROWS, EventType.UPDATE_ROWS, EventType.DELETE_ROWS, EventType.WRITE_ROWS_V1)
+    )  # fmt: skip
+    return Statement(tables, rows, text, kind)
+
+
+def random_transaction(rng: random.Random, log: LogWriter, source: UUID, size_max: int) -> None:
+    log.begin(source)
+    for _ in range(rng.choice((0, 1, 1, 2, 4))):
+        if rng.random() < 0.1:
+            log.ignored(rng.choice(("SAVEPOINT `a`", "ROLLBACK TO `a`", "savepoint b")))
+        if rng.random() < 0.05:
+            query, database, updated, tables = rng.choice(DDLS)
+            log.query(query, database, status_variables(updated_databases=updated), tables)
+        log.statement(random_statement(rng, size_max))
+    log.commit(rng.choice(("xid", "xid", "COMMIT", "ROLLBACK", "commit")))
+
+
+def random_crash(rng: random.Random, log: LogWriter, source: UUID, size_max: int) -> None:
+    if rng.random() < 0.7:
+        log.begin(source)
+        for _ in range(rng.choice((0, 1, 2))):
+            log.statement(random_statement(rng, size_max))
+        events = list(log.statement_events(random_statement(rng, size_max)))
+        for kind, body, *_ in events[: rng.randrange(len(events))]:
+            log.add(kind, body)
+    log.crash()
+
+
+def random_log(
+    rng: random.Random,
+    *,
+    transactions: int = 20,
+    gtid: str = "mysql",
+    size_max: int = 200,
+    checksum: bool | None = None,
+    files: bool = True,
+) -> LogWriter:
+    """`checksum` None: random, and changing from file to file. `files` False: neither rotations nor crashes."""
+    log = LogWriter(
+        gtid=gtid, checksum=rng.random() < 0.7 if checksum is None else checksum, first_file=8
+    )
+    while len(log.transactions) < transactions:
+        source = rng.choice((SERVER, SERVER, OTHER_SERVER))
+        what = rng.random()
+        if what < 0.12:
+            query, database, updated, tables = rng.choice(DDLS)
+            status = status_variables(updated_databases=updated)
+            log.ddl(query, database, status=status, tables=tables, source=source)
+        elif what < 0.18 and files:
+            flip = rng.random() < 0.5 if checksum is None else checksum
+            log.rotate(checksum=flip)
+        elif what < 0.22 and files:
+            random_crash(rng, log, source, size_max)
+        elif what < 0.26:
+            log.add(200, b"of a later version", flags=IGNORABLE)
+        else:
+            random_transaction(rng, log, source, size_max)
+    return log
+
+
+# -- the reference --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wanted:
+    databases: tuple[str, ...]
+    tables: tuple[Table, ...] | None = None
+
+    def table(self, database: str, table: str | None) -> bool:
+        if database not in self.databases:
+            return False
+        return table is None or self.tables is None or (database, table) in self.tables
+
+    def part(self, part: Part) -> bool:
+        return part.tables is None or any(self.table(*target) for target in part.tables)
+
+
+def random_wanted(rng: random.Random) -> Wanted:
+    databases = tuple(rng.sample(("shop", "billing", "crm", "nowhere"), rng.randrange(1, 4)))
+    own = [table for table in TABLES if table[0] in databases]
+    tables = tuple(rng.sample(own, rng.randrange(len(own) + 1))) if rng.random() < 0.4 else None
+    return Wanted(databases, tables)
+
+
+def delivered_parts(transaction: Transaction, wanted: Wanted) -> list[bytes]:
+    """The events of one transaction that a consumer gets, whole statements; [] where none is its own."""
+    if not any(part.role in ("rows", "ddl") and wanted.part(part) for part in transaction.parts):
+        return []
+    out = []
+    for statement in _statements(transaction.parts):
+        rows = [part for part in statement if part.role == "rows" and wanted.part(part)]
+        for part in statement:
+            if part.role == "frame" or part.role == "ddl" and wanted.part(part):
+                out.append(part.raw)
+            elif part.role == "text" and rows:
+                if all(wanted.part(other) for other in statement if other.role == "map"):
+                    out.append(part.raw)
+            elif part.role == "map" and rows and wanted.part(part):
+                out.append(part.raw)
+            elif part.role == "rows" and wanted.part(part):
+                last = part is rows[-1]
+                out.append(ended(part.raw, transaction.checksum) if last else part.raw)
+    return out
+
+
+def _statements(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    statement: list[Part] = []
+    for part in parts:
+        statement.append(part)
+        if part.role in ("frame", "ddl") or part.ends:
+            yield statement
+            statement = []
+    yield statement
+
+
+def ended(raw: bytes, checksum: bool) -> bytes:
+    """The rows event with STMT_END_F."""
+    raw = raw[:25] + bytes((raw[25] | 1,)) + raw[26:]
+    return raw[:-4] + zlib.crc32(raw[:-4]).to_bytes(4, "little") if checksum else raw
+
+
+def delivered(transaction: Transaction, wanted: Wanted, *, epoch: int, seq: int) -> bytes:
+    """The bytes of one transaction in a consumer's log."""
+    parts = delivered_parts(transaction, wanted)
+    if not parts:
+        return b""
+    record = Record(epoch, seq, transaction.file, transaction.end, transaction.commit_us, 0)
+    head = encode_record(
+        record, checksum=transaction.checksum, timestamp=transaction.timestamp, server_id=1
+    )
+    return head + b"".join(parts)
