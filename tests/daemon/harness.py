@@ -92,20 +92,20 @@ class Api:
             answer = http_.getresponse()
             return answer.status, answer.headers, answer.read()
 
-    def bytes(self, method: str, path: str, body: Any = None) -> bytes:
+    def raw(self, method: str, path: str, body: Any = None) -> bytes:
         status, headers, data = self.request(method, path, body)
         if status >= 400:
             raise Problem(status, json.loads(data), headers)
         return data
 
     def get(self, path: str) -> Any:
-        return json.loads(self.bytes("GET", path))
+        return json.loads(self.raw("GET", path))
 
     def text(self, path: str) -> str:
-        return self.bytes("GET", path).decode()
+        return self.raw("GET", path).decode()
 
     def call(self, consumer: str, name: str, **body: Any) -> Json:
-        value = json.loads(self.bytes("POST", f"/v1/consumers/{consumer}/{name}", body))
+        value = json.loads(self.raw("POST", f"/v1/consumers/{consumer}/{name}", body))
         assert isinstance(value, dict)
         return value
 
@@ -117,7 +117,7 @@ class Api:
 
     def binlog(self, consumer: str, session: int, start: Json, end: Json) -> bytes:
         body = {"session": session, "start": start, "end": end}
-        return self.bytes("POST", f"/v1/consumers/{consumer}/binlog", body)
+        return self.raw("POST", f"/v1/consumers/{consumer}/binlog", body)
 
     def rows(self) -> dict[str, Json]:
         return {row["name"]: row for row in self.get("/v1/binlogs")}
