@@ -98,6 +98,9 @@ _IGNORED = {
     EventType.MARIADB_BINLOG_CHECKPOINT: "crash recovery of the server",
     EventType.MARIADB_GTID_LIST: "the set is known from the position",
     EventType.IGNORABLE: "filler",
+    EventType.INTVAR: "for the statement that follows, which is judged by itself",
+    EventType.RAND: "for the statement that follows",
+    EventType.USER_VAR: "for the statement that follows",
 }
 _UNSUPPORTED = {
     EventType.TRANSACTION_PAYLOAD: "SET PERSIST binlog_transaction_compression=OFF on the server",
@@ -138,6 +141,7 @@ class Splitter:
         self._carried = 0  # how many of its events are carried ones
         self._batch_from = 0  # byte counted so far
         self._full = False
+        self._failed: BinlogError | None = None  # damage behind what the last split() returned
 
     # -- filling ---------------------------------------------------------------------------------------------
 
@@ -177,7 +181,7 @@ class Splitter:
 
     @property
     def full(self) -> bool:
-        """Did the last `split()` stop for lack of room in its arrays, rather than for lack of bytes?"""
+        """Has the next `split()` something to say without more bytes: more events, or an error?"""
         return self._full
 
     # -- splitting -------------------------------------------------------------------------------------------
@@ -186,39 +190,53 @@ class Splitter:
         """All complete events in the buffer as batches, in order. `compact()` must follow before the next call.
 
         Raises BinlogError for bytes that are damaged or not understood at all (the connection must be closed);
-        an event that only some consumers must stop at is the `fault` of its batch instead.
+        an event that only some consumers must stop at is the `fault` of its batch instead. What stands before the
+        damage is returned first; the next call raises.
         """
+        if self._failed:
+            raise self._failed
         out: list[Batch | Closed] = []
         st = self._st
+        before = st[k.AT]
         st[k.END] = self._fill
         self._full = False
-        while True:
-            code = self._run()
-            if code == k.MORE:
-                break
-            if code == k.FULL:
-                self._full = True
-                break
-            if code == k.LARGE:
-                if not self._join_large(out):
-                    break
-            elif code == k.NEW_TABLE:
-                self._new_table()
-            elif code == k.NEW_SOURCE:
-                off = int(st[k.OFF]) + 20
-                self._new_source(bytes(self._buf[off : off + 16]))
-            elif code == k.PACKET:
-                off, size = int(st[k.OFF]), int(st[k.SIZE])
-                self._flush(out)
-                out.append(Closed(bytes(self._buf[off : off + size])))
-                st[k.AT] = st[k.NEXT]
-                break
-            elif code == k.PYTHON:
-                self._special(out)
-            else:
-                raise self._bad_event(code)
-        self._flush(out)
+        try:
+            while self._go_on(out):
+                pass
+        except BinlogError as error:
+            self._failed = error if error.where else error.at(self._place())
+            self._full = True
+            if st[k.AT] == before or self.format is None:
+                raise self._failed from None
+        if st[k.AT] != before:
+            self._flush(out)
         return out
+
+    def _go_on(self, out: list[Batch | Closed]) -> bool:
+        """One call of the kernel and what it came back for; False at the end of what can be split."""
+        st = self._st
+        code = self._run()
+        if code == k.LARGE:
+            return self._join_large(out)
+        if code == k.NEW_TABLE:
+            self._new_table()
+        elif code == k.NEW_SOURCE:
+            off = int(st[k.OFF]) + 20
+            self._new_source(bytes(self._buf[off : off + 16]))
+        elif code == k.PYTHON:
+            self._special(out)
+        elif code == k.PACKET:
+            off, size = int(st[k.OFF]), int(st[k.SIZE])
+            self._flush(out)
+            out.append(Closed(bytes(self._buf[off : off + size])))
+            st[k.AT] = st[k.NEXT]
+            return False
+        elif code in (k.MORE, k.FULL):
+            self._full = code == k.FULL
+            return False
+        else:
+            raise self._bad_event(code)
+        return True
 
     def _run(self) -> int:
         routes = self.routes
@@ -230,6 +248,12 @@ class Splitter:
     def compact(self) -> None:
         """Forget the events that were split, keep the rest of the bytes and what an open transaction carries."""
         st = self._st
+        if st[k.AT] == self._batch_from and st[k.N_EVENTS] == self._carried and not st[k.N_TXS]:
+            # Nothing was split. An event of many megabytes must not be moved with each of its pieces.
+            pending = self._buf[st[k.AT] : self._fill]
+            room = max(len(pending) + self._room_bytes // 2, self._event_bytes(pending))
+            if st[k.AT] + room <= len(self._buf):
+                return
         carried = self._carry() if st[k.TX] != k.NO_TX else []
         kept = self._buf[st[k.AT] : self._fill].copy() if st[k.AT] < self._fill else self._buf[:0]
         front = sum(len(raw) for _, _, raw in carried)
@@ -290,12 +314,15 @@ class Splitter:
 
     def _event_bytes(self, kept: U8) -> int:
         """How many bytes the event at the start of `kept` needs on the wire, as far as can be told."""
-        packets = bool(self._st[k.PACKETS])
-        start = 5 if packets else 0
-        if len(kept) < start + 19:
+        if not self._st[k.PACKETS]:
+            return int(u32(kept, 9)) if len(kept) >= 19 else 0
+        if len(kept) < 24:
             return 0
-        size = int(u32(kept, start + 9))
-        return size + 1 + 4 * ((size + 1) // k.PACKET_MAX + 1) if packets else size
+        packet = int.from_bytes(kept[:3].tobytes(), "little")
+        if packet < k.PACKET_MAX:
+            return packet + 4
+        size = int(u32(kept, 5 + 9))
+        return size + 1 + 4 * ((size + 1) // k.PACKET_MAX + 1)
 
     def _flush(self, out: list[Batch | Closed], fault: Fault | None = None) -> None:
         """Close the batch in the making and begin another one behind it."""
@@ -424,7 +451,7 @@ class Splitter:
                     self._new_table()
                 elif code == k.PYTHON:
                     self._special(out)
-                elif code != k.MORE:
+                elif code not in (k.MORE, k.FULL):  # full with this event: the loop ends behind it
                     raise self._bad_event(code)
         finally:
             st[k.PACKETS], st[k.END] = 1, end
@@ -497,6 +524,8 @@ class Splitter:
             raise events.malformed("MARIADB_GTID_EVENT", f"has a body of {len(body)} bytes").at(
                 self._place()
             )
+        if self._st[k.TX] != k.NO_TX:
+            raise events.malformed("MARIADB_GTID_EVENT", "stands inside a transaction")
         server = int.from_bytes(event[5:9], "little")
         domain, flags = int.from_bytes(body[8:12], "little"), body[12]
         if flags & 0xC0:  # FL_PREPARED_XA, FL_COMPLETED_XA
