@@ -71,9 +71,7 @@ def write_history(server: Server, a: str, b: str) -> None:
         TRUNCATE TABLE {a}.log
         INSERT INTO {a}.log (what) VALUES ('after truncate')
         """
-    server.execute(
-        *(line.strip() for line in statements.splitlines() if line.strip()), database=a
-    )
+    server.execute(*(line.strip() for line in statements.splitlines() if line.strip()), database=a)
 
 
 def printed(text: str) -> Printed:
@@ -119,7 +117,7 @@ class Saved:
     api: Api
     folder: Path
 
-    def bytes(self, consumer: str, start: Json, end: Json) -> bytes:
+    def raw(self, consumer: str, start: Json, end: Json) -> bytes:
         return self.api.binlog(consumer, 0, start, end)
 
     def print(self, data: bytes) -> Printed:
@@ -132,7 +130,7 @@ class Saved:
         return printed(done.stdout)
 
     def range(self, consumer: str, start: Json, end: Json) -> Printed:
-        return self.print(self.bytes(consumer, start, end))
+        return self.print(self.raw(consumer, start, end))
 
     def positions(self, consumer: str, start: Json, max_bytes: int) -> Iterator[Json]:
         wanted = tip_seq(self.server)
@@ -178,7 +176,7 @@ def test_ranges_are_the_servers_log_filtered(
         positions = list(saved.positions(name, begin[name], 1))
         assert len(positions) > 5
         start, end = positions[0], positions[-1]
-        whole = saved.bytes(name, start, end)
+        whole = saved.raw(name, start, end)
         assert saved.print(whole) == expected
         check_slices(saved, name, whole, start, end)
         check_parts(saved, name, whole, positions)
@@ -197,7 +195,7 @@ def check_slices(saved: Saved, name: str, whole: bytes, start: Json, end: Json) 
         answer = saved.api.call(name, "slices", session=0, start=start, end=end, n=n)
         edges = [start, *answer["cuts"], end]
         assert len(edges) <= n + 1
-        parts = [saved.bytes(name, *edge) for edge in pairwise(edges)]
+        parts = [saved.raw(name, *edge) for edge in pairwise(edges)]
         assert [t for part in parts for t in transactions(part)] == transactions(whole)
         if n == 5:
             assert joined([saved.print(part) for part in parts]) == saved.print(whole)
@@ -210,7 +208,7 @@ def check_parts(saved: Saved, name: str, whole: bytes, positions: list[Json]) ->
     pairs = [sorted(order.sample(range(len(positions)), 2)) for _ in range(12)]
     for lo, hi in [*pairs, [3, 3]]:
         start, end = positions[lo], positions[hi]
-        data = saved.bytes(name, start, end)
+        data = saved.raw(name, start, end)
         assert transactions(data) == [t for t in everything if start["seq"] < t.seq <= end["seq"]]
         assert next(events(data))[0] == 15
     lo, hi = pairs[0]

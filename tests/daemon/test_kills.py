@@ -1,0 +1,265 @@
+"""Whatever is killed, and wherever: a reader that keeps its own checkpoint gets everything exactly once.
+
+Each kill at a named point is made three times, at different moments and in the three ways positions are kept: GTIDs,
+files and offsets, MariaDB.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from dispatcher.model.position import Position
+from tests.daemon.conftest import MakeDaemon, Source
+from tests.daemon.harness import (
+    Daemon,
+    Problem,
+    Reader,
+    dumps,
+    inserted_ids,
+    load,
+    tip_seq,
+    transactions,
+    until,
+)
+from tests.servers import Instance
+from tests.servers.plugin import ServerFactory
+
+pytestmark = pytest.mark.kills
+
+RUNS = [0, 1, 2]
+BIG_ROWS = 20_000  # some 4 MB: several receive buffers
+
+
+def new_server(server_factory: ServerFactory, run: int) -> Instance:
+    without_gtids = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
+    server = [
+        lambda: server_factory("mysql97"),
+        lambda: server_factory("mysql97", *without_gtids),
+        lambda: server_factory("mariadb118"),
+    ][run]()
+    server.execute("CREATE DATABASE d")
+    return server
+
+
+def new_daemon(make_daemon: MakeDaemon, source: Source, server: Instance) -> Daemon:
+    # Two consumers, so that one connection serves different positions after each kill.
+    return make_daemon({"d": source(server, "d"), "unread": source(server, "d")})
+
+
+def read_until_killed(reader: Reader, *, max_bytes: int | None = None) -> None:
+    """Read as ever; the daemon dies under it, and its answers with it."""
+
+    def read() -> bool:
+        try:
+            reader.step(max_bytes=max_bytes, wait_ms=100)
+        except (ConnectionError, TimeoutError):
+            return True
+        return False
+
+    until(read, "the daemon is killed")
+    reader.daemon.until_killed()
+
+
+def check_complete(reader: Reader, server: Instance, ids: list[int]) -> None:
+    reader.read_to(server)
+    seqs = [transaction.seq for transaction in reader.transactions]
+    assert seqs == sorted(set(seqs))
+    assert inserted_ids(reader) == ids
+    # One that had not read at all since the first start finds the same.
+    unread = Reader(reader.daemon, "unread").open().read_to(server)
+    assert [transaction.seq for transaction in unread.transactions][-len(seqs) :] == seqs
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_killed_after_bytes_are_read_and_before_they_are_routed(
+    run: int, server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+) -> None:
+    server = new_server(server_factory, run)
+    daemon = new_daemon(make_daemon, source, server)
+    daemon.start()
+    reader = Reader(daemon, "d").open()
+    with load(server, "d") as writing:
+        writing.until_written(10)
+        daemon.stop()
+        daemon.start(kill_at="read", kill_after=1 + 7 * run)
+        read_until_killed(reader)
+        daemon.start()
+        reader.step()
+    check_complete(reader, server, writing.ids())
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_killed_between_the_stored_acknowledgement_and_its_answer(
+    run: int, server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+) -> None:
+    server = new_server(server_factory, run)
+    daemon = new_daemon(make_daemon, source, server)
+    daemon.start(kill_at="committed", kill_after=3 * run)
+    reader = Reader(daemon, "d").open()
+    with load(server, "d") as writing:
+        read_until_killed(reader)
+        daemon.start()
+        row = until(lambda: daemon.api.row("d")["acknowledged"], "it has its place again")
+        assert row["seq"] == reader.position["seq"]  # what was stored is what the reader had
+        reader.step()
+    check_complete(reader, server, writing.ids())
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_killed_in_the_middle_of_a_large_transaction(
+    run: int, server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+) -> None:
+    server = new_server(server_factory, run)
+    daemon = new_daemon(make_daemon, source, server)
+    daemon.start(kill_at="routed", kill_after=run)
+    reader = Reader(daemon, "d").open()
+    with load(server, "d") as writing:
+        writing.until_written(3)
+    with load(server, "d", rows=BIG_ROWS) as big:
+        big.until_written(1)
+        read_until_killed(reader)
+    with load(server, "d") as writing:
+        writing.until_written(3)
+        daemon.start()
+        # The connection ends in the middle of it too, again and again.
+        for _ in range(3):
+            server.execute(*(f"KILL {thread}" for thread in dumps(server)))
+            reader.step()
+    check_complete(reader, server, writing.ids())
+    assert max(len(t.data) for t in reader.transactions) > BIG_ROWS * 200
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_connection_is_cut_in_the_middle_of_large_transactions(
+    run: int, server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+) -> None:
+    server = new_server(server_factory, run)
+    daemon = new_daemon(make_daemon, source, server)
+    api = daemon.start()
+    reader = Reader(daemon, "d").open()
+    with load(server, "d", rows=BIG_ROWS) as big:
+        for _ in range(4):
+            threads = until(lambda: dumps(server), "there is a dump")
+            big.until_written(big.written + 1)
+            server.execute(*(f"KILL {thread}" for thread in threads if thread in dumps(server)))
+            until(lambda: not set(threads) & set(dumps(server)), "the dump is gone")
+    check_complete(reader, server, big.ids())
+    assert api.row("d")["state"] == "streaming"
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_server_is_killed_while_it_is_written_to(
+    run: int, server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+) -> None:
+    server = new_server(server_factory, run)
+    daemon = new_daemon(make_daemon, source, server)
+    daemon.start()
+    reader = Reader(daemon, "d").open()
+    for _ in range(2):
+        with load(server, "d") as writing:
+            writing.until_written(20)
+            reader.step()
+            server.kill()
+        server.start()
+    with load(server, "d") as writing:
+        writing.until_written(5)
+    check_complete(reader, server, writing.ids())
+
+
+def test_a_session_that_was_stored_and_not_told_fences_the_older_one(
+    server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+) -> None:
+    server = new_server(server_factory, 0)
+    daemon = new_daemon(make_daemon, source, server)
+    daemon.start()
+    old = Reader(daemon, "d").open()
+    daemon.stop()
+    daemon.start(kill_at="begun")
+    with pytest.raises((ConnectionError, TimeoutError)):
+        Reader(daemon, "d").open()
+    daemon.until_killed()
+    daemon.start()
+    until(lambda: daemon.api.row("d")["state"] == "streaming", "it streams")
+    with pytest.raises(Problem) as caught:
+        old.step()
+    assert (caught.value.status, caught.value.kind) == (409, "SESSION_FENCED")
+    assert Reader(daemon, "d").open().session == old.session + 2
+
+
+def test_an_unacknowledged_range_is_the_same_after_a_restart(
+    server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+) -> None:
+    server = new_server(server_factory, 0)
+    daemon = new_daemon(make_daemon, source, server)
+    api = daemon.start()
+    reader = Reader(daemon, "d").open()
+    with load(server, "d") as writing:
+        writing.until_written(30)
+    start, end = reader.position, reader.position
+    edges = [start]
+    while end["seq"] < tip_seq(server):
+        end = api.poll("d", 0, end, max_bytes=2000, wait_ms=5000, markers=True)["end"]
+        edges.append(end)
+    before = [api.binlog("d", reader.session, start, edge) for edge in edges]
+    server.execute("FLUSH BINARY LOGS")
+    daemon.restart(kill=True)
+    # At once: the range is not there yet, the daemon waits until it is.
+    assert api.binlog("d", reader.session, start, end) == before[-1]
+    assert [api.binlog("d", reader.session, start, edge) for edge in edges] == before
+    middle = edges[len(edges) // 2]
+    acknowledged = api.call("d", "ack", session=reader.session, position=middle)["acknowledged"]
+    assert acknowledged == middle
+    daemon.restart(kill=True)
+    rest = api.binlog("d", reader.session, middle, end)
+    assert transactions(rest) == [t for t in transactions(before[-1]) if t.seq > middle["seq"]]
+    with pytest.raises(Problem) as caught:
+        api.binlog("d", reader.session, start, middle)
+    assert (caught.value.status, caught.value.kind) == (409, "POSITION_UNKNOWN")
+    # Positions read back are the positions handed out, byte for byte.
+    again = [middle]
+    while again[-1]["seq"] < end["seq"]:
+        answer = api.poll("d", 0, again[-1], max_bytes=2000, wait_ms=5000, markers=True)
+        again.append(answer["end"])
+    handed_out = {Position.from_dict(edge).to_json() for edge in edges}
+    assert {Position.from_dict(edge).to_json() for edge in again[:-1]} <= handed_out
+
+
+def test_a_reader_is_right_against_a_state_that_is_older_or_newer(
+    server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+) -> None:
+    server = new_server(server_factory, 0)
+    daemon = new_daemon(make_daemon, source, server)
+    daemon.start()
+    reader = Reader(daemon, "d").open()
+    with load(server, "d") as writing:
+        writing.until_written(5)
+        reader.read_to(server)
+        first = dict(reader.position)
+        daemon.stop()
+        saved = daemon.folder / "older.db"
+        shutil.copy(daemon.folder / "state.db", saved)
+        daemon.start()
+        writing.until_written(writing.written + 5)
+    reader.read_to(server)
+    ids = writing.ids()
+    assert inserted_ids(reader) == ids
+    last = dict(reader.position)
+
+    # The daemon's state is older than the reader's checkpoint.
+    daemon.stop()
+    shutil.copy(saved, daemon.folder / "state.db")
+    daemon.start()
+    reader.open(last)
+    with load(server, "d") as writing:
+        writing.until_written(5)
+    reader.read_to(server)
+    assert inserted_ids(reader) == writing.ids()
+
+    # The reader's checkpoint is older than the daemon's state: it is served again from there.
+    again = Reader(daemon, "d").open(first)
+    again.read_to(server)
+    seqs = [t.seq for t in reader.transactions if t.seq > first["seq"]]
+    assert [t.seq for t in again.transactions] == seqs
+    check_complete(again, server, inserted_ids(again))
