@@ -121,19 +121,13 @@ def session(settings: Settings) -> SparkSession:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    partitions = str(settings.shuffle_partitions)
     builder = SparkSession.builder.appName("binlog-dispatcher mirror")
-    given = {
-        "spark.sql.shuffle.partitions": partitions,
-        "spark.databricks.delta.snapshotPartitions": partitions,
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.stopTimeout": "30s",
-    }
+    given = _small_tables(settings.shuffle_partitions)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         given |= _standalone(settings)
     else:
         given |= _DELTA
-    for key, value in given.items():
+    for key, value in (given | settings.conf_values()).items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
@@ -143,6 +137,27 @@ def session(settings: Settings) -> SparkSession:
             f"Spark does not start: {error.getMessage()}",
             remedy="Java 17 or newer must be on PATH or in JAVA_HOME",
         ) from None
+
+
+def _small_tables(partitions: int) -> dict[str, str]:
+    """What makes a MERGE of few rows cost one second and not five.
+
+    Delta keeps a table's state, and with it the versions of steps, in the checksum file of each commit, so that the next
+    commit need not compute it with Spark jobs of its own. Generated code pays from some 100 k rows on; a batch has fewer,
+    and compiling costs more than the rows do.
+    """
+    return {
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.databricks.delta.snapshotPartitions": str(partitions),
+        "spark.databricks.delta.incremental.commit.enabled": "true",
+        "spark.databricks.delta.setTransactionsInCrc.writeOnCommit": "true",
+        "spark.databricks.delta.allFilesInCrc.enabled": "true",
+        "spark.databricks.delta.allFilesInCrc.verificationMode.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stopTimeout": "30s",
+    }
 
 
 _DELTA = {
@@ -175,7 +190,9 @@ def _stop_all(running: Iterable[Running]) -> None:
         one.query.stop()
     for one in running:
         if not one.mirror.wait_idle(_STOP_S):
-            log.warning("%s: a batch is still under way; it comes again at the next start", one.consumer)
+            log.warning(
+                "%s: a batch is still under way; it comes again at the next start", one.consumer
+            )
 
 
 def _fault(one: Running) -> str | None:

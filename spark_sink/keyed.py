@@ -16,6 +16,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dispatcher.model.errors import BinlogError, Kind
+
 FIELDS = ("key", "row", "seq", "ordinal", "part", "deleted")
 
 
@@ -67,6 +69,13 @@ def _events(
 ) -> pa.RecordBatch:
     fields = list(schema.field("key").type)
     values = [pc.struct_field(image, field.name) for field in fields]
+    for field, value in zip(fields, values, strict=True):
+        if value.null_count:
+            raise BinlogError(
+                Kind.INVALID_VALUE,
+                f"key column {field.name!r} holds a date that is none, so its rows cannot be told apart",
+                where=f"seq {changes.column('seq')[0].as_py()} or later",
+            )
     n = changes.num_rows
     columns = [
         pa.StructArray.from_arrays(values, fields=fields),

@@ -69,9 +69,13 @@ class Settings(BaseSettings):
     )
     shuffle_partitions: int = Field(2, ge=1, description="spark.sql.shuffle.partitions of the job")
     master: str = Field("local[*,4]", description="Spark master; spark-submit's wins")
+    conf: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="further Spark setting as key=value; repeat it for several",
+    )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
 
-    @field_validator("consumer", mode="before")
+    @field_validator("consumer", "conf", mode="before")
     @classmethod
     def _separate(cls, value: object) -> object:
         return value.split(",") if isinstance(value, str) else value
@@ -85,6 +89,13 @@ class Settings(BaseSettings):
         if len(set(names)) != len(names):
             raise ValueError("a consumer is named twice; one query reads one consumer")
         return names
+
+    @field_validator("conf")
+    @classmethod
+    def _pairs(cls, value: list[str]) -> list[str]:
+        if wrong := [pair for pair in value if "=" not in pair]:
+            raise ValueError(f"write it like spark.x=1, not {wrong[0]!r}")
+        return value
 
     @field_validator("trigger_interval")
     @classmethod
@@ -106,6 +117,11 @@ class Settings(BaseSettings):
         if value.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
             raise ValueError("it is DEBUG, INFO, WARNING or ERROR")
         return value.upper()
+
+    def conf_values(self) -> dict[str, str]:
+        """`conf` as setting to value."""
+        pairs = (pair.partition("=") for pair in self.conf)
+        return {key.strip(): value.strip() for key, _, value in pairs}
 
     def source_options(self, consumer: str) -> dict[str, str]:
         """Options of the source "binlog" for one consumer."""

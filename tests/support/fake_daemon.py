@@ -137,7 +137,9 @@ class FakeDaemon:
             return result
         if isinstance(result, bytes):
             return Answer(body=result, headers={"Content-Type": "application/octet-stream"})
-        return Answer(body=json.dumps(result).encode(), headers={"Content-Type": "application/json"})
+        return Answer(
+            body=json.dumps(result).encode(), headers={"Content-Type": "application/json"}
+        )
 
     def _session(self, body: dict[str, Any]) -> dict[str, Any]:
         if not body["read_only"]:

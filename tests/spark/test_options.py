@@ -1,0 +1,135 @@
+"""Options of the source and settings of the job: all findings at once, each naming its fix."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.model.errors import UserError
+from dispatcher.model.position import Position
+from spark_sink.options import KEYS, MAX_PARTITIONS, Options, parse_size
+from spark_sink.settings import load
+
+GOOD = {"url": "http://daemon:8085", "consumer": "shop"}
+START = Position("s", "", "binlog.000001", 4, 0, 0)
+JOB = ("--url=http://d:1", "--target=/t", "--checkpoint=/c", "--consumer=shop")
+
+
+def test_defaults() -> None:
+    options = Options.parse(GOOD)
+    assert (options.table, options.raw, options.start, options.max_bytes) == (
+        None,
+        False,
+        None,
+        None,
+    )
+    assert options.max_partitions == MAX_PARTITIONS
+
+
+def test_all_of_them_in_any_case() -> None:
+    given = {
+        "URL": "https://daemon/base/",
+        "Consumer": "shop",
+        "tokenfile": "/run/token",
+        "cafile": "/ca.pem",
+        "TABLE": "shop.or.ders",
+        "raw": "FALSE",
+        "startingoffsets": START.to_json(),
+        "maxBytesPerTrigger": "2m",
+        "maxpartitions": "7",
+        "retryTimeoutSeconds": "5",
+    }
+    options = Options.parse(given)
+    assert options.table == ("shop", "or.ders")
+    assert options.start == START
+    assert (options.max_bytes, options.max_partitions) == (2 << 20, 7)
+    assert (options.address.token_file, options.address.retry_timeout_s) == ("/run/token", 5.0)
+    assert {key.lower() for key in given} <= {key.lower() for key in KEYS}
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        ({"maxBytesPerTriger": "1"}, "unknown option 'maxBytesPerTriger', did you mean 'maxBytes"),
+        ({"path": "/x"}, "unknown option 'path'"),
+        ({"consumer": ""}, "option 'consumer' is missing"),
+        ({"url": "daemon:1"}, "option 'url': not the address of a daemon"),
+        ({"table": "orders"}, "option 'table' must be database.table"),
+        ({"raw": "yes"}, "option 'raw' must be true or false"),
+        ({"raw": "true", "table": "a.b"}, "options 'table' and 'raw' exclude each other"),
+        ({"token": "x", "tokenFile": "y"}, "options 'token' and 'tokenFile' exclude each other"),
+        ({"startingOffsets": "earliest"}, "must be stored or a position as JSON"),
+        ({"startingOffsets": '{"seq":1}'}, "key 'server' is missing"),
+        ({"maxBytesPerTrigger": "0"}, "must be a size like 16MiB"),
+        ({"maxPartitions": "0"}, "must be a number from 1"),
+        ({"retryTimeoutSeconds": "soon"}, "must be a number from 1"),
+    ],
+)
+def test_findings(change: dict[str, str], finding: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Options.parse(GOOD | change)
+    assert finding in caught.value.what
+
+
+def test_all_findings_at_once() -> None:
+    with pytest.raises(UserError) as caught:
+        Options.parse({"raw": "no", "colour": "red"})
+    for finding in ("'colour'", "'url' is missing", "'consumer' is missing", "'raw'"):
+        assert finding in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        ("16MiB", 16 << 20),
+        ("16mb", 16 << 20),
+        ("3 k", 3 << 10),
+        ("2g", 2 << 30),
+        ("5B", 5),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5m", "1t", "m", "1mm"])
+def test_no_sizes(text: str) -> None:
+    assert parse_size(text) is None
+
+
+def test_settings_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_SINK_TOKEN", "secret")
+    monkeypatch.setenv("SPARK_SINK_MAX_BYTES_PER_TRIGGER", "8MiB")
+    settings = load([*JOB, "--consumer", "billing", "--available-now", "--conf", "spark.a=b=c"])
+    assert settings.consumer == ["shop", "billing"]
+    assert settings.available_now
+    assert settings.conf_values() == {"spark.a": "b=c"}
+    options = settings.source_options("billing")
+    assert (options["token"], options["maxBytesPerTrigger"]) == ("secret", "8MiB")
+    assert Options.parse(options).raw
+    assert "secret" not in repr(settings)
+
+
+def test_a_token_file_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_SINK_TOKEN", "secret")
+    options = load([*JOB, "--token-file", "/run/token"]).source_options("shop")
+    assert options["tokenFile"] == "/run/token"
+    assert "token" not in options
+
+
+@pytest.mark.parametrize(
+    ("arguments", "finding"),
+    [
+        ((), "--url: is missing; --consumer: is missing; --target: is missing; --checkpoint"),
+        ((*JOB, "--consumer=shop"), "--consumer: a consumer is named twice"),
+        ((*JOB, "--trigger-interval=2"), "--trigger-interval: write it like"),
+        ((*JOB, "--max-bytes-per-trigger=x"), "--max-bytes-per-trigger: write it like 16MiB"),
+        ((*JOB, "--parallel-tables=0"), "--parallel-tables"),
+        ((*JOB, "--token=x"), "unrecognized arguments: --token=x"),
+        ((*JOB, "--conf=x"), "--conf: write it like"),
+    ],
+)
+def test_findings_of_the_job(arguments: tuple[str, ...], finding: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load(arguments)
+    assert finding in caught.value.what
