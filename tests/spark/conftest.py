@@ -1,0 +1,173 @@
+"""One Spark for all tests of this folder, a stand-in daemon, and a database whose log it serves."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_sink import register
+from spark_sink.delta import folder
+from spark_sink.job import session
+from spark_sink.settings import load
+from tests.servers import Server
+from tests.support.fake_daemon import FakeDaemon, fake_daemon
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+# Compiling hot code well costs more than these tests run for.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a Spark belong to one worker."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """`local[2,4]`: two tasks at a time, and a task may fail three times before its job does."""
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    settings = load(
+        [
+            "--url=http://127.0.0.1:1",
+            "--consumer=none",
+            "--target=/none",
+            "--checkpoint=/none",
+            "--master=local[2,4]",
+            f"--conf=spark.sql.warehouse.dir={warehouse}",
+        ]
+    )
+    before = os.environ.get("JDK_JAVA_OPTIONS")
+    os.environ["JDK_JAVA_OPTIONS"] = QUICK_JAVA
+    with warnings.catch_warnings():
+        # pyspark leaves the pipes of the process that starts the JVM to the collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        spark = session(settings)
+        register(spark)
+        if before is None:
+            del os.environ["JDK_JAVA_OPTIONS"]
+        else:
+            os.environ["JDK_JAVA_OPTIONS"] = before
+        yield spark
+        spark.stop()
+
+
+@pytest.fixture
+def daemon() -> Iterator[FakeDaemon]:
+    with fake_daemon() as daemon:
+        yield daemon
+
+
+@dataclass
+class Source:
+    """A database of a real MySQL, and how its transactions get into the daemon."""
+
+    server: Server
+    database: str
+    daemon: FakeDaemon
+    first_file: str
+    folder: Path
+
+    def execute(self, *statements: str) -> None:
+        self.server.execute(*statements, database=self.database)
+
+    def feed(self) -> None:
+        """Bring the daemon to the server's tip; transactions of other databases become markers."""
+        for name, _ in self.server.binlogs():
+            if name >= self.first_file:
+                self.server.mysqlbinlog("--raw", f"--result-file={self.folder}/", name, remote=True)
+                self.daemon.feed(self.folder / name, lambda data: self.database.encode() in data)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        return self._dicts(f"SELECT * FROM `{table}`")
+
+    def _dicts(self, query: str) -> list[dict[str, Any]]:
+        with self.server.connect(self.database) as connection, connection.cursor() as cursor:
+            cursor.execute(query)
+            names = [column[0] for column in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+@pytest.fixture
+def source(
+    mysql97: Server,
+    new_database: Callable[[Server], str],
+    daemon: FakeDaemon,
+    tmp_path: Path,
+) -> Source:
+    mysql97.execute("FLUSH BINARY LOGS")
+    first = mysql97.binlogs()[-1][0]
+    (tmp_path / "log").mkdir()
+    return Source(mysql97, new_database(mysql97), daemon, first, tmp_path / "log")
+
+
+@dataclass
+class Target:
+    spark: SparkSession
+    path: Path
+
+    def of(self, source: Source, table: str) -> str:
+        return str(self.path / folder(source.database) / folder(table))
+
+    def rows(self, source: Source, table: str) -> list[dict[str, Any]]:
+        frame = self.spark.read.format("delta").load(self.of(source, table))
+        return [row.asDict() for row in frame.collect()]
+
+    def versions(self, source: Source, table: str) -> int:
+        """How many commits the table has."""
+        return len(list((Path(self.of(source, table)) / "_delta_log").glob("*.json")))
+
+
+@pytest.fixture
+def target(spark: SparkSession, tmp_path: Path) -> Target:
+    return Target(spark, tmp_path / "target")
+
+
+def comparable(rows: list[dict[str, Any]], key: str = "id") -> dict[Any, dict[str, Any]]:
+    """Rows by key, values in one form: bytes, naive UTC times."""
+    result = {}
+    for row in rows:
+        plain = {name: _plain(value) for name, value in row.items()}
+        assert plain[key] not in result, f"key {plain[key]} comes twice"
+        result[plain[key]] = plain
+    return result
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def assert_equal(source: Source, target: Target, *tables: str, key: str = "id") -> None:
+    for table in tables:
+        assert comparable(target.rows(source, table), key) == comparable(source.rows(table), key)
+
+
+def to_end(frame: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], Any]) -> None:
+    """Run a stream up to the server's tip; a failure is raised."""
+    query = (
+        frame.writeStream.foreachBatch(each)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    stop_at_end(query)
+
+
+def stop_at_end(query: StreamingQuery, timeout_s: float = 120) -> None:
+    try:
+        assert query.awaitTermination(timeout_s), "the query has not ended"
+    finally:
+        with suppress(Exception):
+            query.stop()

@@ -1,0 +1,209 @@
+"""The stream reader, called as Spark calls it, without Spark."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.position import KEYS
+from spark_sink.options import Options
+from spark_sink.source import BinlogDataSource, BinlogStreamReader, Slice
+from tests.support.fake_daemon import FakeDaemon, position, problem
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def new_reader(daemon: FakeDaemon) -> Any:
+    made: list[BinlogStreamReader] = []
+
+    def new(**options: str) -> BinlogStreamReader:
+        given = {"url": daemon.url, "consumer": "shop", "retryTimeoutSeconds": "5"} | options
+        made.append(BinlogStreamReader(Options.parse(given), StructType()))
+        return made[-1]
+
+    yield new
+    for reader in made:
+        reader.stop()
+
+
+def calls(daemon: FakeDaemon) -> list[str]:
+    return [name for name, _ in daemon.calls]
+
+
+def test_constructing_and_pickling_opens_nothing(daemon: FakeDaemon, new_reader: Any) -> None:
+    reader = new_reader()
+    reader.initialOffset()
+    copy = pickle.loads(pickle.dumps(reader))
+    assert copy._session is None
+    assert copy._client is None
+    new_reader(consumer="other")
+    assert calls(daemon) == ["session"]
+
+
+def test_initial_offset_is_asked_twice_and_moves_nothing(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    daemon.add(b"x" * 10)
+    reader = new_reader()
+    first, second = reader.initialOffset(), reader.initialOffset()
+    assert json.dumps(first) == json.dumps(second)
+    assert list(first) == list(KEYS)
+    assert calls(daemon) == ["session"]
+
+
+def test_the_start_of_latest_offset_is_the_acknowledgement(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    one = daemon.add(b"x" * 10)
+    two = daemon.add(b"x" * 10)
+    reader = new_reader(maxBytesPerTrigger="15")
+    start = reader.initialOffset()
+    limit = reader.getDefaultReadLimit()
+    assert reader.latestOffset(start, limit) == one.as_dict()
+    assert daemon.acknowledged == position(0)
+    reader.commit(one.as_dict())
+    assert daemon.acknowledged == position(0)
+    assert reader.latestOffset(one.as_dict(), limit) == two.as_dict()
+    assert daemon.acknowledged == one
+    assert reader.reportLatestOffset() == two.as_dict()
+    nothing_new = reader.latestOffset(two.as_dict(), limit)
+    assert nothing_new == two.as_dict()
+
+
+def test_limits(daemon: FakeDaemon, new_reader: Any) -> None:
+    daemon.max_bytes = 4000
+    daemon.add(b"x")
+    reader = new_reader()
+    start = reader.initialOffset()
+    assert reader.getDefaultReadLimit() == ReadMaxBytes(0)
+    for limit in (ReadMaxBytes(0), ALL, ReadMaxBytes(7), ReadMaxRows(3)):
+        reader.latestOffset(start, limit)
+    polls = [body["max_bytes"] for name, body in daemon.calls if name == "poll"]
+    assert polls == [1000, None, 7, 1000]
+
+
+def test_partitions_may_be_the_first_call(daemon: FakeDaemon, new_reader: Any) -> None:
+    ends = [daemon.add(b"x" * 10) for _ in range(6)]
+    reader = new_reader(maxPartitions="3")
+    slices = reader.partitions(ends[0].as_dict(), ends[4].as_dict())
+    assert daemon.acknowledged == ends[0]
+    assert [(s.session, s.number, s.start, s.end) for s in slices] == [
+        (1, 0, ends[0], ends[1]),
+        (1, 1, ends[1], ends[2]),
+        (1, 2, ends[2], ends[4]),
+    ]
+    assert pickle.loads(pickle.dumps(slices)) == slices
+    reader.latestOffset(ends[4].as_dict(), ALL)
+    assert calls(daemon) == ["session", "slices", "poll"]
+
+
+def test_small_batches_are_one_slice_and_markers_none(daemon: FakeDaemon, new_reader: Any) -> None:
+    reader = new_reader()
+    start = reader.initialOffset()
+    end = daemon.add(b"x" * 10)
+    reader.latestOffset(start, ALL)
+    assert reader.partitions(start, end.as_dict()) == [Slice(1, 0, position(0), end)]
+    # A restarted query asks for its initial offset anew, and may find it past the planned end.
+    assert reader.partitions(end.as_dict(), start) == []
+    assert "slices" not in calls(daemon)
+
+
+def test_the_checkpoint_wins_over_the_stored_position(daemon: FakeDaemon, new_reader: Any) -> None:
+    ends = [daemon.add(b"x") for _ in range(3)]
+    reader = new_reader()
+    reader.initialOffset()
+    assert reader.latestOffset(ends[1].as_dict(), ALL) == ends[2].as_dict()
+    assert [body["after"] for name, body in daemon.calls if name == "session"] == [
+        None,
+        ends[1].as_dict(),
+    ]
+
+
+def test_a_start_from_the_options(daemon: FakeDaemon, new_reader: Any) -> None:
+    one = daemon.add(b"x")
+    assert new_reader(startingOffsets=one.to_json()).initialOffset() == one.as_dict()
+
+
+def test_available_now_ends_exactly_at_the_tip_of_its_beginning(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    daemon.add(b"x" * 10)
+    tip = daemon.add(b"", marker=True)
+    reader = new_reader()
+    reader.prepareForTriggerAvailableNow()
+    assert daemon.session == 0  # asking for the tip fences nobody
+    start = reader.initialOffset()
+    daemon.add(b"later")
+    end = reader.latestOffset(start, ALL)
+    assert end == tip.as_dict()
+    assert reader.partitions(start, end)
+    assert reader.latestOffset(end, ALL) == end
+    assert daemon.acknowledged.seq < tip.seq  # no call was needed to know that this is the end
+
+
+def test_available_now_over_nothing_but_markers(daemon: FakeDaemon, new_reader: Any) -> None:
+    reader = new_reader()
+    start = reader.initialOffset()
+    tip = daemon.add(b"", marker=True)
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(start, ALL)
+    assert end == tip.as_dict()
+    assert reader.partitions(start, end) == []
+    assert reader.latestOffset(end, ALL) == end
+
+
+def test_a_newer_reader_fences_this_one(daemon: FakeDaemon, new_reader: Any) -> None:
+    older, newer = new_reader(), new_reader()
+    start = older.initialOffset()
+    newer.initialOffset()
+    with pytest.raises(BinlogError) as caught:
+        older.latestOffset(start, ALL)
+    assert caught.value.kind is Kind.SESSION_FENCED
+    assert "session 1 is not the newest" in str(caught.value)
+    assert "two readers need two consumers" in str(caught.value)
+
+
+def test_a_consumer_that_has_failed_for_good(daemon: FakeDaemon, new_reader: Any) -> None:
+    reader = new_reader()
+    start = reader.initialOffset()
+    daemon.faults["poll"] = [problem(410, Kind.POSITION_PURGED, "binlog.000001 is gone")]
+    with pytest.raises(BinlogError, match="binlog.000001 is gone"):
+        reader.latestOffset(start, ALL)
+
+
+def test_schemas(daemon: FakeDaemon) -> None:
+    daemon.tables["shop.orders"] = {
+        "database": "shop",
+        "table": "orders",
+        "columns": [
+            {"name": "id", "mysql_type": "bigint unsigned", "nullable": False, "charset": None},
+            {"name": "at", "mysql_type": "datetime(3)", "nullable": True, "charset": None},
+            {"name": "ts", "mysql_type": "timestamp", "nullable": True, "charset": None},
+        ],
+        "key": ["id"],
+    }
+    given = {"url": daemon.url, "consumer": "shop"}
+    changes = BinlogDataSource(given).schema()
+    assert isinstance(changes, StructType)
+    assert changes.simpleString() == (
+        "struct<epoch:bigint,seq:bigint,ordinal:bigint,gtid:string,file:string,pos:bigint,"
+        "committed_at:timestamp,database:string,table:string,op:string,before:string,after:string>"
+    )
+    assert [f.name for f in changes if not f.nullable] == ["epoch", "seq", "ordinal"]
+    typed = BinlogDataSource(given | {"table": "shop.orders"}).schema()
+    assert isinstance(typed, StructType)
+    assert (
+        typed["after"].dataType.simpleString()
+        == "struct<id:decimal(20,0),at:timestamp_ntz,ts:timestamp>"
+    )
+    with pytest.raises(BinlogError, match="table shop.nope does not exist"):
+        BinlogDataSource(given | {"table": "shop.nope"}).schema()
+    with pytest.raises(UserError, match="unknown option"):
+        BinlogDataSource(given | {"tabel": "shop.orders"})
