@@ -1,0 +1,61 @@
+"""`python -m deploy.demo`: exit code 0 when every table is equal, 1 when not or when something failed."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from deploy.demo.parts import DemoFailed
+from deploy.demo.scene import Options, run
+from tests.servers import ServerUnavailable
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _options(arguments)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)
+    for number in _SIGNALS:
+        # Each of them ends the demo as Ctrl-C does, so that nothing is left behind.
+        signal.signal(number, _interrupt)
+    try:
+        return run(options, console)
+    except (DemoFailed, ServerUnavailable) as failure:
+        print(f"the demo has failed: {failure}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; everything is ended", file=sys.stderr)
+        return 1
+
+
+def _interrupt(number: int, frame: object) -> None:
+    # What is begun to be ended is ended: a second Ctrl-C must not leave half of it behind.
+    for one in _SIGNALS:
+        signal.signal(one, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _options(arguments: Sequence[str]) -> Options:
+    parser = argparse.ArgumentParser(prog="python -m deploy.demo", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=25.0, help="how long to write (25)")
+    parser.add_argument("--seed", type=int, default=1, help="of what is written (1)")
+    parser.add_argument("--target", type=Path, help="an empty folder; keeps the Delta tables there")
+    parser.add_argument("--keep", action="store_true", help="keep everything running until Ctrl-C")
+    given = parser.parse_args(arguments)
+    target: Path | None = given.target
+    if target is not None:
+        target = target.absolute()
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            parser.error(f"--target {target} is not an empty folder")
+    return Options(given.seconds, given.seed, given.keep, target)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,167 @@
+"""Every value of every table on both sides: an outer join on the primary key.
+
+MySQL's side is what SELECT gives a client, Delta's side what Spark reads: neither passes through the code that is to be
+proven. Values are compared as Python values, which are exact for all types of the demo: integers, Decimal, float (MySQL
+prints a DOUBLE with as many digits as identify it), str, bytes, date, and datetime to the microsecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pymysql.connections import Connection
+from pymysql.cursors import Cursor
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the server: its columns in their order, and which of them are its key."""
+
+    database: str
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.database}.{self.name}"
+
+
+@dataclass(slots=True)
+class Result:
+    """Rows by outcome. `missing`: MySQL's only; `extra`: Delta's only, and a second row of one key."""
+
+    table: Table
+    mysql: int = 0
+    delta: int = 0
+    equal: int = 0
+    different: int = 0
+    missing: int = 0
+    extra: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def fine(self) -> bool:
+        return self.equal == self.mysql == self.delta and not self.examples
+
+
+EXAMPLES_MAX = 3
+
+
+def compare(table: Table, mysql: Iterable[Row], delta: Iterable[Row]) -> Result:
+    """Both sides' rows, in the order of the table's columns."""
+    at = [table.columns.index(name) for name in table.key]
+    result = Result(table)
+    wanted: dict[Row, Row] = {tuple(row[i] for i in at): row for row in mysql}
+    result.mysql = len(wanted)
+    for row in delta:
+        result.delta += 1
+        key = tuple(row[i] for i in at)
+        expected = wanted.pop(key, None)
+        if expected is None:
+            result.extra += 1
+            _note(result, f"{_shown(table.key, key)} is in Delta only, or there twice")
+        elif expected == row:
+            result.equal += 1
+        else:
+            result.different += 1
+            _note(result, f"{_shown(table.key, key)}: {_difference(table, expected, row)}")
+    result.missing = len(wanted)
+    for key in list(wanted)[:EXAMPLES_MAX]:
+        _note(result, f"{_shown(table.key, key)} is in MySQL only")
+    return result
+
+
+def _note(result: Result, text: str) -> None:
+    if len(result.examples) < EXAMPLES_MAX:
+        result.examples.append(text)
+
+
+def _shown(names: Sequence[str], values: Row) -> str:
+    return ", ".join(f"{name} {value!r}" for name, value in zip(names, values, strict=True))
+
+
+def _difference(table: Table, mysql: Row, delta: Row) -> str:
+    pairs = zip(table.columns, mysql, delta, strict=True)
+    return "; ".join(
+        f"{name} is {_short(left)} in MySQL and {_short(right)} in Delta"
+        for name, left, right in pairs
+        if left != right
+    )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+# -- MySQL's side --------------------------------------------------------------------------------------------
+
+
+def tables_of(connection: Connection[Cursor], databases: Sequence[str]) -> list[Table]:
+    """All tables of the databases as the server describes them."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT table_schema, table_name, column_name, column_key = 'PRI' FROM information_schema.columns"
+            f" WHERE table_schema IN ({', '.join(['%s'] * len(databases))})"
+            " ORDER BY table_schema, table_name, ordinal_position",
+            tuple(databases),
+        )
+        columns: dict[tuple[str, str], list[tuple[str, bool]]] = {}
+        for database, name, column, is_key in cursor.fetchall():
+            columns.setdefault((str(database), str(name)), []).append((str(column), bool(is_key)))
+    return [
+        Table(
+            *name, tuple(column for column, _ in its), tuple(column for column, key in its if key)
+        )
+        for name, its in columns.items()
+    ]
+
+
+def rows_of_mysql(connection: Connection[Cursor], table: Table) -> list[Row]:
+    """The connection's time zone must be UTC."""
+    columns = ", ".join(f"`{name}`" for name in table.columns)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {columns} FROM `{table.database}`.`{table.name}`")
+        return list(cursor.fetchall())
+
+
+# -- Delta's side --------------------------------------------------------------------------------------------
+
+
+def rows_of_delta(file: Path, table: Table) -> list[Row]:
+    """Rows of an Arrow file; columns that the file lacks show as differences, one that it has too many is an error."""
+    with pa.OSFile(str(file)) as source:
+        data = pa.ipc.open_file(source).read_all()
+    names = [name.lower() for name in data.column_names]
+    if unknown := [name for name in data.column_names if name.lower() not in _lower(table.columns)]:
+        raise ValueError(f"{table.label} in Delta has columns that MySQL has not: {unknown}")
+    absent = ["(no such column)"] * data.num_rows
+    columns = [
+        _python(data.column(names.index(name.lower()))) if name.lower() in names else absent
+        for name in table.columns
+    ]
+    return list(zip(*columns, strict=True))
+
+
+def _lower(names: Iterable[str]) -> list[str]:
+    return [name.lower() for name in names]
+
+
+def _python(column: pa.ChunkedArray) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        # MySQL gives instants as UTC without saying so.
+        return [_utc(value) for value in values]
+    return values
+
+
+def _utc(value: datetime | None) -> datetime | None:
+    return None if value is None else value.astimezone(UTC).replace(tzinfo=None)

@@ -1,0 +1,115 @@
+"""Processes of the demo: started with a log file each, looked after, and ended with all that they started.
+
+Each part leads a session of its own, so Ctrl-C in a terminal reaches the demo alone, and everything that a part has
+started (Spark's JVM, its Python workers) is found by that session, whatever process groups it has made.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+POLL_S = 0.05
+TAIL_LINES = 25
+
+
+class DemoFailed(Exception):
+    """The demo cannot go on, or what must hold did not. The text is what the person reads."""
+
+
+class Part:
+    """A running process; `name` is what people call it."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        folder: Path,
+        environment: Mapping[str, str],
+    ) -> None:
+        self.name = name
+        self.log = log
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def check(self) -> None:
+        """Raises DemoFailed if the process has ended."""
+        code = self.process.poll()
+        if code is not None:
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            raise self.failed(how)
+
+    def wait(self, timeout_s: float) -> None:
+        """Until the process has ended well. Raises DemoFailed if it has not, or not in time."""
+        try:
+            code = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise self.failed(f"has not ended in {timeout_s:g} s") from None
+        if code != 0:
+            self.check()
+
+    def failed(self, what: str) -> DemoFailed:
+        """What happened, with the end of the part's log."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+        tail = "\n".join(f"  | {line}" for line in lines) or "  | (nothing)"
+        return DemoFailed(f"{self.name} {what}\nThe end of its log:\n{tail}")
+
+    def end(self, patience_s: float) -> None:
+        """SIGTERM to the process; after `patience_s`, or once it has ended, SIGKILL to what is left of its session."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline and (self.process.poll() is None or of_session(self.pid)):
+            time.sleep(POLL_S)
+        while left := of_session(self.pid):
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            self.process.poll()
+            time.sleep(POLL_S)
+        self.process.wait()
+
+
+def of_session(session: int) -> list[int]:
+    """Processes of a session that have not ended."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue  # ended meanwhile
+        # pid (name) state ppid pgrp session ...; a name may hold anything, brackets too. proc(5)
+        state, _, _, its_session = stat.rpartition(")")[2].split()[:4]
+        if int(its_session) == session and state != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def resident_bytes(pid: int) -> tuple[int, int]:
+    """Resident memory of a process: now, and the most it ever was. proc(5), VmRSS and VmHWM."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    values = dict(line.split(":", 1) for line in status.splitlines())
+    now, most = (int(values[key].split()[0]) * 1024 for key in ("VmRSS", "VmHWM"))
+    return now, most
