@@ -100,13 +100,17 @@ class Steps:
         if mode is not Mode.GTID:
             mask = (_packed(self.file, self.end) <= held.seq).astype(np.uint8)
             return mask if mask.any() else None
-        assert isinstance(held.gtids, GtidSet)
-        covers = [held.gtids.covers(source, start, end) for source, start, end, _ in self.runs]
+        gtids = held.gtids
+        assert isinstance(gtids, GtidSet)
+        covers = [gtids.covers(source, start, end) for source, start, end, _ in self.runs]
+        # Runs hold what has ended; the transaction that goes on in the next batch may be held, too.
+        rest = np.flatnonzero(~self.ended & (self.source >= 0))
+        covers += [gtids.has(self.sources[self.source[i]], int(self.gno[i])) for i in rest]
         if not any(cover is not False for cover in covers):
             return None
         mask = np.zeros(len(self.source), dtype=np.uint8)
         for i in np.flatnonzero(self.source >= 0):
-            mask[i] = held.gtids.has(self.sources[self.source[i]], int(self.gno[i]))
+            mask[i] = gtids.has(self.sources[self.source[i]], int(self.gno[i]))
         return mask
 
 
