@@ -7,11 +7,11 @@ repeated by accident: the creation time of the file that was being read.
 
 from __future__ import annotations
 
-from dispatcher.dispatch.history import Mode, Place, make_place, parse_gtids
+from dispatcher.dispatch.history import Mode, Place, make_place, parse_gtids, place_of
 from dispatcher.dispatch.inputs import ServerView, Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, Kind, UserError
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import file_number
+from dispatcher.model.position import Position, file_number
 
 
 def resolve(view: ServerView, start: Start) -> Place:
@@ -38,6 +38,20 @@ def resolve(view: ServerView, start: Start) -> Place:
     else:
         place = make_place(view.mode, "", start.file, start.offset)
     history(view, view.mode, view.server, place, 0)
+    return place
+
+
+def stored_place(mode: Mode, position: Position) -> Place:
+    """The place of a position from the state store. Raises BinlogError if the server counted in another way then."""
+    try:
+        place = place_of(mode, position)
+    except UserError:
+        place = None
+    if place is None or place.seq != make_place(mode, position.gtid, place.file, place.offset).seq:
+        raise BinlogError(
+            Kind.HISTORY_DIFFERS,
+            f"the server's mode is {mode} now, the stored position {position.to_json()} is of another one",
+        )
     return place
 
 

@@ -18,7 +18,7 @@ from dispatcher.binlog.arrays import OPEN
 from dispatcher.binlog.routes import ALL, Filter, Routes
 from dispatcher.binlog.scan import Batch, Fault
 from dispatcher.dispatch import checks
-from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, make_place, place_of
+from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, make_place
 from dispatcher.dispatch.inputs import (
     Acknowledged,
     Arrived,
@@ -120,7 +120,7 @@ class Client:
             case Tick():
                 return self._tick(now)
             case LoggedIn():
-                return self._logged_in(what.view)
+                return self._logged_in(what.view, now)
             case Lost():
                 return self._lost(what.error)
             case Sought():
@@ -146,7 +146,7 @@ class Client:
 
     # -- connecting ------------------------------------------------------------------------------------------
 
-    def _logged_in(self, view: ServerView) -> list[Effect]:
+    def _logged_in(self, view: ServerView, now: float) -> list[Effect]:
         effects: list[Effect] = []
         self.view = view
         for consumer in self._riding():
@@ -168,6 +168,8 @@ class Client:
             Dump(view.mode, self.read),
             Note("info", "streaming", {"from": self._where(self.read)}),
         ]
+        # A queue that was full when the connection was lost still is: each reconnect would add a buffer to it.
+        effects += self._wait_for_room(now)
         return effects + [Wake(consumer.name) for consumer in riding]
 
     def _place_consumer(self, consumer: Consumer, view: ServerView, effects: list[Effect]) -> None:
@@ -187,11 +189,11 @@ class Client:
             consumer.stored_covered = position
         else:
             stored = consumer.progress
-            place = place_of(view.mode, stored.covered)
+            place = checks.stored_place(view.mode, stored.covered)
             checks.history(view, view.mode, stored.covered.server, place, stored.created)
             queue.reset(view.server, view.mode, stored.covered.epoch, place, stored.created)
             queue.saw_created(place.file, view.created.get(place.file, 0))
-            queue.acknowledged = place_of(view.mode, stored.acknowledged)
+            queue.acknowledged = checks.stored_place(view.mode, stored.acknowledged)
         consumer.started = True
 
     def _lost(self, error: BinlogError) -> list[Effect]:
@@ -200,6 +202,8 @@ class Client:
         if not self._riding():
             self.phase = Phase.IDLE
             return []
+        if self.phase is Phase.ROOMLESS:
+            return []  # it was to be closed anyway
         self.error = error
         self.reconnects += self.phase in (Phase.STREAMING, Phase.PAUSED)
         if error.kind is Kind.CHECKSUM_MISMATCH:
@@ -241,10 +245,10 @@ class Client:
         self.events += batch.events
         self.bytes += batch.bytes
         self.last_timestamp = batch.timestamp or self.last_timestamp
-        if batch.bytes:
+        if steps.ended.any():  # the dump goes on past the damaged event, or it would not have come so far
             self._damage = ("", 0)
         if batch.fault:
-            effects += self._fault(batch.fault)
+            effects += self._fault(batch, batch.fault, steps)
         return effects + self._wait_for_room(now)
 
     def _read_after(self, batch: Batch, steps: Steps) -> Place:
@@ -267,11 +271,14 @@ class Client:
             return Place(gtids, file, offset, self.read.seq + count)
         return max(self.read, Place(gtids, file, offset, packed_seq(file, offset)), key=_seq_of)
 
-    def _fault(self, fault: Fault) -> list[Effect]:
+    def _fault(self, batch: Batch, fault: Fault, steps: Steps) -> list[Effect]:
         effects: list[Effect] = []
         for consumer in self._riding():
-            wants = consumer.queue.wanted.wants(self.routes)
-            if fault.route == ALL or (fault.route >= 0 and wants[fault.route]):
+            queue = consumer.queue
+            wants = queue.wanted.wants(self.routes)
+            if fault.route != ALL and not (fault.route >= 0 and wants[fault.route]):
+                continue
+            if not self._has_passed(queue.queued, batch, steps):
                 consumer.queue.rollback()
                 effects += self._fail(
                     consumer, fault.error.at(f"consumer {consumer.name}, {self.label}")
@@ -280,6 +287,19 @@ class Client:
             self.phase = Phase.IDLE
             effects.append(Close("no consumer needs it"))
         return effects
+
+    def _has_passed(self, queued: Place, batch: Batch, steps: Steps) -> bool:
+        """Does a place lie behind the event that follows a batch, so that a fault there is none of the consumer's?
+
+        It does when the transaction that the event stands in is held already, as after a start past the event.
+        """
+        assert self.read is not None and self.view is not None
+        if self.view.mode is not Mode.GTID:
+            return queued.seq > packed_seq(batch.file, batch.offset)
+        if not self._in_transaction:
+            return queued.seq > self.read.seq
+        skip = steps.skip(Mode.GTID, queued)
+        return skip is not None and bool(skip[-1])
 
     def _wait_for_room(self, now: float) -> list[Effect]:
         full = [consumer.name for consumer in self._riding() if consumer.queue.full]
