@@ -70,25 +70,36 @@ POLICY: dict[Kind, Policy] = {
         " consumer's start past it",
     ),
     Kind.CHECKSUM_MISMATCH: Policy(
-        Action.RETRY, "bytes were damaged on the way or on disk; if it repeats at one position, the file is damaged"
+        Action.RETRY,
+        "bytes were damaged on the way or on disk; if it repeats at one position, the file is damaged",
     ),
     Kind.UNSUPPORTED_EVENT: Policy(
-        Action.FATAL, "turn the server feature that writes this event off, then move the consumer's start past it"
+        Action.FATAL,
+        "turn the server feature that writes this event off, then move the consumer's start past it",
     ),
     Kind.UNSUPPORTED_TYPE: Policy(
         Action.FATAL, "leave the table out of the consumer's tables, or change the column's type"
     ),
-    Kind.METADATA_MISSING: Policy(Action.FATAL, "SET PERSIST binlog_row_metadata=FULL on the server"),
+    Kind.METADATA_MISSING: Policy(
+        Action.FATAL, "SET PERSIST binlog_row_metadata=FULL on the server"
+    ),
     Kind.ROW_IMAGE: Policy(
         Action.FATAL,
         "SET PERSIST binlog_row_image=FULL on the server and for every session, then copy the table afresh",
     ),
     Kind.STATEMENT_FORMAT: Policy(
-        Action.FATAL, "set binlog_format=ROW on the server and for every session, then move the start past it"
+        Action.FATAL,
+        "set binlog_format=ROW on the server and for every session, then move the start past it",
     ),
-    Kind.INVALID_VALUE: Policy(Action.FATAL, "correct the value on the server or leave the table out"),
-    Kind.CONNECT_FAILED: Policy(Action.RETRY, "check host, port and firewall, and that the server is running"),
-    Kind.CONNECTION_LOST: Policy(Action.RETRY, "nothing to do; the daemon reconnects from where it was"),
+    Kind.INVALID_VALUE: Policy(
+        Action.FATAL, "correct the value on the server or leave the table out"
+    ),
+    Kind.CONNECT_FAILED: Policy(
+        Action.RETRY, "check host, port and firewall, and that the server is running"
+    ),
+    Kind.CONNECTION_LOST: Policy(
+        Action.RETRY, "nothing to do; the daemon reconnects from where it was"
+    ),
     Kind.ACCESS_DENIED: Policy(Action.OPERATOR, "check user, password and the account's host part"),
     Kind.GRANT_MISSING: Policy(
         Action.OPERATOR, "GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO the user"
@@ -105,23 +116,34 @@ POLICY: dict[Kind, Policy] = {
         " tables afresh, then remove the consumer's stored state",
     ),
     Kind.NAMESAKE: Policy(
-        Action.OPERATOR, "two installations use one state store or installation id; give each its own"
+        Action.OPERATOR,
+        "two installations use one state store or installation id; give each its own",
     ),
     Kind.UNKNOWN_CONSUMER: Policy(Action.REFUSE, "declare the consumer in the daemon's settings"),
     Kind.SESSION_FENCED: Policy(
         Action.REFUSE, "a newer reader has opened this consumer; two readers need two consumers"
     ),
     Kind.POSITION_UNKNOWN: Policy(
-        Action.REFUSE, "pass a position that this consumer returned and that is not older than the acknowledged one"
+        Action.REFUSE,
+        "pass a position that this consumer returned and that is not older than the acknowledged one",
     ),
-    Kind.RANGE_UNAVAILABLE: Policy(Action.RETRY, "try again; the daemon is reading the range from the server"),
-    Kind.UNAUTHORIZED: Policy(Action.REFUSE, "send 'Authorization: Bearer <token>' with a token for this consumer"),
+    Kind.RANGE_UNAVAILABLE: Policy(
+        Action.RETRY, "try again; the daemon is reading the range from the server"
+    ),
+    Kind.UNAUTHORIZED: Policy(
+        Action.REFUSE, "send 'Authorization: Bearer <token>' with a token for this consumer"
+    ),
     Kind.SETTINGS: Policy(Action.REFUSE, "correct the settings"),
-    Kind.STATE_STORE: Policy(Action.OPERATOR, "check the state directory: owner, free space, file system"),
-    Kind.UNSUPPORTED_CHANGE: Policy(
-        Action.FATAL, "apply the change to the mirrored table by hand, or drop the mirrored table to copy it afresh"
+    Kind.STATE_STORE: Policy(
+        Action.OPERATOR, "check the state directory: owner, free space, file system"
     ),
-    Kind.INTERNAL: Policy(Action.FATAL, "this is a defect of binlog-dispatcher; please report it with the log"),
+    Kind.UNSUPPORTED_CHANGE: Policy(
+        Action.FATAL,
+        "apply the change to the mirrored table by hand, or drop the mirrored table to copy it afresh",
+    ),
+    Kind.INTERNAL: Policy(
+        Action.FATAL, "this is a defect of binlog-dispatcher; please report it with the log"
+    ),
 }
 
 
@@ -132,7 +154,9 @@ class BinlogError(Exception):
     replaces the table's when the case knows better. `str()` is the one line that a person reads.
     """
 
-    def __init__(self, kind: Kind, what: str, *, where: str = "", remedy: str | None = None) -> None:
+    def __init__(
+        self, kind: Kind, what: str, *, where: str = "", remedy: str | None = None
+    ) -> None:
         super().__init__(kind, what, where, remedy)
         self.kind = kind
         self.what = what

@@ -20,7 +20,8 @@ Interval = tuple[int, int]  # half-open: [start, end)
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}\Z")
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}\Z")
-_INTERVAL = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?\Z")
+_INTERVAL = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?\Z")
+_MARIADB = re.compile(r"([0-9]{1,10})-([0-9]{1,10})-([0-9]{1,20})\Z")
 GNO_MAX = 2**63 - 1
 
 
@@ -50,7 +51,8 @@ def _intersect(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> Iterator[Int
 
 
 def _subtract(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> Iterator[Interval]:
-    for start, end in a:
+    for first, end in a:
+        start = first
         for cut_start, cut_end in b:
             if cut_end <= start:
                 continue
@@ -96,7 +98,7 @@ class GtidSet:
             for item in items:
                 if match := _INTERVAL.match(item):
                     start, end = int(match[1]), int(match[2] or match[1])
-                    if not 1 <= start or end > GNO_MAX:
+                    if start < 1 or end > GNO_MAX:
                         raise _bad(text, f"interval {item!r} lies outside 1..2^63-1")
                     # MySQL reads a reversed interval as empty, so do we.
                     sources.setdefault(source, []).append((start, end + 1))
@@ -163,13 +165,16 @@ class GtidSet:
         """The set with [start, end) of a source added; `end` defaults to one transaction. Idempotent."""
         end = start + 1 if end is None else end
         old = self._map.get(source, ())
-        new = GtidSet.__new__(GtidSet)
-        new._text = None
         # The daemon adds at the tip all day: extending the last interval must not cost a sort.
         if old and old[-1][1] == start:
-            new._map = {**self._map, source: (*old[:-1], (old[-1][0], end))}
-            return new
+            return self._of({**self._map, source: (*old[:-1], (old[-1][0], end))})
         return GtidSet({**self._map, source: (*old, (start, end))})
+
+    @classmethod
+    def _of(cls, canonical: dict[str, tuple[Interval, ...]]) -> GtidSet:
+        new = cls()
+        new._map = canonical
+        return new
 
     def union(self, other: GtidSet) -> GtidSet:
         merged: dict[str, Iterable[Interval]] = dict(self._map)
@@ -218,7 +223,10 @@ class GtidSet:
                 if n > (len(data) - at) // 16:
                     raise IndexError
                 for _ in range(n):
-                    sources.setdefault(uuid, []).append((_u64(data, at), _u64(data, at + 8)))
+                    start, end = _u64(data, at), _u64(data, at + 8)
+                    if not 1 <= start < end <= GNO_MAX + 1:
+                        raise _bad("", f"binary form holds the interval [{start}, {end})")
+                    sources.setdefault(uuid, []).append((start, end))
                     at += 16
         except IndexError:
             raise _bad("", f"binary form of {len(data)} bytes is cut short") from None
@@ -244,27 +252,35 @@ class MariadbGtids:
     def parse(cls, text: str) -> MariadbGtids:
         domains = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
-            numbers = part.split("-")
-            if len(numbers) != 3 or not all(n.isdigit() for n in numbers):
+            match = _MARIADB.match(part)
+            if not match:
                 raise UserError(
-                    Kind.SETTINGS, f"not a MariaDB GTID: {part[:40]!r}", remedy="write it like 0-1-100,1-2-5"
+                    Kind.SETTINGS,
+                    f"not a MariaDB GTID: {part[:40]!r}",
+                    remedy="write it like 0-1-100,1-2-5",
                 )
-            domains[int(numbers[0])] = (int(numbers[1]), int(numbers[2]))
+            domains[int(match[1])] = (int(match[2]), int(match[3]))
         return cls(domains)
 
     def add(self, source: str, start: int, end: int | None = None) -> MariadbGtids:
         """`source`: "domain-server"; the run's last number becomes the domain's."""
         domain, _, server = source.partition("-")
-        return MariadbGtids({**self._domains, int(domain): (int(server), start if end is None else end - 1)})
+        return MariadbGtids(
+            {**self._domains, int(domain): (int(server), start if end is None else end - 1)}
+        )
 
     def __eq__(self, other: object) -> bool:
-        return self._domains == other._domains if isinstance(other, MariadbGtids) else NotImplemented
+        return (
+            self._domains == other._domains if isinstance(other, MariadbGtids) else NotImplemented
+        )
 
     def __hash__(self) -> int:
         return hash(str(self))
 
     def __str__(self) -> str:
-        return ",".join(f"{domain}-{server}-{seq}" for domain, (server, seq) in self._domains.items())
+        return ",".join(
+            f"{domain}-{server}-{seq}" for domain, (server, seq) in self._domains.items()
+        )
 
     def __repr__(self) -> str:
         return f"MariadbGtids({str(self)!r})"
@@ -278,4 +294,6 @@ def _u64(data: bytes, at: int) -> int:
 
 def _bad(text: str, why: str) -> UserError:
     what = f"not a GTID set: {text[:80]!r}: {why}" if text else f"not a GTID set: {why}"
-    return UserError(Kind.SETTINGS, what, remedy="write it like 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7,...")
+    return UserError(
+        Kind.SETTINGS, what, remedy="write it like 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7,..."
+    )

@@ -45,7 +45,9 @@ class Position:
     def from_dict(cls, value: Any) -> Position:
         """Raises `UserError` naming the first key that is missing, unknown or of the wrong type."""
         if not isinstance(value, dict):
-            raise _bad(f"a position is an object with the keys {', '.join(KEYS)}, not {type(value).__name__}")
+            raise _bad(
+                f"a position is an object with the keys {', '.join(KEYS)}, not {type(value).__name__}"
+            )
         if unknown := [key for key in value if key not in KEYS]:
             raise _bad(f"unknown key {unknown[0]!r}")
         for key in KEYS:
@@ -62,7 +64,7 @@ class Position:
     def from_json(cls, text: str) -> Position:
         try:
             value = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _bad(f"not JSON: {error}") from None
         return cls.from_dict(value)
 
@@ -70,7 +72,7 @@ class Position:
 def file_number(file: str) -> int:
     """`binlog.000123` -> 123; 0 where the name has no number."""
     suffix = file.rpartition(".")[2]
-    return int(suffix) if suffix.isdigit() else 0
+    return int(suffix) if suffix.isascii() and suffix.isdigit() else 0
 
 
 def packed_seq(file: str, offset: int) -> int:
@@ -79,4 +81,8 @@ def packed_seq(file: str, offset: int) -> int:
 
 
 def _bad(why: str) -> UserError:
-    return UserError(Kind.POSITION_UNKNOWN, f"not a position: {why}", remedy="pass back a position as it was returned")
+    return UserError(
+        Kind.POSITION_UNKNOWN,
+        f"not a position: {why}",
+        remedy="pass back a position as it was returned",
+    )

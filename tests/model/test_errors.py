@@ -1,0 +1,42 @@
+"""The table of faults is complete, and an error survives what happens to errors."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from dispatcher.model.errors import POLICY, Action, BinlogError, Kind, UserError
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_kind_has_a_policy_and_a_remedy(kind: Kind) -> None:
+    policy = POLICY[kind]
+    assert policy.action in Action
+    assert policy.remedy
+    assert not policy.remedy.endswith(".")
+    assert str(BinlogError(kind, "x")) == f"{kind.value}: x; {policy.remedy}"
+    assert BinlogError(kind, "x").action is policy.action
+
+
+def test_the_table_holds_nothing_else() -> None:
+    assert list(POLICY) == list(Kind)
+
+
+@pytest.mark.parametrize("cls", [BinlogError, UserError])
+def test_errors_cross_processes(cls: type[BinlogError]) -> None:
+    error = cls(Kind.CHECKSUM_MISMATCH, "XID_EVENT", where="binlog.000001:4", remedy="look")
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is cls
+    assert vars(again) == vars(error)
+    assert str(again) == "checksum mismatch: XID_EVENT (binlog.000001:4); look"
+
+
+def test_places_come_outermost_first_and_the_cause_stays() -> None:
+    error = UserError(Kind.SETTINGS, "x", where="line 3", remedy="y")
+    error.__cause__ = ValueError("why")
+    outer = error.at("file a")
+    assert isinstance(outer, UserError)
+    assert (outer.where, outer.remedy, outer.__cause__) == ("file a, line 3", "y", error.__cause__)
+    assert error.where == "line 3"
+    assert BinlogError(Kind.SETTINGS, "x").at("here").where == "here"

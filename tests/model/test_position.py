@@ -1,0 +1,75 @@
+"""Positions: equal ones are byte-identical as JSON, and what is not one is refused by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.model.errors import UserError
+from dispatcher.model.position import KEYS, Position, file_number, packed_seq
+
+NUMBER = st.integers(0, 2**63 - 1)
+positions = st.builds(Position, st.text(), st.text(), st.text(), NUMBER, NUMBER, NUMBER)
+GOOD: dict[str, Any] = {"server": "s", "gtid": "g", "file": "f", "offset": 1, "seq": 2, "epoch": 3}
+
+
+@given(positions, positions)
+def test_equal_positions_are_equal_texts(a: Position, b: Position) -> None:
+    assert Position.from_json(a.to_json()) == a
+    assert Position.from_json(a.to_json()).to_json() == a.to_json()
+    assert (a == b) == (a.to_json() == b.to_json())
+    assert list(json.loads(a.to_json())) == list(KEYS)
+    assert a.to_json().isascii()
+
+
+def test_the_text() -> None:
+    text = '{"server":"s","gtid":"g","file":"f","offset":1,"seq":2,"epoch":3}'
+    assert Position(**GOOD).to_json() == text
+    shuffled = json.dumps(dict(reversed(GOOD.items())), indent=2)
+    assert Position.from_json(shuffled).to_json() == text
+    assert Position(**GOOD).order == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (None, "a position is an object"),
+        ([], "not list"),
+        ({**GOOD, "x": 1}, "unknown key 'x'"),
+        ({k: v for k, v in GOOD.items() if k != "seq"}, "'seq' is missing"),
+        ({**GOOD, "file": None}, "'file' must be text"),
+        ({**GOOD, "seq": "1"}, "'seq' must be an integer"),
+        ({**GOOD, "seq": True}, "'seq' must be an integer"),
+        ({**GOOD, "seq": 1.0}, "'seq' must be an integer"),
+        ({**GOOD, "seq": -1}, "'seq' lies outside"),
+        ({**GOOD, "offset": 2**63}, "'offset' lies outside"),
+    ],
+)
+def test_what_is_not_a_position(value: Any, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        Position.from_json(json.dumps(value))
+
+
+@pytest.mark.parametrize("text", ["", "{", "NaN x", "[" * 100_000, '{"seq": ' + "9" * 10_000 + "}"])
+def test_what_is_not_json(text: str) -> None:
+    with pytest.raises(UserError, match="not a position"):
+        Position.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("file", "number"),
+    [("binlog.000123", 123), ("a.b.999999", 999_999), ("binlog", 0), ("", 0), ("x.²", 0), ("x.1a", 0), ("7", 7)],
+)  # fmt: skip
+def test_file_numbers(file: str, number: int) -> None:
+    assert file_number(file) == number
+
+
+@given(st.integers(0, 2**22), st.integers(0, 2**22), st.integers(0, 2**40 - 1), st.integers(0, 2**40 - 1))  # fmt: skip
+def test_seq_without_gtids_grows_with_the_log(a: int, b: int, x: int, y: int) -> None:
+    first, second = packed_seq(f"binlog.{a:06}", x), packed_seq(f"binlog.{b:06}", y)
+    assert (first < second) == ((a, x) < (b, y))
+    assert 0 <= first < 2**63
