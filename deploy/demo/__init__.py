@@ -1,4 +1,4 @@
-"""The main job on this machine, from one command: MySQL → daemon → Spark → Delta tables, and the proof that they are equal.
+"""The main job on this machine, from one command: MySQL → daemon → Spark → Delta tables, and a proof.
 
     python -m deploy.demo [--seconds N] [--seed N] [--target DIR] [--keep]
 
@@ -8,7 +8,7 @@
     load      seeded writers
     watch     what is going on, and what must hold meanwhile
     view      the same for people: live on a terminal, lines elsewhere
-    export    Delta tables as Arrow files, read by a Spark of its own
+    delta     Delta tables, read without Spark
     compare   every value of every table on both sides
 
 The daemon and the mirror job are started by the commands that a user would type, and are asked through what a user

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from deploy.demo.delta import UnreadableDelta
 from deploy.demo.parts import DemoFailed
 from deploy.demo.scene import Options, run
 from tests.servers import ServerUnavailable
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(number, _interrupt)
     try:
         return run(options, console)
-    except (DemoFailed, ServerUnavailable) as failure:
+    except (DemoFailed, ServerUnavailable, UnreadableDelta) as failure:
         print(f"the demo has failed: {failure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
 
 
-def _interrupt(number: int, frame: object) -> None:
+def _interrupt(*_: object) -> None:
     # What is begun to be ended is ended: a second Ctrl-C must not leave half of it behind.
     for one in _SIGNALS:
         signal.signal(one, signal.SIG_IGN)

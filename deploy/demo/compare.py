@@ -1,8 +1,9 @@
 """Every value of every table on both sides: an outer join on the primary key.
 
-MySQL's side is what SELECT gives a client, Delta's side what Spark reads: neither passes through the code that is to be
-proven. Values are compared as Python values, which are exact for all types of the demo: integers, Decimal, float (MySQL
-prints a DOUBLE with as many digits as identify it), str, bytes, date, and datetime to the microsecond.
+MySQL's side is what SELECT gives a client, Delta's side what its log says (`delta`): neither passes through the
+code that is to be proven. Values are compared as Python values, which are exact for all types of the demo: integers,
+Decimal, float (MySQL prints a DOUBLE with as many digits as identify it), str, bytes, date, and datetime to the
+microsecond.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 import pyarrow as pa
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
+
+from deploy.demo import delta
 
 Row = tuple[Any, ...]
 
@@ -55,13 +58,13 @@ class Result:
 EXAMPLES_MAX = 3
 
 
-def compare(table: Table, mysql: Iterable[Row], delta: Iterable[Row]) -> Result:
+def compare(table: Table, mysql: Iterable[Row], mirrored: Iterable[Row]) -> Result:
     """Both sides' rows, in the order of the table's columns."""
     at = [table.columns.index(name) for name in table.key]
     result = Result(table)
     wanted: dict[Row, Row] = {tuple(row[i] for i in at): row for row in mysql}
     result.mysql = len(wanted)
-    for row in delta:
+    for row in mirrored:
         result.delta += 1
         key = tuple(row[i] for i in at)
         expected = wanted.pop(key, None)
@@ -88,8 +91,8 @@ def _shown(names: Sequence[str], values: Row) -> str:
     return ", ".join(f"{name} {value!r}" for name, value in zip(names, values, strict=True))
 
 
-def _difference(table: Table, mysql: Row, delta: Row) -> str:
-    pairs = zip(table.columns, mysql, delta, strict=True)
+def _difference(table: Table, mysql: Row, mirrored: Row) -> str:
+    pairs = zip(table.columns, mysql, mirrored, strict=True)
     return "; ".join(
         f"{name} is {_short(left)} in MySQL and {_short(right)} in Delta"
         for name, left, right in pairs
@@ -136,13 +139,17 @@ def rows_of_mysql(connection: Connection[Cursor], table: Table) -> list[Row]:
 # -- Delta's side --------------------------------------------------------------------------------------------
 
 
-def rows_of_delta(file: Path, table: Table) -> list[Row]:
-    """Rows of an Arrow file; columns that the file lacks show as differences, one that it has too many is an error."""
-    with pa.OSFile(str(file)) as source:
-        data = pa.ipc.open_file(source).read_all()
+def rows_of_delta(folder: Path, table: Table) -> list[Row]:
+    """None if there is no table, because no row of it ever came.
+
+    A column that Delta lacks shows as a difference in each row; one that it has too many raises UnreadableDelta.
+    """
+    if not delta.exists(folder):
+        return []
+    data = delta.read(folder)
     names = [name.lower() for name in data.column_names]
     if unknown := [name for name in data.column_names if name.lower() not in _lower(table.columns)]:
-        raise ValueError(f"{table.label} in Delta has columns that MySQL has not: {unknown}")
+        raise delta.UnreadableDelta(f"{table.label} has columns that MySQL has not: {unknown}")
     absent = ["(no such column)"] * data.num_rows
     columns = [
         _python(data.column(names.index(name.lower()))) if name.lower() in names else absent

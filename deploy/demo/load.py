@@ -1,8 +1,8 @@
 """Seeded writers: what a shop's applications do to its databases, as fast as a schedule says.
 
 Writer `n` of a seed makes the same operations in the same order in every run, on ids of its own, so no two writers
-make the same key; rows of `warehouse.stock` belong to all of them. An operation is one transaction: a list of statements
-that can be run again when the server has broken a deadlock.
+make the same key; rows of `warehouse.stock` belong to all of them. An operation is one transaction: a list of
+statements that can be run again when the server has broken a deadlock.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Statement:
 
 @dataclass(slots=True)
 class Transaction:
-    """`done` is called once it is committed; with `undo` it is rolled back instead, and nothing of it may be mirrored."""
+    """`done` is called once it is committed; with `undo` it is rolled back, and nothing of it may be mirrored."""
 
     statements: list[Statement]
     done: Callable[[], None] = lambda: None
@@ -148,7 +148,7 @@ def first_stock(shop: Shop) -> Transaction:
         (id_, f"SKU{id_ % 10**9:09}", _maybe(chance, _text(chance, 6)), _decimal(chance, 9, 4))
         + (_maybe(chance, _decimal(chance, 38, 18)), _maybe(chance, _double(chance)))
         + (_maybe(chance, chance.randint(-32768, 32767)),)
-        + (_maybe(chance, chance.randbytes(chance.choice((0, 1, 300, 4000)))),)
+        + (_maybe(chance, chance.randbytes(chance.choice((0, 1, 300, 2000)))),)
         + (chance.choice(("new", "listed", "sold out", "på lager")), _moment(chance))
         + (_maybe(chance, _day(chance)),)
         for id_ in ids
@@ -194,7 +194,7 @@ def place_order(shop: Shop) -> Transaction:
     head = (order, chance.choice(shop.customers), "open", total, _moment(chance))
     site = chance.choice(SITES)
     taken = _in([line[2] for line in lines])
-    document = _maybe(chance, chance.randbytes(chance.choice((10, 500, 6000))))
+    document = _maybe(chance, chance.randbytes(chance.choice((10, 300, 2000))))
     invoice = (f"inv-{order}", order, total, _day(chance), document)
     moves = [
         (chance.randbytes(16), site, line[2], -line[3], _moment(chance))

@@ -57,20 +57,9 @@ class Part:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             raise self.failed(how)
 
-    def wait(self, timeout_s: float) -> None:
-        """Until the process has ended well. Raises DemoFailed if it has not, or not in time."""
-        try:
-            code = self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise self.failed(f"has not ended in {timeout_s:g} s") from None
-        if code != 0:
-            self.check()
-
     def failed(self, what: str) -> DemoFailed:
         """What happened, with the end of the part's log."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
-        tail = "\n".join(f"  | {line}" for line in lines) or "  | (nothing)"
-        return DemoFailed(f"{self.name} {what}\nThe end of its log:\n{tail}")
+        return DemoFailed(f"{self.name} {what}\nThe end of its log:\n{tail(self.log)}")
 
     def end(self, patience_s: float) -> None:
         """SIGTERM to the process; after `patience_s`, or once it has ended, SIGKILL to what is left of its session."""
@@ -88,6 +77,11 @@ class Part:
             self.process.poll()
             time.sleep(POLL_S)
         self.process.wait()
+
+
+def tail(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+    return "\n".join(f"  | {line}" for line in lines) or "  | (nothing)"
 
 
 def of_session(session: int) -> list[int]:

@@ -2,33 +2,34 @@
 
 MySQL, then the daemon and the mirror job side by side (Spark needs some ten seconds to start, and waits for a daemon
 that does not listen yet), then the tables: the consumers begin at `earliest`, before there are any, so the mirror holds
-all rows. Writers write for a while; then the mirror is waited for, by position: a consumer's `covered` set holds all that
-the server had executed when the last writer stopped only if every transaction of it that concerns the consumer was
+all rows. Writers write for a while; then the mirror is waited for, by position: a consumer's `covered` set holds all
+that the server had executed when the last writer stopped only if every transaction of it that concerns the consumer was
 acknowledged, and the mirror job acknowledges a batch after its last table's commit.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 from rich.console import Console
 
 from deploy.demo import compare
 from deploy.demo.load import Load, Written
-from deploy.demo.parts import DemoFailed, Part
+from deploy.demo.parts import DemoFailed, Part, tail
 from deploy.demo.schema import DATABASES, STATEMENTS
 from deploy.demo.view import Scene, View, results, size
 from deploy.demo.watch import Declared, Look, Rules, Watch
@@ -49,8 +50,8 @@ LOOK_EVERY_S = 0.5
 # The first start of a fresh machine compiles; later ones take seconds.
 START_TIMEOUT_S = 240.0
 CATCH_UP_TIMEOUT_S = 240.0
-COMPARE_TIMEOUT_S = 120.0
 END_S = 10.0
+ENDING_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,6 @@ class Stage:
     rules: Rules
     view: View
     port: int
-    parts: list[Part] = field(default_factory=list)
     load: Load | None = None
     look: Look | None = None
 
@@ -82,11 +82,7 @@ class Stage:
         """Look and show until `done`. Raises DemoFailed when something is wrong, or when it takes too long."""
         deadline = time.monotonic() + timeout_s
         while True:
-            for part in self.parts:
-                part.check()
-            if self.load:
-                self.load.check()
-            look = self.look = self.watch.look()
+            look = self.look = self._look()
             if wrong := self.rules.wrong(look):
                 raise self.daemon.failed(f"does not do what it should: {wrong}")
             written = self.load.written if self.load else Written()
@@ -97,6 +93,36 @@ class Stage:
                 raise DemoFailed(f"{title}: not done after {timeout_s:g} s\n{_states(look)}")
             time.sleep(LOOK_EVERY_S)
 
+    def check(self) -> None:
+        """Raises DemoFailed if a part has ended, or a writer has failed."""
+        for part in (self.daemon, self.mirror):
+            part.check()
+        if self.server.process is None or self.server.process.poll() is not None:
+            raise DemoFailed(f"MySQL has ended\nThe end of its log:\n{tail(self.server.error_log)}")
+        if self.load:
+            self.load.check()
+
+    def _look(self) -> Look:
+        self.check()
+        try:
+            return self.watch.look()
+        except pymysql.MySQLError as error:
+            self._await_end(self.server.process)
+            said = tail(self.server.error_log)
+            raise DemoFailed(
+                f"MySQL does not answer: {error}\nThe end of its log:\n{said}"
+            ) from error
+        except OSError as error:
+            self._await_end(self.daemon.process)
+            raise self.daemon.failed(f"does not answer: {error!r}") from error
+
+    def _await_end(self, process: subprocess.Popen[bytes] | None) -> None:
+        """One that broke off is probably ending: how it ended says more than that it does not answer."""
+        if process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(ENDING_S)
+        self.check()
+
 
 def run(options: Options, console: Console) -> int:
     """The demo; its exit code. Raises DemoFailed, ServerUnavailable, KeyboardInterrupt, with everything ended."""
@@ -105,7 +131,7 @@ def run(options: Options, console: Console) -> int:
         target = options.target or work / "delta"
         with View(console) as view:
             stage = _start(running, view, work, target)
-            found = _perform(stage, options, work, target)
+            found = _perform(stage, options, target)
         fine = _report(console, stage, found, target, time.monotonic() - began)
         if options.target:
             console.print(f"The Delta tables stay in {target}.", soft_wrap=True)
@@ -154,7 +180,7 @@ def _start(running: ExitStack, view: View, work: Path, target: Path) -> Stage:
     )
     mirror = _part(running, "The mirror job", _mirror_command(port, work, target), work, {})
     watch = Watch(port, running.enter_context(closing(_connect(server))), daemon.pid, mirror.log)
-    stage = Stage(server, daemon, mirror, watch, Rules(CONSUMERS), view, port, [daemon, mirror])
+    stage = Stage(server, daemon, mirror, watch, Rules(CONSUMERS), view, port)
     _await_daemon(stage)
     stage.until(
         "connecting",
@@ -210,9 +236,7 @@ def _part(
     temporary = work / "tmp"
     temporary.mkdir(exist_ok=True)
     # Spark leaves temporary files where it is killed, and a JVM a file of figures in /tmp.
-    java = (
-        f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={temporary} -XX:-UsePerfData"
-    )
+    java = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={temporary} -XX:-UsePerfData -XX:TieredStopAtLevel=1"
     given = {
         **environment,
         "TMPDIR": str(temporary),
@@ -230,8 +254,7 @@ def _part(
 def _await_daemon(stage: Stage) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while not stage.watch.answers():
-        for part in stage.parts:
-            part.check()
+        stage.check()
         if time.monotonic() > deadline:
             raise stage.daemon.failed(f"does not listen after {START_TIMEOUT_S:g} s")
         time.sleep(0.1)
@@ -250,7 +273,7 @@ def _free_port() -> int:
 # -- the main job --------------------------------------------------------------------------------------------
 
 
-def _perform(stage: Stage, options: Options, work: Path, target: Path) -> list[compare.Result]:
+def _perform(stage: Stage, options: Options, target: Path) -> list[compare.Result]:
     view, server = stage.view, stage.server
     view.say(f"the mirror job runs; writing for {options.seconds:g} s (seed {options.seed})")
     load = stage.load = Load(lambda: server.connect(autocommit=False), seed=options.seed)
@@ -265,17 +288,11 @@ def _perform(stage: Stage, options: Options, work: Path, target: Path) -> list[c
         f"{written.rows} rows written in {written.transactions} transactions, {written.statements} statements;"
         " waiting for the mirror"
     )
+    _catch_up(stage)
+    view.say("comparing every value of every table")
     with closing(_connect(server)) as connection:
         tables = compare.tables_of(connection, DATABASES)
-        with ExitStack() as exporting:
-            exporter = _start_export(exporting, tables, work, target)
-            stage.parts.append(exporter)
-            _catch_up(stage)
-            stage.parts.remove(exporter)
-            view.say("comparing every value of every table")
-            (work / "export/go").touch()
-            exporter.wait(COMPARE_TIMEOUT_S)
-        return [_compare(connection, table, work / "export") for table in tables]
+        return [_compare(connection, table, target) for table in tables]
 
 
 def _write_for(stage: Stage, load: Load, seconds: float, began: float) -> None:
@@ -304,26 +321,9 @@ def _catch_up(stage: Stage) -> None:
     stage.view.say(f"the mirror has caught up after {time.monotonic() - began:.1f} s")
 
 
-def _start_export(
-    running: ExitStack, tables: list[compare.Table], work: Path, target: Path
-) -> Part:
-    into = work / "export"
-    into.mkdir()
-    order = {
-        "tables": {one.label: str(target / one.database / one.name) for one in tables},
-        "into": str(into),
-        "when": str(into / "go"),
-    }
-    command: list[str | Path] = [sys.executable, "-m", "deploy.demo.export", json.dumps(order)]
-    return _part(running, "The comparison", command, work, {})
-
-
-def _compare(
-    connection: Connection[Cursor], table: compare.Table, exported: Path
-) -> compare.Result:
-    file = exported / f"{table.label}.arrow"
-    delta = compare.rows_of_delta(file, table) if file.exists() else []
-    return compare.compare(table, compare.rows_of_mysql(connection, table), delta)
+def _compare(connection: Connection[Cursor], table: compare.Table, target: Path) -> compare.Result:
+    rows = compare.rows_of_delta(target / table.database / table.name, table)
+    return compare.compare(table, compare.rows_of_mysql(connection, table), rows)
 
 
 # -- the end -------------------------------------------------------------------------------------------------
@@ -375,8 +375,7 @@ def _keep(console: Console, stage: Stage, work: Path, target: Path) -> None:
     )
     try:
         while True:
-            for part in stage.parts:
-                part.check()
+            stage.check()
             time.sleep(LOOK_EVERY_S)
     except KeyboardInterrupt:
         console.print("ending everything")

@@ -17,16 +17,16 @@ STATEMENTS = (
         visits MEDIUMINT UNSIGNED, balance DECIMAL(12,2) NOT NULL, score DOUBLE, birthday DATE, notes TEXT,
         token BINARY(16) NOT NULL, joined TIMESTAMP(6) NOT NULL, seen DATETIME(3))""",
     """CREATE TABLE shop.products (
-        id BIGINT UNSIGNED NOT NULL PRIMARY KEY, sku CHAR(12) NOT NULL, title VARCHAR(200), price DECIMAL(10,4) NOT NULL,
-        factor DECIMAL(38,18), weight DOUBLE, margin SMALLINT, picture BLOB,
+        id BIGINT UNSIGNED NOT NULL PRIMARY KEY, sku CHAR(12) NOT NULL, title VARCHAR(200),
+        price DECIMAL(10,4) NOT NULL, factor DECIMAL(38,18), weight DOUBLE, margin SMALLINT, picture BLOB,
         state ENUM('new','listed','sold out','på lager') NOT NULL, added DATETIME NOT NULL, released DATE)""",
     """CREATE TABLE shop.orders (
         id BIGINT NOT NULL PRIMARY KEY, customer INT UNSIGNED NOT NULL,
-        state ENUM('open','paid','sent','returned') NOT NULL, total DECIMAL(14,2) NOT NULL, placed TIMESTAMP(3) NOT NULL,
-        sent DATETIME(6), comment TEXT)""",
+        state ENUM('open','paid','sent','returned') NOT NULL, total DECIMAL(14,2) NOT NULL,
+        placed TIMESTAMP(3) NOT NULL, sent DATETIME(6), comment TEXT)""",
     """CREATE TABLE shop.order_lines (
-        `order` BIGINT NOT NULL, line SMALLINT UNSIGNED NOT NULL, product BIGINT UNSIGNED NOT NULL, quantity INT NOT NULL,
-        price DECIMAL(10,4) NOT NULL, gift BOOL, PRIMARY KEY (`order`, line),
+        `order` BIGINT NOT NULL, line SMALLINT UNSIGNED NOT NULL, product BIGINT UNSIGNED NOT NULL,
+        quantity INT NOT NULL, price DECIMAL(10,4) NOT NULL, gift BOOL, PRIMARY KEY (`order`, line),
         FOREIGN KEY (`order`) REFERENCES shop.orders (id) ON DELETE CASCADE)""",
     """CREATE TABLE billing.invoices (
         number VARCHAR(40) NOT NULL PRIMARY KEY, `order` BIGINT NOT NULL, amount DECIMAL(20,6) NOT NULL,

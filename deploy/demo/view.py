@@ -39,7 +39,7 @@ class View:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
-        self._said_at = 0.0
+        self._said_at, self._line = 0.0, ""
         self._began = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -63,9 +63,12 @@ class View:
     def show(self, scene: Scene) -> None:
         if self._live:
             self._live.update(_picture(scene), refresh=True)
-        elif time.monotonic() - self._said_at >= LINE_EVERY_S:
-            self._said_at = time.monotonic()
-            self.say(_line(scene))
+        elif (
+            time.monotonic() - self._said_at >= LINE_EVERY_S
+            and (line := _line(scene)) != self._line
+        ):
+            self._said_at, self._line = time.monotonic(), line
+            self.say(line)
 
 
 def size(count: float) -> str:
@@ -78,16 +81,16 @@ def size(count: float) -> str:
 
 def _line(scene: Scene) -> str:
     look, consumers = scene.look, scene.rules.consumers
-    each = "; ".join(
-        f"{one.name} {look.state(one.name)} {size(look.rows[one.name]['bytes'])}"
-        + (f", {look.behind(one.name)} behind" if one.shared else "")
-        for one in consumers
-    )
     rows = sum(one.rows for one in look.mirrored.values())
-    dumps = sum(look.dumps.values())
+    behind = ", ".join(f"{one.name} {look.behind(one.name)}" for one in consumers if one.shared)
+    unread = "".join(
+        f" {one.name} {look.state(one.name)}, holds {size(look.rows[one.name]['bytes'])};"
+        for one in consumers
+        if not one.shared
+    )
     return escape(
-        f"{scene.title}: {scene.written.rows} rows written, {rows} mirrored; {each};"
-        f" {dumps} dump threads; daemon {look.resident_bytes / 1e6:.0f} MB"
+        f"{scene.title}: {scene.written.rows} rows written, {rows} mirrored; transactions behind: {behind};{unread}"
+        f" {sum(look.dumps.values())} dump threads; daemon {look.resident_bytes / 1e6:.0f} MB"
     )
 
 
@@ -122,8 +125,7 @@ def _consumers(look: Look, consumers: Sequence[Declared]) -> Table:
     table = _table(
         "consumer",
         "state",
-        right=("queue", "of", "unacknowledged", "lag s", "transactions behind")
-        + ("rows mirrored", "batches", "last s"),
+        right=("queue", "of", "lag s", "behind", "rows mirrored", "batches", "last s"),
     )
     for one in consumers:
         row, mirrored = look.rows[one.name], look.mirrored.get(one.name)
@@ -136,7 +138,6 @@ def _consumers(look: Look, consumers: Sequence[Declared]) -> Table:
             f"[{_STYLES.get(state, 'default')}]{escape(state)}[/]",
             size(row["bytes"]),
             size(row["max_bytes"]),
-            size(row["unacknowledged_bytes"]),
             f"{row['lag_seconds']:.1f}",
             str(look.behind(one.name)),
             *done,

@@ -3,9 +3,9 @@
 A look asks the daemon (`GET /v1/binlogs`), the server (its list of processes, its executed GTIDs), the kernel (the
 daemon's memory) and the mirror job's log. `Rules` is pure: looks in, the first thing that is wrong out.
 
-The server's list and the daemon's states cannot be read at one instant, and a server notices that a replica is gone only
-when it next writes to it, at the latest with the next heartbeat. So a number of dump threads that does not fit is wrong
-only when it stays so, with unchanged states, for longer than that.
+The server's list and the daemon's states cannot be read at one instant, and a server notices that a replica is gone
+only when it next writes to it, at the latest with the next heartbeat. So a number of dump threads that does not fit is
+wrong only when it stays so, with unchanged states, for longer than that.
 """
 
 from __future__ import annotations
@@ -165,7 +165,6 @@ class Rules:
     held_bytes_max: dict[str, int] = field(default_factory=dict)
     _states: Mapping[str, str] = field(default_factory=dict)
     _since: float = 0.0
-    _was_streaming: set[str] = field(default_factory=set)
 
     @property
     def memory_bytes_max(self) -> int:
@@ -192,10 +191,8 @@ class Rules:
             row = look.rows[one.name]
             if row["state"] == "failed":
                 return f"consumer {one.name} has failed: {row['last_error']}"
-            if row["state"] == "streaming":
-                self._was_streaming.add(one.name)
-            elif row["state"] == "connecting" and one.shared and one.name in self._was_streaming:
-                return f"the connection of consumer {one.name} was lost: {row['last_error']}"
+            if row["last_error"]:
+                return f"consumer {one.name} is {row['state']}: {row['last_error']}"
         return None
 
     def _memory(self, look: Look) -> str | None:

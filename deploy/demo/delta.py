@@ -1,0 +1,82 @@
+"""A Delta table's rows, read from its log by the protocol, without Spark: a second opinion, and there in no time.
+
+The log's commits are replayed from the first on: what was added and not removed is the table. A table whose protocol
+asks a reader for more than is done here is refused, so that nothing is read wrongly; so is a log whose first commits
+are gone.
+
+Source: the Delta transaction log protocol (PROTOCOL.md of delta-io/delta), "Actions" and "Reader Requirements".
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+# timestampNtz: a type of columns, which Parquet knows as well.
+_FEATURES = frozenset({"timestampNtz"})
+_READER_FEATURES_VERSION = 3
+
+
+class UnreadableDelta(Exception):
+    """The table cannot be read by these rules; the text says why."""
+
+
+def exists(folder: Path) -> bool:
+    return (folder / "_delta_log").is_dir()
+
+
+def read(folder: Path) -> pa.Table:
+    """All rows. Instants come as UTC, with or without saying so. Raises UnreadableDelta."""
+    files: dict[str, dict[str, Any]] = {}
+    columns: list[str] = []
+    for action in _actions(folder):
+        if "metaData" in action:
+            fields = json.loads(action["metaData"]["schemaString"])["fields"]
+            columns = [field["name"] for field in fields]
+            if action["metaData"]["partitionColumns"]:
+                raise UnreadableDelta(f"{folder} is partitioned")
+        elif "protocol" in action:
+            _check(folder, action["protocol"])
+        elif "add" in action:
+            files[action["add"]["path"]] = action["add"]
+        elif "remove" in action:
+            files.pop(action["remove"]["path"], None)
+    parts = [_part(folder / unquote(path), columns) for path in files]
+    if not parts:
+        return pa.table({name: pa.nulls(0) for name in columns})
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+def _actions(folder: Path) -> list[dict[str, Any]]:
+    commits = sorted((folder / "_delta_log").glob("[0-9]*.json"))
+    numbers = [int(commit.name.split(".")[0]) for commit in commits]
+    if numbers != list(range(len(numbers))) or not numbers:
+        raise UnreadableDelta(f"the log of {folder} does not hold all commits from 0 on: {numbers}")
+    lines = (line for commit in commits for line in commit.read_text("utf-8").splitlines())
+    # Within a commit the removals of a path come with the additions of others: their order does not matter.
+    return [json.loads(line) for line in lines if line]
+
+
+def _check(folder: Path, protocol: dict[str, Any]) -> None:
+    version = protocol["minReaderVersion"]
+    features = set(protocol.get("readerFeatures") or ())
+    if 1 < version < _READER_FEATURES_VERSION or not features <= _FEATURES:
+        raise UnreadableDelta(
+            f"{folder} asks for reader version {version} with {sorted(features)}; only {sorted(_FEATURES)} is read here"
+        )
+
+
+def _part(file: Path, columns: list[str]) -> pa.Table:
+    """Columns that were added after the file was written are NULL in it."""
+    with pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as source:
+        data = source.read()
+    arrays = {
+        name: data.column(name) if name in data.column_names else pa.nulls(data.num_rows)
+        for name in columns
+    }
+    return pa.table(arrays)
