@@ -100,7 +100,7 @@ class Daemon:
         self.readers = Readers(readers, store.next_session, self._store_thread)
         self._server = self._listener()
 
-    def _client(self, number: int, group: list[tuple[str, Consumer]]) -> list[Reader]:
+    def _client(self, group: list[tuple[str, Consumer]]) -> list[Reader]:
         endpoint = endpoint_of(group[0][1])
         progress = {}
         for name, _ in group:

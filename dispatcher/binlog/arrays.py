@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.binlog.jit import inline
+from dispatcher.binlog.jit import part
+from dispatcher.binlog.memory import load32, load64
 
 U8 = NDArray[np.uint8]
 I32 = NDArray[np.int32]
@@ -86,16 +87,17 @@ class Transactions(NamedTuple):
         )  # fmt: skip
 
 
-@inline
+@part
 def u16(buf: U8, at: int) -> int:
-    return int(np.int64(buf[at]) | np.int64(buf[at + 1]) << 8)
+    return int(buf[np.uint64(at)]) | int(buf[np.uint64(at + 1)]) << 8
 
 
-@inline
+@part
 def u32(buf: U8, at: int) -> int:
-    return int(
-        np.int64(buf[at])
-        | np.int64(buf[at + 1]) << 8
-        | np.int64(buf[at + 2]) << 16
-        | np.int64(buf[at + 3]) << 24
-    )
+    return int(load32(buf, np.uint64(at)))
+
+
+@part
+def u64(buf: U8, at: int) -> int:
+    """Eight bytes as a signed integer, which is what the state of kernels is made of."""
+    return int(np.int64(load64(buf, np.uint64(at))))

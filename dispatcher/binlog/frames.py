@@ -10,23 +10,26 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dispatcher.binlog.arrays import (
     FRAME,
+    I32,
+    I64,
     ROWS,
     ROWS_END,
     TABLE_MAP,
     TEXT,
     U8,
-    I32,
-    I64,
     Events,
     Transactions,
     u16,
     u32,
+    u64,
 )
 from dispatcher.binlog.crc import crc32
 from dispatcher.binlog.jit import njit, part
+from dispatcher.binlog.memory import load64
 from dispatcher.binlog.routes import ALL, NOBODY, find
 
 # Why the kernel came back.
@@ -74,6 +77,7 @@ MAPS_MAX = 4096
 SLACK = MAPS_MAX + 64  # for what an open transaction carries, listed again behind a full batch
 SOURCES_MAX = 256
 PACKET_MAX = 0xFFFFFF
+TABLE_ID_MASK = (1 << 48) - 1
 
 
 class TableMaps(NamedTuple):
@@ -89,7 +93,7 @@ class Names(NamedTuple):
     slots: I32
     names: U8
     spans: I64
-    sources: U8
+    sources: NDArray[np.uint64]
     n_sources: int
 
 
@@ -99,22 +103,10 @@ _OK = -1  # go on
 
 
 @part
-def _uint(buf: U8, at: int, size: int) -> int:
-    value = np.int64(0)
-    for i in range(size):
-        value |= np.int64(buf[at + i]) << (8 * i)
-    return int(value)
-
-
-@part
-def _find_source(buf: U8, at: int, names: Names) -> int:
-    for s in range(names.n_sources):
-        same = True
-        for i in range(16):
-            if names.sources[s, i] != buf[at + i]:
-                same = False
-                break
-        if same:
+def _find_source(buf: U8, at: int, sources: NDArray[np.uint64], n_sources: int) -> int:
+    low, high = load64(buf, np.uint64(at)), load64(buf, np.uint64(at + 8))
+    for s in range(n_sources):
+        if sources[s, 0] == low and sources[s, 1] == high:
             return s
     return -1
 
@@ -129,7 +121,7 @@ def _same(buf: U8, at: int, size: int, word: U8) -> bool:
     return True
 
 
-@njit
+@part
 def advance_position(position: int, log_pos: int, size: int) -> int:
     """The 64-bit offset after an event of `size` bytes whose header says `log_pos` (32 bits, 0 = unknown).
 
@@ -152,7 +144,7 @@ def _malformed(st: I64, reason: int) -> int:
 
 
 @part
-def _next_event(buf: U8, st: I64) -> int:
+def _next_event(buf: U8, st: I64) -> int:  # noqa: PLR0911 - one return per reason
     """Find the next whole event: its offset, size and what follows it in `st`. Its checksum is right, if it has one."""
     at, end = st[AT], st[END]
     if st[PACKETS]:
@@ -196,7 +188,7 @@ def _open(st: I64, state: int, source: int, gno: int, commit_us: int) -> None:
 
 
 @part
-def _gtid(buf: U8, st: I64, names: Names) -> int:
+def _gtid(buf: U8, st: I64, sources: NDArray[np.uint64], n_sources: int) -> int:
     """GTID and ANONYMOUS_GTID: flags 1, source 16, number 8, then since 5.7 logical clock type 1 and two numbers 8, and
     since 8.0 the commit time: 7 bytes of microseconds, whose bit 55 says that the original commit time follows."""
     off, stop = st[OFF], st[STOP]
@@ -207,13 +199,13 @@ def _gtid(buf: U8, st: I64, names: Names) -> int:
         return _malformed(st, 2)
     source = -1
     if buf[off + 4] == 33:
-        source = _find_source(buf, body + 1, names)
+        source = _find_source(buf, body + 1, sources, n_sources)
         if source < 0:
             return NEW_SOURCE
     commit_us = u32(buf, off) * 1_000_000
-    if stop - body >= 49 and buf[body + 25] == 2:
-        commit_us = _uint(buf, body + 42, 7) & ((1 << 55) - 1)
-    _open(st, TX_STARTED, source, _uint(buf, body + 17, 8), commit_us)
+    if stop - body >= 50 and buf[body + 25] == 2:
+        commit_us = u64(buf, body + 42) & ((1 << 55) - 1)
+    _open(st, TX_STARTED, source, u64(buf, body + 17), commit_us)
     st[KIND] = FRAME
     return _OK
 
@@ -240,7 +232,9 @@ def _query(buf: U8, st: I64) -> int:
 
 
 @part
-def _table_map(buf: U8, st: I64, maps: TableMaps, names: Names) -> int:
+def _table_map(
+    buf: U8, st: I64, map_id: I64, map_route: I32, slots: I32, names: U8, spans: I64
+) -> int:
     body, stop = st[OFF] + 19, st[STOP]
     if st[TX] != TX_BEGUN:
         return _malformed(st, 3)
@@ -252,9 +246,7 @@ def _table_map(buf: U8, st: I64, maps: TableMaps, names: Names) -> int:
     if table > stop or table + buf[table - 1] >= stop:
         return _malformed(st, 2)
     table_size = int(buf[table - 1])
-    route = find(
-        buf, database, database_size, table, table_size, names.slots, names.names, names.spans
-    )
+    route = find(buf, database, database_size, table, table_size, slots, names, spans)
     if route < 0:
         st[OFF], st[SIZE] = database, database_size
         return NEW_TABLE
@@ -263,23 +255,23 @@ def _table_map(buf: U8, st: I64, maps: TableMaps, names: Names) -> int:
         return _malformed(st, 6)
     if st[HEAD] < 0:
         st[HEAD] = st[N_EVENTS]
-    maps.id[n], maps.route[n] = _uint(buf, body, 6), route
+    map_id[n], map_route[n] = u64(buf, body) & TABLE_ID_MASK, route
     st[MAPS], st[KIND], st[ROUTE] = n + 1, TABLE_MAP, route
     return _OK
 
 
 @part
-def _rows(buf: U8, st: I64, maps: TableMaps) -> int:
+def _rows(buf: U8, st: I64, map_id: I64, map_route: I32) -> int:
     body, stop = st[OFF] + 19, st[STOP]
     if st[TX] != TX_BEGUN:
         return _malformed(st, 3)
     if stop - body < 8:
         return _malformed(st, 2)
-    table_id = _uint(buf, body, 6)
+    table_id = u64(buf, body) & TABLE_ID_MASK
     route = NOBODY
     for m in range(st[MAPS] - 1, -1, -1):
-        if maps.id[m] == table_id:
-            route = maps.route[m]
+        if map_id[m] == table_id:
+            route = map_route[m]
             break
     ends = u16(buf, body + 6) & 1
     # The server closes a statement whose last table was not logged with rows for "no table".
@@ -292,22 +284,11 @@ def _rows(buf: U8, st: I64, maps: TableMaps) -> int:
 
 
 @part
-def _look(buf: U8, st: I64, maps: TableMaps, names: Names) -> int:
-    """What one event means: kind, route, and whether its transaction ends with it, in `st`."""
-    code = buf[st[OFF] + 4]
-    st[ROUTE], st[ENDS] = ALL, 0
-    if code == 19:
-        return _table_map(buf, st, maps, names)
-    if (30 <= code <= 32) or (23 <= code <= 25):
-        return _rows(buf, st, maps)
-    if code in (33, 34):
-        return _gtid(buf, st, names)
-    if code == 2:
-        return _query(buf, st)
-    if code == 16:
+def _other(st: I64, kind: int) -> int:
+    if kind == 16:  # XID
         st[KIND], st[ENDS] = FRAME, 1
         return _OK if st[TX] == TX_BEGUN else _malformed(st, 3)
-    if code in (29, 160) and st[TX] == TX_BEGUN:
+    if kind in (29, 160) and st[TX] == TX_BEGUN:  # ROWS_QUERY, ANNOTATE_ROWS
         st[KIND], st[HEAD] = TEXT, st[N_EVENTS]
         return _OK
     return PYTHON
@@ -316,6 +297,12 @@ def _look(buf: U8, st: I64, maps: TableMaps, names: Names) -> int:
 @njit
 def split(buf: U8, st: I64, ev: Events, tx: Transactions, maps: TableMaps, names: Names) -> int:
     """Fill the arrays from buf[st[AT]:st[END]] until something needs Python; returns why."""
+    # Taking an array out of a tuple counts it in and out, atomically: once here, not once an event.
+    ev_off, ev_size, ev_kind, ev_route = ev.off, ev.size, ev.kind, ev.route
+    tx_first, tx_last, tx_flags, tx_source = tx.first, tx.last, tx.flags, tx.source
+    tx_gno, tx_end, tx_commit_us = tx.gno, tx.end, tx.commit_us
+    map_id, map_route = maps.id, maps.route
+    slots, arena, spans, sources = names.slots, names.names, names.spans, names.sources
     while True:
         n = st[N_EVENTS]
         if n >= EVENTS_MAX or st[N_TXS] >= EVENTS_MAX:
@@ -323,18 +310,29 @@ def split(buf: U8, st: I64, ev: Events, tx: Transactions, maps: TableMaps, names
         code = _next_event(buf, st)
         if code != _OK:
             return code
-        code = _look(buf, st, maps, names)
+        st[ROUTE], st[ENDS] = ALL, 0
+        kind = buf[st[OFF] + 4]
+        if kind == 19:
+            code = _table_map(buf, st, map_id, map_route, slots, arena, spans)
+        elif 23 <= kind <= 32 and (kind >= 30 or kind <= 25):
+            code = _rows(buf, st, map_id, map_route)
+        elif kind in (33, 34):
+            code = _gtid(buf, st, sources, names.n_sources)
+        elif kind == 2:
+            code = _query(buf, st)
+        else:
+            code = _other(st, kind)
         if code != _OK:
             return code
         off, size = st[OFF], st[SIZE]
         st[FILE_POS] = advance_position(st[FILE_POS], u32(buf, off + 13), size)
         st[TIMESTAMP] = u32(buf, off)
-        ev.off[n], ev.size[n], ev.kind[n], ev.route[n] = off, size, st[KIND], st[ROUTE]
+        ev_off[n], ev_size[n], ev_kind[n], ev_route[n] = off, size, st[KIND], st[ROUTE]
         st[N_EVENTS], st[AT] = n + 1, st[NEXT]
         if st[ENDS]:
             t = st[N_TXS]
-            tx.first[t], tx.last[t], tx.flags[t] = st[TX_FIRST], n + 1, st[TX_FLAGS]
-            tx.source[t], tx.gno[t], tx.commit_us[t] = st[SOURCE], st[GNO], st[COMMIT_US]
-            tx.end[t] = st[FILE_POS]
+            tx_first[t], tx_last[t], tx_flags[t] = st[TX_FIRST], n + 1, st[TX_FLAGS]
+            tx_source[t], tx_gno[t], tx_commit_us[t] = st[SOURCE], st[GNO], st[COMMIT_US]
+            tx_end[t] = st[FILE_POS]
             st[N_TXS] = t + 1
             st[TX], st[MAPS], st[HEAD] = NO_TX, 0, -1

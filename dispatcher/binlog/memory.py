@@ -52,8 +52,15 @@ def _copy(_typing: Any, out: Any, _to: Any, buf: Any, _start: Any, _size: Any) -
     return types.void(out, types.int64, buf, types.int64, types.int64), generate
 
 
+def _load32(typing: Any, buf: Any, at: Any) -> Any:
+    return _load(32, types.uint32)(typing, buf, at)
+
+
+load32 = cast(Callable[[U8, np.uint64], np.uint32], intrinsic(_load32))
+"""load32(buf, at): four bytes of `buf` from offset `at`, as the machine orders them."""
+
 load64 = cast(Callable[[U8, np.uint64], np.uint64], intrinsic(_load64))
-"""load64(buf, at): eight bytes of `buf` from offset `at`, as the machine orders them."""
+"""load64(buf, at): eight bytes of `buf` from offset `at`, likewise."""
 
 copy = cast(Callable[[U8, int, U8, int, int], None], intrinsic(_copy))
 """copy(out, to, buf, start, size): bytes of `buf` from `start` to `out` at `to`. They must not overlap."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.binlog.jit import njit
+from dispatcher.binlog.jit import part
 
 ALL = -1  # concerns every consumer of the connection
 NOBODY = -2
@@ -25,7 +25,7 @@ FNV_OFFSET = np.uint64(0xCBF29CE484222325)
 FNV_PRIME = np.uint64(0x100000001B3)
 
 
-@njit
+@part
 def hash_names(
     buf: NDArray[np.uint8], database: int, database_size: int, table: int, table_size: int
 ) -> int:
@@ -39,8 +39,8 @@ def hash_names(
     return int(value)
 
 
-@njit
-def find(
+@part
+def find(  # noqa: PLR0913 - kernels take arrays one by one, see `frames.split`
     buf: NDArray[np.uint8],
     database: int,
     database_size: int,

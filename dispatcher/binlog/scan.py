@@ -33,12 +33,12 @@ from dispatcher.binlog.arrays import (
     CONTINUED,
     DDL,
     FRAME,
+    I64,
     KIND_MASK,
     OPEN,
     TABLE_MAP,
     TEXT,
     U8,
-    I64,
     Events,
     Transactions,
     u32,
@@ -131,7 +131,7 @@ class Splitter:
         self._st: I64 = np.zeros(k.STATE_SIZE, dtype=np.int64)
         self._st[k.CHECKED], self._st[k.PACKETS] = checksum, packets
         self._st[k.HEAD] = -1
-        self._source_ids: U8 = np.zeros((k.SOURCES_MAX, 16), dtype=np.uint8)
+        self._source_ids = np.zeros((k.SOURCES_MAX, 2), dtype=np.uint64)
         self._ev = Events.empty(k.EVENTS_MAX + k.SLACK)
         self._tx = Transactions.empty(k.EVENTS_MAX + k.SLACK)
         self._maps = k.TableMaps(
@@ -415,7 +415,7 @@ class Splitter:
                 f"more than {k.SOURCES_MAX} sources of GTIDs",
                 where=self._place(),
             )
-        self._source_ids[len(self.sources)] = np.frombuffer(raw, dtype=np.uint8)
+        self._source_ids[len(self.sources)] = np.frombuffer(raw, dtype=np.uint64)
         self.sources.append(name or events.parse_gtid(b"\0" + raw + bytes(8))[0])
         return len(self.sources) - 1
 
