@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
 from dispatcher.model.errors import BinlogError, Kind
 
@@ -171,10 +171,18 @@ class Mirrored:
                 Kind.UNSUPPORTED_CHANGE, f"table {self.label}: " + "; ".join(changed), where=place
             )
         if added:
-            names = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in added)
-            worker.spark.sql(f"ALTER TABLE delta.{quoted(self.path)} ADD COLUMNS ({names})")
-            self.known = False
+            self._add_columns(worker, added)
         return False
+
+    def _add_columns(self, worker: Worker, added: list[StructField]) -> None:
+        table = f"delta.{quoted(self.path)}"
+        if any(isinstance(field.dataType, TimestampNTZType) for field in added):
+            # Creating a table with such a column turns the feature on, adding one does not.
+            feature = "'delta.feature.timestampNtz' = 'supported'"
+            worker.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({feature})")
+        names = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in added)
+        worker.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({names})")
+        self.known = False
 
     def write(self, worker: Worker, step: Step, rows: DataFrame, columns: StructType) -> None:
         """Create the table, or replace an empty one whatever its columns were, with `rows`."""

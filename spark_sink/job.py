@@ -218,6 +218,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = load(sys.argv[1:] if arguments is None else arguments)
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
         logging.getLogger("spark_sink").setLevel(settings.log_level)
+        if settings.log_level != "DEBUG":
+            logging.getLogger("py4j").setLevel(
+                logging.CRITICAL
+            )  # traces of what the job says itself
         return Job(settings).run()
     except UserError as error:
         print(error, file=sys.stderr)

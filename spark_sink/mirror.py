@@ -151,7 +151,7 @@ class Mirror:
                 where=place,
                 remedy="give the table a primary key, or leave it out of the consumer's tables",
             )
-        changes = delivered.change_schema(layout.columns)
+        changes = delivered.change_schema(layout.columns, table.label)
         key = [layout.columns[i].name for i in layout.key]
         columns = _own_columns(changes, layout)
         anew = table.fit(worker, columns, place)

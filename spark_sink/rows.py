@@ -37,7 +37,8 @@ def spark_schema(schema: pa.Schema) -> StructType:
 def change_schema(options: Options, definition: Mapping[str, Any] | None) -> pa.Schema:
     """Schema of decoded changes; `before` and `after` are JSON text where no table is named."""
     if definition is not None:
-        return delivered.change_schema(defined_columns(definition))
+        label = ".".join(options.table or ())
+        return delivered.change_schema(defined_columns(definition), label)
     schema = delivered.change_schema([])
     for name in ("before", "after"):
         schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))

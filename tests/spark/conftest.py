@@ -123,6 +123,9 @@ class Target:
 
     def rows(self, source: Source, table: str) -> list[dict[str, Any]]:
         frame = self.spark.read.format("delta").load(self.of(source, table))
+        for name, kind in frame.dtypes:  # collected, it would be in this machine's time zone
+            if kind == "timestamp":
+                frame = frame.withColumn(name, frame[name].cast("timestamp_ntz"))
         return [row.asDict() for row in frame.collect()]
 
     def versions(self, source: Source, table: str) -> int:
