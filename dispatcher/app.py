@@ -92,11 +92,7 @@ class Daemon:
         self._tasks = Tasks(self._on_task_error)
         self._runners: list[ClientRunner] = []
         self._store_fault: BinlogError | None = None
-        readers = [
-            reader
-            for number, group in enumerate(groups(settings))
-            for reader in self._client(number, group)
-        ]
+        readers = [reader for group in groups(settings) for reader in self._client(group)]
         self.readers = Readers(readers, store.next_session, self._store_thread)
         self._server = self._listener()
 
