@@ -25,7 +25,7 @@ def drain(host: str, port: int, user: str, password: str, file: str) -> dict[str
     with connection.cursor() as cursor:
         cursor.execute("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'")
     buffer = memoryview(bytearray(4 << 20))
-    started = time.perf_counter()
+    started = ended = time.perf_counter()
     request = struct.pack("<IHI", 4, _NON_BLOCKING, _SERVER_ID) + file.encode()
     connection._execute_command(COM_BINLOG_DUMP, request)
     sock = connection._sock

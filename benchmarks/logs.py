@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pymysql.cursors import Cursor
 
+from dispatcher.model.gtid import GtidSet
 from tests.servers import Instance
 
 DATABASES = ("bench_a", "bench_b")
@@ -19,7 +20,8 @@ _TABLE = """CREATE TABLE {}.t (
 _COLUMNS = "customer, name, price, weight, created, changed, token, state, note"
 _ROW = (
     "({0}, 'customer number {0}', {0}.25, {0} / 7, '2026-01-02 03:04:05.678', '2026-01-02 03:04:05.678901',"
-    " UNHEX(LPAD(HEX({0}), 32, '5')), ELT({0} % 3 + 1, 'new', 'paid', 'sent'), IF({0} % 4, REPEAT('n', {0} % 50), NULL))"
+    " UNHEX(LPAD(HEX({0}), 32, '5')), ELT({0} % 3 + 1, 'new', 'paid', 'sent'), IF({0} % 4, REPEAT('n', {0} % 50),"
+    " NULL))"
 )
 
 
@@ -29,6 +31,7 @@ class GeneratedLog:
 
     name: str
     gtid_before: str
+    seq_before: int  # how many transactions that set holds
     file: str
     bytes: int
     rows: int
@@ -83,4 +86,4 @@ def _end(cursor: Cursor, name: str, before: str, file: str, rows: int) -> Genera
     cursor.execute("SHOW BINARY LOGS")
     sizes = {str(row[0]): int(row[1]) for row in cursor.fetchall()}
     # One file each: the servers' default max_binlog_size is 1 GiB.
-    return GeneratedLog(name, before, file, sizes[file], rows)
+    return GeneratedLog(name, before, len(GtidSet.parse(before)), file, sizes[file], rows)
