@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -136,7 +137,10 @@ class Api:
 
 
 class Daemon:
-    """One daemon with its settings, state and log in `folder`. `settings`: as in the YAML file, without api and state."""
+    """One daemon with its settings, state and log in `folder`.
+
+    `settings`: as in the YAML file; state, log and the address of the API are added.
+    """
 
     def __init__(self, folder: Path, settings: Json) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -165,6 +169,13 @@ class Daemon:
         pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
+    def stored(self, consumer: str) -> Json:
+        """The consumer's row in the state store: acknowledged and covered positions."""
+        with closing(sqlite3.connect(f"file:{self.folder / 'state.db'}?mode=ro", uri=True)) as db:
+            query = "SELECT acknowledged, covered FROM consumer WHERE name = ?"
+            acknowledged, covered = db.execute(query, (consumer,)).fetchone()
+        return {"acknowledged": json.loads(acknowledged), "covered": json.loads(covered)}
+
     def start(self, *, kill_at: str = "", kill_after: int = 0) -> Api:
         """Start it and wait until it answers; with `kill_at` (see killing/sitecustomize.py) it may die before."""
         settings = {
@@ -179,7 +190,7 @@ class Daemon:
         environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
         if kill_at:
             environment |= {
-                "PYTHONPATH": str(_KILLING),
+                "PYTHONPATH": f"{_KILLING}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
                 "KILL_AT": kill_at,
                 "KILL_AFTER": str(kill_after),
             }
@@ -416,8 +427,8 @@ def inserted_ids(reader: Reader, *tables: str) -> list[int]:
     found: list[tuple[int, int, int]] = []
     for change in reader.changes(*tables):
         if isinstance(change, delivered.TableChanges):
-            for row in change.batch.select(["seq", "ordinal", "after"]).to_pylist():
-                found.append((row["seq"], row["ordinal"], row["after"]["id"]))
+            rows = change.batch.select(["seq", "ordinal", "after"]).to_pylist()
+            found += [(row["seq"], row["ordinal"], row["after"]["id"]) for row in rows]
     assert found == sorted(found)
     assert len({(seq, ordinal) for seq, ordinal, _ in found}) == len(found)
     return [number for _, _, number in found]

@@ -144,7 +144,7 @@ def test_the_connection_is_cut_in_the_middle_of_large_transactions(
             threads = until(lambda: dumps(server), "there is a dump")
             big.until_written(big.written + 1)
             server.execute(*(f"KILL {thread}" for thread in threads if thread in dumps(server)))
-            until(lambda: not set(threads) & set(dumps(server)), "the dump is gone")
+            until(lambda gone=set(threads): not gone & set(dumps(server)), "the dump is gone")
     check_complete(reader, server, big.ids())
     assert api.row("d")["state"] == "streaming"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -113,7 +113,8 @@ def test_rows_come_through_from_every_server(
     check_equal(any_server, readers["both"], a, b)
     assert readers["none"].chunks == []
     sample = selected(any_server, a)[1]
-    assert sample == (1, "zwölf 🐬", Decimal("3.000"), datetime.datetime(2024, 1, 1, 0, 0, 0, 1000))
+    made = dt.datetime.fromisoformat("2024-01-01T00:00:00.001")
+    assert sample == (1, "zwölf 🐬", Decimal("3.000"), made)
 
     positions_are_the_servers(any_server, readers["both"], file, offset)
     executed = "@@GLOBAL.gtid_binlog_pos" if any_server.mariadb else "@@GLOBAL.gtid_executed"
@@ -280,15 +281,15 @@ def authority(path: Path) -> Path:
     """Write the certificate of an authority that has signed nothing."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nobody")])
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.dt.now(dt.UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

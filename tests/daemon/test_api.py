@@ -1,0 +1,446 @@
+"""What a reader may ask, what it is told, and what it is refused."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon.conftest import MakeDaemon, Source
+from tests.daemon.harness import PASSWORD, Api, Daemon, Json, Problem, Reader, tip_seq, until
+from tests.servers import Server
+from tests.servers.plugin import ServerFactory
+
+COLUMNS = [
+    "binlog_client_name",
+    "name",
+    "mysql_binlog_name",
+    "mysql_binlog_pos",
+    "mysql_binlog_timestamp",
+    "mysql_binlog_executed_gtid_set",
+    "dispatcher_name",
+    "dispatcher_mysql_binlog_name",
+    "dispatcher_mysql_binlog_pos",
+    "dispatcher_mysql_binlog_timestamp",
+    "dispatcher_mysql_binlog_executed_gtid_set",
+    "size",
+    "bytes",
+    "max_bytes",
+    "max_waiting_ms",
+    "dispatcher_events_read_per_sec",
+    "dispatcher_bytes_read_per_sec",
+    "dispatcher_events_flush_per_sec",
+    "dispatcher_bytes_flush_per_sec",
+]
+EXTRAS = [
+    "state",
+    "lag_seconds",
+    "unacknowledged_bytes",
+    "acknowledged",
+    "covered",
+    "runway_seconds",
+    "last_error",
+]
+KEYS = ["server", "gtid", "file", "offset", "seq", "epoch"]
+
+
+@pytest.fixture(scope="module")
+def database(mysql97: Server) -> Iterator[str]:
+    name = f"api_{id(mysql97) % 10**6}"
+    mysql97.execute(
+        f"CREATE DATABASE {name}",
+        f"CREATE DATABASE {name}_quiet",
+        f"CREATE TABLE {name}.t (id INT UNSIGNED AUTO_INCREMENT, v VARCHAR(9) NOT NULL, k BIGINT,"
+        " e ENUM('a','b'), PRIMARY KEY (v, id), KEY (id)) CHARACTER SET latin1",
+        f"CREATE TABLE {name}_quiet.t (id INT PRIMARY KEY)",
+    )
+    yield name
+    mysql97.execute(f"DROP DATABASE {name}", f"DROP DATABASE {name}_quiet")
+
+
+@pytest.fixture(scope="module")
+def daemon(
+    mysql97: Server, database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Daemon]:
+    user = f"api{id(mysql97) % 10**6}"
+    mysql97.add_user(user, PASSWORD)
+    address = f"{user}@{mysql97.host}:{mysql97.port}"
+    common = {"mysql": address, "password": PASSWORD}
+    busy = {**common, "databases": [database]}
+    quiet = {**common, "databases": [f"{database}_quiet"]}
+    consumers = {
+        "busy": busy,
+        "other": busy,
+        "quiet": quiet,
+        "told": {**quiet, "max_seconds_between_markers": 1},
+    }
+    running = Daemon(tmp_path_factory.mktemp("daemon"), {"consumers": consumers})
+    running.start()
+    yield running
+    running.stop()
+    running.close()
+    mysql97.execute(f"DROP USER {user}")
+
+
+@pytest.fixture
+def insert(mysql97: Server, database: str) -> Any:
+    def write(times: int = 1) -> None:
+        for _ in range(times):
+            mysql97.execute(f"INSERT INTO {database}.t (v) VALUES ('v')")
+
+    return write
+
+
+@dataclass
+class Refused:
+    """The problem that a call ended in."""
+
+    problem: Problem | None = None
+
+
+@contextmanager
+def refused(status: int, kind: str) -> Iterator[Refused]:
+    """A context in which a call must end in this problem."""
+    found = Refused()
+    try:
+        yield found
+    except Problem as problem:
+        found.problem = problem
+        body = problem.body
+        assert (problem.status, problem.kind) == (status, kind), body
+        assert sorted(body) == ["detail", "hint", "kind", "status", "title", "type"]
+        assert body["hint"] and body["detail"] and body["status"] == status
+        assert problem.headers["Content-Type"] == "application/problem+json"
+        assert problem.headers["Retry-After"] == ("1" if status == 503 else None)
+    assert found.problem is not None, "nothing was refused"
+
+
+def test_a_newer_session_fences_the_older_one(daemon: Daemon, mysql97: Server, insert: Any) -> None:
+    api = daemon.api
+    old = Reader(daemon, "busy").open()
+    insert()
+    old.read_to(mysql97)
+    fenced: list[Problem] = []
+
+    def wait() -> None:
+        try:
+            api.poll("busy", old.session, old.position, wait_ms=30_000)
+        except Problem as problem:
+            fenced.append(problem)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    new = Reader(daemon, "busy").open()
+    assert new.session == old.session + 1
+    assert new.position["seq"] >= old.position["seq"]
+    waiting.join(10)  # one that waits is told at once
+    assert [problem.kind for problem in fenced] == ["SESSION_FENCED"]
+    for name, more in (
+        ("poll", {"after": old.position}),
+        ("ack", {"position": old.position}),
+        ("binlog", {"start": old.position, "end": old.position}),
+        ("slices", {"start": old.position, "end": old.position, "n": 2}),
+    ):
+        with refused(409, "SESSION_FENCED"):
+            api.call("busy", name, session=old.session, **more)
+    with refused(409, "SESSION_FENCED"):
+        api.poll("busy", new.session + 1, new.position)
+    insert()
+    new.read_to(mysql97)
+    assert len(new.transactions) == 1
+
+
+def test_a_read_only_session_fences_nobody_and_acknowledges_nothing(
+    daemon: Daemon, mysql97: Server, insert: Any
+) -> None:
+    api = daemon.api
+    reader = Reader(daemon, "busy").open().read_to(mysql97)
+    insert(3)
+    looking = api.session("busy", read_only=True)
+    assert looking["session"] == 0
+    position = looking["position"]
+    while position["seq"] < tip_seq(mysql97):
+        position = api.poll("busy", 0, position, max_bytes=1, wait_ms=5000)["end"]
+    assert api.row("busy")["acknowledged"]["seq"] == reader.position["seq"]
+    with refused(409, "SESSION_FENCED"):
+        api.call("busy", "ack", session=0, position=position)
+    assert api.binlog("busy", 0, looking["position"], position)
+    reader.read_to(mysql97)
+    assert len(reader.transactions) == 3
+
+
+def test_positions_are_checked(daemon: Daemon, mysql97: Server, insert: Any) -> None:
+    api = daemon.api
+    reader = Reader(daemon, "busy").open()
+    insert(4)
+    reader.read_to(mysql97)
+    position = dict(reader.position)
+    assert list(position) == KEYS
+    uuid = position["server"]
+    wrong = [
+        {**position, "epoch": position["epoch"] + 1},
+        {**position, "seq": position["seq"] - 1},
+        {**position, "gtid": f"{uuid}:1-{position['seq'] + 5}"},
+        {**position, "gtid": f"11111111-1111-1111-1111-111111111111:1-{position['seq']}"},
+        {**position, "gtid": ""},
+    ]
+    for bad in wrong:
+        with refused(409, "POSITION_UNKNOWN"):
+            api.poll("busy", reader.session, bad)
+        with refused(409, "POSITION_UNKNOWN"):
+            api.call("busy", "ack", session=reader.session, position=bad)
+    older = {**position, "gtid": f"{uuid}:1-{position['seq'] - 1}", "seq": position["seq"] - 1}
+    with refused(409, "POSITION_UNKNOWN"):
+        api.binlog("busy", reader.session, older, position)
+    with refused(409, "POSITION_UNKNOWN"):
+        api.session("busy", wrong[0])
+    malformed: list[Any] = [
+        {**position, "gtid": "nonsense"},
+        {**position, "more": 1},
+        {key: position[key] for key in KEYS[:-1]},
+        {**position, "seq": str(position["seq"])},
+        {**position, "seq": -1},
+        {**position, "offset": True},
+        None,
+        "latest",
+    ]
+    for bad in malformed:
+        with refused(422, "SETTINGS"):
+            api.poll("busy", reader.session, bad)
+    with refused(422, "SETTINGS"):
+        api.raw("POST", "/v1/consumers/busy/poll", b"{not json")
+    with refused(422, "SETTINGS"):
+        api.poll("busy", reader.session, position, wait_ms=10**9)
+    # Nothing of it did any harm, and nobody was fenced for it.
+    insert()
+    reader.read_to(mysql97)
+    assert api.row("busy")["acknowledged"] == reader.position
+
+
+def test_a_position_that_the_server_never_reached_is_refused_as_data_loss_would_be(
+    mysql97: Server, database: str, make_daemon: MakeDaemon, source: Source, insert: Any
+) -> None:
+    """A reader may be ahead of the daemon, but not of the server."""
+    daemon = make_daemon({"d": source(mysql97, database)})
+    api = daemon.start()
+    reader = Reader(daemon, "d").open()
+    seq = tip_seq(mysql97) + 1000
+    ahead = {**reader.position, "gtid": f"{reader.position['server']}:1-{seq}", "seq": seq}
+    session = api.session("d", ahead)["session"]
+    row = api.until_state("d", "failed")
+    assert "server history differs: the server never executed" in row["last_error"]
+    with refused(410, "HISTORY_DIFFERS"):
+        api.poll("d", session, ahead, wait_ms=100)
+    # The reader mends it by a position that is right.
+    insert()
+    again = Reader(daemon, "d").open(reader.position).read_to(mysql97)
+    assert len(again.transactions) == 1
+
+
+def test_a_long_poll_wakes_when_data_comes(daemon: Daemon, mysql97: Server, insert: Any) -> None:
+    api = daemon.api
+    reader = Reader(daemon, "busy").open().read_to(mysql97)
+    delays = []
+    for _ in range(5):
+        answered: list[tuple[float, Json]] = []
+
+        def wait(answered: list[tuple[float, Json]] = answered) -> None:
+            answer = api.poll("busy", reader.session, reader.position, wait_ms=20_000)
+            answered.append((time.monotonic(), answer))
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        insert()
+        written = time.monotonic()
+        waiting.join(20)
+        at, answer = answered[0]
+        assert answer["transactions"] == 1
+        assert answer["bytes"] > 0
+        assert answer["head"]["seq"] >= answer["end"]["seq"]
+        delays.append(at - written)
+        reader.position = answer["end"]
+    assert min(delays) < 0.1, delays
+
+
+def test_a_quiet_consumer_moves_on_and_is_told_seldom(
+    daemon: Daemon, mysql97: Server, insert: Any
+) -> None:
+    api = daemon.api
+    reader = Reader(daemon, "quiet").open()
+    began = dict(reader.position)
+    insert(3)
+    tip = tip_seq(mysql97)
+    row = until(lambda: (r := api.row("quiet"))["covered"]["seq"] >= tip and r, "it is covered")
+    assert isinstance(row, dict)
+    assert row["acknowledged"]["seq"] <= began["seq"]
+    until(lambda: daemon.stored("quiet")["covered"]["seq"] >= tip, "that is stored")
+    answer = api.poll("quiet", reader.session, reader.position, wait_ms=300)
+    assert (answer["end"], answer["transactions"], answer["bytes"]) == (reader.position, 0, 0)
+    answer = api.poll("quiet", reader.session, reader.position, wait_ms=5000, markers=True)
+    assert answer["end"]["seq"] >= tip
+    assert (answer["transactions"], answer["bytes"]) == (0, 0)
+    assert api.call("quiet", "ack", session=reader.session, position=answer["end"])
+    assert daemon.stored("quiet")["acknowledged"] == answer["end"]
+    # What was between is a marker to everybody: a reader that continues at its old place finds the same end.
+    assert api.session("quiet", read_only=True)["head"]["seq"] >= tip
+
+    told = Reader(daemon, "told").open()
+    insert()
+    started = time.monotonic()
+    answer = api.poll("told", told.session, told.position, wait_ms=20_000)
+    assert answer["end"]["seq"] > told.position["seq"]
+    assert answer["transactions"] == 0
+    assert time.monotonic() - started < 5
+    insert()
+    started = time.monotonic()
+    answer = api.poll("told", told.session, answer["end"], wait_ms=20_000)
+    assert answer["transactions"] == 0
+    assert time.monotonic() - started > 0.5
+
+
+def test_the_head_is_the_servers_tip(daemon: Daemon, mysql97: Server, insert: Any) -> None:
+    insert(2)
+    for name in ("busy", "quiet"):
+        head = daemon.api.session(name, read_only=True)["head"]
+        assert head["seq"] == tip_seq(mysql97)
+        assert (head["file"], head["offset"]) == mysql97.binlog_position()
+
+
+def test_binlogs_lists_every_consumer(daemon: Daemon, mysql97: Server, insert: Any) -> None:
+    api = daemon.api
+    reader = Reader(daemon, "busy").open().read_to(mysql97)
+    insert(2)
+    tip = tip_seq(mysql97)
+    row = until(
+        lambda: (r := api.row("busy")) and r["size"] and r["covered"] and r, "data is queued"
+    )
+    assert isinstance(row, dict)
+    assert sorted(row) == sorted(COLUMNS + EXTRAS)
+    assert list(row)[:19] == COLUMNS
+    assert row["binlog_client_name"].endswith(f":{mysql97.port}")
+    assert PASSWORD not in api.text("/v1/binlogs")
+    assert (row["state"], row["last_error"]) == ("streaming", None)
+    assert 0 < row["unacknowledged_bytes"] <= row["bytes"] <= row["max_bytes"] == 64 << 20
+    assert 0 <= row["lag_seconds"] < 60
+    until(lambda: api.row("busy")["size"] >= 10, "both are queued")
+    reader.read_to(mysql97)
+    row = api.row("busy")
+    assert (row["size"], row["unacknowledged_bytes"], row["lag_seconds"]) == (0, 0, 0)
+    assert row["acknowledged"]["seq"] == tip
+    file, offset = mysql97.binlog_position()
+    assert (row["mysql_binlog_name"], row["mysql_binlog_pos"]) == (file, offset)
+    assert (row["dispatcher_mysql_binlog_name"], row["dispatcher_mysql_binlog_pos"]) == (
+        file,
+        offset,
+    )
+
+
+def test_tables_tell_columns_and_key(daemon: Daemon, database: str) -> None:
+    api = daemon.api
+    assert api.get(f"/v1/consumers/busy/tables/{database}.t") == {
+        "database": database,
+        "table": "t",
+        "columns": [
+            {"name": "id", "mysql_type": "int unsigned", "nullable": False, "charset": None},
+            {"name": "v", "mysql_type": "varchar(9)", "nullable": False, "charset": "latin1"},
+            {"name": "k", "mysql_type": "bigint", "nullable": True, "charset": None},
+            {"name": "e", "mysql_type": "enum('a','b')", "nullable": True, "charset": "latin1"},
+        ],
+        "key": ["v", "id"],
+    }
+    with refused(404, "UNKNOWN_CONSUMER"):
+        api.get("/v1/consumers/busy/tables/mysql.user")
+    with refused(422, "SETTINGS"):
+        api.get("/v1/consumers/busy/tables/t")
+    with refused(410, "METADATA_MISSING"):
+        api.get(f"/v1/consumers/busy/tables/{database}.none")
+
+
+def test_an_unknown_consumer_is_404(daemon: Daemon) -> None:
+    with refused(404, "UNKNOWN_CONSUMER"):
+        daemon.api.session("nobody")
+    with refused(404, "UNKNOWN_CONSUMER"):
+        daemon.api.get("/v1/consumers/nobody/tables/a.b")
+
+
+def test_tokens_open_their_consumers_only(
+    mysql97: Server, database: str, make_daemon: MakeDaemon, source: Source
+) -> None:
+    one, everything = "token-of-consumer-one", "token-of-everything"
+    consumers = {"one": source(mysql97, database), "two": source(mysql97, database)}
+    tokens = [
+        {"token": one, "consumers": ["one"]},
+        {"token": everything, "consumers": "all"},
+    ]
+    daemon = make_daemon(consumers, api={"tokens": tokens})
+    port = daemon.start().port
+    nobody, scoped, full = Api(port), Api(port, one), Api(port, everything)
+    with refused(401, "UNAUTHORIZED") as seen:
+        nobody.session("one")
+    assert seen.problem and seen.problem.headers["WWW-Authenticate"] == "Bearer"
+    for api in (nobody, Api(port, "wrong"), Api(port, one + "x")):
+        with refused(401, "UNAUTHORIZED"):
+            api.rows()
+        with refused(401, "UNAUTHORIZED"):
+            api.session("nobody")
+    assert scoped.session("one")["session"] == 1
+    with refused(404, "UNKNOWN_CONSUMER"):
+        scoped.session("two")
+    assert sorted(scoped.rows()) == ["one"]
+    assert full.session("two")["session"] == 1
+    assert sorted(full.rows()) == ["one", "two"]
+    assert nobody.text("/livez") == "ok\n"
+    assert one not in daemon.log
+
+
+def test_a_server_that_is_down_keeps_nobody_else_waiting(
+    mysql97: Server,
+    database: str,
+    server_factory: ServerFactory,
+    make_daemon: MakeDaemon,
+    source: Source,
+    insert: Any,
+    tmp_path: Path,
+) -> None:
+    server = server_factory("mariadb1011")
+    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+    late = source(server, "d")
+    server.stop()
+    daemon = make_daemon({"up": source(mysql97, database), "late": late})
+    api = daemon.start()
+    reader = Reader(daemon, "up").open()
+    insert()
+    assert len(reader.read_to(mysql97).transactions) == 1
+    row = api.until_state("late", "connecting")
+    until(lambda: api.row("late")["last_error"], "the fault is told")
+    row = api.row("late")
+    assert "cannot connect" in row["last_error"]
+    assert row["acknowledged"] is None
+    assert api.text("/livez") == "ok\n"
+    assert api.text("/readyz") == "ok\n"
+    verbose = api.text("/readyz?verbose")
+    assert "late: connecting: cannot connect" in verbose
+    assert "up" not in verbose.replace("late", "").split("connect")[0]
+    assert 'consumer="late"' in api.text("/metrics")
+    # It comes up: the daemon finds it by itself.
+    server.start()
+    api.until_state("late", "streaming")
+    second = Reader(daemon, "late").open()
+    server.execute("INSERT INTO d.t VALUES (1)")
+    assert len(second.read_to(server).transactions) == 1
+    # And goes away: its reader waits, then is told why; the other one notices nothing.
+    server.stop()
+    api.until_state("late", "connecting")
+    answer = api.poll("late", second.session, second.position, wait_ms=100)
+    assert answer["end"] == second.position
+    insert()
+    assert len(reader.read_to(mysql97).transactions) == 2
+    assert api.text("/readyz") == "ok\n"
+    server.start()
+    api.until_state("late", "streaming")

@@ -1,0 +1,179 @@
+"""A server whose log is not the one that was read gives a typed error, never its data."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.daemon.conftest import MakeDaemon, Source
+from tests.daemon.harness import Api, Daemon, Json, Problem, Reader, dumps, tip_seq, until
+from tests.servers import Instance
+from tests.servers.plugin import ServerFactory
+
+WITHOUT_GTIDS = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
+each_mode = pytest.mark.parametrize(
+    "kind_and_options",
+    [("mysql97",), ("mysql97", *WITHOUT_GTIDS), ("mariadb1011",)],
+    ids=["gtids", "files", "mariadb"],
+)
+
+
+def prepare(
+    server: Instance, make_daemon: MakeDaemon, source: Source
+) -> tuple[Daemon, dict[str, Reader]]:
+    """Three transactions are read and acknowledged by one consumer; the other one never was asked for."""
+    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY)")
+    daemon = make_daemon({"d": source(server, "d"), "unread": source(server, "d")})
+    daemon.start()
+    readers = {name: Reader(daemon, name).open() for name in ("d", "unread")}
+    for _ in range(3):
+        server.execute("INSERT INTO d.t VALUES ()")
+    readers["d"].read_to(server)
+    return daemon, readers
+
+
+def reset(server: Instance) -> None:
+    """Begin a new history, which soon is longer than the old one."""
+    # Logs are told apart by the second in which they were made.
+    born = (server.folder / "pid").stat().st_mtime
+    until(lambda: time.time() > born + 1.1, "the log's second is over")
+    server.execute("RESET MASTER" if server.mariadb else "RESET BINARY LOGS AND GTIDS")
+    for _ in range(40):
+        server.execute("INSERT INTO d.t VALUES ()")
+
+
+def purge(server: Instance) -> None:
+    """Remove all logs but the newest; MariaDB takes its time to let go of one."""
+    newest = server.binlog_position()[0]
+
+    def purged() -> bool:
+        server.execute(f"PURGE BINARY LOGS TO '{newest}'")
+        return server.binlogs()[0][0] == newest
+
+    until(purged, "the older logs are gone")
+
+
+def refused(api: Api, consumer: str, session: int, position: Json) -> Problem:
+    """The problem that a poll ends in; no data may come before it."""
+    try:
+        while True:
+            answer = api.poll(consumer, session, position, wait_ms=2000, markers=True)
+            assert answer["transactions"] == 0
+            position = answer["end"]
+    except Problem as problem:
+        return problem
+
+
+def check_failed(api: Api, consumer: str, kind: str, text: str) -> Problem:
+    row = api.until_state(consumer, "failed")
+    assert text in row["last_error"]
+    with pytest.raises(Problem) as caught:
+        api.session(consumer)
+    assert (caught.value.status, caught.value.kind) == (410, kind), caught.value.body
+    assert text in caught.value.body["detail"]
+    assert caught.value.body["hint"]
+    assert f"{consumer}: failed: {text}" in api.text("/readyz?verbose")
+    return caught.value
+
+
+@each_mode
+def test_a_reset_while_the_daemon_is_down(
+    kind_and_options: tuple[str, ...],
+    server_factory: ServerFactory,
+    make_daemon: MakeDaemon,
+    source: Source,
+) -> None:
+    server = server_factory(*kind_and_options)  # type: ignore[arg-type]
+    daemon, readers = prepare(server, make_daemon, source)
+    daemon.stop()
+    reset(server)
+    api = daemon.start()
+    for name, reader in readers.items():
+        check_failed(api, name, "HISTORY_DIFFERS", "server history differs")
+        problem = refused(api, name, reader.session, reader.position)
+        assert (problem.status, problem.kind) == (410, "HISTORY_DIFFERS")
+        with pytest.raises(Problem) as caught:
+            api.session(name, reader.position)
+        assert caught.value.kind == "HISTORY_DIFFERS"
+    until(lambda: not dumps(server), "nobody needs a dump")
+    assert api.text("/readyz").startswith("ok")
+    # It is not forgotten: the next start says the same.
+    api = daemon.restart()
+    check_failed(api, "d", "HISTORY_DIFFERS", "server history differs")
+
+
+@each_mode
+def test_a_reset_while_the_log_streams(
+    kind_and_options: tuple[str, ...],
+    server_factory: ServerFactory,
+    make_daemon: MakeDaemon,
+    source: Source,
+) -> None:
+    server = server_factory(*kind_and_options)  # type: ignore[arg-type]
+    daemon, readers = prepare(server, make_daemon, source)
+    api = daemon.api
+    reader = readers["d"]
+    reset(server)
+    row = api.until_state("d", "failed")
+    assert "server history differs" in row["last_error"]
+    problem = refused(api, "d", reader.session, reader.position)
+    assert (problem.status, problem.kind) == (410, "HISTORY_DIFFERS")
+    # What the other one has of the old history is still its own, and then the same fault.
+    unread = readers["unread"]
+    assert unread.step() == 3
+    assert [t.data for t in unread.transactions] == [t.data for t in reader.transactions]
+    problem = refused(api, "unread", unread.session, unread.position)
+    assert problem.kind == "HISTORY_DIFFERS"
+
+
+@each_mode
+def test_purged_past_a_stopped_consumer(
+    kind_and_options: tuple[str, ...],
+    server_factory: ServerFactory,
+    make_daemon: MakeDaemon,
+    source: Source,
+) -> None:
+    server = server_factory(*kind_and_options)  # type: ignore[arg-type]
+    daemon, readers = prepare(server, make_daemon, source)
+    daemon.stop()
+    server.execute("INSERT INTO d.t VALUES ()", "FLUSH BINARY LOGS", "INSERT INTO d.t VALUES ()")
+    purge(server)
+    # Another consumer is not concerned.
+    daemon.settings["consumers"]["new"] = source(server, "d", start="earliest")
+    api = daemon.start()
+    fresh = Reader(daemon, "new").open().read_to(server)
+    assert len(fresh.transactions) == 1
+    for name, reader in readers.items():
+        check_failed(api, name, "POSITION_PURGED", "position purged")
+        problem = refused(api, name, reader.session, reader.position)
+        assert (problem.status, problem.kind) == (410, "POSITION_PURGED")
+    assert api.row("new")["state"] == "streaming"
+
+
+@each_mode
+def test_a_purge_of_what_a_quiet_consumer_does_not_need_harms_nobody(
+    kind_and_options: tuple[str, ...],
+    server_factory: ServerFactory,
+    make_daemon: MakeDaemon,
+    source: Source,
+) -> None:
+    """A log that was only rotated, or held transactions of others: the consumer's place moves on with it."""
+    server = server_factory(*kind_and_options)  # type: ignore[arg-type]
+    server.execute("CREATE DATABASE other", "CREATE TABLE other.t (id INT PRIMARY KEY)")
+    daemon, readers = prepare(server, make_daemon, source)
+    readers["unread"].read_to(server)
+    server.execute("INSERT INTO other.t VALUES (1)", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
+    tip = tip_seq(server)
+    for name in readers:
+        until(
+            lambda name=name: daemon.stored(name)["covered"]["seq"] >= tip,  # type: ignore[misc]
+            "the stored place is at the tip",
+        )
+    daemon.stop()
+    purge(server)
+    server.execute("INSERT INTO d.t VALUES ()")
+    daemon.start()
+    for reader in readers.values():
+        reader.read_to(server)
+        assert len(reader.transactions) == 4
