@@ -112,13 +112,13 @@ def refused(status: int, kind: str) -> Iterator[Refused]:
         yield found
     except Problem as problem:
         found.problem = problem
-        body = problem.body
-        assert (problem.status, problem.kind) == (status, kind), body
-        assert sorted(body) == ["detail", "hint", "kind", "status", "title", "type"]
-        assert body["hint"] and body["detail"] and body["status"] == status
-        assert problem.headers["Content-Type"] == "application/problem+json"
-        assert problem.headers["Retry-After"] == ("1" if status == 503 else None)
-    assert found.problem is not None, "nothing was refused"
+    seen = found.problem
+    assert seen is not None, "nothing was refused"
+    assert (seen.status, seen.kind) == (status, kind), seen.body
+    assert sorted(seen.body) == ["detail", "hint", "kind", "status", "title", "type"]
+    assert seen.body["hint"] and seen.body["detail"] and seen.body["status"] == status
+    assert seen.headers["Content-Type"] == "application/problem+json"
+    assert seen.headers["Retry-After"] == ("1" if status == 503 else None)
 
 
 def test_a_newer_session_fences_the_older_one(daemon: Daemon, mysql97: Server, insert: Any) -> None:

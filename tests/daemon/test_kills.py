@@ -62,6 +62,10 @@ def read_until_killed(reader: Reader, *, max_bytes: int | None = None) -> None:
     reader.daemon.until_killed()
 
 
+def until_gone(server: Instance, threads: set[int]) -> None:
+    until(lambda: not threads & set(dumps(server)), "the dump is gone")
+
+
 def check_complete(reader: Reader, server: Instance, ids: list[int]) -> None:
     reader.read_to(server)
     seqs = [transaction.seq for transaction in reader.transactions]
@@ -144,7 +148,7 @@ def test_the_connection_is_cut_in_the_middle_of_large_transactions(
             threads = until(lambda: dumps(server), "there is a dump")
             big.until_written(big.written + 1)
             server.execute(*(f"KILL {thread}" for thread in threads if thread in dumps(server)))
-            until(lambda gone=set(threads): not gone & set(dumps(server)), "the dump is gone")
+            until_gone(server, set(threads))
     check_complete(reader, server, big.ids())
     assert api.row("d")["state"] == "streaming"
 

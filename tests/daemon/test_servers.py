@@ -281,7 +281,7 @@ def authority(path: Path) -> Path:
     """Write the certificate of an authority that has signed nothing."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nobody")])
-    now = dt.dt.now(dt.UTC)
+    now = dt.datetime.now(dt.UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
