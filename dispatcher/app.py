@@ -20,6 +20,7 @@ import uvloop
 
 from dispatcher.api.app import create_app
 from dispatcher.api.auth import Token, Tokens
+from dispatcher.binlog.warm import load_kernels
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.inputs import ConsumerSpec, Progress, Start
 from dispatcher.model.errors import BinlogError, Kind
@@ -41,6 +42,8 @@ def run(settings: Settings) -> int:
     logs.configure(settings.log.level, settings.log.format, settings.secrets())
     store = StateStore(settings.state.path)
     try:
+        structlog.get_logger("dispatcher").debug("loading kernels")
+        load_kernels()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(Daemon(settings, store).serve())
     finally:

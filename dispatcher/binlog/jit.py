@@ -1,7 +1,8 @@
 """numba's `njit` with a type, and with the two options that every kernel here wants.
 
-`cache`: a compiled kernel is kept beside its source (or in the user's cache folder), so that a daemon or a Spark worker
-loads it in milliseconds. `nogil`: a kernel never touches Python objects, so other threads may run meanwhile.
+`cache`: a compiled kernel is kept beside its source (or in the user's cache folder, or in NUMBA_CACHE_DIR), so that a
+daemon or a Spark worker loads it in milliseconds; where none of them can be written, it is compiled in each process.
+`nogil`: a kernel never touches Python objects, so other threads may run meanwhile.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def njit(function: F) -> F:
-    return cast(F, numba.njit(cache=True, nogil=True)(function))
+    return _compiled(function)
 
 
 def inline(function: F) -> F:
     """For small functions inside a kernel's loop: inlined at the call site by numba itself."""
-    return cast(F, numba.njit(cache=True, nogil=True, inline="always")(function))
+    return _compiled(function, inline="always")
 
 
 def part(function: F) -> F:
@@ -29,4 +30,13 @@ def part(function: F) -> F:
     A call costs little, but each array that it is given is counted in and out atomically, which costs more than
     the look at an event that it is for.
     """
-    return cast(F, numba.njit(cache=True, nogil=True, forceinline=True)(function))
+    return _compiled(function, forceinline=True)
+
+
+def _compiled(function: F, **options: Any) -> F:
+    try:
+        return cast(F, numba.njit(cache=True, nogil=True, **options)(function))
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        return cast(F, numba.njit(nogil=True, **options)(function))

@@ -1,0 +1,33 @@
+"""Make the daemon's kernels ready before the first byte is read.
+
+On a machine that has never run them they are compiled, which takes seconds; later they come from numba's cache in a
+fraction of one. In the middle of a stream either would hold up every consumer and every health check.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dispatcher.binlog import events, share
+from dispatcher.binlog.arrays import Events, Transactions
+from dispatcher.binlog.events import FormatDescription
+from dispatcher.binlog.routes import Routes
+from dispatcher.binlog.scan import Batch, Splitter
+from dispatcher.binlog.take import Log
+
+
+def load_kernels() -> None:
+    """Run each kernel once on nothing: what is compiled depends on the types alone."""
+    routes = Routes()
+    Splitter(routes, packets=True, checksum=True, buffer_bytes=1).split()
+    routes.table(b"", b"t")
+    nothing = np.empty(0, dtype=np.uint8)
+    batch = Batch(
+        nothing, FormatDescription(b"", "", 0, True, False), "", 0, 0, Events.empty(0), Transactions.empty(0), [], 0, 0
+    )  # fmt: skip
+    Log().take(batch, nothing, None, epoch=0, seq=0, packed=False)
+    event = np.zeros(64, dtype=np.uint8)
+    event[9] = len(event)
+    share.end_statement(event, 0, 1)
+    record = events.encode_record(events.Record(0, 0, "", 0, 0, 0), checksum=True)
+    share.finish_record(np.frombuffer(record, dtype=np.uint8).copy(), 0, len(record), 1, 1, 1)
