@@ -1,9 +1,10 @@
 """Routing against the wire: the daemon with one HTTP reader ÷ a bare `recv` drain of the same log.
 
 The daemon runs as its command line starts it and stands at the end of the log. Each round drains the log bare, then
-lets a reader open a session at the log's start: the daemon logs in again, reads, checks, routes and queues, and the
-reader fetches everything over HTTP and acknowledges it, each acknowledgement durable. All of that is in the measured
-time. Rounds alternate; the ratio is that of the medians. No TLS on either side: it would cost both the same.
+lets a reader open a session at the log's start: the daemon dumps it again, checks, routes and queues it, and the
+reader fetches everything over HTTP and acknowledges it, each acknowledgement durable. Time counts from the moment when
+there is something to read, on both sides: neither login is in it. Rounds alternate; the ratio is that of the medians.
+No TLS on either side: it would cost both the same.
 """
 
 from __future__ import annotations
