@@ -245,7 +245,7 @@ class Client:
         self.events += batch.events
         self.bytes += batch.bytes
         self.last_timestamp = batch.timestamp or self.last_timestamp
-        if steps.ended.any():  # the dump goes on past the damaged event, or it would not have come so far
+        if steps.ended.any():  # past the event that was damaged, if there was one
             self._damage = ("", 0)
         if batch.fault:
             effects += self._fault(batch, batch.fault, steps)

@@ -179,10 +179,7 @@ class Queue:
             raise UserError(
                 Kind.RANGE_UNAVAILABLE, f"seq {position.seq} is not read yet (at {self.queued.seq})"
             )
-        queued, gtids = self.queued.gtids, place.gtids
-        if isinstance(queued, GtidSet) and not (
-            isinstance(gtids, GtidSet) and queued.contains(gtids)
-        ):
+        if self.mode is Mode.GTID and not _between(self.acknowledged, place, self.queued):
             raise _unknown("its GTID set is not part of what this consumer has read")
         end = self._acknowledged_end
         for run in self._runs:
@@ -322,6 +319,13 @@ class Queue:
     def covered_after(self, end: int, place: Place) -> Place:
         """The same as it will be when (logical offset, place) is acknowledged."""
         return place if self._runs and end < self._runs[-1].end[-1] else self.queued
+
+
+def _between(first: Place, place: Place, last: Place) -> bool:
+    """Does a set lie between two others?"""
+    low, gtids, high = first.gtids, place.gtids, last.gtids
+    assert isinstance(low, GtidSet) and isinstance(gtids, GtidSet) and isinstance(high, GtidSet)
+    return gtids.contains(low) and high.contains(gtids)
 
 
 def _unknown(why: str) -> UserError:

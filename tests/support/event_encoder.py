@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -60,7 +60,7 @@ def rotate_body(file: str, position: int = 4) -> bytes:
     return position.to_bytes(8, "little") + file.encode()
 
 
-def previous_gtids_body(sets: dict[UUID, Sequence[tuple[int, int]]]) -> bytes:
+def previous_gtids_body(sets: Mapping[UUID, Sequence[tuple[int, int]]]) -> bytes:
     out = len(sets).to_bytes(8, "little")
     for uuid, intervals in sets.items():
         out += uuid.bytes + len(intervals).to_bytes(8, "little")
@@ -260,7 +260,9 @@ class LogWriter:
 
     # -- transactions ----------------------------------------------------------------------------------------
 
-    def begin(self, source: UUID = SERVER, *, gno: int | None = None, standalone: bool = False) -> Transaction:  # fmt: skip
+    def begin(
+        self, source: UUID = SERVER, *, gno: int | None = None, standalone: bool = False
+    ) -> Transaction:
         """The GTID event (of the kind in force) and, unless standalone, BEGIN."""
         self._now += 1
         self._open = open_ = Transaction(
@@ -331,8 +333,16 @@ class LogWriter:
         self.transactions.append(done)
         return done
 
-    def ddl(self, query: str, database: str = "", *, status: bytes | None = None,
-            tables: tuple[tuple[str, str | None], ...] | None = None, source: UUID = SERVER) -> Transaction:  # fmt: skip
+    def ddl(
+        self,
+        query: str,
+        database: str = "",
+        *,
+        status: bytes | None = None,
+        tables: tuple[tuple[str, str | None], ...] | None = None,
+        source: UUID = SERVER,
+    ) -> Transaction:
+        """A transaction of one statement."""
         self.begin(source, standalone=True)
         self.query(query, database, status, tables)
         return self.commit("")
@@ -345,7 +355,9 @@ class LogWriter:
 
     # -- dumps -----------------------------------------------------------------------------------------------
 
-    def dump(self, *, held: Iterable[tuple[str, int]] = (), file: str = "", offset: int = 4) -> Iterator[bytes]:  # fmt: skip
+    def dump(
+        self, *, held: Iterable[tuple[str, int]] = (), file: str = "", offset: int = 4
+    ) -> Iterator[bytes]:
         """The events of a dump, artificial ones included: without the transactions held, or from a file and offset.
 
         `held`: (source, number) pairs, as COM_BINLOG_DUMP_GTID names them.

@@ -159,7 +159,7 @@ def delivered_parts(transaction: Transaction, wanted: Wanted) -> list[bytes]:
     for statement in _statements(transaction.parts):
         rows = [part for part in statement if part.role == "rows" and wanted.part(part)]
         for part in statement:
-            if part.role == "frame" or part.role == "ddl" and wanted.part(part):
+            if part.role == "frame" or (part.role == "ddl" and wanted.part(part)):
                 out.append(part.raw)
             elif part.role == "text" and rows:
                 if all(wanted.part(other) for other in statement if other.role == "map"):

@@ -1,0 +1,245 @@
+"""A queue's promises to its readers: canonical positions, ranges that stay, and nothing but its own history."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.binlog.events import EventType
+from dispatcher.dispatch.history import Mode
+from dispatcher.dispatch.inputs import ConsumerSpec, Start
+from dispatcher.dispatch.queue import Queue
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import Position
+from tests.support.event_encoder import SERVER, LogWriter, Statement
+from tests.support.random_log import OTHER_SERVER, Wanted, random_log, random_wanted
+from tests.support.simulation import Server, World, gtid_set, without_formats
+
+SEEDS = st.integers(0, 2**32 - 1)
+WRITER = {Mode.GTID: "mysql", Mode.FILE: "none", Mode.MARIADB: "mariadb"}
+ORDERS, BILLS = ("shop", "orders"), ("billing", "bills")
+
+
+def filled(
+    rng: random.Random, log: LogWriter, wanted: Wanted, mode: Mode = Mode.GTID
+) -> tuple[World, Queue]:
+    """A queue that holds all of a log, nothing of it acknowledged."""
+    spec = ConsumerSpec("a", wanted.databases, wanted.tables, 1 << 30, Start("earliest"))
+    world = World(rng, Server(log, mode), [spec])
+    world.connect()
+    world.read_all()
+    return world, world.client.consumers["a"].queue
+
+
+def walk(queue: Queue, bytes_max: int) -> list[Position]:
+    """The positions of a reader that takes `bytes_max` at a time, from the acknowledged one to the end."""
+    out = [queue.position(queue.acknowledged)]
+    while True:
+        answer = queue.next(out[-1], bytes_max)
+        if answer.end.order <= out[-1].order:
+            return out
+        assert answer.transactions <= 1 or answer.bytes <= bytes_max
+        out.append(answer.end)
+
+
+@pytest.mark.parametrize("mode", Mode)
+@given(seed=SEEDS)
+def test_any_range_between_any_positions_is_there_until_acknowledged(mode: Mode, seed: int) -> None:
+    rng = random.Random(seed)
+    log = random_log(rng, gtid=WRITER[mode], size_max=rng.choice((30, 4000)))
+    wanted = random_wanted(rng)
+    world, queue = filled(rng, log, wanted, mode)
+    places = walk(queue, rng.choice((1, 1, 3000)))
+    assert places[-1].order == queue.position(queue.queued).order
+    assert len({place.to_json() for place in places}) == len(places)
+    acknowledged = 0
+    for _ in range(10):
+        a, b = sorted(rng.randrange(acknowledged, len(places)) for _ in range(2))
+        got = without_formats(b"".join(queue.read(places[a], places[b])))
+        assert got == world.server.expected(wanted, places[a], places[b])
+        if rng.random() < 0.3:
+            acknowledged = a
+            world.acknowledge("a", places[a])
+            assert queue.position(queue.acknowledged) == places[a]
+            assert queue.transactions <= len(world.server.between(places[a], places[-1]))
+            if a:
+                with pytest.raises(BinlogError, match="older than the acknowledged") as info:
+                    queue.read(places[rng.randrange(a)], places[-1])
+                assert info.value.kind is Kind.POSITION_UNKNOWN
+    world.acknowledge("a", places[-1])
+    assert (queue.transactions, queue.events, queue.unacknowledged_bytes) == (0, 0, 0)
+    assert queue.held_bytes == 0
+
+
+@given(SEEDS)
+def test_positions_are_canonical(seed: int) -> None:
+    rng = random.Random(seed)
+    log = random_log(rng, files=False)
+    world, queue = filled(rng, log, Wanted(("shop", "billing", "crm")))
+    again, other = filled(random.Random(seed + 1), log, Wanted(("shop", "billing", "crm")))
+    # However the log was cut into buffers.
+    assert walk(queue, 1) == walk(other, 1)
+    for position in walk(queue, 1)[1:]:
+        held = log.transactions[: position.seq]
+        assert position.gtid == str(gtid_set(held))
+        assert (position.file, position.epoch) == (log.file.name, 0)
+    assert again.client.label == world.client.label
+
+
+@given(SEEDS)
+def test_events_are_counted_exactly(seed: int) -> None:
+    rng = random.Random(seed)
+    log = random_log(rng)
+    _, queue = filled(rng, log, random_wanted(rng))
+    places = walk(queue, 1 << 20)
+    data = without_formats(b"".join(queue.read(places[0], places[-1])))
+    events, records, at = 0, 0, 0
+    while at < len(data):
+        events += 1
+        records += data[at + 4] == EventType.IGNORABLE
+        at += int.from_bytes(data[at + 9 : at + 13], "little")
+    assert (queue.events, queue.transactions, queue.unacknowledged_bytes) == (
+        events,
+        records,
+        len(data),
+    )
+    assert (queue.taken_transactions, queue.taken_bytes) == (records, len(data))
+
+
+@given(SEEDS, st.integers(1, 9))
+def test_cuts_balance_bytes(seed: int, n: int) -> None:
+    rng = random.Random(seed)
+    log = random_log(rng, files=False, transactions=40)
+    _, queue = filled(rng, log, Wanted(("shop",)))
+    start, *_, end = walk(queue, 1 << 20)
+    cuts = queue.cut(start, end, n)
+    assert len(cuts) <= n - 1
+    places = [start, *cuts, end]
+    assert [p.seq for p in places] == sorted({p.seq for p in places})
+    sizes = [len(b"".join(queue.read(a, b))) for a, b in pairwise(places)]
+    largest = max(len(b"".join(queue.read(a, b))) for a, b in pairwise(walk(queue, 1)))
+    assert max(sizes) <= sum(sizes) / n + 2 * largest
+
+
+def small() -> tuple[World, Queue, LogWriter]:
+    """Six transactions: orders, bills, orders, empty, orders, bills; the consumer wants orders."""
+    log = LogWriter()
+    for what in (ORDERS, BILLS, ORDERS, None, ORDERS, BILLS):
+        log.begin()
+        if what:
+            log.statement(Statement((what,), ((0, 10),)))
+        log.commit()
+    world, queue = filled(random.Random(0), log, Wanted(("shop",)))
+    return world, queue, log
+
+
+def test_what_is_not_ones_own_is_a_marker() -> None:
+    world, queue, _ = small()
+    assert [p.seq for p in walk(queue, 1)] == [0, 1, 3, 6]
+    assert queue.position(queue.covered).seq == 0
+    positions = walk(queue, 1)
+    answer = queue.next(positions[2], 1)
+    assert (answer.transactions, answer.end.seq) == (1, 6)
+    world.acknowledge("a", positions[-1])
+    assert queue.covered.seq == 6
+    assert queue.next(positions[-1], 1).end == positions[-1]
+    assert queue.oldest_commit_us is None
+
+
+def test_a_position_among_markers_means_everything_up_to_there() -> None:
+    world, queue, log = small()
+    _, first, second, end = walk(queue, 1)
+    between = replace(first, gtid=str(gtid_set(log.transactions[:2])), seq=2)
+    assert queue.read(between, end) == queue.read(first, end)
+    assert queue.next(between, 1).end == second
+    world.acknowledge("a", between)
+    assert queue.acknowledged.seq == 2
+    assert queue.next(between, 1).end == second
+
+
+def test_a_range_without_anything_of_ones_own_is_a_log_without_transactions() -> None:
+    _, queue, log = small()
+    end = walk(queue, 1)[-1]
+    before = replace(end, gtid=str(gtid_set(log.transactions[:5])), seq=5)
+    data = b"".join(queue.read(before, end))
+    assert data[:4] == b"\xfebin"
+    assert data[8] == EventType.FORMAT_DESCRIPTION
+    assert without_formats(data) == b""
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"epoch": 1}, Kind.POSITION_UNKNOWN),
+        ({"gtid": f"{OTHER_SERVER}:1-3"}, Kind.POSITION_UNKNOWN),
+        ({"gtid": f"{SERVER}:1-2"}, Kind.POSITION_UNKNOWN),
+        ({"gtid": f"{SERVER}:1-7", "seq": 7}, Kind.RANGE_UNAVAILABLE),
+        ({"gtid": "?"}, Kind.SETTINGS),
+    ],
+)
+def test_foreign_positions_are_refused(change: dict[str, object], kind: Kind) -> None:
+    _, queue, _ = small()
+    position = walk(queue, 1)[2]
+    for call in (
+        queue.locate,
+        lambda p: queue.next(p, 1),
+        lambda p: queue.read(p, p),
+        queue.acknowledge,
+    ):
+        with pytest.raises(BinlogError) as info:
+            call(replace(position, **change))  # type: ignore[arg-type]
+        assert info.value.kind is kind
+    assert queue.acknowledged.seq == 0
+
+
+def test_a_set_that_lacks_what_is_acknowledged_is_refused() -> None:
+    world, queue, _ = small()
+    positions = walk(queue, 1)
+    world.acknowledge("a", positions[1])
+    with pytest.raises(BinlogError) as info:
+        queue.locate(replace(positions[2], gtid=f"{SERVER}:2-4", seq=3))
+    assert info.value.kind is Kind.POSITION_UNKNOWN
+
+
+def test_a_replica_of_the_server_has_the_same_positions() -> None:
+    _, queue, _ = small()
+    position = walk(queue, 1)[2]
+    assert queue.locate(replace(position, server="another"))[0] == queue.locate(position)[0]
+
+
+def test_without_gtids_another_server_has_other_positions() -> None:
+    log = random_log(random.Random(1), gtid="anonymous", files=False)
+    _, queue = filled(random.Random(0), log, Wanted(("shop",)), Mode.FILE)
+    position = walk(queue, 1)[1]
+    for change in ({"server": "another"}, {"offset": position.offset + 1}):
+        with pytest.raises(BinlogError) as info:
+            queue.locate(replace(position, **change))
+        assert info.value.kind is Kind.POSITION_UNKNOWN
+
+
+def test_a_range_that_ends_before_it_starts_is_refused() -> None:
+    _, queue, _ = small()
+    positions = walk(queue, 1)
+    with pytest.raises(BinlogError, match="ends before it starts"):
+        queue.read(positions[2], positions[1])
+
+
+def test_an_epoch_stands_in_positions_and_records() -> None:
+    log = random_log(random.Random(3), files=False)
+    spec = ConsumerSpec("a", ("shop",), None, 1 << 30, Start("earliest"))
+    world = World(random.Random(0), Server(log, Mode.GTID), [spec])
+    queue = world.client.consumers["a"].queue
+    world.connect()
+    queue.reset(queue.server, Mode.GTID, 7, queue.queued, 0)
+    world.read_all()
+    start, *_, end = walk(queue, 1 << 30)
+    assert (start.epoch, end.epoch) == (7, 7)
+    got = without_formats(b"".join(queue.read(start, end)))
+    assert got == world.server.expected(Wanted(("shop",)), start, end)
+    assert GtidSet.parse(end.gtid) == gtid_set(log.transactions)
