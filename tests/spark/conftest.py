@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -21,22 +22,33 @@ from tests.support.fake_daemon import FakeDaemon, fake_daemon
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 # Compiling hot code well costs more than these tests run for.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a Spark belong to one worker."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def kill_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a test arms a point of `killing/sitecustomize.py` for the workers of the shared Spark."""
+    return tmp_path_factory.mktemp("kill")
+
+
+def killing(folder: Path) -> dict[str, str]:
+    """The environment of a job that can be killed at the points armed in `folder`, and that starts quickly."""
+    path = os.pathsep.join((str(Path(__file__).with_name("killing")), *sys.path))
+    return {"KILL_FOLDER": str(folder), "PYTHONPATH": path, "JDK_JAVA_OPTIONS": QUICK_JAVA}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, kill_folder: Path) -> Iterator[SparkSession]:
     """`local[2,4]`: two tasks at a time, and a task may fail three times before its job does."""
     warehouse = tmp_path_factory.mktemp("warehouse")
     settings = load(
@@ -49,17 +61,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             f"--conf=spark.sql.warehouse.dir={warehouse}",
         ]
     )
-    before = os.environ.get("JDK_JAVA_OPTIONS")
-    os.environ["JDK_JAVA_OPTIONS"] = QUICK_JAVA
     with warnings.catch_warnings():
         # pyspark leaves the pipes of the process that starts the JVM to the collector.
         warnings.simplefilter("ignore", ResourceWarning)
-        spark = session(settings)
+        # What the JVM starts has its environment; this process's is as before.
+        with pytest.MonkeyPatch.context() as environment:
+            for name, value in killing(kill_folder).items():
+                environment.setenv(name, value)
+            spark = session(settings)
         register(spark)
-        if before is None:
-            del os.environ["JDK_JAVA_OPTIONS"]
-        else:
-            os.environ["JDK_JAVA_OPTIONS"] = before
         yield spark
         spark.stop()
 
@@ -91,13 +101,14 @@ class Source:
                 self.daemon.feed(self.folder / name, lambda data: self.database.encode() in data)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        return self._dicts(f"SELECT * FROM `{table}`")
+        return mysql_rows(self.server, self.database, f"SELECT * FROM `{table}`")
 
-    def _dicts(self, query: str) -> list[dict[str, Any]]:
-        with self.server.connect(self.database) as connection, connection.cursor() as cursor:
-            cursor.execute(query)
-            names = [column[0] for column in cursor.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+def mysql_rows(server: Server, database: str, query: str) -> list[dict[str, Any]]:
+    with server.connect(database) as connection, connection.cursor() as cursor:
+        cursor.execute(query)
+        names = [column[0] for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 @pytest.fixture
@@ -168,7 +179,7 @@ def to_end(frame: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], 
     stop_at_end(query)
 
 
-def stop_at_end(query: StreamingQuery, timeout_s: float = 120) -> None:
+def stop_at_end(query: StreamingQuery, timeout_s: int = 120) -> None:
     try:
         assert query.awaitTermination(timeout_s), "the query has not ended"
     finally:

@@ -151,3 +151,24 @@ def test_a_type_that_is_not_decoded_is_named(job: Job, source: Source) -> None:
     assert error.kind is Kind.UNSUPPORTED_TYPE
     assert f"{source.database}.shapes" in str(error)
     assert "'p'" in str(error)
+
+
+@pytest.mark.kills
+def test_a_worker_killed_while_it_decodes_costs_a_retry_and_nothing_else(
+    job: Job, source: Source, target: Target, kill_folder: Path
+) -> None:
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)", "INSERT INTO t VALUES (0, 0)")
+    job.run()
+    for run in range(3):
+        source.execute(
+            f"INSERT INTO t VALUES ({run + 1}, 0)",
+            "UPDATE t SET n = n + 1 ORDER BY id DESC",
+            f"DELETE FROM t WHERE id = {run - 1}",
+        )
+        commits = target.versions(source, "t")
+        armed = kill_folder / "decoding"
+        armed.write_text("0")
+        job.run()
+        assert not armed.exists()
+        assert_equal(source, target, "t")
+        assert target.versions(source, "t") == commits + 1
