@@ -327,12 +327,17 @@ _OPERATIONS: tuple[tuple[Callable[[Shop], Transaction], int], ...] = (
 )
 
 
-def operations(shop: Shop) -> Iterator[Transaction]:
-    """Endless; each is made when the one before it is done."""
+def first_rows(shop: Shop) -> Iterator[Transaction]:
+    """Some rows in nearly all tables. Each is made when the one before it is done."""
     yield first_stock(shop)
     yield new_customers(shop, 30)
     for _ in range(10):
         yield place_order(shop)
+    yield pay(shop)
+
+
+def operations(shop: Shop) -> Iterator[Transaction]:
+    """Endless; each is made when the one before it is done."""
     kinds, weights = zip(*_OPERATIONS, strict=True)
     while True:
         (make,) = shop.chance.choices(kinds, weights)
@@ -348,6 +353,7 @@ class Load:
 
     def __init__(self, connect: Connect, *, seed: int, writers: int = 3) -> None:
         self._connect = connect
+        self._go_on = threading.Event()
         self._stop = threading.Event()
         self._written = [Written() for _ in range(writers)]
         self._failures: list[BaseException] = []
@@ -357,12 +363,18 @@ class Load:
         ]
 
     def start(self) -> None:
+        """Write the first rows."""
         for thread in self._threads:
             thread.start()
+
+    def go_on(self) -> None:
+        """Write until stopped."""
+        self._go_on.set()
 
     def stop(self) -> None:
         """Until no writer has a transaction under way. Raises DemoFailed for what any of them failed of."""
         self._stop.set()
+        self._go_on.set()
         for thread in self._threads:
             thread.join()
         self.check()
@@ -393,6 +405,9 @@ class Load:
         shop = Shop(writer, random.Random(f"{seed}/{writer}"))  # noqa: S311 - repeatable on purpose
         try:
             with closing(self._connect()) as connection:
+                for transaction in first_rows(shop):
+                    self._run(connection, transaction, self._written[writer])
+                self._go_on.wait()
                 began = time.monotonic()
                 for number, transaction in enumerate(operations(shop)):
                     due = began + number / TRANSACTIONS_PER_S

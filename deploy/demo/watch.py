@@ -31,9 +31,8 @@ GRACE_S = 3.0
 ANSWER_S = 60.0  # the first start of a fresh machine compiles, and answers nobody meanwhile
 _DUMP = ("Binlog Dump", "Binlog Dump GTID")
 _BATCH = re.compile(
-    r"INFO (\S+): batch \d+: (\d+) rows of (\d+) tables, .* in ([\d.]+) s$", re.MULTILINE
+    r"INFO (\S+): batch \d+: (\d+) rows of \d+ tables, .* in ([\d.]+) s$", re.MULTILINE
 )
-_STARTED = re.compile(r"INFO (\S+): mirroring into ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,6 @@ class Declared:
 class Mirrored:
     """What the mirror job's log tells of one consumer."""
 
-    started: bool = False
     batches: int = 0
     rows: int = 0
     last_s: float = 0.0
@@ -144,13 +142,11 @@ class MirrorLog:
         whole = new[: new.rfind(b"\n") + 1]
         self._at += len(whole)
         text = whole.decode("utf-8", "replace")
-        for found in _STARTED.finditer(text):
-            self._mirrored.setdefault(found[1], Mirrored()).started = True
         for found in _BATCH.finditer(text):
             mirrored = self._mirrored.setdefault(found[1], Mirrored())
             mirrored.batches += 1
             mirrored.rows += int(found[2])
-            mirrored.last_s = float(found[4])
+            mirrored.last_s = float(found[3])
         return self._mirrored
 
 
