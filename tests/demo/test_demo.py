@@ -1,0 +1,99 @@
+"""The demo as `make demo` runs it, with a short load; and interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.demo.parts import of_session
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(temporary: Path, *arguments: str) -> subprocess.Popen[str]:
+    """The demo with all its files below `temporary`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "deploy.demo", *arguments],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"},
+    )
+
+
+def left_behind(temporary: Path) -> list[str]:
+    """Files below `temporary`, and processes that were started with it."""
+    found = [str(path) for path in temporary.iterdir()]
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            variables = environ.read_bytes().split(b"\0")
+        except OSError:
+            continue  # ended, or somebody else's
+        if any(one.startswith(f"TMPDIR={temporary}".encode()) for one in variables):
+            found.append((environ.parent / "cmdline").read_text().replace("\0", " "))
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_every_table_is_equal_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    temporary, target = tmp_path / "tmp", tmp_path / "target"
+    temporary.mkdir()
+    with start(temporary, "--seconds=3", "--seed=5", f"--target={target}") as demo:
+        said, _ = demo.communicate()
+    assert demo.returncode == 0, said
+    assert "all 8 tables are equal" in said
+    assert sorted(path.name for path in target.iterdir()) == ["billing", "shop", "warehouse"]
+    assert (target / "shop" / "order_lines" / "_delta_log").is_dir()
+    assert left_behind(temporary) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
+    with start(tmp_path) as demo:
+        assert demo.stdout is not None
+        said = []
+        for line in demo.stdout:
+            said.append(line)
+            if "starting the daemon and Spark" in line:
+                break
+        else:
+            pytest.fail("".join(said))
+        demo.send_signal(number)
+        rest, _ = demo.communicate(timeout=90)
+    assert (demo.returncode, "interrupted" in rest) == (1, True), rest
+    assert left_behind(tmp_path) == []
+
+
+def test_a_session_is_found_whatever_process_groups_it_has() -> None:
+    program = "import subprocess; print(subprocess.Popen(['sleep', '100'], process_group=0).pid, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as leader:
+        assert leader.stdout is not None
+        child = int(leader.stdout.readline())
+        try:
+            assert sorted(of_session(leader.pid)) == sorted((leader.pid, child))
+        finally:
+            os.kill(child, signal.SIGKILL)
+            leader.communicate("done\n")
+    assert of_session(leader.pid) == []
+
+
+@pytest.mark.parametrize("arguments", [("--seconds", "x"), ("--target", "/proc"), ("--what",)])
+def test_bad_input_is_said_at_once(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    with start(tmp_path, *arguments) as demo:
+        said, _ = demo.communicate(timeout=60)
+    assert demo.returncode == 2 and "error:" in said

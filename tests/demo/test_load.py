@@ -1,0 +1,62 @@
+"""The writers: the same seed writes the same, and no two writers touch one key."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from pathlib import Path
+
+from deploy.demo.load import Shop, Statement, first_rows, operations
+from deploy.demo.scene import CONSUMERS, settings
+from deploy.demo.schema import DATABASES
+from dispatcher.settings.load import load
+
+
+def statements(writer: int, seed: int, count: int = 300) -> list[Statement]:
+    shop = Shop(writer, random.Random(f"{seed}/{writer}"))
+    found = []
+    for transaction in itertools.chain(first_rows(shop), itertools.islice(operations(shop), count)):
+        found += transaction.statements
+        if not transaction.undo:
+            transaction.done()
+    return found
+
+
+def test_a_seed_repeats() -> None:
+    assert statements(0, 7) == statements(0, 7)
+    assert statements(0, 7) != statements(0, 8)
+    assert statements(0, 7) != statements(1, 7)
+
+
+def test_every_operation_comes_up_in_every_database() -> None:
+    text = "\n".join(one.sql for one in statements(0, 1))
+    for pattern in (
+        r"INSERT INTO shop\.customers .*\), \(",  # several rows
+        r"DELETE FROM shop\.customers",
+        r"DELETE shop\.orders, billing\.invoices FROM",
+        r"UPDATE shop\.orders o JOIN billing\.invoices",
+        r"JOIN warehouse\.stock",
+        r"UPDATE shop\.customers SET id =",
+        r"SET line = line \+ 1",
+        r"INSERT INTO billing\.payments",
+    ):
+        assert re.search(pattern, text), pattern
+    assert all(f"{database}." in text for database in DATABASES)
+
+
+def test_ids_of_two_writers_are_never_the_same() -> None:
+    shops = [Shop(writer, random.Random(0)) for writer in range(3)]
+    ids = [shop.new_id() for shop in shops for _ in range(1000)]
+    assert len(set(ids)) == 3000
+
+
+def test_the_settings_are_what_the_daemon_takes(tmp_path: Path) -> None:
+    file = tmp_path / "dispatcher.yaml"
+    file.write_text(settings(3306, 8085, tmp_path / "state.db"))
+    given = load([file], environment={"DEMO_PASSWORD": "secret"})
+    assert list(given.consumers) == [one.name for one in CONSUMERS]
+    for one in CONSUMERS:
+        consumer = given.consumers[one.name]
+        assert consumer.max_bytes_in_binlog_queue == one.queue_bytes_max
+        assert (consumer.use_binlog_client, consumer.start.at) == (one.shared, "earliest")
