@@ -328,6 +328,14 @@ class World:
         if self.rng.random() < 0.7:
             self.flush()
 
+    def failover(self) -> None:
+        """A replica takes the server's place: the same transactions under another name."""
+        if self.server.mode is Mode.GTID:
+            self.server.name = self.rng.choice(
+                (SERVER_NAME, "0a9d88f8-c14e-11ec-bb36-244bfedf7766")
+            )
+            self.lose()
+
     def restart(self) -> None:
         self.log.append("restart")
         self.boot()
@@ -448,8 +456,10 @@ class World:
                 self.tick()
             elif move < 0.96:
                 self.poll(name)
-            elif move < 0.985:
+            elif move < 0.98:
                 self.seek(name)
+            elif move < 0.985:
+                self.failover()
             else:
                 self.restart()
 
