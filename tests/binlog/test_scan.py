@@ -51,6 +51,7 @@ class Flat:
         self.events = self.bytes = 0
         self.closed: list[bytes] = []
         self.places: list[tuple[str, int]] = []
+        self.checked = True  # every batch's events had checksums
         self._inside = False
 
     def add(self, batches: Sequence[Batch | Closed]) -> Flat:
@@ -59,6 +60,7 @@ class Flat:
                 self.closed.append(batch.packet)
                 continue
             self.places.append((batch.file, batch.offset))
+            self.checked &= batch.format.checksum
             self.events += batch.events
             self.bytes += batch.bytes
             if batch.fault:
@@ -209,6 +211,7 @@ def test_cut_at_every_offset_gives_a_prefix(seed: int) -> None:
 
 
 @given(SEEDS, st.booleans())
+@example(159099259, True)
 def test_a_damaged_byte_is_found_or_harmless(seed: int, packets: bool) -> None:
     rng = random.Random(seed)
     log = random_log(rng, transactions=4, size_max=30, files=packets)
@@ -225,7 +228,9 @@ def test_a_damaged_byte_is_found_or_harmless(seed: int, packets: bool) -> None:
         except BinlogError as error:
             if error.kind not in DAMAGE:
                 raise
-        if all(file.checksum for file in log.files):
+        # A FORMAT_DESCRIPTION that says "no checksums" has no valid one itself in a dump from the middle, so the
+        # bit that says so is not protected.
+        if flat.checked and all(file.checksum for file in log.files):
             assert [t[1:3] for t in flat.done] == [t[1:3] for t in want[: len(flat.done)]]
             assert [t[5] for t in flat.done] == [t[5] for t in want[: len(flat.done)]]
 
