@@ -4,8 +4,8 @@
 
     scene     what is started in which order, and what ends the demo
     parts     the daemon and Spark as processes of their own; none outlives the demo
-    schema    three databases with a shop's tables
-    load      seeded writers
+    schema, operations, load
+              three databases with a shop's tables, what happens to them by a seed, and who makes it happen
     watch     what is going on, and what must hold meanwhile
     view      the same for people: live on a terminal, lines elsewhere
     delta     Delta tables, read without Spark

@@ -108,7 +108,7 @@ def _picture(scene: Scene) -> Group:
 
 
 def _connections(look: Look, rules: Rules) -> Table:
-    table = _table("connection", "consumers", right=("dump threads at the server", "open"))
+    table = _table("connection", "consumers", right=("dump threads at the server", "should be"))
     expected = rules.expected_dumps(look)
     for user in dict.fromkeys(one.user for one in rules.consumers):
         its = [one for one in rules.consumers if one.user == user]

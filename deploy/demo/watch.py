@@ -180,7 +180,9 @@ class Rules:
         for one in self.consumers:
             held = int(look.rows[one.name]["bytes"])
             self.held_bytes_max[one.name] = max(self.held_bytes_max.get(one.name, 0), held)
-        return self._consumers(look) or self._memory(look) or self._dumps(look)
+        return (
+            self._consumers(look) or self._waiting(look) or self._memory(look) or self._dumps(look)
+        )
 
     def _consumers(self, look: Look) -> str | None:
         for one in self.consumers:
@@ -189,6 +191,20 @@ class Rules:
                 return f"consumer {one.name} has failed: {row['last_error']}"
             if row["last_error"]:
                 return f"consumer {one.name} is {row['state']}: {row['last_error']}"
+        return None
+
+    def _waiting(self, look: Look) -> str | None:
+        """A shared connection waits for room in a queue of its own consumers only, not in the unshared one's."""
+        paused = {
+            one.user for one in self.consumers if one.shared and look.state(one.name) == "paused"
+        }
+        full = {
+            one.user
+            for one in self.consumers
+            if one.shared and look.rows[one.name]["bytes"] >= look.rows[one.name]["max_bytes"]
+        }
+        for user in sorted(paused - full):
+            return f"the connection of {user} waits, though no queue of its consumers is full"
         return None
 
     def _memory(self, look: Look) -> str | None:

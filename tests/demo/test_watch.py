@@ -21,7 +21,13 @@ OPEN = {"repl": 2, "depot": 1}
 
 
 def row(state: str, **more: Any) -> dict[str, Any]:
-    given = {"state": state, "bytes": 0, "last_error": None, "covered": {"gtid": f"{UUID}:1-7"}}
+    given = {
+        "state": state,
+        "bytes": 0,
+        "max_bytes": 1000,
+        "last_error": None,
+        "covered": {"gtid": f"{UUID}:1-7"},
+    }
     return given | more
 
 
@@ -80,6 +86,14 @@ def test_memory_is_bounded_by_the_queues_and_a_base() -> None:
 def test_a_consumer_with_an_error_ends_the_demo(state: str) -> None:
     failing = look(rows={"billing": row(state, last_error="position purged: …")})
     assert "billing" in (rules().wrong(failing) or "")
+
+
+def test_a_connection_waits_for_its_own_consumers_only() -> None:
+    paused = {name: row("paused") for name in ("shop", "billing")}
+    alone = {"alone": row("paused", bytes=1000)}
+    assert rules().wrong(look(rows=alone)) is None
+    assert "repl waits" in (rules().wrong(look(rows=paused | alone)) or "")
+    assert rules().wrong(look(rows=paused | {"shop": row("paused", bytes=1000)})) is None
 
 
 def test_the_most_that_a_queue_held_is_remembered() -> None:

@@ -7,7 +7,7 @@ import random
 import re
 from pathlib import Path
 
-from deploy.demo.load import Shop, Statement, first_rows, operations
+from deploy.demo.operations import Shop, Statement, first_rows, operations
 from deploy.demo.scene import CONSUMERS, settings
 from deploy.demo.schema import DATABASES
 from dispatcher.settings.load import load
