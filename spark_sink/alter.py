@@ -1,13 +1,16 @@
-"""ALTER TABLE, read as far as a mirror must know: does it change rows that exist, and does it only add columns?
+"""ALTER TABLE, read as far as a mirror must know: does it change rows that exist, and does it only
+add columns?
 
-A statement is cut into its specifications at the commas outside of brackets, and each is judged by its leading words.
-What is not on the lists below changes rows as far as we know, and stops the mirror: a list of the harmless can be
-incomplete without harm.
+A statement is cut into its specifications at the commas outside of brackets, and each is judged by
+its leading words. What is not on the lists below changes rows as far as we know, and stops the
+mirror: a list of the harmless can be incomplete without harm.
 
-A column may be added when its value in the rows that exist is NULL, which is what the target shows for them. With another
-default, NOT NULL, a generated value or AUTO_INCREMENT, MySQL gives those rows values that are written to no log.
+A column may be added when its value in the rows that exist is NULL, which is what the target shows
+for them. With another default, NOT NULL, a generated value or AUTO_INCREMENT, MySQL gives those
+rows values that are written to no log.
 
-Source: MySQL 9.7 manual, "ALTER TABLE Statement" and "Comments" (the text in `/*!NNNNN ... */` is executed).
+Source: MySQL 9.7 manual, "ALTER TABLE Statement" and "Comments" (the text in `/*!NNNNN ... */` is
+executed).
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ class Token:
     text: str
 
 
-_TOKEN = r"""
+_LEXEMES = r"""
     (?P<space>\s+|--(?=\s|\Z)[^\n]*|\#[^\n]*|/\*(?!M?!).*?(?:\*/|\Z))
   | (?P<opening>/\*M?!\d*)
   | (?P<closing>\*/)
@@ -47,7 +50,7 @@ def _pattern(backslash: bool) -> re.Pattern[str]:
         f"inside_{name}": f"{escape}[^{quote}{stop}]|{quote}{quote}"
         for name, quote in (("double", '"'), ("single", "'"))
     }
-    text = _TOKEN
+    text = _LEXEMES
     for name, value in inside.items():
         text = text.replace("{" + name + "}", value)
     return re.compile(text, re.VERBOSE | re.DOTALL)
@@ -108,7 +111,9 @@ _VALUES = {"AS", "AUTO_INCREMENT", "GENERATED", "PRIMARY", "SERIAL"}
 
 
 def only_adds(query: str, sql_mode: int = 0) -> tuple[bool, str]:
-    """(it leaves existing rows as they are, or adds columns that are NULL in them; else the part that does not)."""
+    """(it leaves existing rows as they are, or adds columns that are NULL in them; else the part
+    that does not).
+    """
     parts = specifications(query, sql_mode)
     if not parts:
         return False, "not an ALTER TABLE statement"

@@ -1,13 +1,16 @@
-"""HTTP client of the daemon, for the Spark driver and its executors: the standard library and nothing else.
+"""HTTP client of the daemon, for the Spark driver and its executors: the standard library and
+nothing else.
 
-One client belongs to one thread and keeps one connection alive. What passes by itself is waited for here, because
-Spark ends a query at the first exception of its source: a connection that cannot be made or breaks, a timeout, and 503
-(its `Retry-After` is obeyed) are retried with exponential backoff and full jitter until `retry_timeout_s` has passed
-since the call's first failure. Every call is safe to repeat: ranges can be read again, acknowledging twice is
-acknowledging once, and a session that was opened and never used fences nobody but older ones. All other answers are
-final and become a `BinlogError` with the daemon's own words.
+One client belongs to one thread and keeps one connection alive. What passes by itself is waited for
+here, because Spark ends a query at the first exception of its source: a connection that cannot be
+made or breaks, a timeout, and 503 (its `Retry-After` is obeyed) are retried with exponential
+backoff and full jitter until `retry_timeout_s` has passed since the call's first failure. Every
+call is safe to repeat: ranges can be read again, acknowledging twice is acknowledging once, and a
+session that was opened and never used fences nobody but older ones. All other answers are final and
+become a `BinlogError` with the daemon's own words.
 
-A body is read in pieces and counts as received only when it is complete: a shorter one is a broken connection.
+A body is read in pieces and counts as received only when it is complete: a shorter one is a broken
+connection.
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ _KIND_OF_STATUS = {
 class Address:
     """Where the daemon is and how to be let in. Goes to the executors, so it is a picklable value.
 
-    `token_file` is read at every connection, so that a rotated token needs no restart; it must exist wherever the
-    client runs. `repr` hides the token.
+    `token_file` is read at every connection, so that a rotated token needs no restart; it must
+    exist wherever the client runs. `repr` hides the token.
     """
 
     url: str
@@ -101,7 +104,9 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """What lies after a position: up to `end`, `bytes` of delivered binlog in `transactions` transactions."""
+    """What lies after a position: up to `end`, `bytes` of delivered binlog in `transactions`
+    transactions.
+    """
 
     end: Position
     head: Position
@@ -135,7 +140,9 @@ class Client:
     # -- calls -----------------------------------------------------------------------------------------------
 
     def open_session(self, after: Position | None, *, read_only: bool = False) -> Session:
-        """Open a session at `after`, or at the stored position. Fences every older one unless `read_only`."""
+        """Open a session at `after`, or at the stored position. Fences every older one unless
+        `read_only`.
+        """
         body = {"after": after.as_dict() if after else None, "read_only": read_only}
         answer = self._object("POST", "session", body)
         return Session(
@@ -315,7 +322,8 @@ class Client:
                 where=self._place,
                 remedy="check that the address is that of binlog-dispatcher, and its log",
             )
-        if (named := problem.get("kind")) in Kind.__members__:
+        named = str(problem.get("kind"))
+        if named in Kind.__members__:
             kind = Kind[named]
         hint = str(problem.get("hint") or "") or None
         # The detail may be the daemon's whole line, of which kind and hint are parts; they are said again here.

@@ -1,11 +1,13 @@
-"""What a statement in the stream does to mirrored tables: nothing, empty them, or something that a mirror cannot follow.
+"""What a statement in the stream does to mirrored tables: nothing, empty them, or something that a
+mirror cannot follow.
 
-A statement that is not understood stops the mirror, because it might have changed rows that no event tells of. `CREATE
-TABLE` does nothing: a table comes to be in the target with its first rows, and one of the same name was emptied when it
-was dropped.
+A statement that is not understood stops the mirror, because it might have changed rows that no
+event tells of. `CREATE TABLE` does nothing: a table comes to be in the target with its first rows,
+and one of the same name was emptied when it was dropped.
 
-An ALTER TABLE that leaves the rows as they are, or adds columns that are NULL in them, does nothing either: the columns
-are added when the first rows come that have them, because only then are their types known exactly.
+An ALTER TABLE that leaves the rows as they are, or adds columns that are NULL in them, does nothing
+either: the columns are added when the first rows come that have them, because only then are their
+types known exactly.
 """
 
 from __future__ import annotations

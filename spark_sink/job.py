@@ -1,11 +1,12 @@
 """The mirror job: one Spark application, one streaming query per consumer.
 
-A query reads its own consumer, has its own checkpoint and its own sessions, and knows nothing of the others. What it
-fails of is said once, in the words of the fault; Spark's traces of the same fault, one per layer it passed through, are
-kept out of the log unless the log level is DEBUG.
+A query reads its own consumer, has its own checkpoint and its own sessions, and knows nothing of
+the others. What it fails of is said once, in the words of the fault; Spark's traces of the same
+fault, one per layer it passed through, are kept out of the log unless the log level is DEBUG.
 
-The first query that fails ends the job with exit code 1, after the others were stopped; with `available_now` the others
-first go to their ends. Stopping waits for the batch under way in Python, because Spark itself does not.
+The first query that fails ends the job with exit code 1, after the others were stopped; with
+`available_now` the others first go to their ends. Stopping waits for the batch under way in Python,
+because Spark itself does not.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from spark_sink.settings import Settings, load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from spark_sink.mirror import Mirror
 
 log = logging.getLogger("spark_sink.job")
 
-_LOOK_S = 0.5
+_LOOK_S = 1
 _STOP_S = 60.0
 # A fault that comes from another process arrives as the text of its traceback.
 _FAULT = re.compile(r"dispatcher\.model\.errors\.(BinlogError|UserError): ([^\n]+)")
@@ -54,9 +55,10 @@ class Job:
 
     def run(self) -> int:
         """Run until stopped, failed, or (`available_now`) done; the process's exit code."""
+        spark = session(self._settings)
+        # Behind the start of Spark, which sets a handler of its own.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        spark = session(self._settings)
         try:
             register(spark)
             running: list[Running] = []
@@ -68,12 +70,12 @@ class Job:
         finally:
             spark.stop()
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
+    def _stop(self, _number: int, _frame: FrameType | None) -> None:
         self._stopping = True
 
     def _start(self, spark: SparkSession, consumer: str) -> Running:
-        from spark_sink.delta import folder
-        from spark_sink.mirror import Mirror
+        from spark_sink.target import folder  # noqa: PLC0415
+        from spark_sink.mirror import Mirror  # noqa: PLC0415
 
         settings = self._settings
         mirror = Mirror(spark, consumer, settings.target, parallel=settings.parallel_tables)
@@ -93,7 +95,7 @@ class Job:
         return Running(consumer, query, mirror)
 
     def _watch(self, running: Sequence[Running]) -> int:
-        from pyspark.errors import StreamingQueryException
+        from pyspark.errors import StreamingQueryException  # noqa: PLC0415
 
         failed: list[str] = []
         active = list(running)
@@ -116,10 +118,11 @@ class Job:
 def session(settings: Settings) -> SparkSession:
     """A session that suits many small tables: few partitions, no user interface, UTC.
 
-    Under spark-submit, its own settings win; `spark.jars` is set only where nothing brings Delta's jars.
+    Under spark-submit, its own settings win; `spark.jars` is set only where nothing brings Delta's
+    jars.
     """
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.sql import SparkSession
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
     builder = SparkSession.builder.appName("binlog-dispatcher mirror")
     given = _small_tables(settings.shuffle_partitions)
@@ -142,9 +145,9 @@ def session(settings: Settings) -> SparkSession:
 def _small_tables(partitions: int) -> dict[str, str]:
     """What makes a MERGE of few rows cost one second and not five.
 
-    Delta keeps a table's state, and with it the versions of steps, in the checksum file of each commit, so that the next
-    commit need not compute it with Spark jobs of its own. Generated code pays from some 100 k rows on; a batch has fewer,
-    and compiling costs more than the rows do.
+    Delta keeps a table's state, and with it the versions of steps, in the checksum file of each
+    commit, so that the next commit need not compute it with Spark jobs of its own. Generated code
+    pays from some 100 k rows on; a batch has fewer, and compiling costs more than the rows do.
     """
     return {
         "spark.sql.shuffle.partitions": str(partitions),
@@ -168,7 +171,7 @@ _DELTA = {
 
 def _standalone(settings: Settings) -> dict[str, str]:
     """Settings of a Spark that this process starts itself."""
-    from spark_sink.jars import delta_settings
+    from spark_sink.jars import delta_settings  # noqa: PLC0415
 
     # Spark starts its Python processes by this name; the default, python3, need not have this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

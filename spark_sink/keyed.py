@@ -1,10 +1,12 @@
-"""Decoded changes to what a MERGE needs: for each key that a change touches, its row afterwards or its removal.
+"""Decoded changes to what a MERGE needs: for each key that a change touches, its row afterwards or
+its removal.
 
-An insert and an update put a row under the key of their after-image; a delete takes the one under the key of its
-before-image away; an update that changes the key does both, and the removal comes first. `(seq, ordinal, part)` orders
-these events, and the last one of a key decides: everything before it on the same key is history that the target need
-not see. Keys are compared byte by byte, which is stricter than a column's collation: both images of a change are
-written in full, so two spellings of one key in MySQL are one removal and one row here.
+An insert and an update put a row under the key of their after-image; a delete takes the one under
+the key of its before-image away; an update that changes the key does both, and the removal comes
+first. `(seq, ordinal, part)` orders these events, and the last one of a key decides: everything
+before it on the same key is history that the target need not see. Keys are compared byte by byte,
+which is stricter than a column's collation: both images of a change are written in full, so two
+spellings of one key in MySQL are one removal and one row here.
 
 Pure, on Arrow columns; runs on the executors inside `mapInArrow`.
 """

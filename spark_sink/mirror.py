@@ -1,12 +1,15 @@
-"""A batch of the raw stream into Delta: decode on the executors, collapse, one MERGE per step of a table.
+"""A batch of the raw stream into Delta: decode on the executors, collapse, one MERGE per step of a
+table.
 
-The batch is fetched once and persisted; what follows reads it as often as it likes. The driver sees which tables and
-statements it holds (`plan`), never a row. Each step's rows are decoded where they lie into the table's own types, cut
-down to the last event of each key, and merged under the step's version (`delta`). Tables are independent of each other and
-go in parallel; the steps of one table go in order.
+The batch is fetched once and persisted; what follows reads it as often as it likes. The driver sees
+which tables and statements it holds (`plan`), never a row. Each step's rows are decoded where they
+lie into the table's own types, cut down to the last event of each key, and merged under the step's
+version (`target`). Tables are independent of each other and go in parallel; the steps of one table
+go in order.
 
-The batch ends, and Spark writes its commit log, after the last commit of the last table. Killed anywhere before that, the
-whole batch comes again and each step that was committed is recognised by its version.
+The batch ends, and Spark writes its commit log, after the last commit of the last table. Killed
+anywhere before that, the whole batch comes again and each step that was committed is recognised by
+its version.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from dispatcher.binlog.table_map import TableMap
 from dispatcher.model.errors import BinlogError, Kind
 from spark_sink import keyed, plan
 from spark_sink.ddl import Action, changes_of
-from spark_sink.delta import Mirrored, Step, Worker, folder, unfolder
+from spark_sink.target import Mirrored, Step, Worker, folder, unfolder
 from spark_sink.rows import spark_schema
 
 if TYPE_CHECKING:
@@ -42,12 +45,16 @@ BROADCAST_BYTES_MAX = 8 << 20
 
 
 class Mirror:
-    """The `foreachBatch` of one consumer. `failure`: why the last batch failed, for the job's message."""
+    """The `foreachBatch` of one consumer. `failure`: why the last batch failed, for the job's
+    message.
+    """
 
     def __init__(
         self, spark: SparkSession, consumer: str, target: str, *, parallel: int = 2
     ) -> None:
-        """`target`: folder of the Delta tables, any path Spark can write; `parallel`: tables merged at a time."""
+        """`target`: folder of the Delta tables, any path Spark can write; `parallel`: tables merged
+        at a time.
+        """
         self._spark = spark
         self._consumer = consumer
         self._target = target.rstrip("/")
@@ -132,9 +139,11 @@ class Mirror:
             return self._tables[name]
 
     def _in_target(self, database: str) -> Iterable[str]:
-        jvm: Any = self._spark._jvm
+        # pyspark has no file system of its own to offer; this is how Spark asks for one.
+        jvm: Any = self._spark._jvm  # noqa: SLF001
+        session: Any = self._spark._jsparkSession  # noqa: SLF001
         path = jvm.org.apache.hadoop.fs.Path("/".join((self._target, folder(database))))
-        system = path.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
+        system = path.getFileSystem(session.sessionState().newHadoopConf())
         if not system.exists(path):
             return []
         return sorted(unfolder(status.getPath().getName()) for status in system.listStatus(path))
@@ -158,7 +167,7 @@ class Mirror:
         events = _last_events(batch.where(F.col("entry").isin(run.entries)), changes, key)
         step = Step(run.epoch, run.seq)
         if anew:
-            table.write(worker, step, events.where("NOT deleted").select("row.*"), columns)
+            table.write(step, events.where("NOT deleted").select("row.*"), columns)
             return
         if run.payload_bytes <= BROADCAST_BYTES_MAX:
             events = F.broadcast(events)
@@ -181,7 +190,7 @@ def _statement(table: Mirrored, worker: Worker, statement: plan.Statement) -> No
     change = statement.change
     if change.action is Action.EMPTY:
         table.empty(worker, Step(statement.epoch, statement.seq))
-    elif change.action is Action.STOP and not table.is_empty(worker):
+    elif not table.is_empty(worker):
         raise BinlogError(
             Kind.UNSUPPORTED_CHANGE,
             f"table {table.label}: {change.why or 'the statement'} cannot be applied to the mirrored table:"

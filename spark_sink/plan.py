@@ -1,9 +1,11 @@
-"""A batch to steps: for each table, in order, runs of row changes and the statements that concern it. Pure.
+"""A batch to steps: for each table, in order, runs of row changes and the statements that concern
+it. Pure.
 
-A step is what gets one version in the target: `(epoch, seq)` of its last transaction. Versions of a table rise strictly
-from step to step, so a step can be recognised as applied by its version alone, also when a replay cuts the stream into
-batches elsewhere: a run that was applied in part is applied again as a whole, which is harmless, because each row
-image is complete and the last one of a key decides.
+A step is what gets one version in the target: `(epoch, seq)` of its last transaction. Versions of a
+table rise strictly from step to step, so a step can be recognised as applied by its version alone,
+also when a replay cuts the stream into batches elsewhere: a run that was applied in part is applied
+again as a whole, which is harmless, because each row image is complete and the last one of a key
+decides.
 
 A run ends at a statement that concerns its table, at another layout and at another epoch.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from dispatcher.model.errors import BinlogError, Kind
 from spark_sink.ddl import Change
@@ -21,7 +24,9 @@ Table = tuple[str, str]  # database, table
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A row of the raw stream without its payload: a slice of one table, or (`ddl` not "") a statement."""
+    """A row of the raw stream without its payload: a slice of one table, or (`ddl` not "") a
+    statement.
+    """
 
     number: int
     database: str
@@ -72,8 +77,8 @@ Mirrored = Callable[[str], Iterable[str]]
 def steps(entries: Iterable[Entry], read: Reader, mirrored: Mirrored) -> dict[Table, list[Step]]:
     """Steps by table, tables in the order of their first step.
 
-    Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that cannot be read, and where one transaction holds two
-    layouts of a table, whose versions could not be told apart.
+    Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that cannot be read, and where one
+    transaction holds two layouts of a table, whose versions could not be told apart.
     """
     plan: dict[Table, list[Step]] = {}
     for entry in sorted(entries, key=lambda entry: entry.number):
@@ -110,7 +115,7 @@ def _add(its: list[Step], entry: Entry) -> None:
 
 
 def _check(table: Table, its: list[Step]) -> None:
-    for one, other in zip(its, its[1:], strict=False):
+    for one, other in pairwise(its):
         if (one.epoch, one.seq) < (other.epoch, other.seq):
             continue
         # Several statements of one transaction (DROP TABLE t, t) say the same thing about the table.

@@ -1,7 +1,7 @@
 """Delivered bytes to the Arrow batches that Spark gets: raw, JSON or typed. Runs on the executors.
 
-Spark checks the schema of the first batch of a task only; a later one that differs would be read as garbage. So
-every batch is checked here.
+Spark checks the schema of the first batch of a task only; a later one that differs would be read as
+garbage. So every batch is checked here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Settings of the mirror job: command line, then environment (`SPARK_SINK_*`), then defaults.
 
-The token is never taken from the command line, where every user of the machine could read it: it comes from a file, or
-from the environment (`SPARK_SINK_TOKEN`), which a file overrides.
+The token is never taken from the command line, where every user of the machine could read it: it
+comes from a file, or from the environment (`SPARK_SINK_TOKEN`), which a file overrides.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pydantic_settings import (
 )
 
 from dispatcher.model.errors import Kind, UserError
+from spark_sink.client import Address
 from spark_sink.options import parse_size
 
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)\Z")
@@ -90,6 +91,15 @@ class Settings(BaseSettings):
             raise ValueError("a consumer is named twice; one query reads one consumer")
         return names
 
+    @field_validator("url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        try:
+            Address(value)
+        except UserError as error:
+            raise ValueError(f"{error.what}; {error.remedy}") from None
+        return value
+
     @field_validator("conf")
     @classmethod
     def _pairs(cls, value: list[str]) -> list[str]:
@@ -142,7 +152,8 @@ class Settings(BaseSettings):
 
 
 def load(arguments: Sequence[str]) -> Settings:
-    """Settings from the command line and the environment. Raises `UserError` with all findings at once.
+    """Settings from the command line and the environment. Raises `UserError` with all findings at
+    once.
 
     `--help` prints the help and ends the process.
     """

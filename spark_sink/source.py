@@ -1,21 +1,22 @@
 """The Spark data source "binlog": one consumer of the daemon as a stream of changes.
 
-Spark constructs a reader twice, in two Python processes on the driver: one only to ship `read` to the executors, the
-other to plan batches for as long as the query lives. Nothing tells them apart, and after a crash `partitions` is the
-planner's first call. So a constructor opens nothing; the session is opened by the first call that needs it, at the
-offset that this call brings, and its number travels in every `Slice`: an executor reads under the session of the batch
-that it works for, and a reader that was fenced fails instead of reading on.
+Spark constructs a reader twice, in two Python processes on the driver: one only to ship `read` to
+the executors, the other to plan batches for as long as the query lives. Nothing tells them apart,
+and after a crash `partitions` is the planner's first call. So a constructor opens nothing; the
+session is opened by the first call that needs it, at the offset that this call brings, and its
+number travels in every `Slice`: an executor reads under the session of the batch that it works for,
+and a reader that was fenced fails instead of reading on.
 
-The acknowledgement is the `start` of `latestOffset`: Spark passes the end of the last batch whose commit log was written.
-`commit` comes later, or never for the last batch, and is not used. A range is never consumed by reading it: several
-actions on a batch and a retried task read it again.
+The acknowledgement is the `start` of `latestOffset`: Spark passes the end of the last batch whose
+commit log was written. `commit` comes later, or never for the last batch, and is not used. A range
+is never consumed by reading it: several actions on a batch and a retried task read it again.
 
-With `Trigger.AvailableNow` the target is the server's tip at the start. The query ends when Spark gets its own `start` back,
-so `latestOffset` waits there until something came or the target is reached, and hands out the target itself in place of
-a later end.
+With `Trigger.AvailableNow` the target is the server's tip at the start. The query ends when Spark
+gets its own `start` back, so `latestOffset` waits there until something came or the target is
+reached, and hands out the target itself in place of a later end.
 
-Importing this module loads pyspark's type classes and nothing heavy: numpy, numba and pyarrow are loaded where bytes are
-decoded.
+Importing this module loads pyspark's type classes and nothing heavy: numpy, numba and pyarrow are
+loaded where bytes are decoded.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -66,7 +68,7 @@ class BinlogDataSource(DataSource):
     def schema(self) -> StructType | str:
         if self._parsed.raw:
             return RAW_SCHEMA
-        from spark_sink import rows
+        from spark_sink import rows  # noqa: PLC0415 - loads pyarrow and numba
 
         return rows.spark_schema(rows.change_schema(self._parsed, _definition(self._parsed)))
 
@@ -160,8 +162,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         cuts = self._client_now().slices(session.number, first, last, n) if n > 1 else []
         bounds = [first, *cuts, last]
         return [
-            Slice(session.number, number, *pair)
-            for number, pair in enumerate(zip(bounds, bounds[1:], strict=False))
+            Slice(session.number, number, *pair) for number, pair in enumerate(pairwise(bounds))
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -176,7 +177,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Slice)
-        from spark_sink import rows
+        from spark_sink import rows  # noqa: PLC0415 - loads pyarrow and numba
 
         client = Client(self._options.address, self._options.consumer)
         try:
@@ -198,7 +199,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._session
 
     def _session_at(self, start: Position) -> Session:
-        """The session, opened at `start` if this is the first call that brings an offset of Spark's.
+        """The session, opened at `start` if this is the first call that brings an offset of
+        Spark's.
 
         `initialOffset` may have opened one at another place: the checkpoint wins.
         """
@@ -231,7 +233,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
 
     def _max_bytes(self, limit: ReadLimit, session: Session) -> int | None:
-        """Rows cannot be counted before they are decoded, so a limit of rows or files is the default limit."""
+        """Rows cannot be counted before they are decoded, so a limit of rows or files is the
+        default limit.
+        """
         if isinstance(limit, ReadAllAvailable):
             return None
         if isinstance(limit, ReadMaxBytes) and limit.max_bytes > 0:

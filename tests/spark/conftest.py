@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_sink import register
-from spark_sink.delta import folder
+from spark_sink.target import folder
 from spark_sink.job import session
 from spark_sink.settings import load
 from tests.servers import Server
@@ -42,7 +42,9 @@ def kill_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def killing(folder: Path) -> dict[str, str]:
-    """The environment of a job that can be killed at the points armed in `folder`, and that starts quickly."""
+    """The environment of a job that can be killed at the points armed in `folder`, and that starts
+    quickly.
+    """
     path = os.pathsep.join((str(Path(__file__).with_name("killing")), *sys.path))
     return {"KILL_FOLDER": str(folder), "PYTHONPATH": path, "JDK_JAVA_OPTIONS": QUICK_JAVA}
 

@@ -1,4 +1,6 @@
-"""The daemon's HTTP client: what is retried, what is final, what reaches the person, and what never does."""
+"""The daemon's HTTP client: what is retried, what is final, what reaches the person, and what never
+does.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from deploy.demo import delta
-from spark_sink.delta import folder
+from spark_sink.target import folder
 from tests.daemon.conftest import MakeDaemon, Source, make_daemon, source
 from tests.daemon.harness import Daemon, until
 from tests.servers import Server
@@ -91,10 +91,8 @@ class Mirroring:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    try:
+    with suppress(ProcessLookupError):  # it has ended, with all that it started
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # it has ended, with all that it started
     process.wait()
 
 
@@ -154,10 +152,15 @@ def test_the_driver_killed_between_the_last_merge_and_the_commit_log(mirroring: 
 @pytest.mark.spark
 def test_several_consumers_one_fails_and_a_clean_stop(mirroring: Mirroring) -> None:
     execute = mirroring.server.execute
-    execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", database="shop")
+    execute(
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        "INSERT INTO t VALUES (1)",
+        "CREATE TABLE copied (PRIMARY KEY (id)) AS SELECT * FROM t",
+        database="shop",
+    )
     execute("CREATE TABLE heap (id INT)", "INSERT INTO heap VALUES (1)", database="bad")
     assert mirroring.run("bad", "shop") == 1
-    assert mirroring.equal("shop", "t")
+    assert mirroring.equal("shop", "t", "copied")
     assert mirroring.log.count("has no primary key") == 1, mirroring.log
     assert "bad: table change that the mirror cannot apply: table bad.heap has no" in mirroring.log
     assert "Traceback" not in mirroring.log
@@ -182,5 +185,6 @@ def test_bad_input_ends_with_2_before_anything_starts(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stdout == ""
+    assert "--url: not the address" in done.stderr
     assert "--target: is missing; --checkpoint: is missing" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -1,4 +1,6 @@
-"""The mirror against a real server's log: the Delta tables equal MySQL's, and nothing is applied twice."""
+"""The mirror against a real server's log: the Delta tables equal MySQL's, and nothing is applied
+twice.
+"""
 
 from __future__ import annotations
 

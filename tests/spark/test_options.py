@@ -121,6 +121,7 @@ def test_a_token_file_overrides_the_environment(monkeypatch: pytest.MonkeyPatch)
     ("arguments", "finding"),
     [
         ((), "--url: is missing; --consumer: is missing; --target: is missing; --checkpoint"),
+        ((*JOB, "--url=nowhere"), "--url: not the address of a daemon: 'nowhere'; write it like"),
         ((*JOB, "--consumer=shop"), "--consumer: a consumer is named twice"),
         ((*JOB, "--trigger-interval=2"), "--trigger-interval: write it like"),
         ((*JOB, "--max-bytes-per-trigger=x"), "--max-bytes-per-trigger: write it like 16MiB"),

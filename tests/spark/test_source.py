@@ -28,7 +28,7 @@ class Batches:
     def __init__(self) -> None:
         self.rows: list[list[dict[str, Any]]] = []
 
-    def __call__(self, batch: DataFrame, number: int) -> None:
+    def __call__(self, batch: DataFrame, _number: int) -> None:
         self.rows.append([row.asDict(recursive=True) for row in batch.collect()])
 
     def all(self) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ def test_a_table_in_its_own_types(spark: SparkSession, source: Source, tmp_path:
 
 def test_what_is_wrong_is_said(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     with pytest.raises(AnalysisException, match=r"unknown option .*maxbytespertriger"):
-        stream(spark, source, maxBytesPerTriger="1").schema
+        assert not stream(spark, source, maxBytesPerTriger="1").schema
     source.daemon.faults["session"] = [problem(404, Kind.UNKNOWN_CONSUMER, "no consumer shop")]
     with pytest.raises(StreamingQueryException, match="unknown consumer: no consumer shop"):
         to_end(stream(spark, source), tmp_path / "c", Batches())

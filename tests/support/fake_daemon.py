@@ -1,8 +1,10 @@
-"""A stand-in for the daemon: the same HTTP API over transactions that a test puts in, and faults on demand.
+"""A stand-in for the daemon: the same HTTP API over transactions that a test puts in, and faults on
+demand.
 
-It is a second implementation of the reader's side of the API, in the plainest way: all transactions in one list, nothing is
-ever forgotten, positions are compared by `seq`. Transactions are made of a server's own binlog file (`feed`), cut by a few
-lines of struct and given their records, or put in as bytes.
+It is a second implementation of the reader's side of the API, in the plainest way: all transactions
+in one list, nothing is ever forgotten, positions are compared by `seq`. Transactions are made of a
+server's own binlog file (`feed`), cut by a few lines of struct and given their records, or put in
+as bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Transaction:
 
 @dataclass
 class Answer:
-    """Sent instead of what the API would say. `cut`: close the connection before or within the answer."""
+    """Sent instead of what the API would say. `cut`: close the connection before or within the
+    answer.
+    """
 
     status: int = 200
     body: bytes = b""
@@ -60,7 +64,9 @@ def problem(status: int, kind: Kind, what: str, hint: str | None = None, **heade
 
 
 class FakeDaemon:
-    """One consumer, any name. `faults`: answers to give instead, keyed by the call's last path part; used up in order."""
+    """One consumer, any name. `faults`: answers to give instead, keyed by the call's last path
+    part; used up in order.
+    """
 
     def __init__(self) -> None:
         self.preamble = b""
@@ -91,7 +97,9 @@ class FakeDaemon:
             return then
 
     def feed(self, path: Path, wanted: Callable[[bytes], bool] = lambda _: True) -> int:
-        """Append the transactions of a binlog file that are not there yet; `wanted` judges their bytes. How many came."""
+        """Append the transactions of a binlog file that are not there yet; `wanted` judges their
+        bytes. How many came.
+        """
         before = len(self.transactions)
         done = sum(t.position.file == path.name for t in self.transactions)
         for number, (data, offset, commit_us) in enumerate(self._cut(path.read_bytes())):
@@ -229,7 +237,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(answer.body)
         self.close_connection |= answer.cut
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *_: Any) -> None:
         """Quiet."""
 
 

@@ -1,8 +1,8 @@
-"""Lets a test kill a process of Spark's at a named point. Python imports this by itself in every process of a job whose
-`PYTHONPATH` holds this folder; the product knows nothing of it.
+"""Lets a test kill a process of Spark's at a named point. Python imports this by itself in every
+process of a job whose `PYTHONPATH` holds this folder; the product knows nothing of it.
 
-A point is armed by a file of its name in the folder `KILL_FOLDER`, with the number of times it is passed before it kills;
-it disarms itself first, so that what is started again gets past it.
+A point is armed by a file of its name in the folder `KILL_FOLDER`, with the number of times it is
+passed before it kills; it disarms itself first, so that what is started again gets past it.
 
     decoding    an executor's worker has decoded the first batch of a payload; the worker dies
     merged      the last commit of a batch's last table is written, Spark's commit log is not; driver and JVM die
@@ -14,7 +14,7 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -68,12 +68,7 @@ _PATCHES = {
 class _Finder(MetaPathFinder):
     """Patches a module right after it is loaded, so that nothing is imported for its sake."""
 
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, *_: Any) -> ModuleSpec | None:
         patch = _PATCHES.pop(fullname, None)
         spec = importlib.util.find_spec(fullname) if patch else None
         if spec is None or spec.loader is None or patch is None:

@@ -1,16 +1,17 @@
 """One mirrored table: what is known of it, and the steps that change it.
 
-Every step records `(application id, version)` in its own Delta commit: the application id is made of consumer, table and
-epoch, the version is the `seq` of the step's last transaction. Delta refuses a version that is not newer than the one it
-holds, so a step that is replayed after a crash changes nothing. Spark's batch number cannot serve: one batch may hold
-several steps of a table, and a fresh checkpoint counts from 0 again.
+Every step records `(application id, version)` in its own Delta commit: the application id is made
+of consumer, table and epoch, the version is the `seq` of the step's last transaction. Delta refuses
+a version that is not newer than the one it holds, so a step that is replayed after a crash changes
+nothing. Spark's batch number cannot serve: one batch may hold several steps of a table, and a fresh
+checkpoint counts from 0 again.
 
-MERGE and DELETE take the pair from the session's settings, so each `Worker` has a session of its own and is used by
-one thread at a time.
+MERGE and DELETE take the pair from the session's settings, so each `Worker` has a session of its
+own and is used by one thread at a time.
 
-DROP TABLE and TRUNCATE empty the target and keep it: with the folder the versions would go, too, and a replay would bring
-the old rows back for a while. An empty target holds no row that a change of columns could concern, so it takes any
-layout.
+DROP TABLE and TRUNCATE empty the target and keep it: with the folder the versions would go, too,
+and a replay would bring the old rows back for a while. An empty target holds no row that a change
+of columns could concern, so it takes any layout.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class Worker:
 
 @dataclass
 class Mirrored:
-    """One table in the target. `columns`: name to type as in the target, None = not known yet or no table there."""
+    """One table in the target. `columns`: name to type as in the target, None = not known yet or no
+    table there.
+    """
 
     consumer: str
     database: str
@@ -110,7 +113,9 @@ class Mirrored:
         return self.columns is not None
 
     def has(self, worker: Worker, step: Step) -> bool:
-        """Is the step in the target already? Asked of the target once per epoch: nobody else writes this id."""
+        """Is the step in the target already? Asked of the target once per epoch: nobody else writes
+        this id.
+        """
         if step.epoch not in self.versions:
             self.versions[step.epoch] = (
                 self._version(worker, step.epoch) if self.exists(worker) else -1
@@ -125,10 +130,9 @@ class Mirrored:
 
     def _version(self, worker: Worker, epoch: int) -> int:
         # There is no public call for a table's recorded versions; this is the one Delta's own commands use.
-        jvm: Any = worker.spark._jvm
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
-            worker.spark._jsparkSession, self.path
-        )
+        jvm: Any = worker.spark._jvm  # noqa: SLF001
+        session: Any = worker.spark._jsparkSession  # noqa: SLF001
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self.path)
         return int(log.startTransaction().txnVersion(self.app_id(epoch)))
 
     # -- steps -----------------------------------------------------------------------------------------------
@@ -142,7 +146,8 @@ class Mirrored:
         self.versions[step.epoch] = step.seq
 
     def fit(self, worker: Worker, wanted: StructType, place: str) -> bool:
-        """Make the target take rows of `wanted`: add what is new. True: it is to be written anew with that schema.
+        """Make the target take rows of `wanted`: add what is new. True: it is to be written anew
+        with that schema.
 
         Raises `BinlogError` UNSUPPORTED_CHANGE where rows that exist would have to change.
         """
@@ -184,7 +189,7 @@ class Mirrored:
         worker.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({names})")
         self.known = False
 
-    def write(self, worker: Worker, step: Step, rows: DataFrame, columns: StructType) -> None:
+    def write(self, step: Step, rows: DataFrame, columns: StructType) -> None:
         """Create the table, or replace an empty one whatever its columns were, with `rows`."""
         nullable = StructType(
             [f if f.nullable else type(f)(f.name, f.dataType, True) for f in columns]
