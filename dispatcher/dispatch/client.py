@@ -49,9 +49,11 @@ PAUSE_MAX_S = 5.0
 STORE_COVERED_EVERY_S = 1.0
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.5, 30.0
 OPERATOR_RETRY_S = 10.0
-DAMAGE_MAX = (
-    3  # the same checksum mismatch this often in a row: the file is damaged, not the transport
-)
+# The same fault this often in a row, with no transaction between, is one of the log and not of the moment: damage on
+# the way is not repeated, and a log that was purged or reset after the login's check is told by the next one, which
+# knows whom it concerns.
+DAMAGE_MAX = 3
+_ASKED_AGAIN = (Kind.CHECKSUM_MISMATCH, Kind.POSITION_PURGED, Kind.HISTORY_DIFFERS)
 
 
 class Phase(StrEnum):
@@ -206,10 +208,11 @@ class Client:
             return []  # it was to be closed anyway
         self.error = error
         self.reconnects += self.phase in (Phase.STREAMING, Phase.PAUSED)
-        if error.kind is Kind.CHECKSUM_MISMATCH:
+        if error.kind in _ASKED_AGAIN:
             same = error.where == self._damage[0]
             self._damage = (error.where, self._damage[1] + 1 if same else 1)
-        if error.action is Action.FATAL or self._damage[1] >= DAMAGE_MAX:
+        fatal = error.action is Action.FATAL and error.kind not in _ASKED_AGAIN
+        if fatal or self._damage[1] >= DAMAGE_MAX:
             effects = [
                 e for consumer in self._riding() for e in self._fail(consumer, error.at(self.label))
             ]
