@@ -210,6 +210,7 @@ class Daemon:
 
     def _stop(self) -> None:
         self._server.should_exit = True
+        self.readers.close()
 
     def _on_task_error(self, name: str, error: BaseException) -> None:
         """A task that ends by itself is a defect: rather than serve half, end, so that the supervisor restarts all."""

@@ -51,6 +51,13 @@ class Readers:
         self._next_session = next_session
         self._store_thread = store_thread
         self._rates: dict[str, _Rate] = {}
+        self._closing = False
+
+    def close(self) -> None:
+        """Let those who wait for data go with what there is, because the daemon is ending."""
+        self._closing = True
+        for name, reader in self._readers.items():
+            reader.runner.wake(name)
 
     # -- what readers do -------------------------------------------------------------------------------------
 
@@ -99,7 +106,7 @@ class Readers:
             self._check_session(reader, session)
             answer = self._next(reader, after, queue.bytes_max if bytes_max is None else bytes_max)
             told = answer is not None and self._worth_telling(reader, after, answer, markers)
-            if told or time.monotonic() >= deadline:
+            if told or self._closing or time.monotonic() >= deadline:
                 break
             self._raise_failed(reader)
             await reader.runner.wait(name, min(max(deadline - time.monotonic(), 0.0), 1.0))

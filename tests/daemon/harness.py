@@ -188,6 +188,7 @@ class Daemon:
         config = self.folder / "dispatcher.yaml"
         config.write_text(json.dumps(settings, indent=1), encoding="utf-8")
         environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
+        environment["PYTHONFAULTHANDLER"] = "1"
         if kill_at:
             environment |= {
                 "PYTHONPATH": f"{_KILLING}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
@@ -246,7 +247,9 @@ class Daemon:
     def close(self) -> None:
         """End it however it is doing, and look for what must never be in its log."""
         if self.process is not None:
+            died = self.process.poll()
             self.kill()
+            assert died is None, f"it ended with {died}:\n{self.log}"
         assert "Traceback" not in self.log, self.log
         assert PASSWORD not in self.log
 

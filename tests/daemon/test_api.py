@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -266,6 +268,24 @@ def test_a_long_poll_wakes_when_data_comes(daemon: Daemon, mysql97: Server, inse
         delays.append(at - written)
         reader.position = answer["end"]
     assert min(delays) < 0.1, delays
+
+
+def test_a_stop_waits_for_no_long_poll(
+    mysql97: Server, database: str, make_daemon: MakeDaemon, source: Source
+) -> None:
+    daemon = make_daemon({"d": source(mysql97, database)})
+    daemon.start()
+    reader = Reader(daemon, "d").open()
+    poll = {"session": reader.session, "after": reader.position, "wait_ms": 60_000}
+    with closing(http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=70)) as connection:
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/v1/consumers/d/poll", json.dumps(poll), headers)
+        for _ in range(3):  # whatever came before these was looked at
+            assert daemon.api.text("/livez") == "ok\n"
+        started = time.monotonic()
+        daemon.stop()
+        assert time.monotonic() - started < 8
+        assert json.loads(connection.getresponse().read())["end"] == reader.position
 
 
 def test_a_quiet_consumer_moves_on_and_is_told_seldom(
