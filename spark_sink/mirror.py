@@ -71,9 +71,15 @@ class Mirror:
         with self._busy:
             try:
                 self.apply(batch, number)
-            except BaseException as error:
+            except BinlogError as error:
                 self.failure = error
                 raise
+            except Exception as error:
+                self.failure = error
+                # Spark searches the text of what is raised here with a regular expression that
+                # overflows the JVM's stack on a long one, as the trace of a failed Spark job is.
+                what = f"batch {number}: {type(error).__name__}"
+                raise BinlogError(Kind.INTERNAL, what, where=self._consumer) from None
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until no batch is under way: stopping a query does not stop its `foreachBatch`."""
