@@ -39,9 +39,9 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 MIB = 1 << 20
 CONSUMERS = (
-    Declared("shop", "repl", ("shop",), 32 * MIB),
-    Declared("billing", "repl", ("billing",), 32 * MIB),
-    Declared("warehouse", "depot", ("warehouse",), 32 * MIB),
+    Declared("shop", "repl", ("shop",), 64 * MIB),
+    Declared("billing", "repl", ("billing",), 64 * MIB),
+    Declared("warehouse", "depot", ("warehouse",), 64 * MIB),
     Declared("never_reads", "repl", DATABASES, MIB // 4, shared=False),
 )
 MIRRORED = tuple(one.name for one in CONSUMERS if one.shared)
