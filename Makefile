@@ -32,8 +32,8 @@ demo: jars
 	@deploy/setup.sh mirror
 	@$(PY) -m deploy.demo $(if $(KEEP),--keep)
 
-bench: jars
-	@deploy/setup.sh mirror
+bench:
+	@deploy/setup.sh mirror venv
 	@$(PY) -m benchmarks
 
 test: lint servers jars

@@ -18,7 +18,7 @@ from dispatcher.settings.load import load
 ROOT = Path(__file__).parents[2]
 # What an executor must not pay for, or that would open sockets there.
 HEAVY = (
-    "asyncio.base_events", "asyncio.events", "fastapi", "pydantic", "pymysql", "sqlglot", "starlette",
+    "asyncio.base_events", "asyncio.events", "fastapi", "pydantic", "pymysql", "starlette",
     "structlog", "uvicorn", "uvloop",
 )  # fmt: skip
 
