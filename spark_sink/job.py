@@ -125,7 +125,7 @@ def session(settings: Settings) -> SparkSession:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     builder = SparkSession.builder.appName("binlog-dispatcher mirror")
-    given = _small_tables(settings.shuffle_partitions)
+    given = _small_tables(settings.shuffle_partitions) | _SLOW_START
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         given |= _standalone(settings)
     else:
@@ -162,6 +162,10 @@ def _small_tables(partitions: int) -> dict[str, str]:
         "spark.sql.streaming.stopTimeout": "30s",
     }
 
+
+# How long a Python worker may take to start: on a machine that is busy, and has loaded none of it before, the default
+# of 15 s has been too short.
+_SLOW_START = {"spark.python.authenticate.socketTimeout": "120s"}
 
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
