@@ -8,6 +8,7 @@ to store, store.
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,12 +43,24 @@ def run(settings: Settings) -> int:
     logs.configure(settings.log.level, settings.log.format, settings.secrets())
     store = StateStore(settings.state.path)
     try:
-        structlog.get_logger("dispatcher").debug("loading kernels")
-        load_kernels()
+        _warm_up()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(Daemon(settings, store).serve())
     finally:
         store.close()
+
+
+def _warm_up() -> None:
+    """Have the kernels loaded before anybody waits for them.
+
+    Compiling them, on a machine where nobody has, leaves some 100 MB of the compiler's behind in the process that did
+    it. So a child does it, and this process loads what the child has kept; where nothing can be kept it compiles too.
+    """
+    structlog.get_logger("dispatcher").debug("loading kernels")
+    child = multiprocessing.get_context("fork").Process(target=load_kernels, daemon=True)
+    child.start()
+    child.join()
+    load_kernels()
 
 
 def groups(settings: Settings) -> list[list[tuple[str, Consumer]]]:
