@@ -148,6 +148,7 @@ class Daemon:
         self.settings = settings
         self.process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
+        self._said = 0  # length of the log when it was started
 
     @property
     def api(self) -> Api:
@@ -195,6 +196,7 @@ class Daemon:
                 "KILL_AT": kill_at,
                 "KILL_AFTER": str(kill_after),
             }
+        self._said = len(self.log)
         with (self.folder / "stderr").open("ab") as log:
             self.process = subprocess.Popen(
                 [str(_SCRIPT), "run", "--config", str(config)],
@@ -211,7 +213,11 @@ class Daemon:
 
     def _lives_or_died(self) -> bool:
         assert self.process is not None
-        return self.process.poll() is not None or self.api.text("/livez") == "ok\n"
+        if self.process.poll() is not None:
+            return True
+        # The port may be somebody else's by now, who would answer too.
+        listening = f"Uvicorn running on http://127.0.0.1:{self.port}"
+        return listening in self.log[self._said :] and self.api.text("/livez") == "ok\n"
 
     def stop(self) -> None:
         """SIGTERM; it must end with 0."""

@@ -44,8 +44,9 @@ def new_server(server_factory: ServerFactory, run: int) -> Instance:
 
 
 def new_daemon(make_daemon: MakeDaemon, source: Source, server: Instance) -> Daemon:
-    # Two consumers, so that one connection serves different positions after each kill.
-    return make_daemon({"d": source(server, "d"), "unread": source(server, "d")})
+    # Two consumers, so that one connection serves different positions after each kill; room for all that is unread.
+    consumer = source(server, "d", max_bytes_in_binlog_queue="1GiB")
+    return make_daemon({"d": consumer, "unread": consumer})
 
 
 def read_until_killed(reader: Reader, *, max_bytes: int | None = None) -> None:
