@@ -21,7 +21,6 @@ Sources: MySQL source, libs/mysql/binlog/event/*.h, sql/rpl_binlog_sender.cc; Ma
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,51 +42,10 @@ from dispatcher.binlog.arrays import (
     Transactions,
     u32,
 )
+from dispatcher.binlog.batch import Batch, Closed, Fault
 from dispatcher.binlog.events import EventType, FormatDescription, type_name
 from dispatcher.binlog.routes import ALL, NOBODY, Routes, Target
 from dispatcher.model.errors import BinlogError, Kind
-
-
-@dataclass(slots=True)
-class Fault:
-    """An event that could carry data and was not understood, and the route of those whom it concerns."""
-
-    error: BinlogError
-    route: int = ALL
-
-
-@dataclass(slots=True)
-class Batch:
-    """Consecutive events of one file under one FORMAT_DESCRIPTION, and the transactions they belong to.
-
-    Offsets in `ev` point into `buf`; both are valid until the splitter's `compact()`. Carried events come first.
-    `file`, `offset`: where the log goes on after the batch. `fault` comes after all of it. `sources`: names of the
-    GTID sources that `tx.source` counts: a uuid, or MariaDB's "domain-server".
-    """
-
-    buf: U8
-    format: FormatDescription
-    file: str
-    offset: int
-    timestamp: int
-    ev: Events
-    tx: Transactions
-    sources: list[str]
-    events: int
-    bytes: int
-    fault: Fault | None = None
-
-    def own(self) -> Batch:
-        """The same with copies of everything that `compact()` would overwrite."""
-        return replace(self, buf=self.buf.copy(), ev=self.ev.copy(), tx=self.tx.copy())
-
-
-@dataclass(slots=True)
-class Closed:
-    """The server ended the dump: an EOF or an error packet (payload included), or an unknown packet."""
-
-    packet: bytes
-
 
 # Known, without rows, nothing to do.
 _IGNORED = {

@@ -20,7 +20,7 @@ import numpy as np
 from dispatcher.binlog import events
 from dispatcher.binlog import share as k
 from dispatcher.binlog.arrays import ABORTED, CONTINUED, I32, I64, U8
-from dispatcher.binlog.scan import Batch
+from dispatcher.binlog.batch import Batch
 from dispatcher.model.position import SEQ_OFFSET_BITS, file_number
 
 

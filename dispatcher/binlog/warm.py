@@ -10,9 +10,10 @@ import numpy as np
 
 from dispatcher.binlog import events, share
 from dispatcher.binlog.arrays import Events, Transactions
+from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.events import FormatDescription
 from dispatcher.binlog.routes import Routes
-from dispatcher.binlog.scan import Batch, Splitter
+from dispatcher.binlog.scan import Splitter
 from dispatcher.binlog.take import Log
 
 

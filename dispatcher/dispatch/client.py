@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from dispatcher.binlog.arrays import OPEN
+from dispatcher.binlog.batch import Batch, Fault
 from dispatcher.binlog.routes import ALL, Filter, Routes
-from dispatcher.binlog.scan import Batch, Fault
 from dispatcher.dispatch import checks
 from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, make_place
 from dispatcher.dispatch.inputs import (

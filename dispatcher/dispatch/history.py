@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dispatcher.binlog.arrays import ABORTED, OPEN
-from dispatcher.binlog.scan import Batch
+from dispatcher.binlog.batch import Batch
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import Position, packed_seq
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dispatcher.binlog.scan import Batch
+from dispatcher.binlog.batch import Batch
 from dispatcher.dispatch.history import Mode, Place
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.events import MAGIC, FormatDescription
 from dispatcher.binlog.routes import Filter, Routes
-from dispatcher.binlog.scan import Batch
 from dispatcher.binlog.take import Log
 from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, place_of
 from dispatcher.model.errors import Kind, UserError

@@ -22,9 +22,10 @@ from uuid import UUID, uuid5
 import pymysql
 from pymysql.constants.COMMAND import COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID, COM_REGISTER_SLAVE
 
+from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.events import EventType
 from dispatcher.binlog.routes import Routes
-from dispatcher.binlog.scan import Batch, Closed, Splitter
+from dispatcher.binlog.scan import Splitter
 from dispatcher.dispatch.history import Mode, Place
 from dispatcher.dispatch.inputs import ServerView
 from dispatcher.model.errors import BinlogError, Kind

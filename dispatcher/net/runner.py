@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dispatcher.binlog.scan import Closed
+from dispatcher.binlog.batch import Closed
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.history import Place, make_place
 from dispatcher.dispatch.inputs import (
@@ -72,7 +72,7 @@ class _Orders:
 class ClientRunner:
     """One client, its connection, and those who wait for its consumers."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - parts that the composition root brings together
         self,
         client: Client,
         endpoint: Endpoint,

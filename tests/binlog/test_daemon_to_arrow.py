@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dispatcher.binlog import delivered
+from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.delivered import Ddl, TableChanges
 from dispatcher.binlog.events import MAGIC
 from dispatcher.binlog.routes import Filter, Routes
-from dispatcher.binlog.scan import Batch, Splitter
+from dispatcher.binlog.scan import Splitter
 from dispatcher.binlog.take import Log
 from tests.servers import Server
 from tests.support.server_log import fresh_log, read_log, with_records

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog import arrays as a
 from dispatcher.binlog import frames
+from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.events import EventType
 from dispatcher.binlog.routes import ALL, NOBODY, Filter, Routes
-from dispatcher.binlog.scan import Batch, Closed, Splitter
+from dispatcher.binlog.scan import Splitter
 from dispatcher.model.errors import BinlogError, Kind
 from tests.support import event_encoder as e
 from tests.support.random_log import random_log

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.binlog.arrays import ABORTED, OPEN
+from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.routes import Filter, Routes
-from dispatcher.binlog.scan import Batch, Splitter
+from dispatcher.binlog.scan import Splitter
 from dispatcher.binlog.take import Log
 from tests.support import event_encoder as e
 from tests.support.random_log import Wanted, delivered, random_log, random_wanted

@@ -11,8 +11,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.events import EventType
-from dispatcher.binlog.scan import Batch, Closed, Splitter
+from dispatcher.binlog.scan import Splitter
 from dispatcher.dispatch.client import Client, Consumer
 from dispatcher.dispatch.history import Mode, Place, make_place
 from dispatcher.dispatch.inputs import (
