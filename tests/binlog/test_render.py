@@ -102,7 +102,7 @@ def test_json_is_the_same_rows(rows: list[Sequence[Any]]) -> None:
     for got, row in zip(found, rows, strict=True):
         wanted = expected(row)
         if got["f"] is not None:  # as few digits as tell one float32 from the next
-            assert pa.scalar(got.pop("f"), pa.float32()).as_py() == wanted.pop("f")
+            assert pa.scalar(float(got.pop("f")), pa.float32()).as_py() == wanted.pop("f")
         assert got == wanted
 
 
