@@ -74,8 +74,8 @@ class Job:
         self._stopping = True
 
     def _start(self, spark: SparkSession, consumer: str) -> Running:
-        from spark_sink.target import folder  # noqa: PLC0415
         from spark_sink.mirror import Mirror  # noqa: PLC0415
+        from spark_sink.target import folder  # noqa: PLC0415
 
         settings = self._settings
         mirror = Mirror(spark, consumer, settings.target, parallel=settings.parallel_tables)
@@ -146,13 +146,10 @@ def _small_tables(partitions: int) -> dict[str, str]:
     """What makes a MERGE of few rows cost one second and not five.
 
     Delta keeps a table's state, and with it the versions of steps, in the checksum file of each
-    commit, so that the next commit need not compute it with Spark jobs of its own. Generated code
-    pays from some 100 k rows on; a batch has fewer, and compiling costs more than the rows do.
+    commit, so that the next commit need not compute it with Spark jobs of its own.
     """
     return {
         "spark.sql.shuffle.partitions": str(partitions),
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.databricks.delta.snapshotPartitions": str(partitions),
         "spark.databricks.delta.incremental.commit.enabled": "true",
         "spark.databricks.delta.setTransactionsInCrc.writeOnCommit": "true",

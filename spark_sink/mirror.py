@@ -32,8 +32,8 @@ from dispatcher.binlog.table_map import TableMap
 from dispatcher.model.errors import BinlogError, Kind
 from spark_sink import keyed, plan
 from spark_sink.ddl import Action, changes_of
-from spark_sink.target import Mirrored, Step, Worker, folder, unfolder
 from spark_sink.rows import spark_schema
+from spark_sink.target import Mirrored, Step, Worker, folder, unfolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +74,7 @@ class Mirror:
             except BinlogError as error:
                 self.failure = error
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - said by the job, in one line
                 self.failure = error
                 # Spark searches the text of what is raised here with a regular expression that
                 # overflows the JVM's stack on a long one, as the trace of a failed Spark job is.
@@ -172,6 +172,7 @@ class Mirror:
         anew = table.fit(worker, columns, place)
         events = _last_events(batch.where(F.col("entry").isin(run.entries)), changes, key)
         step = Step(run.epoch, run.seq)
+        worker.expect(run.payload_bytes + (0 if anew else table.size_bytes(worker)))
         if anew:
             table.write(step, events.where("NOT deleted").select("row.*"), columns)
             return

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_sink import register
-from spark_sink.target import folder
 from spark_sink.job import session
 from spark_sink.settings import load
+from spark_sink.target import folder
 from tests.servers import Server
 from tests.support.fake_daemon import FakeDaemon, fake_daemon
 

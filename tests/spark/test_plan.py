@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dispatcher.model.errors import BinlogError, Kind
 from spark_sink.ddl import Action, Change, changes_of
-from spark_sink.target import folder, unfolder
 from spark_sink.keyed import key_events
 from spark_sink.plan import Entry, Run, Statement, steps
+from spark_sink.target import folder, unfolder
 
 
 def entry(
