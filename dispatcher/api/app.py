@@ -112,8 +112,8 @@ def _consumer_routes(daemon: Daemon, tokens: Tokens) -> APIRouter:
             await daemon.open_session(consumer, after, body.read_only)
         )
 
-    @router.post("/poll")
-    async def poll(consumer: str, body: PollRequest) -> PollAnswer:
+    @router.post("/poll", response_model=PollAnswer)
+    async def poll(consumer: str, body: PollRequest) -> Response:
         """Acknowledge everything up to `after`, then wait for more."""
         answer = await daemon.poll(
             consumer,
@@ -123,7 +123,7 @@ def _consumer_routes(daemon: Daemon, tokens: Tokens) -> APIRouter:
             body.wait_ms / 1000,
             body.markers,
         )
-        return PollAnswer.model_validate(answer)
+        return JSONResponse(answer)
 
     @router.post("/slices")
     async def slices(consumer: str, body: SlicesRequest) -> SlicesAnswer:

@@ -21,6 +21,7 @@ from dispatcher.binlog import events
 from dispatcher.binlog import share as k
 from dispatcher.binlog.arrays import ABORTED, CONTINUED, I32, I64, U8
 from dispatcher.binlog.batch import Batch
+from dispatcher.binlog.segments import POOL
 from dispatcher.model.position import SEQ_OFFSET_BITS, file_number
 
 
@@ -38,7 +39,9 @@ class Log:
     """One consumer's bytes, written once and read by *logical* offset (bytes since the log was made).
 
     Made of segments of at most `segment_max` bytes, smaller while there is little to hold, or as large as one unit
-    that does not fit. `allocated` counts them whole: that is what they cost. Behind `committed` lie the bytes of a
+    that does not fit; a log that was emptied begins with half of its last segment's size, so that a reader which keeps
+    up is served from large segments and a quiet consumer soon from small ones. `allocated` counts segments whole: that
+    is what they cost. Behind `committed` lie the bytes of a
     transaction that is not complete; `rollback()` drops them.
     """
 
@@ -49,6 +52,7 @@ class Log:
         self.allocated = 0
         self._segment_max = max(segment_max, self.SEGMENT_MIN)
         self._segments: list[tuple[int, U8]] = []  # (logical offset of its first byte, bytes)
+        self._last_size = 0  # of the newest segment, here or dropped
         self._end = 0
         self._cs: I64 = np.zeros(k.STATE_SIZE, dtype=np.int64)
         self._cs[k.EVENT] = -1
@@ -148,10 +152,10 @@ class Log:
         )
 
     def _new_segment(self, need: int) -> None:
-        size = self.SEGMENT_MIN
+        size = self._last_size // 2
         if self._segments:
-            base, last = self._segments[-1]
-            size = min(2 * len(last), self._segment_max)
+            base, _ = self._segments[-1]
+            size = 2 * self._last_size
             cs = self._cs
             if cs[k.RECORD] >= 0:
                 self._record_at, cs[k.RECORD] = base + int(cs[k.RECORD]), k.EARLIER
@@ -159,7 +163,8 @@ class Log:
                 self._rows_at, cs[k.LAST_ROWS] = base + int(cs[k.LAST_ROWS]), k.EARLIER
             if self._end == base:  # nothing was written into it
                 self.allocated -= len(self._segments.pop()[1])
-        segment: U8 = np.empty(max(size, need), dtype=np.uint8)
+        self._last_size = min(max(size, self.SEGMENT_MIN), self._segment_max)
+        segment = POOL.lend(max(self._last_size, need))
         self._segments.append((self._end, segment))
         self.allocated += len(segment)
 

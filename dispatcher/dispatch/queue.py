@@ -71,7 +71,8 @@ class Queue:
         self._created: dict[str, int] = {}
         self.transactions = self.events = 0  # queued and not acknowledged
         self.taken_transactions = self.taken_bytes = 0  # since the start
-        self._log = Log(min(1 << 20, bytes_max))
+        # An eighth, so that what a reader has acknowledged is soon given back.
+        self._log = Log(min(1 << 20, bytes_max // 8))
         self._runs: deque[Run] = deque()
         self._formats: deque[tuple[int, FormatDescription]] = deque()
         self._acknowledged_end = 0  # logical

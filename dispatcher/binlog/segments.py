@@ -1,0 +1,51 @@
+"""Memory for logs, lent and taken back.
+
+A segment that is allocated afresh costs a page fault for every 4 KiB, more than copying into it does; one that was in
+use a moment ago lies in the processor's cache. But a segment that a log has dropped may still be on its way to a
+reader. So each loan is an array of its own over the lasting memory, and the memory comes back when the last view of
+that array is gone: views keep the array alive, and its end is what returns the loan.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+from numpy.typing import NDArray
+
+U8 = NDArray[np.uint8]
+
+POOLED_MIN = 1 << 18  # smaller ones are cheap enough
+
+
+class Pool:
+    """`idle_max`: bytes that are kept while nobody needs them."""
+
+    def __init__(self, idle_max: int) -> None:
+        self._idle_max = idle_max
+        self._idle: dict[int, list[U8]] = {}
+        self.idle_bytes = 0
+
+    def lend(self, size: int) -> U8:
+        """An array of `size` bytes, their content undefined."""
+        if size < POOLED_MIN:
+            return np.empty(size, dtype=np.uint8)
+        idle = self._idle.get(size)
+        if idle:
+            memory = idle.pop()
+            self.idle_bytes -= size
+        else:
+            memory = np.empty(size, dtype=np.uint8)
+        # Through a buffer, because a slice of a slice would refer to the memory itself and not keep the loan alive.
+        loan = np.frombuffer(memoryview(memory), dtype=np.uint8)  # type: ignore[arg-type]
+        weakref.finalize(loan, self._take_back, memory).atexit = False
+        return loan
+
+    def _take_back(self, memory: U8) -> None:
+        if self.idle_bytes + len(memory) <= self._idle_max:
+            self._idle.setdefault(len(memory), []).append(memory)
+            self.idle_bytes += len(memory)
+
+
+POOL = Pool(1 << 24)
+"""The process's own: 16 MiB serve many logs, since a segment is idle only between two of them."""
