@@ -37,7 +37,7 @@ bench:
 	@$(PY) -m benchmarks
 
 test: lint servers jars
-	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_ARGS)
 
 lint: setup
 	$(PY) -m ruff check .
