@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +10,9 @@ from pathlib import Path
 from rich.console import Console
 
 from deploy.demo.delta import UnreadableDelta
-from deploy.demo.parts import DemoFailed
+from deploy.demo.parts import INTERRUPTS, DemoFailed
 from deploy.demo.scene import Options, run
 from tests.servers import ServerUnavailable
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -23,9 +20,8 @@ def main(arguments: Sequence[str]) -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=140)
-    for number in _SIGNALS:
-        # Each of them ends the demo as Ctrl-C does, so that nothing is left behind.
-        signal.signal(number, _interrupt)
+    # SIGTERM and SIGHUP end the demo as Ctrl-C does, so that nothing is left behind.
+    INTERRUPTS.install()
     try:
         return run(options, console)
     except (DemoFailed, ServerUnavailable, UnreadableDelta) as failure:
@@ -34,13 +30,6 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted; everything is ended", file=sys.stderr)
         return 1
-
-
-def _interrupt(*_: object) -> None:
-    # What is begun to be ended is ended: a second Ctrl-C must not leave half of it behind.
-    for one in _SIGNALS:
-        signal.signal(one, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def _options(arguments: Sequence[str]) -> Options:

@@ -10,7 +10,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 POLL_S = 0.05
@@ -19,6 +20,45 @@ TAIL_LINES = 25
 
 class DemoFailed(Exception):
     """The demo cannot go on, or what must hold did not. The text is what the person reads."""
+
+
+class Interrupts:
+    """Turns the signals that end the demo into KeyboardInterrupt, but never between a fork and the note of its pid:
+    an exception there would leave a process that nobody knows of."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._pending = False
+
+    def install(self) -> None:
+        for number in self.SIGNALS:
+            signal.signal(number, self._arrived)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """One that arrives in here is raised at the end of it."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+        if self._pending and not self._held:
+            self._pending = False
+            raise KeyboardInterrupt
+
+    def _arrived(self, *_: object) -> None:
+        # What is begun to be ended is ended: a second Ctrl-C must not leave half of it behind.
+        for number in self.SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        if self._held:
+            self._pending = True
+        else:
+            raise KeyboardInterrupt
+
+
+INTERRUPTS = Interrupts()
 
 
 class Part:

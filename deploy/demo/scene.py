@@ -29,7 +29,7 @@ from rich.console import Console
 
 from deploy.demo import compare
 from deploy.demo.load import Load, Written
-from deploy.demo.parts import DemoFailed, Part, tail
+from deploy.demo.parts import INTERRUPTS, DemoFailed, Part, tail
 from deploy.demo.schema import DATABASES, STATEMENTS
 from deploy.demo.view import Scene, View, results, size
 from deploy.demo.watch import Declared, Look, Rules, Watch
@@ -246,8 +246,10 @@ def _part(
         "PYTHONUNBUFFERED": "1",
     }
     log = work / f"{name.lower().replace('the ', '').replace(' ', '-')}.log"
-    part = Part(name, [str(word) for word in command], log=log, folder=work, environment=given)
-    running.callback(part.end, END_S)
+    words = [str(word) for word in command]
+    with INTERRUPTS.held():
+        part = Part(name, words, log=log, folder=work, environment=given)
+        running.callback(part.end, END_S)
     return part
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.demo.parts import of_session
+from deploy.demo.parts import Interrupts, of_session
 
 ROOT = Path(__file__).parents[2]
 
@@ -97,3 +97,18 @@ def test_bad_input_is_said_at_once(tmp_path: Path, arguments: tuple[str, ...]) -
     with start(tmp_path, *arguments) as demo:
         said, _ = demo.communicate(timeout=60)
     assert demo.returncode == 2 and "error:" in said
+
+
+def test_an_interrupt_waits_for_a_process_to_be_known() -> None:
+    interrupts = Interrupts()
+    before = {number: signal.getsignal(number) for number in Interrupts.SIGNALS}
+    known = False
+    try:
+        interrupts.install()
+        with pytest.raises(KeyboardInterrupt), interrupts.held():  # noqa: PT012 - it is raised at the end
+            os.kill(os.getpid(), signal.SIGTERM)
+            known = True
+        assert known
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
