@@ -19,11 +19,6 @@ def njit(function: F) -> F:
     return _compiled(function)
 
 
-def inline(function: F) -> F:
-    """For small functions inside a kernel's loop: inlined at the call site by numba itself."""
-    return _compiled(function, inline="always")
-
-
 def part(function: F) -> F:
     """For the parts that a kernel is cut into for its readers: inlined by LLVM.
 

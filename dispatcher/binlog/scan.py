@@ -129,10 +129,6 @@ class Splitter:
         return out
 
     @property
-    def in_transaction(self) -> bool:
-        return bool(self._st[k.TX] != k.NO_TX)
-
-    @property
     def offset(self) -> int:
         """The offset in `file` after the last event that was looked at."""
         return int(self._st[k.FILE_POS])

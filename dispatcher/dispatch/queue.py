@@ -214,9 +214,9 @@ class Queue:
     def next(self, after: Position, bytes_max: int) -> Answer:
         """What can be read after a position: whole transactions, at least one if there is any."""
         start, _ = self.locate(after)
-        stop, place = start, self.queued
-        count = 0
-        for i, run in enumerate(self._runs):
+        stop, count = start, 0
+        newest: tuple[Run, int] | None = None  # the last transaction that goes along
+        for run in self._runs:
             first = int(np.searchsorted(run.end, start, side="right"))
             if first == len(run.end):
                 continue
@@ -227,11 +227,14 @@ class Queue:
                 break
             count += last - first + 1
             stop = int(run.end[last])
-            done = last == len(run.end) - 1
-            if not done or i == len(self._runs) - 1:
-                place = self.queued if done else run.place(last)
+            newest = run, last
+            if last < len(run.end) - 1:
                 break
-            place = run.place(last)
+        # A place has to be added up from GTIDs, so only the one that is told is made.
+        if newest is None or stop == int(self._runs[-1].end[-1]):
+            place = self.queued  # all of it, and the markers behind it
+        else:
+            place = newest[0].place(newest[1])
         return Answer(self.position(place), stop - start, count)
 
     def deliver(self, end: Position) -> None:
