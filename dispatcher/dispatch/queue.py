@@ -230,11 +230,9 @@ class Queue:
             newest = run, last
             if last < len(run.end) - 1:
                 break
-        # A place has to be added up from GTIDs, so only the one that is told is made.
-        if newest is None or stop == int(self._runs[-1].end[-1]):
-            place = self.queued  # all of it, and the markers behind it
-        else:
-            place = newest[0].place(newest[1])
+        # All of it goes with the markers behind it. A place is added up from GTIDs: only the one that is told is made.
+        everything = newest is None or stop == int(self._runs[-1].end[-1])
+        place = self.queued if newest is None or everything else newest[0].place(newest[1])
         return Answer(self.position(place), stop - start, count)
 
     def deliver(self, end: Position) -> None:
