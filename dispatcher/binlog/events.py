@@ -1,21 +1,31 @@
-"""Event types, the 19-byte header, and the few event bodies that are read one at a time in Python.
+"""The 19-byte header, the events that frame a file, our own record; and the door to all other parsers of one event.
 
 The firehose (rows, table maps, GTIDs, BEGIN, XID) is read by the kernel in `scan`; what comes once a file or once a
-DDL is read here. Every parser takes the event's body without header and checksum and raises `BinlogError`
-(MALFORMED_EVENT) naming what is short; nothing here keeps state.
+DDL is read one event at a time in Python: QUERY in `statements`, GTIDs in `gtid_events`, all others in `control`. Every
+parser takes the event's body without header and checksum and raises `BinlogError` (MALFORMED_EVENT) naming what is
+short; nothing keeps state.
 
 Sources: MySQL source, libs/mysql/binlog/event/binlog_event.h and control_events.cpp; MariaDB, sql/log_event.h.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from dataclasses import dataclass
-from enum import IntEnum
-from uuid import UUID
 
+from dispatcher.binlog.event_types import EventType, type_name
+from dispatcher.binlog.gtid_events import Gtid, MariadbGtid, parse_gtid_event, parse_mariadb_gtid
+from dispatcher.binlog.reading import Reader, malformed
+from dispatcher.binlog.statements import Query, parse_query
 from dispatcher.model.errors import BinlogError, Kind
+
+# What other modules take from here although it is defined elsewhere.
+__all__ = [
+    "EventType", "Gtid", "MariadbGtid", "Query", "malformed", "parse_gtid_event", "parse_mariadb_gtid", "parse_query",
+    "type_name",
+]  # fmt: skip
 
 MAGIC = b"\xfebin"
 HEADER = struct.Struct("<IBIIIH")  # timestamp, type, server_id, event_size, log_pos, flags
@@ -30,111 +40,51 @@ FLAG_IGNORABLE = 0x0080
 STMT_END_F = 0x0001  # in the flags of a rows event: last one of its statement
 
 
-class EventType(IntEnum):
-    """Type codes. Names are those of the MySQL manual (`mysqlbinlog` prints them in another style)."""
-
-    UNKNOWN = 0
-    START_V3 = 1
-    QUERY = 2
-    STOP = 3
-    ROTATE = 4
-    INTVAR = 5
-    LOAD = 6
-    SLAVE = 7
-    CREATE_FILE = 8
-    APPEND_BLOCK = 9
-    EXEC_LOAD = 10
-    DELETE_FILE = 11
-    NEW_LOAD = 12
-    RAND = 13
-    USER_VAR = 14
-    FORMAT_DESCRIPTION = 15
-    XID = 16
-    BEGIN_LOAD_QUERY = 17
-    EXECUTE_LOAD_QUERY = 18
-    TABLE_MAP = 19
-    PRE_GA_WRITE_ROWS = 20
-    PRE_GA_UPDATE_ROWS = 21
-    PRE_GA_DELETE_ROWS = 22
-    WRITE_ROWS_V1 = 23
-    UPDATE_ROWS_V1 = 24
-    DELETE_ROWS_V1 = 25
-    INCIDENT = 26
-    HEARTBEAT = 27
-    IGNORABLE = 28
-    ROWS_QUERY = 29
-    WRITE_ROWS = 30
-    UPDATE_ROWS = 31
-    DELETE_ROWS = 32
-    GTID = 33
-    ANONYMOUS_GTID = 34
-    PREVIOUS_GTIDS = 35
-    TRANSACTION_CONTEXT = 36
-    VIEW_CHANGE = 37
-    XA_PREPARE = 38
-    PARTIAL_UPDATE_ROWS = 39
-    TRANSACTION_PAYLOAD = 40
-    HEARTBEAT_V2 = 41
-    GTID_TAGGED = 42
-    MARIADB_ANNOTATE_ROWS = 160
-    MARIADB_BINLOG_CHECKPOINT = 161
-    MARIADB_GTID = 162
-    MARIADB_GTID_LIST = 163
-    MARIADB_START_ENCRYPTION = 164
-    MARIADB_QUERY_COMPRESSED = 165
-    MARIADB_WRITE_ROWS_COMPRESSED_V1 = 166
-    MARIADB_UPDATE_ROWS_COMPRESSED_V1 = 167
-    MARIADB_DELETE_ROWS_COMPRESSED_V1 = 168
-    MARIADB_WRITE_ROWS_COMPRESSED = 169
-    MARIADB_UPDATE_ROWS_COMPRESSED = 170
-    MARIADB_DELETE_ROWS_COMPRESSED = 171
-
-
-def type_name(code: int) -> str:
-    """`WRITE_ROWS_EVENT`, or `event type 250` for a code that is not known."""
-    try:
-        return f"{EventType(code).name}_EVENT"
-    except ValueError:
-        return f"event type {code}"
-
-
 # -- FORMAT_DESCRIPTION ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class FormatDescription:
-    """`raw`: the whole event as bytes; `checksum`: does each later event end in 4 bytes of CRC32?"""
+    """`raw`: the whole event as bytes; `checksum`: does each later event end in 4 bytes of CRC32? `post_headers`: the
+    size of the fixed part of each event's body, by type code - 1."""
 
     raw: bytes
     server_version: str
     created: int  # the file's creation time, seconds since 1970: the header's timestamp, also in dumps from the middle
     checksum: bool
     mariadb: bool
+    post_headers: bytes = b""
 
 
 def parse_format_description(event: bytes) -> FormatDescription:
     """Read a whole FORMAT_DESCRIPTION_EVENT, header and checksum included, and verify its checksum.
 
-    The event always ends in algorithm and checksum since 5.6.1 / MariaDB 5.3, also where the algorithm is "none".
+    The event ends in algorithm and checksum, also where the algorithm is "none", since MySQL 5.6.1 and MariaDB 5.3;
+    older servers wrote neither.
     """
+    name = "FORMAT_DESCRIPTION_EVENT"
     if len(event) < HEADER_SIZE + 57 + CHECKSUM_SIZE + 1:
-        raise malformed("FORMAT_DESCRIPTION_EVENT", f"has {len(event)} bytes")
-    version = event[HEADER_SIZE + 2 : HEADER_SIZE + 52].split(b"\0")[0].decode("ascii", "replace")
-    if event[HEADER_SIZE + 56] != HEADER_SIZE:
-        raise malformed(
-            "FORMAT_DESCRIPTION_EVENT", f"names {event[HEADER_SIZE + 56]} bytes of header, not 19"
-        )
+        raise malformed(name, f"has {len(event)} bytes")
+    text = event[HEADER_SIZE + 2 : HEADER_SIZE + 52].split(b"\0")[0].decode("ascii", "replace")
+    created, mariadb = int.from_bytes(event[:4], "little"), "mariadb" in text.lower()
+    if (size := event[HEADER_SIZE + 56]) != HEADER_SIZE:
+        raise malformed(name, f"names {size} bytes of header, not 19")
+    sizes = event[HEADER_SIZE + 57 :]
+    if _version(text) < ((5, 3, 0) if mariadb else (5, 6, 1)):
+        return FormatDescription(event, text, created, False, mariadb, sizes)
     algorithm = event[-CHECKSUM_SIZE - 1]
     if algorithm not in (0, 1):
-        raise malformed(
-            "FORMAT_DESCRIPTION_EVENT", f"names checksum algorithm {algorithm} (0 and 1 are known)"
-        )
-    if algorithm == 1 and zlib.crc32(_not_in_use(event[:-4])) != int.from_bytes(
-        event[-4:], "little"
-    ):
-        raise BinlogError(Kind.CHECKSUM_MISMATCH, "FORMAT_DESCRIPTION_EVENT")
-    created = int.from_bytes(event[:4], "little")
-    return FormatDescription(event, version, created, algorithm == 1, "mariadb" in version.lower())
+        raise malformed(name, f"names checksum algorithm {algorithm} (0 and 1 are known)")
+    checksum = int.from_bytes(event[-4:], "little")
+    if algorithm == 1 and zlib.crc32(_not_in_use(event[:-4])) != checksum:
+        raise BinlogError(Kind.CHECKSUM_MISMATCH, name)
+    return FormatDescription(event, text, created, algorithm == 1, mariadb, sizes[:-5])
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """`5.6.24-log` as (5, 6, 24); what is not a number ends it, and no version at all is a new one."""
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
+    return tuple(map(int, match.groups())) if match else (99,)
 
 
 def _not_in_use(event: bytes) -> bytes:
@@ -143,98 +93,16 @@ def _not_in_use(event: bytes) -> bytes:
     return event[:17] + flags.to_bytes(2, "little") + event[19:]
 
 
-# -- ROTATE, HEARTBEAT ----------------------------------------------------------------------------------------
+# -- ROTATE ---------------------------------------------------------------------------------------------------
 
 
 def parse_rotate(body: bytes) -> tuple[str, int]:
     """File name and offset where the log goes on."""
-    if len(body) < 9:
-        raise malformed("ROTATE_EVENT", f"has a body of {len(body)} bytes")
-    return _text("ROTATE_EVENT", body[8:]), int.from_bytes(body[:8], "little")
-
-
-# -- GTID -----------------------------------------------------------------------------------------------------
-
-
-def parse_gtid(body: bytes) -> tuple[str, int]:
-    """(source uuid, number) of a GTID_EVENT."""
-    if len(body) < 25:
-        raise malformed("GTID_EVENT", f"has a body of {len(body)} bytes")
-    return str(UUID(bytes=body[1:17])), int.from_bytes(body[17:25], "little", signed=True)
-
-
-# -- QUERY ----------------------------------------------------------------------------------------------------
-
-# Status variables of a fixed size: code -> bytes of value. Codes 14 and 15 never occur in a log.
-_Q_FIXED = {
-    0: 4,  # Q_FLAGS2
-    1: 8,  # Q_SQL_MODE
-    3: 4,  # Q_AUTO_INCREMENT
-    4: 6,  # Q_CHARSET
-    7: 2,  # Q_LC_TIME_NAMES
-    8: 2,  # Q_CHARSET_DATABASE
-    9: 8,  # Q_TABLE_MAP_FOR_UPDATE
-    10: 4,  # Q_MASTER_DATA_WRITTEN
-    13: 3,  # Q_MICROSECONDS
-    16: 1,  # Q_EXPLICIT_DEFAULTS_FOR_TIMESTAMP
-    17: 8,  # Q_DDL_LOGGED_WITH_XID
-    18: 2,  # Q_DEFAULT_COLLATION_FOR_UTF8MB4
-    19: 1,  # Q_SQL_REQUIRE_PRIMARY_KEY
-    20: 1,  # Q_DEFAULT_TABLE_ENCRYPTION
-    128: 3,  # MariaDB: Q_HRNOW
-    129: 8,  # MariaDB: Q_XID
-}
-_Q_UPDATED_DB_NAMES = 12
-_OVER_MAX_DBS_IN_EVENT = 254
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """`updated_databases`: what the server says the statement touches; None where it does not say (or too many)."""
-
-    database: str
-    query: str
-    updated_databases: tuple[str, ...] | None
-    error_code: int
-
-
-def parse_query(body: bytes) -> Query:
-    """Read a QUERY_EVENT's body. Unknown status variables end the list, as in the server: their size is unknown."""
-    if len(body) < 13:
-        raise malformed("QUERY_EVENT", f"has a body of {len(body)} bytes")
-    database_size, error_code, status_size = body[8], *struct.unpack_from("<HH", body, 9)
-    status_end = 13 + status_size
-    query_start = status_end + database_size + 1
-    if query_start > len(body) or body[query_start - 1] != 0:
-        raise malformed("QUERY_EVENT", "its status variables or database name reach past the end")
-    database = _text("QUERY_EVENT", body[status_end : query_start - 1])
-    # A statement may hold bytes of any character set; routing only needs its ASCII parts, so nothing may fail here.
-    query = body[query_start:].decode("utf-8", "surrogateescape")
-    return Query(database, query, _updated_databases(body[13:status_end]), error_code)
-
-
-def _updated_databases(status: bytes) -> tuple[str, ...] | None:
-    at = 0
-    while at < len(status):
-        code = status[at]
-        at += 1
-        if code == _Q_UPDATED_DB_NAMES:
-            if at >= len(status) or status[at] == _OVER_MAX_DBS_IN_EVENT:
-                return None
-            names = status[at + 1 :].split(b"\0")[: status[at]]
-            return tuple(_text("QUERY_EVENT", name) for name in names if name)
-        if code in _Q_FIXED:
-            at += _Q_FIXED[code]
-        elif code in (2, 6):  # Q_CATALOG (with its zero byte), Q_CATALOG_NZ
-            at += 1 + (status[at] if at < len(status) else 0) + (code == 2)
-        elif code == 5:  # Q_TIME_ZONE
-            at += 1 + (status[at] if at < len(status) else 0)
-        elif code == 11:  # Q_INVOKER: user, host
-            for _ in range(2):
-                at += 1 + (status[at] if at < len(status) else 0)
-        else:
-            return None
-    return None
+    read = Reader("ROTATE_EVENT", body)
+    position, name = read.number(8), read.rest()
+    if not name:
+        raise malformed(read.name, "names no file")
+    return read.decode(name), position
 
 
 # -- the record -----------------------------------------------------------------------------------------------
@@ -295,16 +163,5 @@ def parse_record(body: bytes) -> Record | None:
         )
     if len(body) < RECORD.size + name_size:
         raise malformed("IGNORABLE_LOG_EVENT", "a record's file name is cut short")
-    name = _text("IGNORABLE_LOG_EVENT", body[RECORD.size : RECORD.size + name_size])
+    name = Reader("IGNORABLE_LOG_EVENT", body, RECORD.size).text(name_size)
     return Record(epoch, seq, name, offset, commit_us, first_event)
-
-
-def malformed(name: str, why: str) -> BinlogError:
-    return BinlogError(Kind.MALFORMED_EVENT, f"{name} {why}")
-
-
-def _text(name: str, data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise malformed(name, f"holds a name that is not UTF-8: {data[:40]!r}") from None

@@ -21,6 +21,7 @@ Sources: MySQL source, libs/mysql/binlog/event/*.h, sql/rpl_binlog_sender.cc; Ma
 from __future__ import annotations
 
 from collections import Counter
+from uuid import UUID
 
 import numpy as np
 
@@ -370,7 +371,7 @@ class Splitter:
                 where=self._place(),
             )
         self._source_ids[len(self.sources)] = np.frombuffer(raw, dtype=np.uint64)
-        self.sources.append(name or events.parse_gtid(b"\0" + raw + bytes(8))[0])
+        self.sources.append(name or str(UUID(bytes=raw)))
         return len(self.sources) - 1
 
     def _join_large(self, out: list[Batch | Closed]) -> bool:

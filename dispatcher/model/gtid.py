@@ -19,7 +19,7 @@ from dispatcher.model.errors import Kind, UserError
 Interval = tuple[int, int]  # half-open: [start, end)
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}\Z")
-_TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}\Z")
+TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}\Z")
 _INTERVAL = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?\Z")
 _MARIADB = re.compile(r"([0-9]{1,10})-([0-9]{1,10})-([0-9]{1,20})\Z")
 GNO_MAX = 2**63 - 1
@@ -102,7 +102,7 @@ class GtidSet:
                         raise _bad(text, f"interval {item!r} lies outside 1..2^63-1")
                     # MySQL reads a reversed interval as empty, so do we.
                     sources.setdefault(source, []).append((start, end + 1))
-                elif _TAG.match(item.lower()):
+                elif TAG.match(item.lower()):
                     source = f"{uuid}:{item.lower()}"
                 else:
                     raise _bad(text, f"{item!r} is neither an interval nor a tag")
@@ -193,40 +193,43 @@ class GtidSet:
     def encode(self) -> bytes:
         """The body of COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS: counts and half-open intervals, little-endian.
 
-        Source: sql/rpl_gtid_set.cc, Gtid_set::encode. Tagged sources have another form, see `decode`.
+        Where a source has a tag, the form of MySQL 8.3: the count stands in bytes 1 to 6 between two bytes of 1, and
+        behind each UUID stand the tag's size (as the serialization library writes it: doubled) and the tag, which may
+        be empty. Source: sql/rpl_gtid_set.cc, Gtid_set::encode; libs/mysql/gtid/tag.cpp.
         """
-        if tagged := [source for source in self._map if ":" in source]:
-            raise UserError(
-                Kind.UNSUPPORTED_EVENT,
-                f"GTID set with tags ({tagged[0]})",
-                remedy="tagged GTIDs are not supported yet; do not use gtid_next='AUTOMATIC:tag'",
-            )
-        out = [len(self._map).to_bytes(8, "little")]
+        tagged = any(":" in source for source in self._map)
+        count = len(self._map)
+        out = [(1 << 56 | count << 8 | 1 if tagged else count).to_bytes(8, "little")]
         for source, intervals in self._map.items():
-            out += (UUID(source).bytes, len(intervals).to_bytes(8, "little"))
+            uuid, _, tag = source.partition(":")
+            out.append(UUID(uuid).bytes)
+            if tagged:
+                out += (bytes((2 * len(tag),)), tag.encode())
+            out.append(len(intervals).to_bytes(8, "little"))
             out += (n.to_bytes(8, "little") for interval in intervals for n in interval)
         return b"".join(out)
 
     @classmethod
     def decode(cls, data: bytes) -> GtidSet:
-        """Read `encode`'s form; raises `UserError` on any excess, shortage or tagged form."""
+        """Read `encode`'s forms; raises `UserError` on any excess or shortage."""
         sources: dict[str, list[Interval]] = {}
         try:
-            if len(data) >= 8 and data[7] == 1:
-                raise _bad("", "binary form with tags (MySQL 8.3+) is not supported yet")
             at, count = 8, _u64(data, 0)
+            tagged = data[7] == 1
+            if tagged:
+                if data[0] != 1:
+                    raise _bad("", f"binary form of the unknown kind {data[0]}")
+                count = count >> 8 & (1 << 48) - 1
             for _ in range(count):
-                if at + 24 > len(data):
-                    raise IndexError
-                uuid, n = str(UUID(bytes=data[at : at + 16])), _u64(data, at + 16)
-                at += 24
+                source, at = _source(data, at, tagged=tagged)
+                n, at = _u64(data, at), at + 8
                 if n > (len(data) - at) // 16:
                     raise IndexError
                 for _ in range(n):
                     start, end = _u64(data, at), _u64(data, at + 8)
                     if not 1 <= start < end <= GNO_MAX + 1:
                         raise _bad("", f"binary form holds the interval [{start}, {end})")
-                    sources.setdefault(uuid, []).append((start, end))
+                    sources.setdefault(source, []).append((start, end))
                     at += 16
         except IndexError:
             raise _bad("", f"binary form of {len(data)} bytes is cut short") from None
@@ -284,6 +287,24 @@ class MariadbGtids:
 
     def __repr__(self) -> str:
         return f"MariadbGtids({str(self)!r})"
+
+
+def _source(data: bytes, at: int, *, tagged: bool) -> tuple[str, int]:
+    """The name of a source in the binary form, and the place behind it."""
+    if at + 16 + tagged > len(data):
+        raise IndexError(at)
+    uuid, at = str(UUID(bytes=data[at : at + 16])), at + 16
+    if not tagged:
+        return uuid, at
+    size, at = data[at], at + 1
+    tag = data[at : at + size // 2]
+    if size & 1 or (tag and not TAG.match(tag.decode("latin-1"))) or len(tag) != size // 2:
+        raise (
+            IndexError(at)
+            if len(tag) < size // 2
+            else _bad("", f"binary form holds the tag {tag!r}")
+        )
+    return (f"{uuid}:{tag.decode()}" if tag else uuid), at + len(tag)
 
 
 def _u64(data: bytes, at: int) -> int:

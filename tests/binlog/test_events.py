@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -65,7 +66,7 @@ def body(raw: bytes) -> bytes:
 PARSERS: list[tuple[Callable[[bytes], Any], bytes]] = [
     (events.parse_format_description, e.format_description()),
     (events.parse_rotate, e.rotate_body("binlog.000002")),
-    (events.parse_gtid, e.gtid_body(e.SERVER, 5)),
+    (partial(events.parse_gtid_event, 33), e.gtid_body(e.SERVER, 5)),
     (events.parse_query, query_body("BEGIN", "db", e.status_variables(updated_databases=["a", "b"]))),
     (events.parse_record, body(events.encode_record(Record(1, 2, "f", 3, 4, 5), checksum=True))),
 ]  # fmt: skip
@@ -100,7 +101,9 @@ def test_every_change_is_a_typed_error_or_a_value(
 def test_format_description(checksum: bool, in_use: bool) -> None:
     raw = e.format_description(checksum=checksum, version="10.11.6-MariaDB-log", in_use=in_use)
     parsed = events.parse_format_description(raw)
-    assert parsed == events.FormatDescription(raw, "10.11.6-MariaDB-log", e.TIME, checksum, True)
+    assert parsed == events.FormatDescription(
+        raw, "10.11.6-MariaDB-log", e.TIME, checksum, True, bytes(41)
+    )
     assert not events.parse_format_description(e.format_description()).mariadb
 
 
@@ -109,7 +112,8 @@ def test_rotate_and_gtid() -> None:
         "binlog.000002",
         5 << 32,
     )
-    assert events.parse_gtid(e.gtid_body(e.SERVER, 77)) == (str(e.SERVER), 77)
+    parsed = events.parse_gtid_event(33, e.gtid_56_body(e.SERVER, 77))
+    assert parsed == events.Gtid(str(e.SERVER), "", 77, 1)
     with pytest.raises(BinlogError, match="not UTF-8"):
         events.parse_rotate(bytes(8) + b"\xff\xff")
 
@@ -130,12 +134,14 @@ def test_rotate_and_gtid() -> None:
 )
 def test_updated_databases(status: bytes, updated: tuple[str, ...] | None) -> None:
     parsed = events.parse_query(query_body("DROP TABLE `a`.b", "shop", status))
-    assert parsed == events.Query("shop", "DROP TABLE `a`.b", updated, 0)
+    assert (parsed.database, parsed.query) == ("shop", "DROP TABLE `a`.b")
+    assert parsed.updated_databases == updated
 
 
 def test_a_statement_of_any_bytes_is_read() -> None:
     parsed = events.parse_query(query_body(b"INSERT '\xff\xfe'", ""))
-    assert parsed.query.encode("utf-8", "surrogateescape") == b"INSERT '\xff\xfe'"
+    assert parsed.raw == b"INSERT '\xff\xfe'"
+    assert parsed.query == "INSERT '\ufffd\ufffd'"
 
 
 # -- the record -----------------------------------------------------------------------------------------------

@@ -1,0 +1,113 @@
+"""TRANSACTION_PAYLOAD: a whole transaction in one event, compressed; read in bounded memory.
+
+The body is a list of fields (type, size, value: all packed integers), an end mark (type 0), and the compressed bytes.
+What they hold is the transaction's events one after the other, in their usual form but without checksums: the payload
+event has one itself. The GTID event stands before it, uncompressed. Their `log_pos` is that of the payload event.
+
+Sources: MySQL source, libs/mysql/binlog/event/codecs/binary.cpp, sql/binlog/decompressing_event_object_istream.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+import zstandard
+
+from dispatcher.binlog.event_types import EventType, type_name
+from dispatcher.binlog.reading import Reader, malformed
+from dispatcher.model.errors import BinlogError, Kind
+
+CHUNK_BYTES = 1 << 20
+_NAME = type_name(EventType.TRANSACTION_PAYLOAD)
+_HEADER_SIZE = 19
+_HEAD_MAX = 256  # the fields are a few bytes; what is behind them may be a gigabyte
+
+
+class Compression(IntEnum):
+    ZSTD = 0
+    NONE = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """`uncompressed_size`: bytes of all inner events, as the server says (it always does where it compresses)."""
+
+    compression: Compression
+    uncompressed_size: int | None
+    data: bytes | memoryview
+
+
+def parse(body: bytes | memoryview) -> Payload:
+    """A TRANSACTION_PAYLOAD_EVENT's body; `data` is a view of it, or a slice.
+
+    Raises `BinlogError`: MALFORMED_EVENT, UNSUPPORTED_EVENT for a compression that is not known.
+    """
+    read = Reader(_NAME, bytes(body[:_HEAD_MAX]))
+    found: dict[int, int] = {}
+    while field := read.packed():
+        value = Reader(_NAME, read.take(read.packed()))
+        if field in (1, 2, 3):  # payload size, compression, uncompressed size
+            found[field] = value.packed()
+            value.end()
+    if 1 not in found or 2 not in found:
+        raise malformed(_NAME, "does not say its size and compression")
+    data = body[read.at :]
+    if found[1] != len(data):
+        raise malformed(_NAME, f"says that it holds {found[1]} bytes, and holds {len(data)}")
+    if found[2] not in list(Compression):
+        raise BinlogError(Kind.UNSUPPORTED_EVENT, f"{_NAME} of the unknown compression {found[2]}")
+    compression = Compression(found[2])
+    size = found.get(3)
+    if compression is Compression.NONE:
+        size = len(data)
+    return Payload(compression, size, data)
+
+
+def chunks(payload: Payload) -> Iterator[bytes]:
+    """The inner events' bytes, at most CHUNK_BYTES at a time; MALFORMED_EVENT where they are not what was said."""
+    if payload.compression is Compression.NONE:
+        for at in range(0, len(payload.data), CHUNK_BYTES):
+            yield bytes(payload.data[at : at + CHUNK_BYTES])
+        return
+    said, got = payload.uncompressed_size, 0
+    reader = zstandard.ZstdDecompressor().stream_reader(payload.data, read_across_frames=True)
+    while True:
+        try:
+            chunk = reader.read(CHUNK_BYTES)
+        except zstandard.ZstdError as error:
+            raise malformed(_NAME, f"cannot be uncompressed: {error}") from None
+        got += len(chunk)
+        if said is not None and (got > said or (got < said and not chunk)):
+            more = "more" if got > said else "fewer"
+            raise malformed(_NAME, f"holds {more} bytes than the {said} that it says")
+        if not chunk:
+            return
+        yield chunk
+
+
+def events(payload: Payload) -> Iterator[bytes]:
+    """The inner events, without checksums, in bounded memory: a chunk, or an event where that is larger."""
+    pending = bytearray()
+    for chunk in chunks(payload):
+        pending += chunk
+        at = 0
+        while (size := event_size(pending, at)) and len(pending) - at >= size:
+            yield bytes(pending[at : at + size])
+            at += size
+        del pending[:at]
+    if pending:
+        raise malformed(_NAME, "ends inside an event")
+
+
+def event_size(data: bytes | bytearray, at: int) -> int:
+    """Size of the inner event at an offset; 0 where its header is not all there."""
+    if len(data) - at < _HEADER_SIZE:
+        return 0
+    size = int.from_bytes(data[at + 9 : at + 13], "little")
+    if size < _HEADER_SIZE:
+        raise malformed(_NAME, f"holds an event of {size} bytes")
+    if data[at + 4] == EventType.TRANSACTION_PAYLOAD:
+        raise malformed(_NAME, "holds another one")
+    return size
