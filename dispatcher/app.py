@@ -29,6 +29,7 @@ from dispatcher.net.connection import Identity
 from dispatcher.net.readers import Reader, Readers
 from dispatcher.net.runner import ClientRunner
 from dispatcher.net.server import endpoint_of
+from dispatcher.net.source import ServerSource, Source
 from dispatcher.net.tasks import Tasks
 from dispatcher.settings import Consumer, Settings
 from dispatcher.state.store import StateStore
@@ -113,26 +114,21 @@ class Daemon:
         self._server = self._listener()
 
     def _client(self, group: list[tuple[str, Consumer]]) -> list[Reader]:
-        endpoint = endpoint_of(group[0][1])
+        source = self._source(*group[0])
         progress = {}
         for name, _ in group:
             if stored := self._store.load(name):
                 progress[name] = Progress(stored.acknowledged, stored.covered, stored.file_created)
         client = Client(
-            endpoint.label, [spec_of(name, consumer) for name, consumer in group], progress
+            source.label, [spec_of(name, consumer) for name, consumer in group], progress
         )
-        shared = group[0][1].use_binlog_client
-        # The dispatcher's number is part of its identity: stable for the shared one, and one for each unshared one.
-        identity_label = endpoint.label if shared else f"{endpoint.label}/{group[0][0]}"
         runner = ClientRunner(
             client,
-            endpoint,
-            Identity.of(self._store.installation_id, identity_label, 1),
+            source,
             save=self._save,
             store_thread=self._store_thread,
             log=self._log,
             buffer_bytes=group[0][1].max_bytes_in_binlog_dispatcher_buffer,
-            heartbeat_s=group[0][1].heartbeat_milliseconds / 1000,
         )
         self._runners.append(runner)
         return [
@@ -144,6 +140,15 @@ class Daemon:
             )
             for name, consumer in group
         ]
+
+    def _source(self, name: str, consumer: Consumer) -> Source:
+        """Where a group of consumers reads from, as its first one says it; they agree, or stand alone."""
+        installation = self._store.installation_id
+        endpoint = endpoint_of(consumer)
+        # The dispatcher's number is part of its identity: stable for the shared one, and one for each unshared one.
+        label = endpoint.label if consumer.use_binlog_client else f"{endpoint.label}/{name}"
+        identity = Identity.of(installation, label, 1)
+        return ServerSource(endpoint, identity, consumer.heartbeat_milliseconds / 1000)
 
     def _save(self, progress: Sequence[tuple[str, Progress]]) -> None:
         try:

@@ -6,7 +6,8 @@ of consumers at any positions are served by one connection. When a queue is full
 with it); a pause longer than `PAUSE_MAX_S` closes the connection, because the server would cut an undrained dump after
 `net_write_timeout` and keeps its log from being purged meanwhile; it is opened again when there is room.
 
-Phases: idle → connecting → streaming ⇄ paused → (closed for room) → connecting ...
+Phases: idle → connecting → streaming ⇄ paused → (closed for room) → connecting ...; a log that has an end: → ended,
+until a reader seeks.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from dispatcher.dispatch.inputs import (
     ConsumerSpec,
     Dump,
     Effect,
+    Ended,
     Input,
     LoggedIn,
     Lost,
@@ -62,6 +64,7 @@ class Phase(StrEnum):
     STREAMING = "streaming"
     PAUSED = "paused"  # open, not read
     ROOMLESS = "closed until there is room"
+    ENDED = "ended"  # all of the log was read, and no more will come
 
 
 class Consumer:
@@ -125,6 +128,8 @@ class Client:
                 return self._logged_in(what.view, now)
             case Lost():
                 return self._lost(what.error)
+            case Ended():
+                return self._ended()
             case Sought():
                 return self._sought(what.consumer, what.after)
 
@@ -227,6 +232,15 @@ class Client:
             consumer.error = error
         note = Note("warning", "not connected", {"error": str(error), "retry_s": after_s})
         return [note, Connect(after_s), *(Wake(consumer.name) for consumer in self._riding())]
+
+    def _ended(self) -> list[Effect]:
+        for consumer in self.consumers.values():
+            consumer.queue.rollback()
+        self.phase = Phase.ENDED
+        assert self.read is not None, "an end before the dump"
+        fields = {"at": self._where(self.read), "in_transaction": self._in_transaction}
+        level = "warning" if self._in_transaction else "info"
+        return [Note(level, "ended", fields), *(Wake(c.name) for c in self._riding())]
 
     # -- the stream ------------------------------------------------------------------------------------------
 

@@ -80,6 +80,11 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """The log has come to its end, and nothing will follow, as in a folder of files that is not followed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Acknowledged:
     """A reader's acknowledgement that is stored already, with how far nothing of the consumer's own lies."""
 
@@ -101,7 +106,7 @@ class Tick:
     pass
 
 
-Input = LoggedIn | Arrived | Lost | Acknowledged | Sought | Tick
+Input = LoggedIn | Arrived | Lost | Ended | Acknowledged | Sought | Tick
 
 
 # -- effects --------------------------------------------------------------------------------------------------

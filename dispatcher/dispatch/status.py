@@ -13,7 +13,8 @@ from dispatcher.dispatch.history import Place
 
 
 def state(client: Client, consumer: Consumer) -> str:
-    """`failed`, `connecting`, `streaming`, `paused` (waits for somebody's room), `closed` (the same, disconnected)."""
+    """`failed`, `connecting`, `streaming`, `paused` (waits for somebody's room), `closed` (the same, disconnected),
+    `ended` (all of the files was read, and they are not followed)."""
     if consumer.failed:
         return "failed"
     if (
@@ -28,6 +29,7 @@ def state(client: Client, consumer: Consumer) -> str:
         Phase.STREAMING: "streaming",
         Phase.PAUSED: "paused",
         Phase.ROOMLESS: "closed",
+        Phase.ENDED: "ended",
     }[client.phase]
 
 

@@ -189,6 +189,8 @@ class LoggedInConnection:
 class Stream:
     """The server's answer to a dump: batches, as they come. `idle_s`: this long without a byte means dead."""
 
+    over = False  # a server's log has no end
+
     def __init__(
         self, connection: Connection, splitter: Splitter, label: str, *, idle_s: float
     ) -> None:

@@ -262,7 +262,7 @@ class Readers:
                 f"consumer {reader.consumer.name} does not read database {database!r}",
                 remedy="add the database to the consumer's databases",
             )
-        connection = connect(reader.runner.endpoint)
+        connection = connect(reader.runner.source.server().endpoint)
         try:
             return table_columns(connection, database, table)
         finally:

@@ -25,6 +25,7 @@ from dispatcher.dispatch.inputs import (
     Connect,
     Dump,
     Effect,
+    Ended,
     Input,
     LoggedIn,
     Lost,
@@ -38,8 +39,8 @@ from dispatcher.dispatch.inputs import (
 )
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Position
-from dispatcher.net.connection import Identity, LoggedInConnection, Stream, mode_of
-from dispatcher.net.server import Endpoint, connect, facts
+from dispatcher.net.source import Dump as DumpStream
+from dispatcher.net.source import Source
 
 TICK_MAX_S = 1.0
 
@@ -72,30 +73,26 @@ class _Orders:
 class ClientRunner:
     """One client, its connection, and those who wait for its consumers."""
 
-    def __init__(  # noqa: PLR0913 - parts that the composition root brings together
+    def __init__(
         self,
         client: Client,
-        endpoint: Endpoint,
-        identity: Identity,
+        source: Source,
         *,
         save: Save,
         store_thread: Executor,
         log: Log,
         buffer_bytes: int,
-        heartbeat_s: float,
     ) -> None:
         """`save` makes progress durable and blocks; it is called in `store_thread` only, in order."""
         self.client = client
-        self.endpoint = endpoint
-        self.tip: Place | None = None  # the server's end of log, as last heard
-        self._identity = identity
+        self.source = source
+        self.tip: Place | None = None  # the source's end of log, as last heard
         self._save = save
         self._store_thread = store_thread
         self._log = log
         self._buffer_bytes = buffer_bytes
-        self._heartbeat_s = heartbeat_s
         self._orders = _Orders()
-        self._stream: Stream | None = None
+        self._stream: DumpStream | None = None
         self._changed = asyncio.Event()  # a connection is wanted, or one is resumed or closed
         self._to_store: dict[str, Progress] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {
@@ -165,9 +162,7 @@ class ClientRunner:
 
     async def _connection(self) -> None:
         orders = self._orders = _Orders()
-        logged_in = await asyncio.to_thread(
-            LoggedInConnection, self.endpoint, self._identity, heartbeat_s=self._heartbeat_s
-        )
+        logged_in = await asyncio.to_thread(self.source.open)
         try:
             view = await asyncio.to_thread(logged_in.view, self.client.files_to_probe())
             self.tip = make_place(view.mode, view.executed, view.file, view.offset)
@@ -191,7 +186,7 @@ class ClientRunner:
             self._stream = None
             stream.close()
 
-    async def _read(self, stream: Stream, file: str, orders: _Orders) -> None:
+    async def _read(self, stream: DumpStream, file: str, orders: _Orders) -> None:
         stream.splitter.file = file
         while not orders.close:
             for batch in await stream.batches():
@@ -200,6 +195,9 @@ class ClientRunner:
                 if not await self._may_read(orders):
                     return
                 self.step(Arrived(batch, stream.splitter.created.get(batch.file, 0)))
+            if stream.over:
+                self.step(Ended())
+                return
             # One turn of the loop per buffer: readers are served while the log streams.
             await asyncio.sleep(0)
 
@@ -276,18 +274,10 @@ class ClientRunner:
         return True
 
     async def ask_tip(self) -> Place | None:
-        """The server's end of log just now; the last one heard of where it cannot be asked."""
+        """The source's end of log just now; the last one heard of where it cannot be asked."""
         try:
-            self.tip = await asyncio.to_thread(self._ask_tip)
+            self.tip = await asyncio.to_thread(self.source.tip)
         except BinlogError as error:
             if error.kind is Kind.INTERNAL:
                 raise
         return self.tip
-
-    def _ask_tip(self) -> Place:
-        connection = connect(self.endpoint, timeout_s=5)
-        try:
-            known = facts(connection)
-        finally:
-            connection.close()
-        return make_place(mode_of(known), known.gtid_executed, known.file, known.offset)

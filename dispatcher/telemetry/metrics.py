@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 from dispatcher.dispatch.client import Client, Consumer, Phase
 
 PREFIX = "binlog_dispatcher_"
-STATES = ("idle", "connecting", "streaming", "paused", "closed", "failed")
+STATES = ("idle", "connecting", "streaming", "paused", "closed", "ended", "failed")
 
 Row = dict[str, Any]  # of GET /v1/binlogs
 
