@@ -267,26 +267,33 @@ def _key(data: U8, frame: I64, budget: Int, out: U8, o: Int) -> tuple[Int, Int]:
 
 
 @njit
+def _wrong(what: Int, squeezed: bool) -> Int:
+    """What was too long for the room it has is fine in itself where others have used that room."""
+    return np.int64(OVERLAP) if squeezed and what in (CUT_SHORT, NO_LENGTH) else what
+
+
+@njit
 def _document(  # noqa: C901 - one loop: its state lives in registers
     data: U8, start: Int, stop: Int, frames: I64, out: U8, o: Int
 ) -> tuple[Int, Int]:
     """Write one document that is not empty; (offset behind the text, 0), or (what is wrong, at which byte)."""
-    # The current value, and the bytes of the document that nothing has used yet.
+    # The current value, where it must have ended, and the bytes of the document that nothing has used yet.
     kind, p, limit, inlined = np.int64(data[start]), start + 1, stop, False
     left = stop - p
+    end = stop
     depth = 0
     while True:
         if kind <= GREATEST_CONTAINER:
             used = _open(data, kind, p, limit, frames, depth)
             if used < 0:
-                return used, p - start
+                return _wrong(used, limit < end), p - start
             depth += 1
             out[o] = 91 if kind & ARRAY else 123
             o += 1
         else:
             behind, used = _scalar(data, kind, p, limit, out, o)
             if behind < 0:
-                return behind, p - start
+                return _wrong(behind, limit < end), p - start
             o = behind
         if not inlined:
             left -= used
@@ -314,13 +321,14 @@ def _document(  # noqa: C901 - one loop: its state lives in registers
         inlined = bool(LITERAL <= kind <= (UINT32 if large else UINT16))
         if inlined:
             p += 1
-            limit = p + width
+            end = limit = p + width
             continue
         offset = little(data, p + 1, width)
         if offset < frame[HEAD] or offset > frame[SIZE]:
             return np.int64(OUTSIDE), p - start
         p = frame[BASE] + offset
-        limit = min(frame[BASE] + frame[SIZE], p + left)
+        end = frame[BASE] + frame[SIZE]
+        limit = min(end, p + left)
 
 
 @njit
