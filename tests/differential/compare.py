@@ -1,0 +1,138 @@
+"""Does the log tell the table's history as SELECT saw it?
+
+The changes are applied, one after another, to a table in memory: a row's image before a change must equal the row that
+is there, cell by cell, and after each transaction the whole must equal what SELECT showed then. A cell that a partial
+image does not hold is nothing to compare; the row in memory keeps it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.differential.readings import Value, same
+from tests.differential.servers import Ran, Row, Snapshot
+
+
+class Differs(Exception):
+    """What the log says is not what SELECT said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """In place of a value that an INSERT's partial image does not hold."""
+
+
+_ABSENT = Absent()
+
+
+def check(ran: Ran, changes: Iterable[Mapping[str, Any]], *, full: bool) -> None:
+    """Raises `Differs`. `changes`: rows of `change_schema`, in order; `full`: no column may be absent."""
+    wanted: list[Snapshot] = [{}]
+    wanted += (
+        now for last, now in itertools.pairwise([{}, *ran.snapshots]) if not _equal(last, now)
+    )
+    place = _History(ran, full=full)
+    found: list[Snapshot] = [{}]
+    at = 1
+    for seq, group in itertools.groupby(changes, key=lambda change: change["seq"]):
+        for change in group:
+            place.apply(change)
+        place.complete(wanted[at] if at < len(wanted) else {})
+        if not _equal(place.rows, found[-1]):
+            if at >= len(wanted):
+                raise Differs(f"transaction {seq} changed rows where SELECT saw no change")
+            _compare(place.rows, wanted[at], f"after transaction {at} (seq {seq})")
+            found.append({number: dict(row) for number, row in place.rows.items()})
+            at += 1
+    if at < len(wanted):
+        raise Differs(
+            f"the log ends after {at - 1} changes of the table, SELECT saw {len(wanted) - 1}"
+        )
+
+
+class _History:
+    def __init__(self, ran: Ran, *, full: bool) -> None:
+        self.rows: Snapshot = {}
+        self._rid = ran.table.rid
+        self._names = [column.name for column in ran.table.columns]
+        self._primary = set(ran.table.primary)
+        self._full = full
+
+    def apply(self, change: Mapping[str, Any]) -> None:
+        before, after = self._image(change, "before"), self._image(change, "after")
+        op = change["op"]
+        wanted = {"insert": (False, True), "update": (True, True), "delete": (True, False)}[op]
+        if (before is not None, after is not None) != wanted:
+            raise Differs(f"{op} has the images {before!r} and {after!r}")
+        number, old = None, {}
+        if before is not None:
+            number = before[self._rid]
+            if number not in self.rows:
+                raise Differs(f"{op} of a row that is not there: {before!r}")
+            old = self.rows.pop(number)
+            for name, value in before.items():
+                _cell(value, old[name], f"{op} of row {number}, before, column {name!r}")
+        if after is not None:
+            number = after.get(self._rid, number)
+            assert isinstance(number, int)
+            if number in self.rows:
+                raise Differs(f"{op} of a row that is there already: {after!r}")
+            everything = {name: old.get(name, _ABSENT) for name in self._names}
+            self.rows[number] = {**everything, **after}
+
+    def _image(self, change: Mapping[str, Any], which: str) -> Row | None:
+        image, absent = change[which], change.get(f"{which}_absent")
+        if image is None:
+            return None
+        if list(image) != self._names:
+            raise Differs(f"the columns are {list(image)}, not {self._names}")
+        if absent is None:
+            return dict(image)
+        if self._full:
+            raise Differs(f"{absent} are said to be absent of a full image")
+        if not absent or set(absent) - set(self._names):
+            raise Differs(f"{absent} are said to be absent")
+        if which == "before" and set(absent) & self._primary:
+            raise Differs(f"{absent} of the key are said to be absent")
+        if any(image[name] is not None for name in absent):
+            raise Differs(f"{absent} are absent and have values: {image!r}")
+        return {name: value for name, value in image.items() if name not in absent}
+
+    def complete(self, snapshot: Snapshot) -> None:
+        """Where an INSERT's image lacked a column, the table's default stands there."""
+        for number, row in self.rows.items():
+            for name, value in row.items():
+                if isinstance(value, Absent) and number in snapshot:
+                    row[name] = snapshot[number][name]
+
+
+def _equal(one: Snapshot, other: Snapshot) -> bool:
+    return not any(_differences(one, other))
+
+
+def _differences(found: Snapshot, wanted: Snapshot) -> Iterator[str]:
+    if found.keys() != wanted.keys():
+        yield f"rows {sorted(found)}, not {sorted(wanted)}"
+        return
+    for number, row in found.items():
+        for name, value in row.items():
+            if not same(value, wanted[number][name]):
+                yield f"row {number}, column {name!r}: {short(value)}, not {short(wanted[number][name])}"
+
+
+def _compare(found: Snapshot, wanted: Snapshot, where: str) -> None:
+    for difference in _differences(found, wanted):
+        raise Differs(f"{where}, {difference}")
+
+
+def _cell(found: Value, wanted: Value, where: str) -> None:
+    if wanted is not _ABSENT and not same(found, wanted):
+        raise Differs(f"{where}: {short(found)}, not {short(wanted)}")
+
+
+def short(value: Value) -> str:
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:200]} … {text[-60:]} ({len(text)} characters)"

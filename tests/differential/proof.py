@@ -1,0 +1,158 @@
+"""One round of the proof: generated tables on one server under one setting, read back through the daemon's own path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dispatcher.binlog import delivered
+from dispatcher.binlog.delivered import Ddl, TableSlice
+from dispatcher.binlog.table_map import TableMap
+from dispatcher.model.errors import BinlogError
+from tests.differential.compare import Differs, check
+from tests.differential.reduce import reduced
+from tests.differential.servers import Ran, delivered_to, run, variables
+from tests.differential.tables import Table, Wanted
+from tests.servers import Server
+
+_REDUCE_SECONDS = 30.0
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How the server logs. `variables`: global ones of the server; `wanted`: the sorts of tables, and how many."""
+
+    name: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+    wanted: tuple[tuple[Wanted, int], ...] = ((Wanted(), 10),)
+    old_temporals: bool = False
+
+    @property
+    def named(self) -> bool:
+        """Does the log hold the columns' names and keys?"""
+        return self.variables.get("binlog_row_metadata", "FULL") == "FULL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`sql`: what repeats it, on a server with the setting's variables."""
+
+    why: str
+    sql: str
+
+
+@dataclass(slots=True)
+class Proved:
+    tables: int = 0
+    rows: int = 0
+    cells: int = 0
+    refused: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def prove(server: Server, database: str, setting: Setting, tables: Sequence[Table]) -> Proved:
+    """Run all tables in one log, compare each; a table that differs is run again, smaller and smaller."""
+    proved = Proved()
+    with variables(server, setting.variables):
+        faults = _faults(server, database, setting, tables, proved)
+        for ran, why in faults[:_SHOWN]:
+            proved.findings.append(_finding(server, database, setting, ran, why))
+    proved.findings += [Finding(why, "") for _, why in faults[_SHOWN:]]
+    return proved
+
+
+def _faults(
+    server: Server, database: str, setting: Setting, tables: Sequence[Table], proved: Proved
+) -> list[tuple[Ran, str]]:
+    """What is wrong with which table. A log that cannot be taken apart is made again, in halves."""
+    done, log = run(server, database, tables)
+    try:
+        parts = delivered.split(delivered_to([database], log))
+    except BinlogError as error:
+        if len(tables) == 1:
+            return [(done[0], f"{error!r}")]
+        half = len(tables) // 2
+        return [
+            *_faults(server, database, setting, tables[:half], proved),
+            *_faults(server, database, setting, tables[half:], proved),
+        ]
+    return list(_differences(server, done, parts, setting, proved))
+
+
+def _differences(
+    server: Server,
+    done: Sequence[Ran],
+    parts: Sequence[TableSlice | Ddl],
+    setting: Setting,
+    proved: Proved,
+) -> Iterator[tuple[Ran, str]]:
+    rows: dict[str, list[dict[str, Any]]] = {}
+    broken: dict[str, str] = {}
+    keys: dict[str, list[str]] = {}
+    definitions = {
+        f"{ran.database}.{ran.table.name}": ran.definition for ran in done if ran.created
+    }
+    for part in parts:
+        if not isinstance(part, TableSlice):
+            continue
+        named = setting.named and server.kind != "mysql56"
+        if named and part.table not in keys:
+            table_map = TableMap.parse(part.table_map)
+            keys[part.table] = [table_map.columns[i].name for i in table_map.key]
+        try:
+            for batch in delivered.decode_table(part.payload, definitions, batch_rows=3):
+                batch.validate(full=True)
+                rows.setdefault(part.table, []).extend(batch.to_pylist())
+        except (BinlogError, ValueError) as error:
+            broken.setdefault(part.table, f"{error!r}")
+    for ran in done:
+        proved.refused += ran.refused
+        if not ran.created:
+            continue
+        name = ran.table.name
+        changes = rows.get(name, [])
+        proved.tables += 1
+        proved.rows += len(changes)
+        proved.cells += len(changes) * len(ran.table.columns)
+        try:
+            if name in broken:
+                raise Differs(broken[name])
+            if keys.get(name, list(ran.table.primary)) != list(ran.table.primary):
+                raise Differs(f"the key is said to be {keys[name]}, not {ran.table.primary}")
+            check(ran, changes, full=ran.table.full)
+        except Differs as differs:
+            yield ran, str(differs)
+
+
+def _finding(server: Server, database: str, setting: Setting, ran: Ran, why: str) -> Finding:
+    last = why
+
+    def fails(table: Table) -> bool:
+        nonlocal last
+        faults = _faults(server, database, setting, [table], Proved())
+        if not faults or _sort(faults[0][1]) != _sort(why):
+            return False
+        last = faults[0][1]
+        return True
+
+    table = reduced(ran.table, fails, seconds=_REDUCE_SECONDS)
+    lines = [f"SET GLOBAL {name} = {value};" for name, value in setting.variables.items()]
+    lines += [f"{statement};" for statement in table.settings]
+    lines.append(f"{table.create(table.name and _quoted(table))};")
+    lines += [
+        f"{statement};"
+        for statements in table.statements(_quoted(table))
+        for statement in statements
+    ]
+    return Finding(last, "\n".join(lines))
+
+
+def _quoted(table: Table) -> str:
+    return "`" + table.name.replace("`", "``") + "`"
+
+
+def _sort(why: str) -> str:
+    """The beginning of a reason: another sort of failure is another finding."""
+    return why[:20]

@@ -1,0 +1,111 @@
+"""How SELECT is asked for a column's value, and what its answer must be in Arrow by docs/types.md.
+
+Connections for reading have no conversions (`conv={}`, `use_unicode=False`), `time_zone = '+00:00'` and utf8mb4 as
+the character set of results, so a column's answer is exactly the text that the server prints. Two kinds need more:
+FLOAT and DOUBLE(m,d) are printed rounded, but an expression of type DOUBLE is printed with all digits that its bits
+need, and multiplying by one changes no bit, not even the sign of zero, as adding zero would.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from ipaddress import IPv4Address, IPv6Address
+from uuid import UUID
+
+Value = object
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`select`: the expression, {} for the column's quoted name; `value`: SELECT's bytes to the Arrow value."""
+
+    select: str
+    value: Callable[[bytes], Value]
+
+
+_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?")
+_TIME = re.compile(r"(-?)(\d{2,3}):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
+
+
+def _moment(raw: bytes) -> dt.datetime | None:
+    """None for what is no date: the default policy for those."""
+    found = _DATE.fullmatch(raw.decode())
+    if found is None:
+        raise AssertionError(f"SELECT shows a date as {raw!r}")
+    year, month, day, hour, minute, second = (int(found[i] or 0) for i in range(1, 7))
+    try:
+        return dt.datetime(  # noqa: DTZ001 - a wall clock's time
+            year, month, day, hour, minute, second, int((found[7] or "").ljust(6, "0"))
+        )
+    except ValueError:
+        return None
+
+
+def _date(raw: bytes) -> dt.date | None:
+    moment = _moment(raw)
+    return None if moment is None else moment.date()
+
+
+def _instant(raw: bytes) -> dt.datetime | None:
+    moment = _moment(raw)
+    return None if moment is None else moment.replace(tzinfo=dt.UTC)
+
+
+def _time(raw: bytes) -> int:
+    found = _TIME.fullmatch(raw.decode())
+    if found is None:
+        raise AssertionError(f"SELECT shows a time as {raw!r}")
+    seconds = int(found[2]) * 3600 + int(found[3]) * 60 + int(found[4])
+    micros = seconds * 1_000_000 + int((found[5] or "").ljust(6, "0"))
+    return -micros if found[1] else micros
+
+
+def _geometry(raw: bytes) -> dict[str, Value]:
+    return {"srid": int.from_bytes(raw[:4], "little"), "wkb": raw[4:]}
+
+
+def _floats(raw: bytes) -> list[float]:
+    return list(struct.unpack(f"<{len(raw) // 4}f", raw))
+
+
+def _uuid(raw: bytes) -> bytes:
+    return UUID(raw.decode()).bytes
+
+
+READINGS: dict[str, Reading] = {
+    "integer": Reading("{}", int),
+    "bigint unsigned": Reading("{}", lambda raw: Decimal(int(raw))),
+    "decimal": Reading("{}", lambda raw: Decimal(raw.decode())),
+    "decimal text": Reading("{}", lambda raw: f"{Decimal(raw.decode()):f}"),
+    "float": Reading("{} * 1e0", float),
+    "bytes": Reading("{}", lambda raw: raw),
+    "text": Reading("{}", lambda raw: raw.decode()),
+    "date": Reading("{}", _date),
+    "datetime": Reading("{}", _moment),
+    "timestamp": Reading("{}", _instant),
+    "time": Reading("{}", _time),
+    "geometry": Reading("{}", _geometry),
+    "vector": Reading("{}", _floats),
+    # Where the log does not say what these are, the stored bytes arrive.
+    "uuid stored": Reading("{}", _uuid),
+    "inet6 stored": Reading("{}", lambda raw: IPv6Address(raw.decode()).packed),
+    "inet4 stored": Reading("{}", lambda raw: IPv4Address(raw.decode()).packed),
+}
+
+
+def same(found: Value, wanted: Value) -> bool:
+    """Equal, of one type, and to the bit: -0.0 is not 0.0, 1.50 is not 1.5."""
+    if type(found) is not type(wanted):
+        return False
+    if isinstance(found, float) and isinstance(wanted, float):
+        return struct.pack("<d", found) == struct.pack("<d", wanted)
+    if isinstance(found, Decimal):
+        return str(found) == str(wanted)
+    if isinstance(found, list) and isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(same, found, wanted))
+    return found == wanted

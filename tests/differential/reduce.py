@@ -1,0 +1,156 @@
+"""Make a table that fails smaller, as long as it fails: what is left is printed as the SQL that repeats it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from tests.differential.tables import Delete, Insert, Step, Table, Undone, Update
+
+Fails = Callable[[Table], bool]
+
+
+def reduced(table: Table, fails: Fails, *, seconds: float) -> Table:
+    """The smallest found within the time: no single cut of `_smaller` leaves a table that fails."""
+    until = time.monotonic() + seconds
+    done = False
+    while not done:
+        done = True
+        for smaller in _smaller(table):
+            if time.monotonic() > until:
+                return table
+            if fails(smaller):
+                table, done = smaller, False
+                break
+    return table
+
+
+def _smaller(table: Table) -> Iterator[Table]:
+    """Every table with one cut, the large cuts first."""
+    for i in range(len(table.transactions)):
+        rest = table.transactions[:i] + table.transactions[i + 1 :]
+        if rest:
+            yield replace(table, transactions=rest)
+    others = [column.name for column in table.columns if column.name != table.rid]
+    for gone in (others[::2], others[1::2], *([name] for name in others)):
+        if gone:
+            yield _without(table, gone)
+    for i, steps in enumerate(table.transactions):
+        for cut in _cuts(steps):
+            yield replace(
+                table, transactions=table.transactions[:i] + (cut,) + table.transactions[i + 1 :]
+            )
+    yield from _plainer(table)
+
+
+def _plainer(table: Table) -> Iterator[Table]:
+    """Every table that says one thing less."""
+    if table.keys:
+        yield replace(table, keys=())
+    if len(table.primary) > 1:
+        yield replace(table, primary=(table.rid,))
+    for column in table.columns:
+        if column.clauses and column.written and column.name != table.rid:
+            other = tuple(replace(c, clauses="") if c is column else c for c in table.columns)
+            yield replace(table, columns=other)
+    if table.engine != "InnoDB":
+        yield replace(table, engine="InnoDB")
+    if table.name != "t":
+        yield replace(table, name="t")
+    for i, column in enumerate(table.columns):
+        plain = "id" if column.name == table.rid else f"c{i}"
+        if column.name != plain:
+            yield _renamed(table, column.name, plain)
+
+
+def _without(table: Table, names: list[str]) -> Table:
+    gone = set(names)
+
+    def step(one: Step) -> Step | None:
+        if isinstance(one, Insert):
+            kept = [i for i, name in enumerate(one.columns) if name not in gone]
+            rows = tuple(tuple(row[i] for i in kept) for row in one.rows)
+            return replace(one, columns=tuple(one.columns[i] for i in kept), rows=rows)
+        if isinstance(one, Update):
+            values = tuple(value for value in one.values if value[0] not in gone)
+            return replace(one, values=values) if values else None
+        if isinstance(one, Undone):
+            inner = step(one.step)
+            return Undone(inner) if isinstance(inner, (Update, Delete)) else None
+        return one
+
+    transactions = []
+    for steps in table.transactions:
+        kept = tuple(found for one in steps if (found := step(one)) is not None)
+        if kept:
+            transactions.append(kept)
+    return replace(
+        table,
+        columns=tuple(column for column in table.columns if column.name not in gone),
+        primary=tuple(name for name in table.primary if name not in gone),
+        keys=(),
+        transactions=tuple(transactions),
+    )
+
+
+def _cuts(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+    for i, one in enumerate(steps):
+        if len(steps) > 1:
+            yield steps[:i] + steps[i + 1 :]
+        for smaller in _cut(one):
+            yield steps[:i] + (smaller,) + steps[i + 1 :]
+
+
+def _cut(step: Step) -> Iterator[Step]:
+    if isinstance(step, Undone):
+        yield step.step
+    elif isinstance(step, (Update, Delete)):
+        if len(step.rids) > 1:
+            yield from (replace(step, rids=(number,)) for number in step.rids)
+        if isinstance(step, Update) and len(step.values) > 1:
+            for i in range(len(step.values)):
+                yield replace(step, values=step.values[:i] + step.values[i + 1 :])
+    elif len(step.rows) > 1:
+        half = len(step.rows) // 2
+        yield replace(step, rows=step.rows[:half])
+        yield replace(step, rows=step.rows[half:])
+    else:
+        (row,) = step.rows
+        for i, value in enumerate(row):
+            if value != "NULL" and not value.isdigit():
+                yield replace(step, rows=((*row[:i], "NULL", *row[i + 1 :]),))
+
+
+def _renamed(table: Table, old: str, new: str) -> Table:
+    def name(one: str) -> str:
+        return new if one == old else one
+
+    def step(one: Step) -> Step:
+        if isinstance(one, Insert):
+            return replace(one, columns=tuple(map(name, one.columns)))
+        if isinstance(one, Update):
+            values = tuple((name(column), value) for column, value in one.values)
+            return replace(one, rid=name(one.rid), values=values)
+        if isinstance(one, Undone):
+            inner = step(one.step)
+            return Undone(inner) if isinstance(inner, (Update, Delete)) else one
+        return replace(one, rid=name(one.rid))
+
+    columns = tuple(
+        replace(
+            column,
+            name=name(column.name),
+            clauses=column.clauses if column.written else column.clauses.replace(f"`{old}`", f"`{new}`"),
+        )
+        for column in table.columns
+    )  # fmt: skip
+    transactions = tuple(tuple(map(step, steps)) for steps in table.transactions)
+    return replace(
+        table,
+        rid=name(table.rid),
+        columns=columns,
+        primary=tuple(map(name, table.primary)),
+        keys=(),
+        transactions=transactions,
+    )
