@@ -26,6 +26,7 @@ from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.inputs import ConsumerSpec, Progress, Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.connection import Identity
+from dispatcher.net.files import files_source
 from dispatcher.net.readers import Reader, Readers
 from dispatcher.net.runner import ClientRunner
 from dispatcher.net.server import endpoint_of
@@ -144,6 +145,8 @@ class Daemon:
     def _source(self, name: str, consumer: Consumer) -> Source:
         """Where a group of consumers reads from, as its first one says it; they agree, or stand alone."""
         installation = self._store.installation_id
+        if consumer.files is not None:
+            return files_source(consumer.files, installation)
         endpoint = endpoint_of(consumer)
         # The dispatcher's number is part of its identity: stable for the shared one, and one for each unshared one.
         label = endpoint.label if consumer.use_binlog_client else f"{endpoint.label}/{name}"

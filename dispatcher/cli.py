@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
 
 import typer
 
@@ -19,7 +20,7 @@ from dispatcher.model.errors import BinlogError, Kind, UserError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dispatcher.settings import Settings
+    from dispatcher.settings import Consumer, Settings
 
 EXIT_FAULT, EXIT_INPUT = 1, 2
 
@@ -157,38 +158,45 @@ def _end_on(findings: list[str]) -> None:
 
 
 def _server_findings(settings: Settings) -> list[str]:
-    """One line for each thing that is wrong with a server, in the order of the settings."""
+    """One line for each thing that is wrong with a server or a folder of files, in the order of the settings."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
-    from dispatcher.net.server import Endpoint, connect, endpoint_of, examine  # noqa: PLC0415
-
-    readers: dict[Endpoint, list[str]] = {}
+    groups: dict[object, list[str]] = {}
     for name, consumer in settings.consumers.items():
-        readers.setdefault(endpoint_of(consumer), []).append(name)
+        groups.setdefault((consumer.connection_key, consumer.tls), []).append(name)
+    readers = list(groups.values())
 
-    def findings(endpoint: Endpoint) -> list[BinlogError]:
+    def findings(names: list[str]) -> list[BinlogError]:
         try:
-            connection = connect(endpoint)
+            return _examine([settings.consumers[name] for name in names])
         except BinlogError as error:
             return [error]
-        databases = [d for name in readers[endpoint] for d in settings.consumers[name].databases]
-        try:
-            return examine(connection, databases)
-        except BinlogError as error:
-            return [error]
-        finally:
-            connection.close()
 
     # Side by side: one server that does not answer must not hold up what is to be said of the
     # others.
     with ThreadPoolExecutor(min(len(readers), 16)) as pool:
         found = list(pool.map(findings, readers))
     return [
-        f"{endpoint.label}: {error.kind}: {error.what}; {error.remedy}"
+        f"{settings.consumers[names[0]].label}: {error.kind}: {error.what}; {error.remedy}"
         f" (for consumers.{', consumers.'.join(names)})"
-        for (endpoint, names), errors in zip(readers.items(), found, strict=True)
+        for names, errors in zip(readers, found, strict=True)
         for error in errors
     ]
+
+
+def _examine(consumers: list[Consumer]) -> list[BinlogError]:
+    """What is wrong with the source that these consumers share. Raises BinlogError where nothing can be asked."""
+    from dispatcher.net.files import files_source  # noqa: PLC0415
+    from dispatcher.net.server import connect, endpoint_of, examine  # noqa: PLC0415
+
+    if (files := consumers[0].files) is not None:
+        files_source(files, UUID(int=0)).open()
+        return []
+    connection = connect(endpoint_of(consumers[0]))
+    try:
+        return examine(connection, [d for consumer in consumers for d in consumer.databases])
+    finally:
+        connection.close()
 
 
 def _get(url: str, path: str, token_file: Path | None, ca: Path | None) -> Any:
@@ -236,7 +244,13 @@ def _refused(error: Any, address: str) -> BinlogError:
     return BinlogError(kind, f"{address}: {error.code} {what}", remedy=remedy)
 
 
-_STYLES = {"streaming": "green", "failed": "red", "connecting": "yellow", "paused": "yellow"}
+_STYLES = {
+    "streaming": "green",
+    "ended": "green",
+    "failed": "red",
+    "connecting": "yellow",
+    "paused": "yellow",
+}
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:

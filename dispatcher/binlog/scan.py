@@ -135,6 +135,15 @@ class Splitter:
         return int(self._st[k.FILE_POS])
 
     @property
+    def pending_bytes(self) -> int:
+        """Bytes behind the last event that was looked at: the beginning of one that is not whole, if not `full`."""
+        return self._fill - int(self._st[k.AT])
+
+    def drop_rest(self) -> None:
+        """Forget these bytes: the file ends here, whatever it was about to say."""
+        self._fill = int(self._st[k.AT])
+
+    @property
     def full(self) -> bool:
         """Has the next `split()` something to say without more bytes: more events, or an error?"""
         return self._full

@@ -42,6 +42,7 @@ class Kind(StrEnum):
     POSITION_PURGED = "position purged"
     HISTORY_DIFFERS = "server history differs"
     NAMESAKE = "another replica with the same identity"
+    FILES = "binlog files"
     # readers
     UNKNOWN_CONSUMER = "unknown consumer"
     SESSION_FENCED = "session fenced"
@@ -118,6 +119,10 @@ POLICY: dict[Kind, Policy] = {
     Kind.NAMESAKE: Policy(
         Action.OPERATOR,
         "two installations use one state store or installation id; give each its own",
+    ),
+    Kind.FILES: Policy(
+        Action.OPERATOR,
+        "put whole binlog files into the folder, none missing between the first and the last",
     ),
     Kind.UNKNOWN_CONSUMER: Policy(Action.REFUSE, "declare the consumer in the daemon's settings"),
     Kind.SESSION_FENCED: Policy(

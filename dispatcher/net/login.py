@@ -67,8 +67,9 @@ class Endpoint:
 
 
 def endpoint_of(consumer: Consumer) -> Endpoint:
-    """Where a declared consumer reads from. Consumers that may share a connection get equal ones."""
+    """Which server a declared consumer reads from. Consumers that may share a connection get equal ones."""
     mysql, tls = consumer.mysql, consumer.tls
+    assert mysql is not None, "a consumer of files has no server"
     return Endpoint(
         mysql.host,
         mysql.port,

@@ -5,11 +5,22 @@ the two together and finds everything that is wrong at once.
 """
 
 from dispatcher.settings.load import SettingsError, load
-from dispatcher.settings.model import Api, Consumer, Listen, Log, Settings, Start, State, Token
+from dispatcher.settings.model import (
+    Api,
+    Consumer,
+    Files,
+    Listen,
+    Log,
+    Settings,
+    Start,
+    State,
+    Token,
+)
 
 __all__ = [
     "Api",
     "Consumer",
+    "Files",
     "Listen",
     "Log",
     "Settings",

@@ -20,6 +20,7 @@ from dispatcher.model.errors import Kind, UserError
 from dispatcher.settings.model import (
     CONSUMER_NAME,
     NO_CREDENTIAL,
+    NO_SOURCE,
     PER_CONNECTION,
     Api,
     Consumer,
@@ -125,10 +126,17 @@ def _consumers(tree: Tree) -> dict[str, Consumer]:
         consumer = _section(tree, path, Consumer, merged, required=True)
         if consumer is not None:
             consumers[name] = consumer
-        # The model looks for it only where all else is well.
-        elif isinstance(merged, dict) and merged.keys().isdisjoint(("password", "password_file")):
-            tree.find(path, NO_CREDENTIAL)
+        elif isinstance(merged, dict):
+            _look_for_source(tree, path, merged)
     return consumers
+
+
+def _look_for_source(tree: Tree, path: KeyPath, values: Mapping[str, Any]) -> None:
+    """The model looks for it only where all else is well."""
+    if values.keys().isdisjoint(("mysql", "files")):
+        tree.find(path, NO_SOURCE)
+    elif "files" not in values and values.keys().isdisjoint(("password", "password_file")):
+        tree.find(path, NO_CREDENTIAL)
 
 
 def _section(
@@ -181,22 +189,29 @@ def _unknown(tree: Tree, path: KeyPath, values: Mapping[str, Any], known: Iterab
 
 
 def _check_connections(tree: Tree, consumers: Mapping[str, Consumer]) -> None:
-    first: dict[tuple[str, str, str, int], str] = {}
+    first: dict[object, str] = {}
     for name, consumer in consumers.items():
         if not consumer.use_binlog_client:
             continue
         other = first.setdefault(consumer.connection_key, name)
-        for key in PER_CONNECTION:
-            ours, theirs = getattr(consumer, key), getattr(consumers[other], key)
+        for keys in PER_CONNECTION:
+            ours, theirs = (_at(one, keys) for one in (consumer, consumers[other]))
             if ours == theirs:
                 continue
-            values = "" if key == "tls" else f" ({ours} and {theirs})"
+            values = "" if keys == ("tls",) else f" ({ours} and {theirs})"
             tree.find(
-                ("consumers", name, key),
+                ("consumers", name, *keys),
                 f"differs from consumers.{other}{values},"
-                f" see {tree.origin(('consumers', other, key))}; both share the connection"
+                f" see {tree.origin(('consumers', other, *keys))}; both share the connection"
                 f" {consumer.label}: make them equal, or give one use_binlog_client: false",
             )
+
+
+def _at(consumer: Consumer, keys: tuple[str, ...]) -> object:
+    value: object = consumer
+    for key in keys:
+        value = getattr(value, key, None)
+    return value
 
 
 def _check_listen(tree: Tree) -> None:

@@ -19,6 +19,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    field_validator,
     model_validator,
 )
 
@@ -26,6 +27,7 @@ from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
 
 TOKEN_LENGTH_MIN = 16
+NO_SOURCE = "the source is missing: say mysql: user@host:port, or files: {path: FOLDER}"
 NO_CREDENTIAL = "the password is missing: say password_file or password"
 CONSUMER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
@@ -120,10 +122,11 @@ class Limits(Section):
 
 
 PER_CONNECTION = (
-    "max_bytes_in_binlog_dispatcher_buffer",
-    "max_flush_milliseconds_in_binlog_dispatcher",
-    "heartbeat_milliseconds",
-    "tls",
+    ("max_bytes_in_binlog_dispatcher_buffer",),
+    ("max_flush_milliseconds_in_binlog_dispatcher",),
+    ("heartbeat_milliseconds",),
+    ("tls",),
+    ("files", "follow"),
 )
 
 
@@ -148,6 +151,23 @@ class Mysql(Section):
         if port == 0:
             raise ValueError("port 0 is none")
         return cls(user=user, host=host, port=port)
+
+
+class Files(Section):
+    """A folder of binlog files. `prefix`: what stands before the number; None: the folder holds one log only."""
+
+    path: Path
+    prefix: str | None = Field(None, min_length=1)
+    follow: bool = True  # False: what is there is all
+
+    @field_validator("prefix")
+    @classmethod
+    def _is_a_name(cls, value: str | None) -> str | None:
+        if value is not None and ("/" in value or re.search(r"\.\d+\Z", value)):
+            raise ValueError(
+                "expected what stands before the number, such as binlog; the folder is path"
+            )
+        return value
 
 
 class MysqlTls(Section):
@@ -206,7 +226,8 @@ def _canonical_gtid(text: str) -> str:
 
 
 class Consumer(Limits):
-    mysql: Annotated[Mysql, BeforeValidator(Mysql.parse)]
+    mysql: Annotated[Mysql | None, BeforeValidator(Mysql.parse)] = None
+    files: Files | None = None
     password: SecretStr | None = None
     password_file: SecretFile | None = Field(None, repr=False)
     tls: MysqlTls = MysqlTls()
@@ -216,7 +237,14 @@ class Consumer(Limits):
 
     @model_validator(mode="after")
     def _fits(self) -> Consumer:
-        if (self.password is None) == (self.password_file is None):
+        if self.files is not None:
+            for key in ("mysql", "password", "password_file", "tls"):
+                if key in self.model_fields_set:
+                    goes = "" if key == "mysql" else f" ({key} goes with mysql)"
+                    raise ValueError(f"say either files or mysql, not both{goes}")
+        elif self.mysql is None:
+            raise ValueError(NO_SOURCE)
+        elif (self.password is None) == (self.password_file is None):
             both = "say either password_file or password, not both"
             raise ValueError(NO_CREDENTIAL if self.password is None else both)
         for table in self.tables or ():
@@ -232,12 +260,19 @@ class Consumer(Limits):
         return secret.get_secret_value()
 
     @property
-    def connection_key(self) -> tuple[str, str, str, int]:
+    def connection_key(self) -> tuple[str | int | None, ...]:
+        """Equal for consumers that read through one connection, or the same files."""
+        if self.files is not None:
+            return "files", str(self.files.path), self.files.prefix
+        assert self.mysql is not None
         return self.mysql.user, self.secret, self.mysql.host, self.mysql.port
 
     @property
     def label(self) -> str:
-        """`user@host:port`."""
+        """`user@host:port`, or `files:/folder`."""
+        if self.files is not None:
+            return f"files:{self.files.path / (self.files.prefix or '')}"
+        assert self.mysql is not None
         host = f"[{self.mysql.host}]" if ":" in self.mysql.host else self.mysql.host
         return f"{self.mysql.user}@{host}:{self.mysql.port}"
 
@@ -318,5 +353,6 @@ class Settings(Section):
 
     def secrets(self) -> tuple[str, ...]:
         """Every secret in it, for the log to leave out."""
-        passwords = (consumer.secret for consumer in self.consumers.values())
+        servers = (consumer for consumer in self.consumers.values() if consumer.mysql is not None)
+        passwords = (consumer.secret for consumer in servers)
         return tuple(dict.fromkeys((*passwords, *(token.secret for token in self.api.tokens))))

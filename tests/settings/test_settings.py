@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dispatcher.model.errors import Kind, UserError
 from dispatcher.settings import Settings, SettingsError, load
-from dispatcher.settings.model import parse_bytes, split_host_port
+from dispatcher.settings.model import NO_SOURCE, parse_bytes, split_host_port
 
 ROOT = Path(__file__).parents[2]
 MINIMAL = """\
@@ -70,6 +70,7 @@ def consumer(more: str = "", name: str = "shop") -> str:
 def test_defaults(settings: Load) -> None:
     loaded = settings(MINIMAL)
     shop = loaded.consumers["shop"]
+    assert shop.mysql is not None
     assert (shop.mysql.user, shop.mysql.host, shop.mysql.port) == ("repl", "db1", 3306)
     assert shop.secret == "geheim" and shop.label == "repl@db1:3306"
     assert shop.databases == ("shop",) and shop.tables is None
@@ -180,6 +181,7 @@ def test_consumers_in_the_environment(settings: Load) -> None:
     shop, new = loaded.consumers["Shop-eu.1"], loaded.consumers["new"]
     assert shop.secret == "ganz geheim" and shop.databases == ("a", "b")
     assert shop.max_bytes_in_binlog_queue == 5 * 1024 * 1024 and not shop.use_binlog_client
+    assert new.mysql is not None
     assert new.mysql.host == "::1" and new.secret == "[not a list]"
     assert new.label == "u@[::1]:3307"
     assert loaded.api.listen.host == "::1"
@@ -318,7 +320,8 @@ def test_what_is_no_connection(wrong: Wrong, mysql: str) -> None:
 
 def test_a_user_may_hold_an_at_sign(settings: Load) -> None:
     text = consumer().replace("repl@db1", "me@corp@db1:3307")
-    assert settings(text).consumers["shop"].mysql.user == "me@corp"
+    mysql = settings(text).consumers["shop"].mysql
+    assert mysql is not None and mysql.user == "me@corp"
 
 
 @pytest.mark.parametrize(
@@ -524,9 +527,18 @@ def test_consumers_that_are_none(wrong: Wrong, text: str, finding: str) -> None:
 
 def test_what_is_missing_is_reported_where_the_section_begins(wrong: Wrong) -> None:
     assert wrong("consumers:\n  a:\n    tables: [x.y]\n") == [
-        "a.yaml:2: consumers.a.mysql: is missing",
+        "a.yaml:2: consumers.a.databases: is missing",
+        f"a.yaml:2: consumers.a: {NO_SOURCE}",
+    ]
+    assert wrong("consumers:\n  a:\n    mysql: u@h\n") == [
         "a.yaml:2: consumers.a.databases: is missing",
         "a.yaml:2: consumers.a: the password is missing: say password_file or password",
+    ]
+    assert wrong("consumers:\n  a:\n    databases: [a]\n") == [
+        f"a.yaml:2: consumers.a: {NO_SOURCE}"
+    ]
+    assert wrong("consumers:\n  a:\n    files: {path: x}\n") == [
+        "a.yaml:2: consumers.a.databases: is missing"
     ]
 
 
@@ -663,6 +675,60 @@ def test_consumers_of_different_connections_need_not(
 def test_consumers_of_one_connection_may_differ_in_what_is_their_own(settings: Load) -> None:
     a, b = settings(SHARED % "max_bytes_in_binlog_queue: 5").consumers.values()
     assert a.connection_key == b.connection_key
+
+
+FILES = """\
+consumers:
+  a: {files: {path: logs, prefix: binlog, follow: false}, databases: [a]}
+  b:
+    files: {path: logs/, prefix: binlog}
+    databases: [b]
+    %s
+"""
+
+
+def test_a_folder_of_files(settings: Load, tmp_path: Path) -> None:
+    text = "consumers:\n  a:\n    files: {path: logs}\n    databases: [a]\n"
+    a = settings(text).consumers["a"]
+    assert a.files is not None and a.mysql is None
+    assert (a.files.path, a.files.prefix, a.files.follow) == (tmp_path / "logs", None, True)
+    assert a.label == f"files:{tmp_path}/logs"
+    env = {"DISPATCHER__CONSUMERS__A__FILES__FOLLOW": "false"}
+    changed = settings(text, env=env).consumers["a"].files
+    assert changed is not None and not changed.follow
+    loaded = settings(FILES % "use_binlog_client: false")
+    b = loaded.consumers["b"]
+    assert b.connection_key == loaded.consumers["a"].connection_key != a.connection_key
+    assert b.label == f"files:{tmp_path}/logs/binlog" and loaded.secrets() == ()
+
+
+def test_consumers_of_one_folder_must_agree(wrong: Wrong, tmp_path: Path) -> None:
+    (found,) = wrong(FILES % "start: earliest")
+    assert found == (
+        "a.yaml:4: consumers.b.files.follow: differs from consumers.a (True and False), see a.yaml:2; both share"
+        " the connection files:logs/binlog: make them equal, or give one use_binlog_client: false"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        ("files: {path: x, mysql: u@h}", "3: consumers.a.files.mysql: unknown key"),
+        ("files: {}", "3: consumers.a.files.path: is missing"),
+        ("files: x", "3: consumers.a.files: expected a mapping of keys"),
+        ("files: {path: x, folow: true}", "3: consumers.a.files.folow: unknown key; did you mean 'follow'?"),
+        ("files: {path: x, follow: 3}", "3: consumers.a.files.follow: expected true or false"),
+        ("files: {path: x, prefix: a/b}", "3: consumers.a.files.prefix: expected what stands before the number,"
+         " such as binlog; the folder is path"),
+        ("files: {path: x, prefix: b.000001}", "3: consumers.a.files.prefix: expected what stands before the number,"
+         " such as binlog; the folder is path"),
+        ("files: {path: x}\n    mysql: u@h", "2: consumers.a: say either files or mysql, not both"),
+        ("files: {path: x}\n    password: y", "2: consumers.a: say either files or mysql, not both (password goes"
+         " with mysql)"),
+    ],
+)  # fmt: skip
+def test_a_folder_that_is_none(wrong: Wrong, text: str, finding: str) -> None:
+    assert wrong(f"consumers:\n  a:\n    {text}\n    databases: [a]\n") == [f"a.yaml:{finding}"]
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.9.9.9:1", "[::1]:1", "localhost:1"])
