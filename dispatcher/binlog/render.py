@@ -3,18 +3,26 @@
 `{"id":1,"price":"12.50","name":"x","photo":"AAEC","at":"2024-02-29T10:00:00.000000Z","note":null}`: all columns in the
 table's order. Integers (BIGINT UNSIGNED and DECIMAL without fraction too) and floats are JSON numbers; a DECIMAL with a
 fraction is text, because most JSON readers would make a binary fraction of it; bytes are base64; dates and times are
-ISO 8601, with Z where the column is an instant (TIMESTAMP) and without zone where it is not (DATETIME). Nothing but
-kernels and Arrow's own functions runs over the rows.
+ISO 8601, with Z where the column is an instant (TIMESTAMP) and without zone where it is not (DATETIME). A geometry is
+`{"srid":4326,"wkb":"AQEAAAA..."}`, a vector an array of numbers. A column that the row image does not hold has no key,
+unlike one that is NULL.
+
+A JSON column is text like any other, and stands here as a JSON string: a reader that put it back into the object would
+lose what the text can say and an object cannot, 1.0 besides 1, integers beyond 2^53, decimals, the order of keys.
+
+Nothing but kernels and Arrow's own functions runs over the rows.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dispatcher.binlog import arrow
 from dispatcher.binlog.arrays import I32, U8
@@ -27,32 +35,52 @@ _ALPHABET = np.frombuffer(
 
 
 def json_text(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with `before` and `after` as strings, null where they are null."""
+    """The same rows with `before` and `after` as strings, null where they are null. The columns `before_absent` and
+    `after_absent`, where the batch has them, name those that get no key."""
     names = batch.schema.names
-    columns = [
-        _objects(batch.column(i)) if name in ("before", "after") else batch.column(i)
-        for i, name in enumerate(names)
-    ]
-    fields = [
-        pa.field(name, pa.string()) if name in ("before", "after") else batch.schema.field(i)
-        for i, name in enumerate(names)
-    ]
+    columns, fields = list(batch.columns), list(batch.schema)
+    for name in ("before", "after"):
+        i = names.index(name)
+        absent = f"{name}_absent"
+        lacking = _lacking(batch.column(absent)) if absent in names else {}
+        columns[i] = _objects(batch.column(i), lacking)
+        fields[i] = pa.field(name, pa.string())
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _objects(rows: pa.StructArray) -> pa.Array:
+def _lacking(lists: pa.ListArray) -> dict[str, NDArray[np.bool_]]:
+    """For each name in one of the lists, the rows whose list has it."""
+    found: dict[str, NDArray[np.bool_]] = {}
+    if lists.null_count == len(lists):
+        return found
+    flat = lists.flatten()
+    rows = pc.list_parent_indices(lists).to_numpy()
+    for name in pc.unique(flat).to_pylist():
+        found[name] = np.zeros(len(lists), dtype=np.bool_)
+        found[name][rows[pc.equal(flat, name).to_numpy(zero_copy_only=False)]] = True
+    return found
+
+
+def _objects(rows: pa.StructArray, lacking: Mapping[str, NDArray[np.bool_]]) -> pa.Array:
     if rows.null_count == len(rows):
         return pa.nulls(len(rows), pa.string())
     parts: list[Any] = []
     for i, field in enumerate(rows.type):
-        parts += (
-            f"{',' if i else '{'}{json.dumps(field.name, ensure_ascii=False)}:",
-            _values(rows.field(i)),
-        )
-    texts = pc.binary_join_element_wise(
-        *parts, "}", "", null_handling="replace", null_replacement="null"
-    )
+        comma = "," if i or lacking else ""
+        key = f"{comma}{json.dumps(field.name, ensure_ascii=False)}:"
+        if field.name in lacking:
+            member = _joined(key, _values(rows.field(i)))
+            parts.append(pc.if_else(arrow.booleans(lacking[field.name]), "", member))
+        else:
+            parts += (key, _values(rows.field(i)))
+    texts = _joined("{", *parts, "}")
+    if lacking:  # whichever member comes first
+        texts = pc.replace_substring(texts, "{,", "{", max_replacements=1)
     return texts if rows.null_count == 0 else pc.if_else(rows.is_valid(), texts, None)
+
+
+def _joined(*parts: Any) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement="null")
 
 
 def _values(values: pa.Array) -> pa.Array:
@@ -71,6 +99,10 @@ def _values(values: pa.Array) -> pa.Array:
         return _quoted(texts, "Z" if kind.tz else "")
     if pa.types.is_string(kind):
         return _quoted(_escaped(values))
+    if pa.types.is_struct(kind):
+        return _objects(values, {})
+    if pa.types.is_list(kind):
+        return _lists(values)
     return _quoted(values.cast(pa.string()))
 
 
@@ -78,11 +110,24 @@ def _quoted(texts: pa.Array, suffix: str = "") -> pa.Array:
     return pc.binary_join_element_wise('"', texts, suffix + '"', "")
 
 
+def _lists(values: pa.ListArray) -> pa.Array:
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
+    offsets = np.zeros(len(values) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    valid = _valid(values)
+    buffers = [None if valid is None else arrow.bitmap(valid), pa.py_buffer(offsets)]
+    texts = pa.Array.from_buffers(
+        pa.list_(pa.string()), len(values), buffers, children=[_values(values.flatten())]
+    )
+    return pc.binary_join_element_wise("[", pc.binary_join(texts, ","), "]", "")
+
+
 def _escaped(texts: pa.Array) -> pa.Array:
-    if not pc.any(pc.match_substring_regex(texts, r'["\\\x00-\x1f]')).as_py():
+    for char in ("\\", '"'):
+        if pc.any(pc.match_substring(texts, char)).as_py():
+            texts = pc.replace_substring(texts, char, f"\\{char}")
+    if not pc.any(pc.match_substring_regex(texts, r"[\x00-\x1f]")).as_py():
         return texts
-    texts = pc.replace_substring(texts, "\\", "\\\\")
-    texts = pc.replace_substring(texts, '"', '\\"')
     for code in range(0x20):
         if pc.any(pc.match_substring(texts, chr(code))).as_py():
             texts = pc.replace_substring(texts, chr(code), json.dumps(chr(code))[1:-1])

@@ -119,6 +119,79 @@ def test_absent_images_stay_null_and_columns_keep_their_order() -> None:
     assert deleted.schema.field("seq") == inserted.schema.field("seq")
 
 
+def change_batch(
+    rows: list[Any], kind: pa.DataType, absent: list[Any] | None = None
+) -> pa.RecordBatch:
+    """A batch with only what rendering looks at; `absent`: of both images."""
+    columns = {"op": pa.array(["update"] * len(rows))}
+    if absent is not None:
+        names = pa.array(absent, pa.list_(pa.string()))
+        columns |= {"before_absent": names, "after_absent": names}
+    images = pa.array(rows, kind)
+    return pa.RecordBatch.from_pydict(columns | {"before": images, "after": images})
+
+
+def images(batch: pa.RecordBatch) -> list[Any]:
+    texts = batch.column("after").to_pylist()
+    assert texts == batch.column("before").to_pylist()
+    return [None if text is None else json.loads(text) for text in texts]
+
+
+_POINT = b"\1\1\0\0\0" + bytes(16)
+_NEW_TYPES = pa.struct(
+    [
+        pa.field("id", pa.int32()),
+        pa.field("place", pa.struct([("srid", pa.int64()), ("wkb", pa.binary())])),
+        pa.field("vector", pa.list_(pa.field("element", pa.float32()))),
+        pa.field("doc", pa.string()),
+    ]
+)
+
+
+def test_geometries_vectors_and_json() -> None:
+    text = '{"a": 1.0, "b\\n": "\\"é\\""}'
+    rows: list[Any] = [
+        {"id": 1, "place": {"srid": 4326, "wkb": _POINT}, "vector": [1.5, -2, 0.1], "doc": text},
+        {"id": 2, "place": None, "vector": None, "doc": None},
+        None,
+        {"id": 3, "place": {"srid": 0, "wkb": b""}, "vector": [], "doc": "null"},
+    ]
+    wanted: list[Any] = [
+        None if row is None else row | {"place": row["place"] and dict(row["place"])}
+        for row in rows
+    ]
+    wanted[0]["place"]["wkb"] = base64.b64encode(_POINT).decode()
+    wanted[3]["place"]["wkb"] = ""
+    batch = change_batch(rows, _NEW_TYPES)
+    assert images(delivered.json_text(batch)) == wanted
+    assert images(delivered.json_text(batch.slice(1))) == wanted[1:]
+    assert images(delivered.json_text(batch.slice(3, 1))) == wanted[3:]
+    first = delivered.json_text(batch).column("after")[0].as_py()
+    assert '"vector":[1.5,-2,0.1],"doc":"{\\"a\\": 1.0,' in first
+
+
+def test_absent_columns_have_no_key() -> None:
+    rows = [{"id": 1, "place": None, "vector": [1.0], "doc": "{,"}] * 5 + [None]
+    absent = [["doc"], None, ["id", "vector"], [], ["id", "place", "vector", "doc"], None]
+    wanted = [
+        row and {key: value for key, value in row.items() if key not in (names or ())}
+        for row, names in zip(rows, absent, strict=True)
+    ]
+    batch = change_batch(rows, _NEW_TYPES, absent)
+    rendered = delivered.json_text(batch)
+    assert images(rendered) == wanted
+    assert wanted[4] == {}
+    assert rendered.schema.names == batch.schema.names
+    assert images(delivered.json_text(batch.slice(2, 3))) == wanted[2:5]
+    assert images(delivered.json_text(batch.slice(0, 0))) == []
+
+
+def test_control_characters() -> None:
+    text = "".join(map(chr, range(0x80))) + "\u2028é😀"
+    batch = change_batch([{"s": text}, {"s": "plain"}], pa.struct([("s", pa.string())]))
+    assert images(delivered.json_text(batch)) == [{"s": text}, {"s": "plain"}]
+
+
 def test_zero_and_small_decimals_have_all_their_digits() -> None:
     values = (None, None, Decimal("1E-20"), Decimal(-1), Decimal("-1E-30"), *[None] * 6)
     (text,) = rendered([values]).column("after").to_pylist()
