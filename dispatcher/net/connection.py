@@ -44,6 +44,9 @@ from dispatcher.net.server import (
 
 HEARTBEATS_TO_DEATH = 3
 _NON_BLOCKING = 0x01  # BINLOG_DUMP_NON_BLOCK: the server ends the dump at the end of its log
+_ANNOTATE_ROWS = (
+    0x02  # BINLOG_SEND_ANNOTATE_ROWS_EVENT: MariaDB leaves the statements' text out without it
+)
 _THROUGH_GTID = 0x04  # BINLOG_THROUGH_GTID
 _CAPABILITY_GTID = 4  # MARIA_SLAVE_CAPABILITY_GTID: understands MariaDB's GTID events
 _NET_WRITE_TIMEOUT_S = 60
@@ -159,9 +162,9 @@ class LoggedInConnection:
                 request += struct.pack("<QI", 4, len(encoded)) + encoded
                 _command(connection, COM_BINLOG_DUMP_GTID, request)
             else:
-                request = (
-                    struct.pack("<IHI", place.offset, 0, identity.server_id) + place.file.encode()
-                )
+                flags = _ANNOTATE_ROWS if mode is Mode.MARIADB else 0
+                request = struct.pack("<IHI", place.offset, flags, identity.server_id)
+                request += place.file.encode()
                 if place.offset >= 1 << 32:
                     raise BinlogError(
                         Kind.SERVER_SETTING,

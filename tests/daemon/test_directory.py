@@ -1,0 +1,180 @@
+"""A folder of binlog files is a source like the server that writes them: what consumers receive is the same, byte for
+byte, from a copy, from the live folder of a running server, and over restarts and SIGKILL of the daemon."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dispatcher.model.position import packed_seq
+from tests.daemon.conftest import MakeDaemon, Source
+from tests.daemon.harness import (
+    Api,
+    Json,
+    Problem,
+    Reader,
+    load,
+    tip_seq,
+    transactions,
+    until,
+)
+from tests.servers import Instance
+from tests.servers.plugin import ServerFactory
+
+
+def files(folder: Path, *, follow: bool, **more: Any) -> Json:
+    return {
+        "files": {"path": str(folder), "follow": follow},
+        "databases": ["a"],
+        "start": "earliest",
+        **more,
+    }
+
+
+def write(server: Instance) -> None:
+    """Rows of two databases, a large transaction, DDL, rotations, a transaction that is rolled back."""
+    server.execute(
+        "CREATE TABLE IF NOT EXISTS a.t (id INT AUTO_INCREMENT PRIMARY KEY, t TEXT)",
+        "CREATE TABLE IF NOT EXISTS b.t (id INT AUTO_INCREMENT PRIMARY KEY, t TEXT)",
+        *("INSERT INTO a.t (t) VALUES ('one'), ('two')",) * 20,
+        "FLUSH BINARY LOGS",
+        "INSERT INTO b.t (t) VALUES ('not for us')",
+        "INSERT INTO a.t (t) VALUES (REPEAT('x', 30000))",
+        *("INSERT INTO a.t (t) SELECT t FROM a.t LIMIT 60",) * 3,
+        "BEGIN",
+        "INSERT INTO a.t (t) VALUES ('never')",
+        "ROLLBACK",
+        "FLUSH BINARY LOGS",
+        "UPDATE a.t SET t = CONCAT(t, '!') WHERE id % 3 = 0",
+        "ALTER TABLE a.t COMMENT 'changed'",
+        "DELETE FROM a.t WHERE id % 5 = 0",
+        database="a",
+    )
+
+
+def copy(server: Instance, folder: Path) -> None:
+    """What `cp` makes of the files, the newest one in the middle of being written."""
+    folder.mkdir(exist_ok=True)
+    for name, _ in server.binlogs():
+        shutil.copyfile(server.datadir / name, folder / name)
+
+
+def read_half(reader: Reader) -> None:
+    until(lambda: reader.step(max_bytes=2000) >= 0 and len(reader.chunks) >= 5, "it reads")
+
+
+@pytest.mark.parametrize("kind", ["mysql97", "mariadb118"])
+def test_the_files_are_as_good_as_the_server(
+    kind: Any,
+    server_factory: ServerFactory,
+    make_daemon: MakeDaemon,
+    source: Source,
+    tmp_path: Path,
+) -> None:
+    server = server_factory(kind)
+    server.execute("CREATE DATABASE a", "CREATE DATABASE b")
+    write(server)
+    archive = tmp_path / "archive"
+    copy(server, archive)
+    daemon = make_daemon(
+        {
+            "server": source(server, "a", start="earliest"),
+            "live": files(server.datadir, follow=True),
+            "copy": files(archive, follow=False),
+            "alone": files(archive, follow=False, use_binlog_client=False),
+        }
+    )
+    api = daemon.start()
+    readers = {name: Reader(daemon, name).open() for name in ("server", "live", "copy", "alone")}
+    for name in ("live", "copy"):
+        read_half(readers[name])
+    again = unacknowledged(api, readers["copy"])
+    daemon.kill()
+    write(server)
+    copy(server, archive)  # more files, and what was the newest one is whole now
+    api = daemon.start()
+    assert transactions(again(api)) == transactions(again.data)
+    write(server)
+    for name in ("server", "live"):
+        readers[name].read_to(server)
+    assert readers["live"].transactions == readers["server"].transactions
+    assert len(readers["live"].transactions) > 70
+    end, server_end = readers["live"].position, readers["server"].position
+    keys = ("gtid", "file", "offset", "seq", "epoch")
+    assert [end[key] for key in keys] == [server_end[key] for key in keys]
+
+    read_to_the_end(api, readers["copy"])
+    read_to_the_end(api, readers["alone"])
+    assert readers["copy"].transactions == readers["alone"].transactions
+    count = len(readers["copy"].transactions)
+    assert 50 < count < len(readers["server"].transactions)
+    assert readers["copy"].transactions == readers["server"].transactions[:count]
+    labels = {name: row["binlog_client_name"] for name, row in api.rows().items()}
+    assert labels["copy"] == labels["alone"] == f"files:{archive}"
+    assert labels["live"] == f"files:{server.datadir}"
+    with pytest.raises(Problem) as caught:
+        api.get("/v1/consumers/copy/tables/a.t")
+    assert caught.value.kind == "METADATA_MISSING" and "FULL" in caught.value.body["hint"]
+
+
+class unacknowledged:  # noqa: N801 - reads as a verb
+    """A range that a reader was given and has not acknowledged: `data`, and asked for once more by calling."""
+
+    def __init__(self, api: Api, reader: Reader) -> None:
+        self._reader = reader
+        self._start = reader.position
+        answer = api.poll(
+            reader.consumer, reader.session, self._start, max_bytes=4000, wait_ms=5000
+        )
+        assert answer["transactions"]
+        self._end = answer["end"]
+        self.data = self(api)
+
+    def __call__(self, api: Api) -> bytes:
+        reader = self._reader
+        return api.binlog(reader.consumer, reader.session, self._start, self._end)
+
+
+def read_to_the_end(api: Api, reader: Reader) -> None:
+    """Until the state says that nothing more will come, and all of that is read; the head is reached then."""
+    api.until_state(reader.consumer, "ended")
+    until(lambda: reader.step() == 0, "everything was read")
+    reader.acknowledge()
+    answer = api.poll(reader.consumer, reader.session, reader.position, wait_ms=0, markers=True)
+    assert answer["end"] == answer["head"] == reader.position
+    row = api.row(reader.consumer)
+    assert row["acknowledged"] == reader.position and row["last_error"] is None
+    assert row["unacknowledged_bytes"] == 0
+
+
+def test_mysql_s_files_without_gtids_and_a_crash(
+    server_factory: ServerFactory, make_daemon: MakeDaemon, tmp_path: Path
+) -> None:
+    """The server is killed inside a transaction and cuts its newest file when it comes back; the daemon follows."""
+    server = server_factory("mysql97", "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
+    server.execute("CREATE DATABASE a", "CREATE DATABASE b")
+    write(server)
+    later = files(tmp_path / "later", follow=True)
+    daemon = make_daemon({"live": files(server.datadir, follow=True), "later": later})
+    api = daemon.start()
+    row = api.until_state("later", "failed")
+    assert "the folder cannot be read: No such file or directory" in row["last_error"]
+    with pytest.raises(Problem) as caught:
+        api.session("later")
+    assert caught.value.status == 503 and "No such file" in caught.value.body["detail"]
+    reader = Reader(daemon, "live").open()
+    reader.read_to(server)
+    with load(server, "a") as writing:
+        writing.until_written(20)
+        server.kill()
+    server.start()
+    server.execute("INSERT INTO a.t (t) VALUES ('after the crash')")
+    reader.read_to(server)
+    assert reader.position["gtid"] == ""
+    assert (reader.position["file"], reader.position["offset"]) == server.binlog_position()
+    seqs = [transaction.seq for transaction in reader.transactions]
+    assert seqs == sorted(set(seqs)) and seqs[-1] == packed_seq(*server.binlog_position())
+    assert seqs[-1] == tip_seq(server)
