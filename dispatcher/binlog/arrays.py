@@ -21,6 +21,8 @@ ROWS = 2
 ROWS_END = 3  # rows with STMT_END_F
 TEXT = 4  # the statement's SQL text
 DDL = 5
+SAVEPOINT = 6  # its route is the savepoint's number in its transaction
+ROLLBACK_TO = 7  # likewise: what stands behind that savepoint did not happen
 CARRIED = 0x40  # flag: listed in an earlier batch already
 KIND_MASK = 0x3F
 
@@ -28,6 +30,9 @@ KIND_MASK = 0x3F
 CONTINUED = 1  # began in an earlier batch
 OPEN = 2  # does not end in this one
 ABORTED = 4  # the log ends without its commit (the server crashed): what was taken of it must go
+ROLLED_BACK = (
+    8  # it ends, with ROLLBACK: what was taken of it must go, and it counts as one without anything
+)
 
 
 class Events(NamedTuple):

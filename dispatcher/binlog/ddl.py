@@ -132,6 +132,32 @@ def _by_more_words(query: str, kind: QueryKind) -> QueryKind:
     return kind
 
 
+def first_word(query: str) -> str:
+    """The statement's verb, in capitals; "" where it has none."""
+    return _Tokens(query).word()
+
+
+def savepoint(query: str) -> tuple[str, str]:
+    """(SAVEPOINT, ROLLBACK or RELEASE; the savepoint's name as servers compare it) of a statement of that kind."""
+    tokens = _Tokens(query)
+    verb = tokens.word()
+    tokens.take("WORK")
+    tokens.take("TO")
+    if verb != "SAVEPOINT" and tokens.peek(1) is not None:
+        tokens.take("SAVEPOINT")
+    try:
+        return verb, tokens.identifier().lower()
+    except _NotUnderstoodError:
+        return verb, ""
+
+
+def xa_verb(query: str) -> str:
+    """START, BEGIN, END, PREPARE, COMMIT or ROLLBACK of an XA statement."""
+    tokens = _Tokens(query)
+    tokens.word()
+    return tokens.word()
+
+
 def parse(query: str, default_database: str, sql_mode: int = 0) -> Ddl:
     """What a statement touches.
 

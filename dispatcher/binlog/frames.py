@@ -69,13 +69,14 @@ STOP = 20  # of the event that is looked at: end of its body, without checksum;
 KIND = 21  # its kind, route,
 ROUTE = 22
 ENDS = 23  # and whether its transaction ends with it
-STATE_SIZE = 24
+OPENED = 24  # transactions that began
+STATE_SIZE = 25
 
 NO_TX, TX_STARTED, TX_BEGUN = 0, 1, 2  # none; its GTID was seen; its BEGIN was seen, or implied
 EVENTS_MAX = 1 << 16
 MAPS_MAX = 4096
 SLACK = MAPS_MAX + 64  # for what an open transaction carries, listed again behind a full batch
-SOURCES_MAX = 256
+SOURCES_MAX = 1024
 PACKET_MAX = 0xFFFFFF
 TABLE_ID_MASK = (1 << 48) - 1
 
@@ -88,7 +89,8 @@ class TableMaps(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What `routes.find` looks in, and the sources of GTIDs: 16 bytes each, `count` of them."""
+    """What `routes.find` looks in, and the sources of GTIDs, `n_sources` of them: 16 bytes, and 1 where they are a UUID
+    (others are found by name)."""
 
     slots: I32
     names: U8
@@ -97,6 +99,16 @@ class Names(NamedTuple):
     n_sources: int
 
 
+def _rows_kinds() -> U8:
+    """By type code: are its first eight bytes a table id and the flags of a rows event?"""
+    table = np.zeros(256, dtype=np.uint8)
+    table[23:26] = table[30:33] = 1
+    table[39] = 1  # PARTIAL_UPDATE_ROWS
+    table[166:172] = 1  # MariaDB's compressed ones
+    return table
+
+
+_IS_ROWS = _rows_kinds()
 _BEGIN = np.frombuffer(b"BEGIN", dtype=np.uint8).copy()
 _COMMIT = np.frombuffer(b"COMMIT", dtype=np.uint8).copy()
 _OK = -1  # go on
@@ -106,7 +118,7 @@ _OK = -1  # go on
 def _find_source(buf: U8, at: int, sources: NDArray[np.uint64], n_sources: int) -> int:
     low, high = load64(buf, np.uint64(at)), load64(buf, np.uint64(at + 8))
     for s in range(n_sources):
-        if sources[s, 0] == low and sources[s, 1] == high:
+        if sources[s, 0] == low and sources[s, 1] == high and sources[s, 2]:
             return s
     return -1
 
@@ -185,6 +197,7 @@ def _next_event(buf: U8, st: I64) -> int:  # noqa: PLR0911 - one return per reas
 def _open(st: I64, state: int, source: int, gno: int, commit_us: int) -> None:
     st[TX], st[SOURCE], st[GNO], st[COMMIT_US] = state, source, gno, commit_us
     st[TX_FIRST], st[TX_FLAGS], st[MAPS], st[HEAD] = st[N_EVENTS], 0, 0, -1
+    st[OPENED] += 1
 
 
 @part
@@ -314,7 +327,7 @@ def split(buf: U8, st: I64, ev: Events, tx: Transactions, maps: TableMaps, names
         kind = buf[st[OFF] + 4]
         if kind == 19:
             code = _table_map(buf, st, map_id, map_route, slots, arena, spans)
-        elif 23 <= kind <= 32 and (kind >= 30 or kind <= 25):
+        elif _IS_ROWS[kind]:
             code = _rows(buf, st, map_id, map_route)
         elif kind in (33, 34):
             code = _gtid(buf, st, sources, names.n_sources)

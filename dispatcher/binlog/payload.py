@@ -20,7 +20,7 @@ from dispatcher.binlog.reading import Reader, malformed
 from dispatcher.model.errors import BinlogError, Kind
 
 CHUNK_BYTES = 1 << 20
-_NAME = type_name(EventType.TRANSACTION_PAYLOAD)
+NAME = type_name(EventType.TRANSACTION_PAYLOAD)
 _HEADER_SIZE = 19
 _HEAD_MAX = 256  # the fields are a few bytes; what is behind them may be a gigabyte
 
@@ -44,20 +44,20 @@ def parse(body: bytes | memoryview) -> Payload:
 
     Raises `BinlogError`: MALFORMED_EVENT, UNSUPPORTED_EVENT for a compression that is not known.
     """
-    read = Reader(_NAME, bytes(body[:_HEAD_MAX]))
+    read = Reader(NAME, bytes(body[:_HEAD_MAX]))
     found: dict[int, int] = {}
     while field := read.packed():
-        value = Reader(_NAME, read.take(read.packed()))
+        value = Reader(NAME, read.take(read.packed()))
         if field in (1, 2, 3):  # payload size, compression, uncompressed size
             found[field] = value.packed()
             value.end()
     if 1 not in found or 2 not in found:
-        raise malformed(_NAME, "does not say its size and compression")
+        raise malformed(NAME, "does not say its size and compression")
     data = body[read.at :]
     if found[1] != len(data):
-        raise malformed(_NAME, f"says that it holds {found[1]} bytes, and holds {len(data)}")
+        raise malformed(NAME, f"says that it holds {found[1]} bytes, and holds {len(data)}")
     if found[2] not in list(Compression):
-        raise BinlogError(Kind.UNSUPPORTED_EVENT, f"{_NAME} of the unknown compression {found[2]}")
+        raise BinlogError(Kind.UNSUPPORTED_EVENT, f"{NAME} of the unknown compression {found[2]}")
     compression = Compression(found[2])
     size = found.get(3)
     if compression is Compression.NONE:
@@ -77,11 +77,11 @@ def chunks(payload: Payload) -> Iterator[bytes]:
         try:
             chunk = reader.read(CHUNK_BYTES)
         except zstandard.ZstdError as error:
-            raise malformed(_NAME, f"cannot be uncompressed: {error}") from None
+            raise malformed(NAME, f"cannot be uncompressed: {error}") from None
         got += len(chunk)
         if said is not None and (got > said or (got < said and not chunk)):
             more = "more" if got > said else "fewer"
-            raise malformed(_NAME, f"holds {more} bytes than the {said} that it says")
+            raise malformed(NAME, f"holds {more} bytes than the {said} that it says")
         if not chunk:
             return
         yield chunk
@@ -98,7 +98,7 @@ def events(payload: Payload) -> Iterator[bytes]:
             at += size
         del pending[:at]
     if pending:
-        raise malformed(_NAME, "ends inside an event")
+        raise malformed(NAME, "ends inside an event")
 
 
 def event_size(data: bytes | bytearray, at: int) -> int:
@@ -107,7 +107,7 @@ def event_size(data: bytes | bytearray, at: int) -> int:
         return 0
     size = int.from_bytes(data[at + 9 : at + 13], "little")
     if size < _HEADER_SIZE:
-        raise malformed(_NAME, f"holds an event of {size} bytes")
+        raise malformed(NAME, f"holds an event of {size} bytes")
     if data[at + 4] == EventType.TRANSACTION_PAYLOAD:
-        raise malformed(_NAME, "holds another one")
+        raise malformed(NAME, "holds another one")
     return size

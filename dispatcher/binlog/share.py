@@ -12,8 +12,10 @@ from dispatcher.binlog.arrays import (
     I64,
     KIND_MASK,
     OPEN,
+    ROLLED_BACK,
     ROWS,
     ROWS_END,
+    SAVEPOINT,
     TABLE_MAP,
     TEXT,
     U8,
@@ -46,7 +48,7 @@ NONE = -1
 EARLIER = -2  # in a segment before the one in use
 
 # Why the kernel came back.
-DONE, NEED_ROOM, PATCH_RECORD, PATCH_ROWS = range(4)
+DONE, NEED_ROOM, PATCH_RECORD, PATCH_ROWS, REMEMBER, UNDO = range(6)
 
 _LOG_POS = 13
 _SEQ_AT = events.HEADER_SIZE + 8
@@ -126,7 +128,8 @@ def take(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one walk over the events; i
     cs: I64,
     taken: tuple[I32, I64, I64, I32],
 ) -> int:
-    """Go on at cs[TX], cs[EVENT]; returns DONE or what Python must do before calling again.
+    """Go on at cs[TX], cs[EVENT]; returns DONE or what Python must do before calling again. (With REMEMBER and UNDO
+    that is the event before cs[EVENT].)
 
     `packed` < 0: transactions are counted; else file number << 40, and `seq` is that with the end offset. `taken`:
     index, end in `out`, seq and number of events of each transaction that became complete, cs[TAKEN] of them.
@@ -151,6 +154,10 @@ def take(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one walk over the events; i
                 )
             if skip[t]:
                 continue
+            if flags & ROLLED_BACK:  # nothing of it happened, and it happened
+                cs[SEQ] = packed | tx_end[t] if packed >= 0 else cs[SEQ] + 1
+                cs[BEGUN] = 0
+                continue
             cs[EVENT], cs[_HEAD_FIRST], cs[_MAPS_OPEN] = tx_first[t], -1, 0
         i = int(cs[EVENT])
         while i < tx_last[t]:
@@ -166,6 +173,9 @@ def take(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one walk over the events; i
                     copy(out, at, buf, ev_off[i], size)
                     at += size
                     cs[COPIED] += 1
+            elif kind >= SAVEPOINT:
+                cs[OUT], cs[TX], cs[EVENT] = at, t, i + 1
+                return REMEMBER if kind == SAVEPOINT else UNDO
             elif route == ALL or (0 <= route < n_wants and wants[route]):
                 # One unit: whatever must stand before this event, and the event.
                 head_first = int(cs[_HEAD_FIRST])

@@ -8,18 +8,22 @@ Statements stay whole: the last rows event that the consumer gets of a statement
 checksum where the flag had to be set; `mysqlbinlog` prints no row of a statement that does not end. The statement's
 text goes along only if all of its tables are the consumer's.
 
+Nothing is left of what did not happen: a transaction that ends with ROLLBACK takes its bytes with it (and counts, as
+one without anything of the consumer's), and ROLLBACK TO takes the log back to where it was at its savepoint.
+
 A transaction, and even a statement, may span batches and segments. `Log` remembers what is needed between them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from dispatcher.binlog import events
 from dispatcher.binlog import share as k
-from dispatcher.binlog.arrays import ABORTED, CONTINUED, I32, I64, U8
+from dispatcher.binlog.arrays import ABORTED, CONTINUED, I32, I64, OPEN, ROLLED_BACK, U8
 from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.segments import POOL
 from dispatcher.model.position import SEQ_OFFSET_BITS, file_number
@@ -33,6 +37,15 @@ class Taken:
     end: I64
     seq: I64
     events: I32
+
+
+class Mark(NamedTuple):
+    """What there was of an open transaction at a savepoint: logical offsets of its end and record, events copied."""
+
+    end: int
+    begun: int
+    record: int
+    copied: int
 
 
 class Log:
@@ -53,9 +66,10 @@ class Log:
         self._segment_max = max(segment_max, self.SEGMENT_MIN)
         self._segments: list[tuple[int, U8]] = []  # (logical offset of its first byte, bytes)
         self._last_size = 0  # of the newest segment, here or dropped
-        self._end = 0
+        self._end = self._forgotten = 0
         self._cs: I64 = np.zeros(k.STATE_SIZE, dtype=np.int64)
         self._cs[k.EVENT] = -1
+        self._marks: dict[int, Mark] = {}  # savepoints of the open transaction
         self._record_at = self._rows_at = 0  # logical offsets of what the kernel knows as EARLIER
         self._index = (
             np.empty(0, dtype=np.int32),
@@ -75,13 +89,7 @@ class Log:
         last transaction before the batch. `packed`: number by file and offset instead of counting.
         """
         n = len(batch.tx.first)
-        if any(batch.tx.flags & ABORTED):
-            if batch.tx.flags[0] & ABORTED and batch.tx.flags[0] & CONTINUED:
-                self.rollback()
-            aborted: U8 = ((batch.tx.flags & ABORTED) > 0).astype(np.uint8)
-            skip = aborted if skip is None else aborted | skip
-        if skip is None:
-            skip = np.zeros(n, dtype=np.uint8)
+        skip = self._skipped(batch, skip)
         if len(self._index[0]) < n:
             self._index = (
                 np.empty(n, dtype=np.int32),
@@ -109,6 +117,10 @@ class Log:
                 break
             if code == k.NEED_ROOM:
                 self._new_segment(int(cs[k.NEED]))
+            elif code == k.REMEMBER:
+                self._marks[int(batch.ev.route[cs[k.EVENT] - 1])] = self._mark()
+            elif code == k.UNDO:
+                self._return_to(self._marks[int(batch.ev.route[cs[k.EVENT] - 1])])
             elif code == k.PATCH_ROWS:
                 array, at = self._at(self._rows_at)
                 k.end_statement(array, at, checksum)
@@ -121,6 +133,8 @@ class Log:
                 cs[k.RECORD] = k.NONE
         if indexed:
             self.committed = int(end[indexed - 1])
+        if n and not batch.tx.flags[-1] & OPEN:
+            self._marks.clear()
         taken = Taken(
             tx[:indexed].copy(),
             end[:indexed].copy(),
@@ -129,15 +143,45 @@ class Log:
         )
         return taken, int(cs[k.SEQ])
 
+    def _skipped(self, batch: Batch, skip: U8 | None) -> U8:
+        """`skip`, and what never was; its beginning, taken of an earlier batch, goes."""
+        flags = batch.tx.flags
+        undone = flags & (ABORTED | ROLLED_BACK)
+        if undone.any() and undone[0] and flags[0] & CONTINUED:
+            self.rollback()
+        aborted: U8 = ((flags & ABORTED) > 0).astype(np.uint8)
+        return aborted if skip is None else aborted | skip
+
     def rollback(self) -> None:
         """Drop the bytes of the transaction that is not complete."""
-        while self._segments and self._segments[-1][0] >= self.committed:
-            self.allocated -= len(self._segments.pop()[1])
-        self._end = self.committed
-        cs = self._cs
+        self._marks.clear()
         # As if nothing of the open transaction had been taken: its beginning is carried, and copied anew.
-        cs[k.BEGUN], cs[k.RECORD], cs[k.LAST_ROWS], cs[k.COPIED] = 0, k.NONE, k.NONE, 0
-        cs[k.HEAD_DONE] = 0
+        self._return_to(Mark(self.committed, 0, 0, 0))
+        self.drop(
+            self._forgotten
+        )  # the segment that held the end of what is forgotten, and its beginning
+
+    def _mark(self) -> Mark:
+        cs = self._cs
+        record = int(cs[k.RECORD])
+        at = self._segments[-1][0] + record if record >= 0 else self._record_at
+        return Mark(self._end, int(cs[k.BEGUN]), at, int(cs[k.COPIED]))
+
+    def _return_to(self, mark: Mark) -> None:
+        while self._segments and self._segments[-1][0] >= mark.end:
+            self.allocated -= len(self._segments.pop()[1])
+        self._end = mark.end
+        cs = self._cs
+        cs[k.BEGUN], cs[k.COPIED], cs[k.LAST_ROWS], cs[k.HEAD_DONE] = (
+            mark.begun,
+            mark.copied,
+            k.NONE,
+            0,
+        )
+        cs[k.RECORD] = k.NONE
+        if mark.begun:
+            base, self._record_at = self._segments[-1][0], mark.record
+            cs[k.RECORD] = mark.record - base if mark.record >= base else k.EARLIER
 
     @property
     def open_bytes(self) -> int:
@@ -188,6 +232,7 @@ class Log:
 
     def drop(self, before: int) -> None:
         """Forget everything below a logical offset that is the end of a transaction."""
+        self._forgotten = before
         keep = 0
         while keep < len(self._segments):
             limit = self._segments[keep + 1][0] if keep + 1 < len(self._segments) else self._end

@@ -18,13 +18,16 @@ from dispatcher.binlog.events import EventType
 from dispatcher.binlog.routes import ALL, NOBODY, Filter, Routes
 from dispatcher.binlog.scan import Splitter
 from dispatcher.model.errors import BinlogError, Kind
+from tests.support import control_encoder as c
 from tests.support import event_encoder as e
 from tests.support.random_log import random_log
+from tests.support.rows_encoder import query_body
 
 SEEDS = st.integers(0, 2**32 - 1)
 DAMAGE = (Kind.MALFORMED_EVENT, Kind.CHECKSUM_MISMATCH, Kind.UNSUPPORTED_EVENT)
 ROLES = {
     a.FRAME: "frame", a.TABLE_MAP: "map", a.ROWS: "rows", a.ROWS_END: "rows", a.TEXT: "text", a.DDL: "ddl",
+    a.SAVEPOINT: "savepoint", a.ROLLBACK_TO: "undo",
 }  # fmt: skip
 
 
@@ -80,7 +83,7 @@ class Flat:
             part = (
                 ROLES[kind & a.KIND_MASK],
                 raw,
-                self._tables(int(batch.ev.route[i])),
+                None if kind & a.KIND_MASK >= a.SAVEPOINT else self._tables(int(batch.ev.route[i])),
                 kind & a.KIND_MASK == a.ROWS_END,
             )
             if kind & a.CARRIED:
@@ -144,7 +147,7 @@ def feed(split: Splitter, chunks: Iterator[bytes] | Sequence[bytes]) -> Flat:
     return flat
 
 
-GTIDS = st.sampled_from(["mysql", "mysql", "anonymous", "5.6", "none", "mariadb"])
+GTIDS = st.sampled_from(["mysql", "mysql", "tagged", "anonymous", "5.6", "none", "mariadb"])
 
 
 @given(SEEDS, GTIDS)
@@ -291,11 +294,9 @@ def in_transaction(kind: int, body: bytes) -> Any:
     [
         (250, b"???", "event type 250", ""),
         (EventType.INCIDENT, e.incident_body("lost"), "INCIDENT_EVENT", "lacks changes"),
-        (EventType.TRANSACTION_PAYLOAD, bytes(20), "TRANSACTION_PAYLOAD_EVENT", "compression=OFF"),
-        (EventType.PARTIAL_UPDATE_ROWS, bytes(20), "PARTIAL_UPDATE_ROWS_EVENT", "value_options"),
-        (EventType.XA_PREPARE, bytes(20), "XA_PREPARE_EVENT", "XA"),
-        (EventType.MARIADB_QUERY_COMPRESSED, bytes(20), "MARIADB_QUERY_COMPRESSED_EVENT", ""),
-        (EventType.EXECUTE_LOAD_QUERY, bytes(20), "EXECUTE_LOAD_QUERY_EVENT", ""),
+        (EventType.INCIDENT, e.incident_body("lost"), "(lost)", "copy the tables afresh"),
+        (EventType.PRE_GA_UPDATE_ROWS, bytes(20), "PRE_GA_UPDATE_ROWS_EVENT", "5.1"),
+        (EventType.SLAVE, bytes(20), "SLAVE_EVENT", ""),
     ],
 )
 def test_what_is_not_understood_is_a_fault_for_all(
@@ -355,13 +356,50 @@ def test_data_as_a_statement_concerns_its_databases(
         assert wants[batch.fault.route] == (database in concerned)
 
 
-def test_xa_is_a_fault() -> None:
-    def write(log: e.LogWriter) -> None:
-        log.ddl("XA START 'a'", "shop")
+XID = (7, b"\1\2", b"b")
+XID_TEXT = "X'0102',X'62',7"
+ROWS = e.Statement((("shop", "orders"),), ((0, 10),))
 
-    _, (batch,) = faulty(write)
+
+def xa_group(log: e.LogWriter, *, one_phase: bool) -> None:
+    log.begin(standalone=True)
+    if log.gtid == "mariadb":  # the GTID event is the XA START
+        log.file.events.pop()
+        log.file.size = sum(len(raw) for raw, _ in log.file.events) + 4
+        log._part("frame", EventType.MARIADB_GTID, c.mariadb_gtid_more_body(9, 0, 0x4C, xid=XID))
+    else:
+        log._part("frame", EventType.QUERY, query_body(f"XA START {XID_TEXT}"))
+    log.statement(ROWS)
+    log._part("frame", EventType.QUERY, query_body(f"XA END {XID_TEXT}"))
+    log._part("frame", EventType.XA_PREPARE, c.xa_prepare_body(XID, one_phase=one_phase))
+    log.commit("")
+
+
+@pytest.mark.parametrize("gtid", ["mysql", "mariadb"])
+def test_a_prepared_transaction_is_a_fault_that_names_it(gtid: str) -> None:
+    flat, (batch,) = faulty(lambda log: xa_group(log, one_phase=False), gtid=gtid)
     assert batch.fault is not None
     assert (batch.fault.error.kind, batch.fault.route) == (Kind.UNSUPPORTED_EVENT, ALL)
+    assert batch.fault.error.what == f"XA_PREPARE_EVENT (XA PREPARE {XID_TEXT})"
+    assert len(flat.aborted) == 1, "it has not happened yet"
+    assert len(flat.done) == 2
+
+
+@pytest.mark.parametrize("verb", ["COMMIT", "ROLLBACK"])
+@pytest.mark.parametrize("gtid", ["mysql", "mariadb"])
+def test_the_end_of_a_prepared_transaction_is_a_fault_that_names_it(verb: str, gtid: str) -> None:
+    statement = f"XA {verb} {XID_TEXT}"
+    flat, (batch,) = faulty(lambda log: log.ddl(statement) and None, gtid=gtid)
+    assert batch.fault is not None
+    assert (batch.fault.error.kind, batch.fault.route) == (Kind.UNSUPPORTED_EVENT, ALL)
+    assert batch.fault.error.what == statement
+    assert len(flat.done) == 3
+
+
+def test_an_xa_transaction_of_one_phase_is_one_like_any_other() -> None:
+    log = e.LogWriter()
+    xa_group(log, one_phase=True)
+    check(feed(splitter(), [log.stream()]), log)
 
 
 def test_a_statement_that_touches_no_table_goes_to_nobody() -> None:
@@ -615,8 +653,8 @@ def test_a_large_event_where_the_arrays_are_just_full() -> None:
 
 def test_too_many_sources_of_gtids_are_said() -> None:
     log = e.LogWriter()
-    for n in range(300):
+    for n in range(frames.SOURCES_MAX + 1):
         log.begin(UUID(int=n + 1))
         log.commit()
-    with pytest.raises(BinlogError, match="more than 256 sources of GTIDs"):
+    with pytest.raises(BinlogError, match="more than 1024 sources of GTIDs"):
         feed(splitter(), [log.stream()])

@@ -19,7 +19,7 @@ from tests.support import event_encoder as e
 from tests.support.random_log import Wanted, delivered, random_log, random_wanted
 
 SEEDS = st.integers(0, 2**32 - 1)
-GTIDS = st.sampled_from(["mysql", "mysql", "anonymous", "5.6", "none", "mariadb"])
+GTIDS = st.sampled_from(["mysql", "mysql", "tagged", "anonymous", "5.6", "none", "mariadb"])
 Held = set[tuple[str, int]]
 
 

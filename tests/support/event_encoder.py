@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from dispatcher.binlog.events import EventType
+from tests.support.control_encoder import gtid_tagged_body, payload_body
 from tests.support.rows_encoder import Spec, query_body, table_map
 
 MAGIC = b"\xfebin"
@@ -151,12 +152,14 @@ Table = tuple[str, str]
 
 @dataclass(slots=True)
 class Part:
-    """An event of a transaction. `role`: frame, text, map, rows, ddl. `tables`: whom it concerns; None = everybody."""
+    """An event of a transaction. `role`: frame, text, map, rows, ddl, savepoint, undo. `tables`: whom it concerns;
+    None = everybody. `name`: the savepoint's."""
 
     role: str
     raw: bytes
     tables: tuple[tuple[str, str | None], ...] | None = ()
     ends: bool = False  # of rows: the last of its statement
+    name: str = ""
 
 
 @dataclass(slots=True)
@@ -173,6 +176,19 @@ class Transaction:
     checksum: bool = True
     parts: list[Part] = field(default_factory=list)
     aborted: bool = False
+    rolled_back: bool = False
+
+    @property
+    def happened(self) -> list[Part]:
+        """The parts without those that were undone."""
+        out: list[Part] = []
+        for part in () if self.rolled_back else self.parts:
+            if part.role == "undo":
+                while out[-1].role != "savepoint" or out[-1].name != part.name:
+                    out.pop()
+            else:
+                out.append(part)
+        return out
 
 
 @dataclass(slots=True)
@@ -199,7 +215,8 @@ class Statement:
 
 
 class LogWriter:
-    """A server's binlog files. `gtid`: "mysql", "anonymous", "5.6" (GTIDs without times), "none", "mariadb"."""
+    """A server's binlog files. `gtid`: "mysql", "tagged", "anonymous", "5.6" (GTIDs without times), "none", "mariadb".
+    `compress`: write the next transactions as TRANSACTION_PAYLOAD events."""
 
     def __init__(self, *, gtid: str = "mysql", checksum: bool = True, first_file: int = 1) -> None:
         self.gtid = gtid
@@ -211,6 +228,11 @@ class LogWriter:
         self._now = TIME
         self._next_file = first_file
         self._table_ids: dict[Table, int] = {}
+        self.compress = False
+        self.compression = 0
+        self._inside: list[tuple[Part, int, bytes, int]] | None = (
+            None  # of the payload that is being made
+        )
         self.begin_file()
 
     # -- files -----------------------------------------------------------------------------------------------
@@ -226,7 +248,7 @@ class LogWriter:
         self.files.append(file)
         size = len(format_description())
         self._put(format_description(checksum=self._checksum, timestamp=self._now, log_pos=4 + size,
-                                     version="10.11.6-MariaDB" if self.gtid == "mariadb" else "8.0.36"))  # fmt: skip
+                                     version="10.11.6-MariaDB" if self.gtid == "mariadb" else "9.7.4"))  # fmt: skip
         if self.gtid == "mysql":
             held = {UUID(s): [(1, n)] for s, n in self._next_gno.items()}
             self.add(EventType.PREVIOUS_GTIDS, previous_gtids_body(held), flags=IGNORABLE)
@@ -242,7 +264,7 @@ class LogWriter:
         if self._open:
             self._open.aborted = True
             self._next_gno[self._open.source] = self._open.gno or 1
-            self._open = None
+            self._open = self._inside = None
         self.begin_file()
 
     def add(self, kind: int, body: bytes, *, flags: int = 0) -> bytes:
@@ -270,8 +292,10 @@ class LogWriter:
         )
         open_.commit_us = self._now * 1_000_000
         name = "0-1" if self.gtid == "mariadb" else str(source)
+        if self.gtid == "tagged":
+            name += ":" + "ab_"[len(self.transactions) % 3]
         gno = self._next_gno.get(name, 1) if gno is None else gno
-        if self.gtid in ("mysql", "5.6", "mariadb"):
+        if self.gtid in ("mysql", "tagged", "5.6", "mariadb"):
             open_.source, open_.gno = name, gno
             self._next_gno[name] = max(self._next_gno.get(name, 1), gno + 1)
         if self.gtid in ("mysql", "anonymous"):
@@ -279,11 +303,18 @@ class LogWriter:
             kind = EventType.GTID if self.gtid == "mysql" else EventType.ANONYMOUS_GTID
             source, gno = (source, gno) if self.gtid == "mysql" else (UUID(int=0), 0)
             self._part("frame", kind, gtid_body(source, gno, commit_us=open_.commit_us))
+        elif self.gtid == "tagged":
+            open_.commit_us = self._now * 1_000_000 + gno % 1_000_000
+            tag = name.rpartition(":")[2]
+            body = gtid_tagged_body(source, tag, gno, commit_us=open_.commit_us)
+            self._part("frame", EventType.GTID_TAGGED, body)
         elif self.gtid == "5.6":
             self._part("frame", EventType.GTID, gtid_56_body(source, gno))
         elif self.gtid == "mariadb":
             flags = STANDALONE if standalone else TRANSACTIONAL
             self._part("frame", EventType.MARIADB_GTID, mariadb_gtid_body(gno, 0, flags))
+        if self.compress and not standalone and self.gtid in ("mysql", "tagged", "anonymous"):
+            self._inside = []
         if not standalone and self.gtid != "mariadb":
             self._part("frame", EventType.QUERY, query_body("BEGIN", "", status_variables()))
         return open_
@@ -317,9 +348,16 @@ class LogWriter:
         status = status_variables() if status is None else status
         self._part("ddl", EventType.QUERY, query_body(query, database, status), tables)
 
+    def savepoint(self, name: str, *, query: str = "SAVEPOINT `{}`") -> None:
+        self._part("savepoint", EventType.QUERY, query_body(query.format(name)), name=name)
+
+    def undo(self, name: str, *, query: str = "ROLLBACK TO `{}`") -> None:
+        self._part("undo", EventType.QUERY, query_body(query.format(name)), name=name)
+
     def ignored(self, query: str) -> None:
-        """A statement inside the open transaction that no consumer gets: SAVEPOINT and the like."""
-        self.add(EventType.QUERY, query_body(query, "", status_variables()))
+        """A statement inside the open transaction that no consumer gets: RELEASE SAVEPOINT and the like."""
+        if self._inside is None:
+            self.add(EventType.QUERY, query_body(query, "", status_variables()))
 
     def commit(self, how: str = "xid") -> Transaction:
         """`how`: xid, a query's text such as COMMIT or ROLLBACK, or "" where the last event ended it (a DDL)."""
@@ -327,8 +365,10 @@ class LogWriter:
             self._part("frame", EventType.XID, self.file.size.to_bytes(8, "little"))
         elif how:
             self._part("frame", EventType.QUERY, query_body(how, "", status_variables()))
+        self._pack()
         done, self._open = self._open, None
         assert done is not None
+        done.rolled_back = how.upper() == "ROLLBACK"
         done.end = self.file.size
         self.transactions.append(done)
         return done
@@ -348,10 +388,30 @@ class LogWriter:
         return self.commit("")
 
     def _part(self, role: str, kind: int, body: bytes, tables: tuple[tuple[str, str | None], ...] | None = (),
-              *, ends: bool = False) -> None:  # fmt: skip
+              *, ends: bool = False, name: str = "") -> None:  # fmt: skip
         assert self._open is not None
-        raw = self.add(kind, body, flags=IGNORABLE if role == "text" else 0)
-        self._open.parts.append(Part(role, raw, tables, ends))
+        flags = IGNORABLE if role == "text" else 0
+        part = Part(role, b"", tables, ends, name)
+        self._open.parts.append(part)
+        if self._inside is None:
+            part.raw = self.add(kind, body, flags=flags)
+        else:
+            self._inside.append((part, kind, body, flags))
+
+    def _pack(self) -> None:
+        """Write the transaction's events as one; a reader gets them with checksums and the payload's position."""
+        inside, self._inside = self._inside, None
+        if inside is None:
+            return
+        raw = b"".join(
+            event(kind, body, checksum=False, timestamp=self._now, log_pos=77, flags=flags)
+            for _, kind, body, flags in inside
+        )
+        self.add(EventType.TRANSACTION_PAYLOAD, payload_body(raw, compression=self.compression))
+        for part, kind, body, flags in inside:
+            part.raw = event(
+                kind, body, checksum=self.file.checksum, timestamp=self._now, log_pos=self.file.size, flags=flags
+            )  # fmt: skip
 
     # -- dumps -----------------------------------------------------------------------------------------------
 

@@ -73,10 +73,21 @@ def random_statement(rng: random.Random, size_max: int) -> Statement:
 
 
 def random_transaction(rng: random.Random, log: LogWriter, source: UUID, size_max: int) -> None:
+    log.compress, log.compression = rng.random() < 0.2, rng.choice((0, 0, 255))
     log.begin(source)
+    names: list[str] = []
     for _ in range(rng.choice((0, 1, 1, 2, 4))):
-        if rng.random() < 0.1:
-            log.ignored(rng.choice(("SAVEPOINT `a`", "ROLLBACK TO `a`", "savepoint b")))
+        what = rng.random()
+        if what < 0.15:
+            name = rng.choice("ab")
+            names = [other for other in names if other != name] + [name]
+            log.savepoint(name, query=rng.choice(("SAVEPOINT `{}`", "savepoint {}")))
+        elif what < 0.3 and names:
+            name = rng.choice(names)
+            names = names[: names.index(name) + 1]
+            log.undo(name, query=rng.choice(("ROLLBACK TO `{}`", "rollback work to savepoint {}")))
+        elif what < 0.35 and names:
+            log.ignored("RELEASE SAVEPOINT a")
         if rng.random() < 0.05:
             query, database, updated, tables = rng.choice(DDLS)
             log.query(query, database, status_variables(updated_databases=updated), tables)
@@ -85,6 +96,7 @@ def random_transaction(rng: random.Random, log: LogWriter, source: UUID, size_ma
 
 
 def random_crash(rng: random.Random, log: LogWriter, source: UUID, size_max: int) -> None:
+    log.compress = False
     if rng.random() < 0.7:
         log.begin(source)
         for _ in range(rng.choice((0, 1, 2))):
@@ -153,10 +165,11 @@ def random_wanted(rng: random.Random) -> Wanted:
 
 def delivered_parts(transaction: Transaction, wanted: Wanted) -> list[bytes]:
     """The events of one transaction that a consumer gets, whole statements; [] where none is its own."""
-    if not any(part.role in ("rows", "ddl") and wanted.part(part) for part in transaction.parts):
+    parts = transaction.happened
+    if not any(part.role in ("rows", "ddl") and wanted.part(part) for part in parts):
         return []
     out = []
-    for statement in _statements(transaction.parts):
+    for statement in _statements(parts):
         rows = [part for part in statement if part.role == "rows" and wanted.part(part)]
         for part in statement:
             if part.role == "frame" or (part.role == "ddl" and wanted.part(part)):
@@ -176,7 +189,7 @@ def _statements(parts: Iterable[Part]) -> Iterator[list[Part]]:
     statement: list[Part] = []
     for part in parts:
         statement.append(part)
-        if part.role in ("frame", "ddl") or part.ends:
+        if part.role in ("frame", "ddl", "savepoint") or part.ends:
             yield statement
             statement = []
     yield statement

@@ -1,0 +1,340 @@
+"""The events that the kernel leaves to Python: what comes once a file, once a DDL, or never on most servers.
+
+Each is read, and then one of four things: it is listed for the consumers (`_append`), it opens or ends a transaction,
+it is counted as ignored by name, or it becomes a fault for those whom it could concern. There is no fifth.
+
+What was rolled back. Rows stand in the log before it is known whether they stay: MariaDB, and MySQL where a
+transaction made or dropped a temporary table, write a transaction that was rolled back with all its rows and ROLLBACK
+as its end, and rows that were undone with ROLLBACK TO behind them. In row format such a group holds rows of
+transactional tables only: every server since 5.5 writes changes of other tables at once, as groups of their own that
+end with COMMIT (sql/binlog.cc, use_trans_cache; tested on four servers). So ROLLBACK undoes the whole group, and
+ROLLBACK TO what stands behind its savepoint.
+
+XA. A prepared transaction is no transaction yet: its group is undone and is a fault that names it, and so is its end
+elsewhere. XA COMMIT ... ONE PHASE ends its group like any commit.
+
+Sources: MySQL source, sql/log_event.cc, sql/binlog.cc; MariaDB, sql/log_event_server.cc.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import numpy as np
+
+from dispatcher.binlog import compressed, control, ddl, events, payload
+from dispatcher.binlog import frames as k
+from dispatcher.binlog.arrays import ABORTED, DDL, FRAME, ROLLBACK_TO, ROLLED_BACK, SAVEPOINT, u32
+from dispatcher.binlog.batch import Batch, Closed, Fault
+from dispatcher.binlog.batching import Batching
+from dispatcher.binlog.ddl import QueryKind
+from dispatcher.binlog.events import EventType, type_name
+from dispatcher.binlog.gtid_events import STANDALONE
+from dispatcher.binlog.routes import ALL, NOBODY, Target
+from dispatcher.binlog.unpack import Unpacking
+from dispatcher.model.errors import BinlogError, Kind
+
+Out = list[Batch | Closed]
+
+# Known, without rows, nothing to do.
+_IGNORED = {
+    EventType.STOP: "the server was shut down here",
+    EventType.PREVIOUS_GTIDS: "the set is known from the position",
+    EventType.TRANSACTION_CONTEXT: "group replication's certification data",
+    EventType.VIEW_CHANGE: "group replication's membership",
+    EventType.MARIADB_BINLOG_CHECKPOINT: "crash recovery of the server",
+    EventType.MARIADB_GTID_LIST: "the set is known from the position",
+    EventType.IGNORABLE: "filler",
+    EventType.INTVAR: "for the statement that follows, which is judged by itself",
+    EventType.RAND: "for the statement that follows",
+    EventType.USER_VAR: "for the statement that follows",
+    EventType.BEGIN_LOAD_QUERY: "the file of the LOAD DATA statement that follows",
+    EventType.APPEND_BLOCK: "the file of the LOAD DATA statement that follows",
+    EventType.DELETE_FILE: "that statement failed",
+}
+_REMEDIES = {
+    EventType.INCIDENT: "the server says that its log lacks changes here: copy the tables afresh",
+    EventType.MARIADB_START_ENCRYPTION: "read the log through the server, which decrypts it",
+    EventType.PRE_GA_WRITE_ROWS: "the log is one of MySQL 5.1 before its release; start behind it",
+    EventType.PRE_GA_UPDATE_ROWS: "the log is one of MySQL 5.1 before its release; start behind it",
+    EventType.PRE_GA_DELETE_ROWS: "the log is one of MySQL 5.1 before its release; start behind it",
+}
+_XA_REMEDY = "do not use XA transactions on the server yet; move the consumer's start past this one"
+# LOAD DATA as a statement, in the form of servers before 5.0.3.
+_OLD_LOADS = (EventType.LOAD, EventType.NEW_LOAD, EventType.CREATE_FILE, EventType.EXEC_LOAD)
+# What a compressed transaction may hold beside what the kernel knows.
+_IN_PAYLOAD = (EventType.QUERY, EventType.XA_PREPARE, EventType.ROWS_QUERY, EventType.IGNORABLE)
+_HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
+
+
+class Rare(Batching):
+    """The middle third of the splitter."""
+
+    def _special(self, out: Out) -> None:
+        """The event at st[k.OFF], which the kernel left to Python. Ends with the kernel's state behind it."""
+        st = self._st
+        off, size, code = int(st[k.OFF]), int(st[k.SIZE]), int(self._buf[int(st[k.OFF]) + 4])
+        if code == EventType.TRANSACTION_PAYLOAD:
+            return self._payload(off, size, out)
+        event = self._buf[off : off + size].tobytes()
+        flags, log_pos = (
+            int.from_bytes(event[17:19], "little"),
+            int.from_bytes(event[13:17], "little"),
+        )
+        body = event[19 : len(event) - 4 * int(st[k.CHECKED])]
+        if self._unpacking and code not in _IN_PAYLOAD and not flags & events.FLAG_IGNORABLE:
+            raise events.malformed(payload.NAME, f"holds a {type_name(code)}")
+        if code == EventType.ROTATE:
+            return self._rotate(body, flags, out)
+        if code == EventType.FORMAT_DESCRIPTION:
+            self._format_description(event, log_pos, out)
+        elif code in _HEARTBEATS:
+            self.heartbeats += 1
+        else:
+            self._read(code, event, body, flags, out)
+        st[k.AT] = st[k.NEXT]
+        if not flags & events.FLAG_ARTIFICIAL and code not in _HEARTBEATS:
+            if log_pos:  # a FORMAT_DESCRIPTION that is repeated for a dump from the middle has none
+                st[k.FILE_POS] = k.advance_position(self.offset, log_pos, size)
+            elif code != EventType.FORMAT_DESCRIPTION:
+                st[k.FILE_POS] += size
+        return None
+
+    def _read(self, code: int, event: bytes, body: bytes, flags: int, out: Out) -> None:
+        """An event that is none of the file's frame."""
+        if code == EventType.QUERY:
+            self._query(events.parse_query(body), out)
+        elif code == EventType.MARIADB_QUERY_COMPRESSED:
+            self._query(events.parse_query(compressed.plain_body(code, body)), out)
+        elif code == EventType.GTID_TAGGED:
+            self._gtid_tagged(event, body)
+        elif code == EventType.MARIADB_GTID:
+            self._mariadb_gtid(event, body)
+        elif code == EventType.XA_PREPARE:
+            self._xa_prepare(body, out)
+        elif code == EventType.EXECUTE_LOAD_QUERY:
+            query = control.parse_load_query(body).query
+            self._statement_fault("LOAD DATA", query, out)
+        elif code in _OLD_LOADS:
+            self._fault(Kind.STATEMENT_FORMAT, f"{type_name(code)} (LOAD DATA as a statement)", out)
+        elif code in _IGNORED or flags & events.FLAG_IGNORABLE or self._decrypted(code):
+            self.ignored[type_name(code)] += 1
+        else:
+            what = type_name(code)
+            if code == EventType.INCIDENT:
+                what += f" ({control.parse_incident(body).message})"
+            known = EventType(code) if code in list(EventType) else EventType.UNKNOWN
+            self._fault(Kind.UNSUPPORTED_EVENT, what, out, remedy=_REMEDIES.get(known))
+
+    def _decrypted(self, code: int) -> bool:
+        """A server that sends its encrypted file sends it decrypted, this event included."""
+        return code == EventType.MARIADB_START_ENCRYPTION and bool(self._st[k.PACKETS])
+
+    # -- files -----------------------------------------------------------------------------------------------
+
+    def _rotate(self, body: bytes, flags: int, out: Out) -> None:
+        st = self._st
+        self._flush(out)
+        self.file, position = events.parse_rotate(body)
+        if not flags & events.FLAG_ARTIFICIAL:
+            self.ignored["ROTATE_EVENT"] += 1
+        st[k.FILE_POS] = position
+        st[k.AT] = st[k.NEXT]
+        self._flush(out)
+
+    def _format_description(self, event: bytes, log_pos: int, out: Out) -> None:
+        st = self._st
+        if st[k.TX] != k.NO_TX and log_pos:
+            # The file before ended without the commit: its server crashed, and the transaction never was.
+            self._close_transaction(ABORTED, self.offset)
+        self._flush(out)
+        self.format = events.parse_format_description(event)
+        self.created = {self.file: self.format.created}
+        st[k.CHECKED] = self.format.checksum
+        st[k.AT] = st[k.NEXT]
+        self._batch_from = int(st[k.AT])
+
+    # -- GTIDs -----------------------------------------------------------------------------------------------
+
+    def _new_source(self, raw: bytes, name: str | None = None) -> int:
+        """Note a source of GTIDs. Those with a name of their own are not found by the kernel."""
+        if len(self.sources) >= k.SOURCES_MAX:
+            raise BinlogError(
+                Kind.UNSUPPORTED_EVENT, f"more than {k.SOURCES_MAX} sources of GTIDs", where=self._place()
+            )  # fmt: skip
+        n = len(self.sources)
+        if name is None:
+            self._source_ids[n, :2] = np.frombuffer(raw, dtype=np.uint64)
+            self._source_ids[n, 2] = 1
+        self.sources.append(name or str(UUID(bytes=raw)))
+        return n
+
+    def _named_source(self, name: str) -> int:
+        if name not in self._named:
+            self._named[name] = self._new_source(b"", name)
+        return self._named[name]
+
+    def _gtid_tagged(self, event: bytes, body: bytes) -> None:
+        if self._st[k.TX] != k.NO_TX:
+            raise events.malformed("GTID_TAGGED_EVENT", "stands inside a transaction")
+        gtid = events.parse_gtid_event(EventType.GTID_TAGGED, body)
+        commit_us = gtid.immediate_commit_us or int.from_bytes(event[:4], "little") * 1_000_000
+        self._open_transaction(k.TX_STARTED, self._named_source(gtid.name), gtid.gno, commit_us)
+        self._append(FRAME, ALL)
+
+    def _mariadb_gtid(self, event: bytes, body: bytes) -> None:
+        """MariaDB's GTID event also is the BEGIN, unless it says that one statement follows and nothing else.
+
+        One that prepares an XA transaction begins it; one that completes it stands before XA COMMIT or ROLLBACK.
+        """
+        if self._st[k.TX] != k.NO_TX:
+            raise events.malformed("MARIADB_GTID_EVENT", "stands inside a transaction")
+        gtid = events.parse_mariadb_gtid(body, int.from_bytes(event[5:9], "little"))
+        state = k.TX_STARTED if gtid.flags & STANDALONE else k.TX_BEGUN
+        commit_us = int.from_bytes(event[:4], "little") * 1_000_000
+        self._open_transaction(state, self._named_source(gtid.name), gtid.sequence, commit_us)
+        self._append(FRAME, ALL)
+
+    # -- statements ------------------------------------------------------------------------------------------
+
+    def _query(self, query: events.Query, out: Out) -> None:
+        """A QUERY_EVENT that is neither BEGIN nor COMMIT to the letter: a DDL, or the rarer frames."""
+        st = self._st
+        text = query.query
+        kind = ddl.classify(text)
+        in_begun = st[k.TX] == k.TX_BEGUN
+        if st[k.TX] == k.NO_TX:
+            seconds = int(u32(self._buf, int(st[k.OFF])))
+            self._open_transaction(k.TX_STARTED, -1, 0, seconds * 1_000_000)
+        if kind is QueryKind.BEGIN and not in_begun:
+            st[k.TX] = k.TX_BEGUN
+            self._append(FRAME, ALL)
+        elif kind is QueryKind.COMMIT and in_begun:
+            self._append(FRAME, ALL)
+            self._end_transaction()
+        elif kind is QueryKind.ROLLBACK and in_begun:
+            self._append(FRAME, ALL)
+            self.ignored["transaction rolled back"] += 1
+            self._end_transaction(ROLLED_BACK)
+        elif kind is QueryKind.SAVEPOINT:
+            self._savepoint(text, out)
+        elif kind is QueryKind.XA:
+            self._xa(text, in_begun, out)
+        elif kind is QueryKind.DML:
+            self._statement_fault(ddl.first_word(text), query, out)
+            if not in_begun:
+                self._end_transaction()
+        else:
+            route = self._targets(query)
+            if route != NOBODY:
+                self._append(DDL, route)
+            if not in_begun:
+                self._end_transaction()
+
+    def _statement_fault(self, verb: str, query: events.Query, out: Out) -> None:
+        """Data as a statement, for those whose databases it updates. Its text may hold values, so its verb is told."""
+        route = ALL
+        if query.updated_databases:
+            route = self.routes.ddl((database, None) for database in query.updated_databases)
+        what = f"{verb} as a statement, in database {query.database!r}"
+        self._fault(Kind.STATEMENT_FORMAT, what, out, route=route)
+
+    def _savepoint(self, text: str, out: Out) -> None:
+        """SAVEPOINT, ROLLBACK TO, RELEASE: consumers' logs remember the first and return to it with the second."""
+        verb, name = ddl.savepoint(text)
+        self.ignored["SAVEPOINT"] += 1
+        if self._savepoints_of != self._st[k.OPENED]:
+            self._savepoints_of = int(self._st[k.OPENED])
+            self._savepoints.clear()
+        if verb == "SAVEPOINT":
+            self._savepoints_set += 1
+            self._savepoints[name] = self._savepoints_set & 0x7FFFFFFF
+            self._append(SAVEPOINT, self._savepoints[name])
+        elif verb == "ROLLBACK":
+            if name in self._savepoints:
+                self._append(ROLLBACK_TO, self._savepoints[name])
+            else:
+                self._fault(Kind.UNSUPPORTED_EVENT, "ROLLBACK TO a savepoint that was not set", out)
+
+    def _xa(self, text: str, in_begun: bool, out: Out) -> None:
+        verb = ddl.xa_verb(text)
+        if verb in ("START", "BEGIN") and not in_begun:
+            self._st[k.TX] = k.TX_BEGUN
+            self._append(FRAME, ALL)
+        elif verb == "END" and in_begun:
+            self._append(FRAME, ALL)
+        else:  # the end of one that was prepared elsewhere in the log
+            self._fault(Kind.UNSUPPORTED_EVENT, text[:300], out, remedy=_XA_REMEDY)
+            if not in_begun:
+                self._end_transaction()
+
+    def _xa_prepare(self, body: bytes, out: Out) -> None:
+        prepared = control.parse_xa_prepare(body)
+        if self._st[k.TX] != k.TX_BEGUN:
+            raise events.malformed("XA_PREPARE_EVENT", "stands outside a transaction")
+        if prepared.one_phase:
+            self._append(FRAME, ALL)
+            self._end_transaction()
+        else:
+            self._fault(
+                Kind.UNSUPPORTED_EVENT, f"XA_PREPARE_EVENT ({prepared})", out, remedy=_XA_REMEDY
+            )
+            self._end_transaction(ABORTED)
+
+    def _targets(self, query: events.Query) -> int:
+        """The route of a DDL: what the server says is updated and what the statement names; if neither, all."""
+        parsed = ddl.parse(query.query, query.database, query.status.sql_mode)
+        targets: list[Target] = [
+            *parsed.tables,
+            *((database, None) for database in parsed.databases),
+        ]
+        named = {database for database, _ in targets}
+        targets += [
+            (database, None) for database in query.updated_databases or () if database not in named
+        ]
+        if not targets and not parsed.parsed:
+            self.ignored["unparsed statement"] += 1
+            return ALL
+        return self.routes.ddl(targets)
+
+    # -- compressed transactions -----------------------------------------------------------------------------
+
+    def _payload(self, off: int, size: int, out: Out) -> None:
+        """Look into a TRANSACTION_PAYLOAD_EVENT from now on, instead of the receive buffer."""
+        st = self._st
+        if self._unpacking:
+            raise events.malformed(payload.NAME, "holds another one")
+        if st[k.TX] != k.TX_STARTED:
+            raise events.malformed(payload.NAME, "stands where no transaction begins")
+        log_pos, checksum = int(u32(self._buf, off + 13)), int(st[k.CHECKED])
+        body = memoryview(self._buf)[off + 19 : off + size - 4 * checksum]  # type: ignore[arg-type]
+        parsed = payload.parse(body)
+        start = self.offset
+        st[k.AT] = st[k.NEXT]
+        self._flush(out)
+        self._unpacking = Unpacking(
+            self._buf, self._fill, int(st[k.NEXT]), int(st[k.PACKETS]), start,
+            int(k.advance_position(start, log_pos, size)), checksum, payload.chunks(parsed),
+        )  # fmt: skip
+        st[k.PACKETS] = 0
+        self._look_into(np.empty(0, dtype=np.uint8))
+
+    # -- smaller parts ---------------------------------------------------------------------------------------
+
+    def _append(self, kind: int, route: int) -> None:
+        st = self._st
+        self._list(int(st[k.N_EVENTS]), int(st[k.OFF]), int(st[k.SIZE]), kind, route)
+        st[k.N_EVENTS] += 1
+
+    def _end_transaction(self, flags: int = 0) -> None:
+        """The event at st[k.OFF] is the last one of its transaction."""
+        log_pos = int(u32(self._buf, int(self._st[k.OFF]) + 13))
+        self._close_transaction(
+            flags, k.advance_position(self.offset, log_pos, int(self._st[k.SIZE]))
+        )
+
+    def _fault(
+        self, kind: Kind, what: str, out: Out, *, route: int = ALL, remedy: str | None = None
+    ) -> None:
+        error = BinlogError(kind, what, where=self._place(), remedy=remedy)
+        self._flush(out, Fault(error, route))

@@ -1,0 +1,100 @@
+"""The events of a compressed transaction, in the shape in which the splitter reads all others.
+
+`Unpacking` is what the splitter looks into instead of its receive buffer while a TRANSACTION_PAYLOAD lasts: it hands
+out the uncompressed events a chunk at a time, whole ones only, each with the delivered format's checksum and with the
+payload event's `log_pos`. So memory holds the compressed bytes (which have come in one event) and a few chunks, or the
+largest inner event where that is larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dispatcher.binlog import payload
+from dispatcher.binlog.arrays import U8, u32
+from dispatcher.binlog.crc import crc32
+from dispatcher.binlog.jit import njit
+from dispatcher.binlog.memory import copy
+from dispatcher.binlog.reading import malformed
+
+_HEADER = 19
+_PAYLOAD = 40
+_BAD_SIZE, _NESTED = -1, -2
+
+
+@njit
+def reframe(src: U8, out: U8, log_pos: int, checksum: int) -> tuple[int, int]:
+    """Copy the whole events of `src`, each with `log_pos` and, if `checksum`, a CRC32.
+
+    Returns the bytes taken and written; for the latter a negative reason where an event is none. `out`: room for
+    4 bytes more an event.
+    """
+    at = o = 0
+    while len(src) - at >= _HEADER:
+        size = u32(src, at + 9)
+        if size < _HEADER:
+            return at, _BAD_SIZE
+        if src[at + 4] == _PAYLOAD:
+            return at, _NESTED
+        if at + size > len(src):
+            break
+        whole = size + 4 * checksum
+        copy(out, o, src, at, size)
+        for i in range(4):
+            out[o + 9 + i] = (whole >> (8 * i)) & 0xFF
+            out[o + 13 + i] = (log_pos >> (8 * i)) & 0xFF
+        if checksum:
+            crc = crc32(out, o, o + size)
+            for i in range(4):
+                out[o + size + i] = (crc >> (8 * i)) & 0xFF
+        at += size
+        o += whole
+    return at, o
+
+
+@dataclass(slots=True)
+class Unpacking:
+    """`buf`, `fill`, `next`, `packets`: the splitter's receive buffer, its bytes, what follows the payload event in it,
+    and its kind; `start`, `end`: offsets in the file before and after it; `transactions`: how many ended in it."""
+
+    buf: U8
+    fill: int
+    next: int
+    packets: int
+    start: int
+    end: int
+    checksum: int
+    chunks: Iterator[bytes]
+    transactions: int = 0
+    _parts: list[bytes] = field(default_factory=list)  # the beginning of an event
+    _have: int = 0
+    _need: int = _HEADER
+
+    def events(self) -> U8 | None:
+        """The next whole events, each as it would stand in the log; None behind the last. Raises BinlogError."""
+        for chunk in self.chunks:
+            self._parts.append(chunk)
+            self._have += len(chunk)
+            if self._have < self._need:
+                continue
+            src: U8 = np.frombuffer(b"".join(self._parts), dtype=np.uint8)
+            out: U8 = np.empty(len(src) + 4 * (len(src) // _HEADER + 1), dtype=np.uint8)
+            taken, size = reframe(src, out, self.end & 0xFFFFFFFF, self.checksum)
+            if size < 0:
+                why = (
+                    "holds another one"
+                    if size == _NESTED
+                    else "holds an event shorter than its header"
+                )
+                raise malformed(payload.NAME, why)
+            rest = src[taken:].tobytes()
+            self._parts, self._have = [rest], len(rest)
+            self._need = payload.event_size(rest, 0) or _HEADER
+            if size:
+                return out[:size]
+        if self._have:
+            raise malformed(payload.NAME, "ends inside an event")
+        return None
