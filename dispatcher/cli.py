@@ -126,6 +126,80 @@ def binlogs(
         console.print(_table(rows), width=width)
 
 
+@app.command("inspect")
+def inspect_(  # noqa: PLR0913 - one parameter per option
+    logs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LOG...",
+            help="Binlog files in order, - for standard input; or a server, mysql://USER@HOST:PORT[/FILE],"
+            " from FILE on or from its oldest file.",
+            show_default=False,
+        ),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per event and line.")
+    ] = False,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Counts per table, the largest transactions.")
+    ] = False,
+    hexdump: Annotated[
+        bool, typer.Option("--hexdump", help="The bytes of each event too.")
+    ] = False,
+    database: Annotated[
+        list[str] | None, typer.Option(help="Only what concerns this database; repeatable.")
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(help="Only what concerns this table, database.table or table; repeatable."),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            help="Begin at a position (1234, binlog.000003:1234), the first transaction of a GTID set,"
+            " or a time (ISO 8601; UTC unless it says otherwise).",
+            show_default=False,
+        ),
+    ] = None,
+    stop: Annotated[
+        str | None, typer.Option(help="End before it; written like --start.", show_default=False)
+    ] = None,
+    invalid_dates: Annotated[
+        str, typer.Option(help="What '0000-00-00' and the like become: text, null or error.")
+    ] = "text",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Of a server: go on at the end of its log.")
+    ] = False,
+    password_file: Annotated[
+        Path | None, typer.Option(help="File with the account's password.", show_default=False)
+    ] = None,
+    password_env: Annotated[
+        str | None,
+        typer.Option(help="Environment variable with the account's password.", show_default=False),
+    ] = None,
+    tls_mode: Annotated[
+        str, typer.Option(help="disabled, preferred, required, verify_ca or verify_identity.")
+    ] = "preferred",
+    ca: Annotated[
+        Path | None, typer.Option(help="PEM file of whom to trust for TLS.", show_default=False)
+    ] = None,
+) -> None:
+    """Print a binlog: events, positions, GTIDs, rows with their columns' names.
+
+    What cannot be read ends in one message and exit code 2, after everything before it was printed.
+    """
+    from dispatcher.inspect import command  # noqa: PLC0415
+
+    with _faults():
+        login = command.Login(password_file, password_env, tls_mode, ca)
+        options = command.options(
+            as_json=as_json, summary=summary, hexdump=hexdump, databases=database or (), tables=table or (),
+            bounds=(start, stop), invalid_dates=invalid_dates,
+        )  # fmt: skip
+        code = command.run(logs, options, login, follow=follow)
+    raise typer.Exit(code)
+
+
 @contextmanager
 def _faults() -> Iterator[None]:
     """Expected faults become a message and an exit code."""

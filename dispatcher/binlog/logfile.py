@@ -110,9 +110,13 @@ def parse_format(raw: bytes) -> LogFormat:
             f"{name} of binlog version {version} with headers of {raw[75]} bytes (server {server!r})",
             remedy="only version 4 with headers of 19 bytes, which MySQL writes since 5.0, is read",
         )
-    mariadb = "mariadb" in server.lower()
+    mariadb, numbers = "mariadb" in server.lower(), _numbers(server)
+    if not numbers:
+        # Without a version nobody knows whether there are checksums.
+        what = f"{name} names no server version, but {server!r}"
+        raise BinlogError(Kind.MALFORMED_EVENT, what, remedy=_REMEDY)
     algorithm = 0
-    if has_algorithm := _numbers(server) >= ((5, 3) if mariadb else (5, 6, 1)):
+    if has_algorithm := numbers >= ((5, 3) if mariadb else (5, 6, 1)):
         if len(raw) < fixed + 1 + CHECKSUM_SIZE:
             raise BinlogError(Kind.MALFORMED_EVENT, f"{name} has {len(raw)} bytes", remedy=_REMEDY)
         algorithm = raw[-CHECKSUM_SIZE - 1]
@@ -202,7 +206,7 @@ class LogReader:
             if code == _CUT:
                 return
             if code == _APART:
-                line = _header(buf, at, base)
+                line = header_line(buf, at, base)
                 at = int(line[0, START] + line[0, SIZE])
                 yield self._apart(data, line)
                 if line[0, TYPE] == EventType.MARIADB_START_ENCRYPTION and at < len(data):
@@ -234,15 +238,18 @@ def read_blocks(chunks: Iterable[bytes], name: str) -> Iterator[Block]:
     reader.end()
 
 
-def frame_events(buf: U8, at: int, *, checksum: bool, base: int) -> tuple[I64, int, int]:
+def frame_events(
+    buf: U8, at: int, *, checksum: bool, base: int, stops: bool = True
+) -> tuple[I64, int, int]:
     """(a line for each whole event from `at` on, why it stops there, where that is). `base`: what is added to an offset
-    in `buf` to get one in the file."""
+    in `buf` to get one in the file; `stops`: before an event that changes how those after it are read."""
     lines = np.empty((min(_ROOM, len(buf) // HEADER_SIZE + 1), _FIELDS), dtype=np.int64)
-    n, code, here = _frame(buf, at, checksum, base, lines)
+    n, code, here = _frame(buf, at, checksum, stops, base, lines)
     return lines[:n], code, here
 
 
-def _header(buf: U8, at: int, base: int) -> I64:
+def header_line(buf: U8, at: int, base: int) -> I64:
+    """The line of one event, unchecked."""
     line = np.empty((1, _FIELDS), dtype=np.int64)
     put_header(buf, at, base, line[0])
     return line
@@ -261,7 +268,9 @@ def put_header(buf: U8, at: Int, base: Int, line: I64) -> None:
 
 
 @njit
-def _frame(buf: U8, at: Int, checksum: bool, base: Int, lines: I64) -> tuple[Int, Int, Int]:
+def _frame(
+    buf: U8, at: Int, checksum: bool, stops: bool, base: Int, lines: I64
+) -> tuple[Int, Int, Int]:
     """Fill `lines`; (how many, why it stops, where). It stops before a type that changes how the next are read, once
     that event is whole."""
     end = np.int64(len(buf))
@@ -272,7 +281,7 @@ def _frame(buf: U8, at: Int, checksum: bool, base: Int, lines: I64) -> tuple[Int
             return n, np.int64(_CUT), at
         size = little(buf, at + 9, 4)
         kind = np.int64(buf[at + 4])
-        apart = kind == 15 or kind == 164
+        apart = stops and (kind == 15 or kind == 164)
         if size < HEADER_SIZE + (4 if checksum and not apart else 0) or size > EVENT_BYTES_MAX:
             return n, np.int64(_BAD_SIZE), at
         if at + size > end:

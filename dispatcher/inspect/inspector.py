@@ -1,0 +1,187 @@
+"""The way of a log through `inspect`: blocks in, lines out.
+
+A block is a few megabytes of events. Its rows are decoded together when all its events have been looked at, then
+everything is rendered and written; so memory is bounded by a block, and by the largest event. A compressed transaction
+is unpacked in blocks of the same kind, between the payload event and what follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from dispatcher.binlog import payload as payloads
+from dispatcher.binlog.delivered import TableChanges
+from dispatcher.binlog.event_types import EventType, type_name
+from dispatcher.binlog.logfile import (
+    LOG_POS,
+    OFFSET,
+    SIZE,
+    START,
+    Block,
+    LogFormat,
+    frame_events,
+)
+from dispatcher.binlog.reading import malformed
+from dispatcher.binlog.temporals import InvalidDates
+from dispatcher.inspect.bounds import Bound, Range
+from dispatcher.inspect.describe import Describer
+from dispatcher.inspect.entry import ROWS, Entry
+from dispatcher.inspect.jsonl import JsonOutput
+from dispatcher.inspect.rows import RowReader
+from dispatcher.inspect.sources import Source
+from dispatcher.inspect.summary import Summary
+from dispatcher.inspect.tables import Table, Tables
+from dispatcher.inspect.text import TextOutput
+from dispatcher.inspect.transactions import TableFilter, Transactions
+from dispatcher.model.errors import BinlogError
+
+_ROWS_BYTES_MAX = 8 << 20  # of rows that wait to be decoded
+
+Write = Callable[[bytes], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says. `tables`: `database.table` or `table`."""
+
+    as_json: bool = False
+    summary: bool = False
+    hexdump: bool = False
+    databases: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    start: Bound | None = None
+    stop: Bound | None = None
+    invalid_dates: InvalidDates = InvalidDates.TEXT
+
+
+class Output(Protocol):
+    def head(self, file: str) -> str: ...
+    def render(self, entry: Entry) -> list[bytes]: ...
+    def rows(self, part: TableChanges, table: Table) -> pa.StringArray: ...
+
+
+class Inspection:
+    """One run. `unread`: how many events were shown without what they hold; `first_unread`: why and where."""
+
+    def __init__(self, options: Options, write: Write) -> None:
+        self._options = options
+        self._write = write
+        self._tables = Tables()
+        self._describer = Describer(self._tables)
+        self._transactions = Transactions()
+        self._filter = TableFilter(options.databases, options.tables)
+        self._range = Range(options.start, options.stop)
+        make = JsonOutput if options.as_json else TextOutput
+        self._output: Output = make(hexdump=options.hexdump)
+        self._summary = Summary() if options.summary else None
+        render = _count_only if options.summary else self._output.rows
+        self._rows = RowReader(render, options.invalid_dates)
+        self._entries: list[Entry] = []
+        self._file = ""
+        self.unread = 0
+        self.first_unread = ""
+
+    def run(self, source: Source) -> None:
+        """Write everything. Raises `BinlogError` behind what can be read, after it was written."""
+        self._range.files(source.names, more=source.more)
+        try:
+            for block in source.blocks(self._range):
+                self._block(block)
+                self._flush()
+                if self._range.done:
+                    return
+            self._range.finish()
+        finally:
+            self._flush()
+            if self._summary is not None:
+                made = self._summary.json() if self._options.as_json else self._summary.text()
+                self._write(made.encode("utf-8", "backslashreplace"))
+
+    def _block(self, block: Block) -> None:
+        """Look at each event, in order."""
+        buf, tail, log = block.buf, block.tail, block.format
+        inside = block.payload
+        for line in block.events.tolist():
+            start, size, kind, flags = line[0], line[1], line[2], line[6]
+            if kind == EventType.FORMAT_DESCRIPTION:
+                self._tables.forget()
+            raw = buf[start : start + size]
+            entry = Entry(
+                block.file, line, self._describer.describe(kind, raw, tail, flags, log), inside
+            )
+            if inside >= 0:
+                inside += 1
+            self._transactions.step(entry)
+            if self._range.holds(entry):
+                self._admit(entry, raw, tail, log)
+                if kind == EventType.TRANSACTION_PAYLOAD and not entry.error:
+                    self._payload(block, entry, raw[19 : size - tail])
+            if self._range.done:
+                return
+
+    def _admit(self, entry: Entry, raw: bytes, tail: int, log: LogFormat) -> None:
+        if self._options.hexdump:
+            entry.raw = raw
+        shown = len(self._entries)
+        if self._filter.idle:
+            self._entries.append(entry)
+        else:
+            self._entries += self._filter.admit(entry)
+        if entry.kind in ROWS and not entry.error and len(self._entries) > shown:
+            table = self._tables.of_rows(raw, log)
+            if table is not None:  # None: an event without rows
+                self._rows.add(entry, table, raw, tail, log)
+                if self._rows.bytes > _ROWS_BYTES_MAX:
+                    self._flush()
+
+    def _payload(self, block: Block, entry: Entry, body: bytes) -> None:
+        """The events inside, as blocks of their own."""
+        number, pending = 0, bytearray()
+        try:
+            for chunk in payloads.chunks(payloads.parse(body)):
+                pending += chunk
+                if not payloads.event_size(pending, 0) or len(pending) < payloads.event_size(
+                    pending, 0
+                ):
+                    continue
+                data, at = bytes(pending), 0
+                buf = np.frombuffer(data, dtype=np.uint8)
+                while len(found := frame_events(buf, at, checksum=False, base=0)[0]):
+                    at = int(found[-1, START] + found[-1, SIZE])
+                    found[:, OFFSET], found[:, LOG_POS] = entry.offset, entry.log_pos
+                    self._block(Block(block.file, block.format, data, found, number))
+                    self._flush()
+                    number += len(found)
+                del pending[:at]
+            if pending:
+                raise malformed(type_name(EventType.TRANSACTION_PAYLOAD), "ends inside an event")
+        except BinlogError as error:
+            raise error.at(f"{entry.file}, offset {entry.offset}") from None
+
+    def _flush(self) -> None:
+        self._rows.flush()
+        entries, self._entries = self._entries, []
+        out: list[bytes] = []
+        for entry in entries:
+            if entry.error:
+                self.unread += 1
+                place = f"{entry.file}, offset {entry.offset}"
+                self.first_unread = self.first_unread or f"{entry.error} ({place})"
+            if self._summary is not None:
+                self._summary.add(entry)
+                continue
+            if entry.file != self._file:
+                self._file = entry.file
+                out.append(self._output.head(entry.file).encode())
+            out += self._output.render(entry)
+        if out:
+            self._write(b"".join(out))
+
+
+def _count_only(_part: TableChanges, _table: Table) -> None:
+    return None

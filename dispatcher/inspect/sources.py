@@ -1,0 +1,118 @@
+"""Where blocks come from: files, standard input, a server."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from dispatcher.binlog.event_types import EventType
+from dispatcher.binlog.logfile import FIRST_OFFSET, TYPE, Block, LogReader
+from dispatcher.inspect.bounds import Range
+from dispatcher.model.errors import BinlogError, Kind, UserError
+
+CHUNK_BYTES = 4 << 20
+HEAD_BYTES = 64 << 10  # FORMAT_DESCRIPTION and what changes it stand in here
+STDIN = "-"
+
+
+class Source(Protocol):
+    """`names`: the files, in order; `more`: others may follow them while they are read."""
+
+    names: Sequence[str]
+    more: bool
+
+    def blocks(self, wanted: Range) -> Iterator[Block]:
+        """Raises `BinlogError` behind what can be read."""
+
+
+class Files:
+    """Binlog files in the order given; `-` is standard input."""
+
+    more = False
+
+    def __init__(self, files: Sequence[str]) -> None:
+        """Raises `UserError` where one cannot be opened."""
+        self._files = files
+        self.names: Sequence[str] = [_name(file) for file in files]
+        for file in files:
+            if file != STDIN:
+                _open(file).close()
+
+    def blocks(self, wanted: Range) -> Iterator[Block]:
+        for file, name in zip(self._files, self.names, strict=True):
+            offset = wanted.first_offset(name)
+            if offset is None:
+                continue
+            if file == STDIN:
+                yield from _blocks(sys.stdin.buffer, name, FIRST_OFFSET)
+                continue
+            with _open(file) as stream:
+                yield from _blocks(stream, name, offset)
+
+
+def _name(file: str) -> str:
+    return "stdin" if file == STDIN else Path(file).name
+
+
+def _open(file: str) -> BinaryIO:
+    try:
+        return Path(file).open("rb", buffering=0)
+    except OSError as error:
+        if error.errno == errno.EISDIR:
+            raise UserError(
+                Kind.SETTINGS,
+                f"{file} is a directory",
+                remedy=f"name its files: {file.rstrip('/')}/binlog.0*",
+            ) from None
+        raise UserError(
+            Kind.SETTINGS, f"{file}: {error.strerror}", remedy="name a binlog file that can be read"
+        ) from None
+
+
+def _blocks(stream: BinaryIO, name: str, offset: int) -> Iterator[Block]:
+    reader = LogReader(name)
+    if offset > HEAD_BYTES and stream.seekable():
+        yield from _formats(stream, reader, offset)
+    while data := _read(stream, name):
+        try:
+            yield from reader.feed(data)
+        except BinlogError as error:
+            if reader.offset == offset != FIRST_OFFSET:
+                raise UserError(
+                    Kind.SETTINGS,
+                    f"--start: no event begins at {name}:{offset} ({error.what})",
+                    remedy="name a position that is printed without --start",
+                ) from None
+            raise
+    reader.end()
+
+
+def _formats(stream: BinaryIO, reader: LogReader, offset: int) -> Iterator[Block]:
+    """Read how the file begins, which says how its events are to be read, then go to `offset`."""
+    for block in reader.feed(_read(stream, reader.name, HEAD_BYTES)):
+        if block.events[0, TYPE] == EventType.FORMAT_DESCRIPTION:
+            yield block
+    size = stream.seek(0, 2)
+    if size < offset:
+        raise UserError(
+            Kind.SETTINGS,
+            f"--start: {reader.name} ends at {size}, before {offset}",
+            remedy="name a position inside the file",
+        )
+    stream.seek(offset)
+    reader.jump(offset)
+
+
+def _read(stream: BinaryIO, name: str, size: int = CHUNK_BYTES) -> bytes:
+    try:
+        return stream.read(size) or b""
+    except OSError as error:
+        raise BinlogError(
+            Kind.MALFORMED_EVENT,
+            f"cannot be read: {error.strerror}",
+            where=name,
+            remedy="check the disk",
+        ) from error

@@ -1,0 +1,154 @@
+"""The output for people: what `mysqlbinlog -v` tells, in the same order and with the same marks.
+
+`# at 1234` is where an event begins, `###` lines are rows as statements, with the columns' real names. It is for
+reading: unlike mysqlbinlog's it is not meant to be run.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dispatcher.binlog.arrow import texts
+from dispatcher.binlog.delivered import TableChanges
+from dispatcher.binlog.event_types import EventType, type_name
+from dispatcher.binlog.types import Column
+from dispatcher.inspect.describe import seconds_text
+from dispatcher.inspect.entry import ROWS, Entry, Fields
+from dispatcher.inspect.literals import literals
+from dispatcher.inspect.tables import Table
+from dispatcher.inspect.values import absent_masks, both_signs, readable
+
+_time = lru_cache(4096)(seconds_text)
+_name = lru_cache(256)(type_name)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_ROW_BYTES = 16
+_SHOWN_MAX = 4096
+
+
+class TextOutput:
+    """Renders entries as lines."""
+
+    def __init__(self, *, hexdump: bool = False) -> None:
+        self._hexdump = hexdump
+        self._shown: dict[tuple[str, str], Fields] = {}
+
+    def head(self, file: str) -> str:
+        """What stands before the first event of a file."""
+        return f"# {file}\n"
+
+    def render(self, entry: Entry) -> list[bytes]:
+        fields = entry.fields
+        inside = f" (event {entry.inside + 1} of the payload)" if entry.inside >= 0 else ""
+        note = fields.note
+        if entry.kind in ROWS:
+            note = f"{_label(entry)}  {_rows_text(entry)}"
+        head = (
+            f"# at {entry.offset}{inside}\n# {_time(entry.timestamp)}  server id {entry.server_id}"
+            f"  end_log_pos {entry.log_pos}  {_name(entry.kind)}  {note}".rstrip()
+        )
+        out = [_safe(head).encode("utf-8", "backslashreplace"), b"\n"]
+        if self._hexdump and entry.raw is not None:
+            out.append(hexdump(entry.raw, entry.offset if entry.inside < 0 else 0).encode())
+        if entry.error:
+            out.append(_safe(f"### not shown: {entry.error}\n").encode("utf-8", "backslashreplace"))
+        if fields.lines and not self._known(entry):
+            out.append(_safe(fields.lines).encode("utf-8", "backslashreplace"))
+        out += entry.rows
+        return out
+
+    def _known(self, entry: Entry) -> bool:
+        """Were the columns of this table map shown before, and not changed since?"""
+        if entry.kind != EventType.TABLE_MAP:
+            return False
+        fields = entry.fields
+        before = self._shown.get((fields.database, fields.table))
+        if before is not fields and len(self._shown) >= _SHOWN_MAX:
+            self._shown.clear()
+        self._shown[fields.database, fields.table] = fields
+        return before is fields
+
+    def rows(self, part: TableChanges, table: Table) -> pa.StringArray:
+        """Each row as `### INSERT INTO ...` lines."""
+        batch = part.batch
+        before, after = batch.column("before"), batch.column("after")
+        heads = texts(
+            [
+                f"### INSERT INTO {table.label}\n### SET\n",
+                f"### UPDATE {table.label}\n### WHERE\n",
+                f"### DELETE FROM {table.label}\n### WHERE\n",
+            ]
+        )
+        order = pc.index_in(batch.column("op"), texts(["insert", "update", "delete"]))
+        between = texts(["", "### SET\n", ""])
+        return pc.binary_join_element_wise(
+            heads.take(order),
+            self._image(part, before, "before_absent", table),
+            between.take(order),
+            self._image(part, after, "after_absent", table),
+            "",
+            null_handling="replace",
+            null_replacement="",
+        )
+
+    def _image(
+        self, part: TableChanges, image: pa.StructArray, absent: str, table: Table
+    ) -> pa.Array:
+        if image.null_count == len(image):
+            return pa.nulls(len(image), pa.string())
+        missing = absent_masks(part.batch, absent)
+        pieces: list[pa.Array | str] = []
+        for i, (field, column) in enumerate(zip(image.type, part.table_map.columns, strict=True)):
+            start = f"###   `{field.name.replace('`', '``')}`="
+            shown = _shown(image.field(i), column, i, table)
+            if missing is None:
+                # The ends of one column and the start of the next are one text: half the pieces to join.
+                pieces += [("\n" if pieces else "") + start, shown]
+                continue
+            piece = pc.binary_join_element_wise(
+                start, shown, "\n", "", null_handling="replace", null_replacement="NULL"
+            )
+            pieces.append(pc.if_else(missing.get(field.name, False), "", piece))
+        tail = [] if missing is not None else ["\n"]
+        joined = pc.binary_join_element_wise(
+            *pieces, *tail, "", null_handling="replace", null_replacement="NULL"
+        )
+        return joined if image.null_count == 0 else pc.if_else(image.is_valid(), joined, None)
+
+
+def _shown(values: pa.Array, column: Column, number: int, table: Table) -> pa.Array:
+    shown = literals(values, column)
+    if number in table.no_charset and pa.types.is_binary(values.type):
+        return pc.coalesce(literals(readable(values), column), shown)
+    return both_signs(values, shown) if number in table.no_sign else shown
+
+
+def _label(entry: Entry) -> str:
+    return f"`{entry.fields.database}`.`{entry.fields.table}`" if entry.fields.table else ""
+
+
+def _rows_text(entry: Entry) -> str:
+    if entry.row_count < 0 or entry.error:
+        return ""
+    return f"{entry.row_count} row{'' if entry.row_count == 1 else 's'}"
+
+
+def _safe(text: str) -> str:
+    """Without what a terminal would obey."""
+    if text.isprintable():
+        return text
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def hexdump(raw: bytes, offset: int) -> str:
+    """16 bytes a line: offset, hexadecimal, ASCII."""
+    lines = []
+    for at in range(0, len(raw), _ROW_BYTES):
+        piece = raw[at : at + _ROW_BYTES]
+        left, right = piece[:8].hex(" "), piece[8:].hex(" ")
+        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in piece)
+        lines.append(f"# {offset + at:8x}  {left:23}  {right:23}  |{shown}|\n")
+    return "".join(lines)
