@@ -1,8 +1,9 @@
 """One pass over delivered binlog bytes: framing, checksums, and where everything is.
 
 The result is arrays, a line per event that matters here (rows events, and queries other than BEGIN and COMMIT), per
-transaction, per distinct TABLE_MAP and per FORMAT_DESCRIPTION. Nothing is copied and no row is read. An event that
-could carry data and is not understood is an error, never skipped (an unknown one with the ignorable flag may be).
+transaction, per distinct TABLE_MAP and per FORMAT_DESCRIPTION. Nothing is copied, unless MariaDB compressed events: then
+all are made plain first. No row is read. An event that could carry data and is not understood is an error, never
+skipped (an unknown one with the ignorable flag may be).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from dispatcher.binlog import index_kernels as kernels
 from dispatcher.binlog.arrays import I64, U8
+from dispatcher.binlog.compressed import plain_log
 from dispatcher.binlog.events import (
     MAGIC,
     RECORD_VERSION,
@@ -42,11 +44,9 @@ class Index:
             raise BinlogError(
                 Kind.MALFORMED_EVENT, f"not a binlog: it begins with {bytes(data[:4])!r}"
             )
-        buf: U8 = np.frombuffer(data, dtype=np.uint8)
-        buf.flags.writeable = False  # one kind of array, so that each kernel has one signature
-        counts = np.zeros(kernels.ACTIONS_COUNT, dtype=np.int64)
-        if (at := kernels.frame(buf, counts)) >= 0:
-            raise _error(buf, kernels.CUT, at)
+        buf, counts = _framed(data)
+        if counts[kernels.COMPRESSED]:  # so that nobody behind knows of them
+            buf, counts = _framed(plain_log(data))
         arrays = kernels.Arrays.for_counts(counts)
         code, at = kernels.index(buf, arrays)
         used = arrays.state
@@ -64,6 +64,16 @@ class Index:
             formats,
             tuple(_name(buf, at, size) for at, size in names),
         )
+
+
+def _framed(data: bytes) -> tuple[U8, I64]:
+    """The bytes as an array, and how many events of each action there are."""
+    buf: U8 = np.frombuffer(data, dtype=np.uint8)
+    buf.flags.writeable = False  # one kind of array, so that each kernel has one signature
+    counts = np.zeros(kernels.ACTIONS_COUNT, dtype=np.int64)
+    if (at := kernels.frame(buf, counts)) >= 0:
+        raise _error(buf, kernels.CUT, at)
+    return buf, counts
 
 
 def _check_format(buf: U8, at: int) -> None:
@@ -108,10 +118,6 @@ def _error(buf: U8, code: int, at: int) -> BinlogError:
 
 
 def _remedy(kind: int) -> str | None:
-    if EventType.MARIADB_QUERY_COMPRESSED <= kind <= EventType.MARIADB_DELETE_ROWS_COMPRESSED:
-        return "SET GLOBAL log_bin_compress=OFF on the server"
-    return {
-        int(EventType.PARTIAL_UPDATE_ROWS): "SET PERSIST binlog_row_value_options='' on the server",
-        int(EventType.TRANSACTION_PAYLOAD): "SET PERSIST binlog_transaction_compression=OFF",
-        int(EventType.GTID_TAGGED): "do not use gtid_next='AUTOMATIC:tag'",
-    }.get(kind)
+    if kind == EventType.TRANSACTION_PAYLOAD:
+        return "read the log through a daemon, or SET PERSIST binlog_transaction_compression=OFF on the server"
+    return None

@@ -46,8 +46,8 @@ STATE_FIELDS = 7
 OK, CUT, CHECKSUM, UNSUPPORTED, NO_RECORD, NO_MAP, RECORD_DIFFERS, SHORT = range(8)
 
 # What to do with an event, by type. Those from ROWS to GTID_EVENT must stand in a transaction.
-FAIL, SKIP, UNKNOWN, ROWS, QUERY, MAP, GTID_EVENT, FORMAT, IGNORABLE = range(9)
-ACTIONS_COUNT = 9
+FAIL, SKIP, UNKNOWN, ROWS, QUERY, MAP, GTID_EVENT, FORMAT, IGNORABLE, COMPRESSED = range(10)
+ACTIONS_COUNT = 10
 
 _DUMMY_TABLE = 0x00FFFFFF  # a rows event without rows that only ends a statement
 _FORMAT_SIZE = HEADER_SIZE + 57 + 5  # at least
@@ -96,10 +96,15 @@ def _actions() -> U8:
     table[
         [
             EventType.WRITE_ROWS_V1, EventType.UPDATE_ROWS_V1, EventType.DELETE_ROWS_V1,
-            EventType.WRITE_ROWS, EventType.UPDATE_ROWS, EventType.DELETE_ROWS,
+            EventType.WRITE_ROWS, EventType.UPDATE_ROWS, EventType.DELETE_ROWS, EventType.PARTIAL_UPDATE_ROWS,
         ]
     ] = ROWS  # fmt: skip
-    table[[EventType.GTID, EventType.ANONYMOUS_GTID, EventType.MARIADB_GTID]] = GTID_EVENT
+    table[
+        [EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID]
+    ] = GTID_EVENT
+    table[EventType.MARIADB_QUERY_COMPRESSED : EventType.MARIADB_DELETE_ROWS_COMPRESSED + 1] = (
+        COMPRESSED
+    )
     table[EventType.QUERY] = QUERY
     table[EventType.TABLE_MAP] = MAP
     table[EventType.FORMAT_DESCRIPTION] = FORMAT
@@ -265,6 +270,7 @@ def read_query(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
 
 @njit
 def read_gtid(at: Int, end: Int, kind: Int, arrays: Arrays) -> Int:
+    # A damaged one with a tag is found by `gtids`, which walks over its fields.
     if end - at - HEADER_SIZE < (12 if kind == EventType.MARIADB_GTID else 25):
         return SHORT
     arrays.txns[arrays.state[TXN], GTID] = at

@@ -97,7 +97,7 @@ def parse_query(body: bytes, *, load: bool = False) -> Query:
         raise malformed(
             read.name, "has status variables or a database name that reach past the end"
         )
-    status = _status(Reader(read.name, read.take(status_size)))
+    status = _status(Reader(f"{read.name} (status variables)", read.take(status_size)))
     database = read.zero_ended(database_size)
     return Query(database, read.rest(), status, error_code, thread_id, execution_s)
 

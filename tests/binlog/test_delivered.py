@@ -317,8 +317,6 @@ def with_event(kind: int, body: bytes, *, flags: int = 0) -> bytes:
     [
         (39, "binlog_row_value_options"),
         (40, "binlog_transaction_compression"),
-        (42, "AUTOMATIC"),
-        (166, "log_bin_compress"),
         (26, ""),
         (20, ""),
         (250, ""),
