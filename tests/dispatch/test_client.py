@@ -292,7 +292,7 @@ def test_a_fault_fails_those_whom_it_concerns_and_who_are_not_past_it(mode: Mode
     assert failed is not None
     assert failed.kind is Kind.STATEMENT_FORMAT
     assert "consumer a" in failed.where
-    assert "INSERT INTO t" in failed.what
+    assert "INSERT as a statement" in failed.what
     # A reader that steps over the fault by hand goes on.
     after = past.covered
     play.resume("a", after)
