@@ -13,6 +13,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 
 import structlog
@@ -86,6 +87,7 @@ def spec_of(name: str, consumer: Consumer) -> ConsumerSpec:
         tables,
         consumer.max_bytes_in_binlog_queue,
         Start(start.at, start.gtid, start.file, start.offset),
+        consumer.assume_current_schema,
     )
 
 
@@ -118,15 +120,20 @@ class Daemon:
         source = self._source(*group[0])
         progress = {}
         for name, _ in group:
-            if stored := self._store.load(name):
-                progress[name] = Progress(stored.acknowledged, stored.covered, stored.file_created)
+            if known := self._store.load(name):
+                progress[name] = Progress(known.acknowledged, known.covered, known.file_created)
+        key = source.label if group[0][1].use_binlog_client else f"{source.label}/{group[0][0]}"
         client = Client(
-            source.label, [spec_of(name, consumer) for name, consumer in group], progress
+            source.label,
+            [spec_of(name, consumer) for name, consumer in group],
+            progress,
+            self._store.load_versions(key),
         )
         runner = ClientRunner(
             client,
             source,
             save=self._save,
+            save_versions=partial(self._store.save_versions, key),
             store_thread=self._store_thread,
             log=self._log,
             buffer_bytes=group[0][1].max_bytes_in_binlog_dispatcher_buffer,
@@ -204,6 +211,7 @@ class Daemon:
         for runner in self._runners:
             self._tasks.start(f"client {runner.client.label}", runner.run())
             self._tasks.start(f"clock {runner.client.label}", runner.tick())
+            self._tasks.start(f"look-ups {runner.client.label}", runner.look_up())
         listen = self._settings.api.listen
         self._log.info(
             "starting",

@@ -6,6 +6,10 @@ of consumers at any positions are served by one connection. When a queue is full
 with it); a pause longer than `PAUSE_MAX_S` closes the connection, because the server would cut an undrained dump after
 `net_write_timeout` and keeps its log from being purged meanwhile; it is opened again when there is room.
 
+The TABLE_MAPs of a server without full metadata are completed on the way (`enrichment`). Where that needs a look-up the
+batch is *held*, and reading pauses like for a full queue, until the answer comes; what cannot be known then fails the
+consumers that need it.
+
 Phases: idle → connecting → streaming ⇄ paused → (closed for room) → connecting ...; a log that has an end: → ended,
 until a reader seeks.
 """
@@ -19,6 +23,7 @@ from dispatcher.binlog.arrays import OPEN
 from dispatcher.binlog.batch import Batch, Fault
 from dispatcher.binlog.routes import ALL, Filter, Routes
 from dispatcher.dispatch import checks
+from dispatcher.dispatch.enrichment import Enrichment, Outcome
 from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, make_place
 from dispatcher.dispatch.inputs import (
     Acknowledged,
@@ -31,6 +36,8 @@ from dispatcher.dispatch.inputs import (
     Ended,
     Input,
     LoggedIn,
+    LookedUp,
+    LookUp,
     Lost,
     Note,
     Pause,
@@ -39,10 +46,13 @@ from dispatcher.dispatch.inputs import (
     ServerView,
     Sought,
     Store,
+    StoreVersions,
     Tick,
     Wake,
 )
 from dispatcher.dispatch.queue import Queue
+from dispatcher.dispatch.takers import Takers
+from dispatcher.dispatch.versions import Kept, Mark, Versions
 from dispatcher.model.errors import Action, BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
@@ -55,6 +65,8 @@ OPERATOR_RETRY_S = 10.0
 # the way is not repeated, and a log that was purged or reset after the login's check is told by the next one, which
 # knows whom it concerns.
 DAMAGE_MAX = 3
+# One answers; another one is needed where the log went on differently meanwhile, as after a reset.
+LOOK_UPS_MAX = 3
 _ASKED_AGAIN = (Kind.CHECKSUM_MISMATCH, Kind.POSITION_PURGED, Kind.HISTORY_DIFFERS)
 
 
@@ -89,13 +101,18 @@ class Consumer:
 
 
 class Client:
-    """See the module. `label`: `user@host:port`."""
+    """See the module. `label`: `user@host:port`; `versions`: what is stored of the tables."""
 
     def __init__(
-        self, label: str, specs: Iterable[ConsumerSpec], progress: Mapping[str, Progress]
+        self,
+        label: str,
+        specs: Iterable[ConsumerSpec],
+        progress: Mapping[str, Progress],
+        versions: Kept | None = None,
     ) -> None:
         self.label = label
         self.routes = Routes()
+        self.enrichment = Enrichment(self.routes, Versions.of(versions))
         self.consumers = {spec.name: Consumer(spec, progress.get(spec.name)) for spec in specs}
         self.phase = Phase.IDLE
         self.view: ServerView | None = None
@@ -108,6 +125,11 @@ class Client:
         self._stored_at = 0.0
         self._damage: tuple[str, int] = ("", 0)
         self._in_transaction = False  # the last batch ended inside of one
+        self._held: Arrived | None = None  # waits for a look-up
+        self._looking = 0  # number of the look-up that is waited for, 0 = none
+        self._look_ups = 0
+        self._asked = 0  # for the batch that is held
+        self._stored_mark: Mark | None = None
 
     # -- the step --------------------------------------------------------------------------------------------
 
@@ -132,6 +154,8 @@ class Client:
                 return self._ended()
             case Sought():
                 return self._sought(what.consumer, what.after)
+            case LookedUp():
+                return self._looked_up(what, now)
 
     def next_wakeup(self) -> float | None:
         """When the next Tick is due by the clock that `step` is given, if anything waits for time to pass."""
@@ -167,6 +191,7 @@ class Client:
             return [*effects, Close("no consumer needs it")]
         self.read = _start_of([consumer.queue.queued for consumer in riding], view.mode)
         self._in_transaction = False
+        self._begin_enrichment(view)
         self.error, self._attempts = None, 0
         for consumer in riding:
             consumer.error = None
@@ -178,6 +203,19 @@ class Client:
         # A queue that was full when the connection was lost still is: each reconnect would add a buffer to it.
         effects += self._wait_for_room(now)
         return effects + [Wake(consumer.name) for consumer in riding]
+
+    def _begin_enrichment(self, view: ServerView) -> None:
+        assert self.read is not None
+        self._held, self._asked = None, 0
+        place, gtids = self.read, self.read.gtids
+        gaps = view.mode is Mode.GTID and isinstance(gtids, GtidSet)
+        self.enrichment.versions.login(view.server, [name for name, _ in view.files])
+        self.enrichment.begin(
+            Mark(place.file, place.offset, view.created.get(place.file, 0)) if place.file else None,
+            mariadb=view.mode is Mode.MARIADB,
+            can_ask=view.knows_tables,
+            gaps=gaps and _may_skip(gtids, GtidSet.parse(view.executed)),
+        )
 
     def _place_consumer(self, consumer: Consumer, view: ServerView, effects: list[Effect]) -> None:
         queue = consumer.queue
@@ -204,6 +242,7 @@ class Client:
         consumer.started = True
 
     def _lost(self, error: BinlogError) -> list[Effect]:
+        self._held = None
         for consumer in self.consumers.values():
             consumer.queue.rollback()
         if not self._riding():
@@ -245,19 +284,28 @@ class Client:
     # -- the stream ------------------------------------------------------------------------------------------
 
     def _arrived(self, batch: Batch, created: int, now: float) -> list[Effect]:
-        assert self.read is not None, "a batch before the dump"
-        effects: list[Effect] = []
+        assert self.read is not None and self._held is None, "a batch before the dump, or too early"
         steps = Steps.of(batch)
-        before, after = self.read, self._read_after(batch, steps)
-        for consumer in self._riding():
+        takers = Takers(self._riding(), steps, self.read, self.routes)
+        ask = self._asked < LOOK_UPS_MAX
+        outcome = self.enrichment.of(batch, created, takers.wanted(), takers.need, ask=ask)
+        if outcome.missing:
+            return self._look_up(outcome, created, now)
+        self._asked = 0
+        effects: list[Effect] = []
+        for consumer, failure in takers.failing(outcome.failures):
+            where = f"consumer {consumer.name}, {self.label}"
+            effects += self._fail(consumer, failure.error.at(where))
+        after = self._read_after(batch, steps)
+        for consumer, level in takers.level():
+            if not consumer.riding:
+                continue
             queue = consumer.queue
-            level = queue.queued is before or (
-                queue.queued.gtids == before.gtids and queue.queued.seq == before.seq
-            )
             count = queue.taken_transactions
-            queue.take(batch, steps, self.routes, created, after, level=level)
+            queue.take(outcome.batch, steps, self.routes, created, after, level=level)
             if queue.taken_transactions != count:
                 effects.append(Wake(consumer.name))
+        self.enrichment.took(batch, created)
         self.read = after
         self.events += batch.events
         self.bytes += batch.bytes
@@ -266,7 +314,51 @@ class Client:
             self._damage = ("", 0)
         if batch.fault:
             effects += self._fault(batch, batch.fault, steps)
+        elif outcome.failures:
+            effects += self._close_if_idle()
         return effects + self._wait_for_room(now)
+
+    def _look_up(self, outcome: Outcome, created: int, now: float) -> list[Effect]:
+        """Hold the batch and stop reading until the server has told what its tables are."""
+        assert outcome.start is not None
+        self._held = Arrived(outcome.batch.own(), created)
+        effects: list[Effect] = []
+        if not self._looking or self.phase is Phase.STREAMING:
+            self._asked += 1
+            self._look_ups += 1
+            self._looking = self._look_ups
+            effects.append(
+                LookUp(self._looking, outcome.missing, outcome.start, all_tables=outcome.gaps)
+            )
+            tables = [".".join(name) for name in outcome.missing]
+            fields = {"tables": tables, "from": str(outcome.start)}
+            effects.append(Note("info", "looking up tables", fields))
+        if self.phase is Phase.STREAMING:
+            self.phase = Phase.PAUSED
+            self._paused_since = now
+            effects.append(Pause())
+        return effects
+
+    def _looked_up(self, what: LookedUp, now: float) -> list[Effect]:
+        versions = self.enrichment.versions
+        versions.learn(what.order.start, what.found, what.touches)
+        self.enrichment.looked_up(list(what.touches))
+        if what.order.number == self._looking:
+            self._looking = 0
+        effects: list[Effect] = [Note("info", "looked up tables", {"found": len(what.found)})]
+        if self._held is not None:
+            held, self._held = self._held, None
+            effects += self._arrived(held.batch, held.created, now)
+        return effects + self._store_versions() + self._room_made()
+
+    def _store_versions(self) -> list[Effect]:
+        """What is known of tables, or how far that holds; nothing where nothing is known, as of a server that tells."""
+        versions = self.enrichment.versions
+        mark = versions.mark
+        if mark is None or not (versions.changed or (len(versions) and mark != self._stored_mark)):
+            return []
+        self._stored_mark = mark
+        return [StoreVersions(mark, versions.keep() if versions.changed else None)]
 
     def _read_after(self, batch: Batch, steps: Steps) -> Place:
         """The place after the last transaction of a batch that is complete.
@@ -300,10 +392,13 @@ class Client:
                 effects += self._fail(
                     consumer, fault.error.at(f"consumer {consumer.name}, {self.label}")
                 )
-        if not self._riding():
-            self.phase = Phase.IDLE
-            effects.append(Close("no consumer needs it"))
-        return effects
+        return effects + self._close_if_idle()
+
+    def _close_if_idle(self) -> list[Effect]:
+        if self._riding():
+            return []
+        self.phase = Phase.IDLE
+        return [Close("no consumer needs it")]
 
     def _has_passed(self, queued: Place, batch: Batch, steps: Steps) -> bool:
         """Does a place lie behind the event that follows a batch, so that a fault there is none of the consumer's?
@@ -330,11 +425,12 @@ class Client:
         effects: list[Effect] = []
         if self.phase is Phase.PAUSED and now - self._paused_since >= PAUSE_MAX_S:
             self.phase = Phase.ROOMLESS
+            self._held = None
             for consumer in self.consumers.values():
                 consumer.queue.rollback()
             full = [consumer.name for consumer in self._riding() if consumer.queue.full]
             effects += [
-                Close("a queue is full"),
+                Close("a queue is full" if full else "looking up tables takes long"),
                 Note("info", "closed until there is room", {"full": full}),
             ]
         if now - self._stored_at >= STORE_COVERED_EVERY_S:
@@ -342,6 +438,7 @@ class Client:
             for consumer in self._riding():
                 if self._covered_moved(consumer):
                     effects.append(self._store(consumer))
+            effects += self._store_versions()
         return effects
 
     def _covered_moved(self, consumer: Consumer) -> bool:
@@ -386,11 +483,15 @@ class Client:
 
     def _room_made(self) -> list[Effect]:
         riding = self._riding()
+        if self._held is not None:
+            return []
         if self.phase is Phase.PAUSED and not any(consumer.queue.full for consumer in riding):
             self.phase = Phase.STREAMING
             return [Resume()]
-        if self.phase is Phase.ROOMLESS and all(
-            c.queue.held_bytes <= c.queue.bytes_max // 2 for c in riding
+        if (
+            self.phase is Phase.ROOMLESS
+            and not self._looking
+            and all(c.queue.held_bytes <= c.queue.bytes_max // 2 for c in riding)
         ):
             self.phase = Phase.CONNECTING
             return [Connect(0.0)]
@@ -415,6 +516,7 @@ class Client:
             self._store(consumer),
             Note("info", "sought", {"consumer": name, "back": back, "to": self._where(place)}),
         ]
+        self._held = None
         if self.phase in (Phase.STREAMING, Phase.PAUSED):
             for other in self.consumers.values():
                 other.queue.rollback()
@@ -452,6 +554,22 @@ def _start_of(places: list[Place], mode: Mode) -> Place:
         gtids = gtids.intersection(place.gtids)
     same = next((place for place in places if place.gtids == gtids), None)
     return same or make_place(mode, str(gtids), "", 0)
+
+
+def _may_skip(held: Gtids, executed: GtidSet) -> bool:
+    """May a dump from a set leave out a transaction that lies behind one that it sends?
+
+    Of one source the lower number lies first. Of several the order is not known, unless nothing is missing yet.
+    """
+    assert isinstance(held, GtidSet)
+    missing = executed.subtract(held).sources()
+    if not missing:
+        return False
+    if len(executed.sources()) > 1:
+        return True
+    ((source, intervals),) = missing.items()
+    own = held.sources().get(source, ())
+    return any(end > intervals[0][0] for _, end in own)
 
 
 def _seq_of(place: Place) -> int:

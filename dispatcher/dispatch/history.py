@@ -58,6 +58,15 @@ def make_place(mode: Mode, gtids: str, file: str, offset: int) -> Place:
     return Place(parsed, file, offset, packed_seq(file, offset))
 
 
+def dump_offset(place: Place) -> int:
+    """Where a dump by file and offset begins so that nothing behind `place` is left out.
+
+    COM_BINLOG_DUMP has 32 bits for the offset. Behind 4 GiB the dump begins with the file, and what lies before `place`
+    is skipped as it comes.
+    """
+    return place.offset if place.offset < 1 << 32 else 4
+
+
 Runs = list[
     tuple[str, int, int, int]
 ]  # source, first number, last number + 1, index of its first transaction
@@ -94,6 +103,12 @@ class Steps:
                 source, start, min(end, start + index - first + 1) if n == cut - 1 else end
             )
         return base
+
+    def follows(self, mode: Mode, place: Place) -> bool:
+        """Does all of the batch lie behind `place`, and not some before it, as after a dump from its file's start?"""
+        if mode is Mode.GTID or not len(self.end):
+            return True
+        return bool(_packed(self.file, self.end[:1])[0] > place.seq)
 
     def skip(self, mode: Mode, held: Place) -> NDArray[np.uint8] | None:
         """One byte per transaction, 1 = `held` has it already; None where it has none of them."""

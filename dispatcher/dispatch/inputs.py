@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from dispatcher.binlog.batch import Batch
 from dispatcher.dispatch.history import Mode, Place
+from dispatcher.dispatch.versions import Found, Kept, Mark, Name, Touched
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 
@@ -31,6 +32,8 @@ class ConsumerSpec:
     tables: tuple[tuple[str, str], ...] | None
     queue_bytes_max: int
     start: Start = field(default_factory=Start)
+    # Take a table's current definition where the log does not tell that of its time.
+    assume_current_schema: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """What a server says of itself before a dump. `created`: creation times of the files that were asked for."""
+    """What a server says of itself before a dump. `created`: creation times of the files that were asked for;
+    `knows_tables`: can it be asked for the definition of a table?"""
 
     server: str
     mode: Mode
@@ -54,6 +58,7 @@ class ServerView:
     file: str
     offset: int
     created: Mapping[str, int]
+    knows_tables: bool = True
 
 
 # -- inputs ---------------------------------------------------------------------------------------------------
@@ -102,11 +107,18 @@ class Sought:
 
 
 @dataclass(frozen=True, slots=True)
+class LookedUp:
+    """The answer to a `LookUp`: what was found of each table, and every statement between there and `order.start` that
+    may have altered one."""
+
+    order: LookUp
+    found: tuple[Found, ...]
+    touches: tuple[Touched, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     pass
-
-
-Input = LoggedIn | Arrived | Lost | Ended | Acknowledged | Sought | Tick
 
 
 # -- effects --------------------------------------------------------------------------------------------------
@@ -153,6 +165,25 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class LookUp:
+    """Ask the server for the definitions of tables, and read the log from `start` to there for statements that may
+    alter them, or (`all_tables`) any table. Each is answered by a `LookedUp`, unless a newer one has come."""
+
+    number: int
+    tables: tuple[Name, ...]
+    start: Mark
+    all_tables: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoreVersions:
+    """Make durable how far the log was read (`mark`), or (`kept`) that and all that is known of tables."""
+
+    mark: Mark
+    kept: Kept | None
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
     """Somebody may be waiting for this consumer: it has data, or its state changed."""
 
@@ -168,4 +199,5 @@ class Note:
     fields: Mapping[str, object]
 
 
-Effect = Connect | Dump | Close | Pause | Resume | Store | Wake | Note
+Effect = Connect | Dump | Close | Pause | Resume | Store | LookUp | StoreVersions | Wake | Note
+Input = LoggedIn | Arrived | Lost | Ended | Acknowledged | Sought | LookedUp | Tick

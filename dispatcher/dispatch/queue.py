@@ -120,6 +120,7 @@ class Queue:
         `after`: the dispatcher's place after the batch. `level`: the queue and the dispatcher stood at the same place
         before it (all consumers at the tip then share one value); else the consumer may have some of it already.
         """
+        level = level and steps.follows(self.mode, self.queued)
         skip = None if level else steps.skip(self.mode, self.queued)
         if created:
             self._created[batch.file] = created

@@ -28,21 +28,25 @@ from dispatcher.dispatch.inputs import (
     Ended,
     Input,
     LoggedIn,
+    LookUp,
     Lost,
     Note,
     Pause,
     Progress,
     Resume,
     Store,
+    StoreVersions,
     Tick,
     Wake,
 )
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import Action, BinlogError, Kind
 from dispatcher.model.position import Position
+from dispatcher.net.lookups import look_up, not_looked_up
 from dispatcher.net.source import Dump as DumpStream
 from dispatcher.net.source import Source
 
 TICK_MAX_S = 1.0
+LOOK_UP_AGAIN_S = 1.0
 
 
 class Log(Protocol):
@@ -54,6 +58,7 @@ class Log(Protocol):
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 Save = Callable[[Sequence[tuple[str, Progress]]], None]
+SaveVersions = Callable[[StoreVersions], None]
 
 
 @dataclass(slots=True)
@@ -79,15 +84,17 @@ class ClientRunner:
         source: Source,
         *,
         save: Save,
+        save_versions: SaveVersions,
         store_thread: Executor,
         log: Log,
         buffer_bytes: int,
     ) -> None:
-        """`save` makes progress durable and blocks; it is called in `store_thread` only, in order."""
+        """`save` and `save_versions` make durable and block; they are called in `store_thread` only, in order."""
         self.client = client
         self.source = source
         self.tip: Place | None = None  # the source's end of log, as last heard
         self._save = save
+        self._save_versions = save_versions
         self._store_thread = store_thread
         self._log = log
         self._buffer_bytes = buffer_bytes
@@ -95,6 +102,8 @@ class ClientRunner:
         self._stream: DumpStream | None = None
         self._changed = asyncio.Event()  # a connection is wanted, or one is resumed or closed
         self._to_store: dict[str, Progress] = {}
+        self._versions_to_store: StoreVersions | None = None
+        self._look_ups: asyncio.Queue[LookUp] = asyncio.Queue()
         self._waiting: dict[str, set[asyncio.Future[None]]] = {
             name: set() for name in client.consumers
         }
@@ -133,8 +142,34 @@ class ClientRunner:
             except BinlogError as error:
                 self._execute([Note("error", "state not stored", {"error": str(error)})])
 
+    async def look_up(self) -> None:
+        """Carry out the look-ups that the rules order, the newest first and only, until cancelled."""
+        while True:
+            order = await self._look_ups.get()
+            while not self._look_ups.empty():
+                order = self._look_ups.get_nowait()
+            try:
+                answer = await look_up(self.source.server(), order)
+            except BinlogError as error:
+                self._note("warning", "not looked up", {"error": str(error)})
+                if error.action in (Action.RETRY, Action.OPERATOR):
+                    await asyncio.sleep(LOOK_UP_AGAIN_S)
+                    if self._look_ups.empty():
+                        self._look_ups.put_nowait(order)
+                    continue
+                answer = not_looked_up(order, error)
+            self.step(answer)
+
     async def flush(self) -> None:
         """Store what is waiting to be stored."""
+        if self._versions_to_store is not None:
+            versions, self._versions_to_store = self._versions_to_store, None
+            loop = asyncio.get_running_loop()
+            try:
+                await loop.run_in_executor(self._store_thread, self._save_versions, versions)
+            except BinlogError:
+                self._versions_to_store = _both(versions, self._versions_to_store)
+                raise
         while self._to_store:
             progress, self._to_store = list(self._to_store.items()), {}
             try:
@@ -217,10 +252,12 @@ class ClientRunner:
                     self.wake(effect.consumer)
                 case Store():
                     self._to_store[effect.consumer] = effect.progress
-                case Pause():
-                    self._orders.pause = True
-                case Resume():
-                    self._orders.pause = False
+                case StoreVersions():
+                    self._versions_to_store = _both(self._versions_to_store, effect)
+                case LookUp():
+                    self._look_ups.put_nowait(effect)
+                case Pause() | Resume():
+                    self._orders.pause = isinstance(effect, Pause)
                     self._changed.set()
                 case Connect():
                     self._orders.connect_after_s = effect.after_s
@@ -281,3 +318,10 @@ class ClientRunner:
             if error.kind is Kind.INTERNAL:
                 raise
         return self.tip
+
+
+def _both(older: StoreVersions | None, newer: StoreVersions | None) -> StoreVersions | None:
+    """What remains to be stored of two: a mark alone goes with the versions that were to be stored before it."""
+    if older is None or newer is None or newer.kept is not None:
+        return newer or older
+    return StoreVersions(newer.mark, older.kept)

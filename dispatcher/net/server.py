@@ -38,6 +38,7 @@ __all__ = [
     "facts",
     "findings",
     "grants",
+    "log_end",
     "server_error",
     "table_columns",
 ]
@@ -251,6 +252,13 @@ def _key(connection: Connection, database: str, table: str, not_null: set[str]) 
         if len(columns) == len(keys[name]):
             return columns
     return []
+
+
+def log_end(connection: Connection) -> tuple[str, int]:
+    """File and offset where the server's next event goes. Raises `BinlogError`."""
+    ((version,),) = _rows(connection, "SELECT VERSION()")
+    file, offset, _ = _log_status(connection, str(version))
+    return file, offset
 
 
 def _variables(connection: Connection) -> dict[str, str]:

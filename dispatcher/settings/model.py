@@ -119,6 +119,9 @@ class Limits(Section):
     heartbeat_milliseconds: WholeNumber = Field(1000, ge=100, le=3_600_000)
     # Readers are told of transactions without data for them no more often than this.
     max_seconds_between_markers: WholeNumber = Field(60, ge=0, le=86_400)
+    # Of a log that does not name columns: take a table's columns as they are now where it cannot be
+    # proven that they were the same then.
+    assume_current_schema: bool = False
 
 
 PER_CONNECTION = (

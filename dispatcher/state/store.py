@@ -10,6 +10,8 @@ Invariants:
   person with `sqlite3` from looking.
 * A row holds both positions of one save: `acknowledged` is what the reader has, `covered` how far
   nothing else is its own.
+* Table versions belong to a connection, not to a consumer: one row says how far its log was read,
+  which is where the versions end that are open.
 
 Calls wait for the disk, so the caller gives them a thread. They may come from several threads; one
 lock orders them. Every fault of SQLite, of the folder or of the lock is a `BinlogError` of
@@ -19,6 +21,7 @@ lock orders them. Every fault of SQLite, of the folder or of the lock is a `Binl
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sqlite3
 import threading
@@ -28,10 +31,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
 
+from dispatcher.dispatch.inputs import StoreVersions
+from dispatcher.dispatch.versions import Kept, Mark
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Position
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # "BiDi" in ASCII: tells `file`, and us, a state store from somebody's database.
 APPLICATION_ID = 0x42694469
 
@@ -45,6 +50,32 @@ CREATE TABLE consumer (
   file_created INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 """
+# What a version adds to the schema before it.
+_MIGRATIONS: dict[int, str] = {
+    2: """
+CREATE TABLE stream (
+  client  TEXT PRIMARY KEY,
+  server  TEXT NOT NULL,
+  file    TEXT NOT NULL,           -- how far the log was read: where open versions end
+  offset  INTEGER NOT NULL,
+  created INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE table_version (
+  client        TEXT NOT NULL,
+  database_name TEXT NOT NULL,
+  table_name    TEXT NOT NULL,
+  start_file    TEXT NOT NULL,
+  start_offset  INTEGER NOT NULL,
+  start_created INTEGER NOT NULL,
+  end_file      TEXT NOT NULL,
+  end_offset    INTEGER NOT NULL,
+  end_created   INTEGER NOT NULL,
+  open          INTEGER NOT NULL,  -- 1: ends where the stream does, if that is later
+  definition    TEXT NOT NULL      -- JSON
+);
+CREATE INDEX table_version_of ON table_version (client);
+"""
+}
 _SAVE = """
 INSERT INTO consumer (name, acknowledged, covered, file_created) VALUES (?, ?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET acknowledged = excluded.acknowledged, covered = excluded.covered,
@@ -57,6 +88,10 @@ RETURNING session
 """
 
 
+_VERSION_COLUMNS = (
+    "database_name, table_name, start_file, start_offset, start_created, end_file, end_offset,"
+    " end_created, open, definition"
+)
 _Row = tuple[int, str | None, str | None, int]  # session, acknowledged, covered, file_created
 
 
@@ -125,6 +160,46 @@ class StateStore:
         with self._transaction() as db:
             db.executemany(_SAVE, rows)
 
+    def load_versions(self, client: str) -> Kept | None:
+        """What is stored of the tables that a client reads; None before the first `save_versions`."""
+        with self._mutex, self._faults():
+            row = self._db.execute(
+                "SELECT server, file, offset, created FROM stream WHERE client = ?", (client,)
+            ).fetchone()
+            if row is None:
+                return None
+            query = f"SELECT {_VERSION_COLUMNS} FROM table_version WHERE client = ? ORDER BY rowid"
+            found = self._db.execute(query, (client,)).fetchall()
+            versions = tuple(
+                ((v[0], v[1]), Mark(*v[2:5]), Mark(*v[5:8]), json.loads(v[9]), bool(v[8]))
+                for v in found
+            )
+        return Kept(row[0], Mark(*row[1:]), versions)
+
+    def save_versions(self, client: str, what: StoreVersions) -> None:
+        """Store how far a client has read, and what is known of its tables where that is given; all or nothing."""
+        mark = (what.mark.file, what.mark.offset, what.mark.created)
+        with self._transaction() as db:
+            if what.kept is None:
+                query = "UPDATE stream SET file = ?, offset = ?, created = ? WHERE client = ?"
+                db.execute(query, (*mark, client))
+                return
+            db.execute("DELETE FROM stream WHERE client = ?", (client,))
+            db.execute("DELETE FROM table_version WHERE client = ?", (client,))
+            row = (client, what.kept.server, *mark)
+            db.execute("INSERT INTO stream VALUES (?, ?, ?, ?, ?)", row)
+            places = ", ".join("?" * 11)
+            db.executemany(
+                f"INSERT INTO table_version (client, {_VERSION_COLUMNS}) VALUES ({places})",
+                [
+                    (
+                        client, *name, start.file, start.offset, start.created, end.file, end.offset, end.created,
+                        int(open_), json.dumps(definition),
+                    )
+                    for name, start, end, definition, open_ in what.kept.versions
+                ],
+            )  # fmt: skip
+
     def next_session(self, consumer: str) -> int:
         """Count the consumer's session number up by one and return it; the first is 1."""
         with self._transaction() as db:
@@ -166,9 +241,9 @@ class StateStore:
             if empty:
                 for statement in _SCHEMA.strip().split(";\n"):
                     db.execute(statement)
+                version = 1
                 db.execute("INSERT INTO installation (id) VALUES (?)", (str(uuid4()),))
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             elif application != APPLICATION_ID:
                 raise self._fault("the file is another program's database", _ELSEWHERE)
             elif version > SCHEMA_VERSION:
@@ -176,6 +251,10 @@ class StateStore:
                     f"the file has schema {version}, this version knows {SCHEMA_VERSION}",
                     f"run the newer binlog-dispatcher that wrote it, or {_ELSEWHERE}",
                 )
+            for newer in range(version + 1, SCHEMA_VERSION + 1):
+                for statement in _MIGRATIONS[newer].strip().split(";\n"):
+                    db.execute(statement)
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         with self._faults():
             # The mode of the journal cannot change within a transaction.
             db.execute("PRAGMA journal_mode = WAL")

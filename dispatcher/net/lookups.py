@@ -1,0 +1,197 @@
+"""Look-ups: what a table is now, and which statements lie between an event and now.
+
+The definition is read inside a transaction that has the table open, whose metadata lock keeps every ALTER out until it
+ends; so definition and position, both asked for in it, belong together, and no second look is needed. It does not
+wait long for that lock, and holds it for milliseconds.
+
+Then the log is read from the event to that position, by a dump of its own under an identity of its own (the server
+would cut the other one for a namesake), through a splitter of its own: only statements are looked at, so memory is a
+buffer and what those say. It reads by file and offset in every mode, because there nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import uuid5
+
+import pymysql
+
+from dispatcher.binlog.batch import Closed
+from dispatcher.binlog.routes import Routes
+from dispatcher.dispatch.history import Mode, make_place
+from dispatcher.dispatch.inputs import LookedUp, LookUp
+from dispatcher.dispatch.versions import (
+    Definition,
+    Found,
+    Mark,
+    Marks,
+    Name,
+    Touched,
+    touches,
+)
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.net.connection import Identity, LoggedInConnection
+from dispatcher.net.definitions import table_definition
+from dispatcher.net.server import Connection, client_error, connect, log_end
+from dispatcher.net.source import ServerSource
+
+BUFFER_BYTES = 1 << 20
+TOUCHES_MAX = 100_000
+LOCK_WAIT_S = 3
+_FROM_ITS_BEGINNING = 4  # offset of a file's first event
+_LOCK_WAIT_TIMEOUT = 1205
+# No such database, no such table; no privilege on it.
+_NOT_THERE = frozenset((1049, 1146, 1044, 1142, 1143, 1370))
+
+_Raw = tuple[Name, Definition | BinlogError, str, int]  # file and offset
+
+
+async def look_up(server: ServerSource, order: LookUp) -> LookedUp:
+    """Raises `BinlogError` where the server cannot be asked, or no longer has the log."""
+    answers = await asyncio.to_thread(_definitions, server, order.tables)
+    end = max((Mark(file, offset) for _, _, file, offset in answers), key=lambda mark: mark.key)
+    ahead = _Ahead(server, order, end)
+    await ahead.read()
+    found = tuple(
+        Found(name, Mark(file, offset, ahead.created.get(file, 0)), definition)
+        for name, definition, file, offset in answers
+    )
+    return LookedUp(order, found, tuple(ahead.touches))
+
+
+def not_looked_up(order: LookUp, error: BinlogError) -> LookedUp:
+    """The answer where asking is of no use."""
+    return LookedUp(order, tuple(Found(name, order.start, error) for name in order.tables), ())
+
+
+# -- what a table is ------------------------------------------------------------------------------------------
+
+
+def _definitions(server: ServerSource, tables: Sequence[Name]) -> list[_Raw]:
+    connection = connect(server.endpoint)
+    try:
+        mariadb = _prepare(connection)
+        return [_definition(connection, name, mariadb) for name in tables]
+    except pymysql.Error as error:
+        raise client_error(error, where=server.label) from error
+    except BinlogError as error:
+        raise error.at(server.label) from error
+    finally:
+        connection.close()
+
+
+def _prepare(connection: Connection) -> bool:
+    """Is it MariaDB?"""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT VERSION()")
+        ((version,),) = cursor.fetchall()
+        # Labels are unquoted by the rules of the default sql_mode.
+        cursor.execute(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}, SESSION sql_mode = ''")
+        # MySQL 8.0.30: the invisible primary key that the server made is logged, and may be hidden from the schema.
+        hidden = "show_gipk_in_create_table_and_information_schema"
+        cursor.execute(f"SHOW VARIABLES LIKE '{hidden}'")
+        if cursor.fetchall():
+            cursor.execute(f"SET SESSION {hidden} = ON")
+    return "mariadb" in str(version).lower()
+
+
+def _definition(connection: Connection, name: Name, mariadb: bool) -> _Raw:
+    quoted = ".".join("`" + part.replace("`", "``") + "`" for part in name)
+    found: Definition | BinlogError
+    with connection.cursor() as cursor:
+        cursor.execute("START TRANSACTION")
+        try:
+            cursor.execute(f"SELECT 1 FROM {quoted} LIMIT 0")
+            found = table_definition(connection, *name, mariadb=mariadb)
+        except pymysql.Error as error:
+            found = _refused(error, ".".join(name))
+        except BinlogError as error:
+            if error.kind not in (Kind.METADATA_MISSING, Kind.UNSUPPORTED_TYPE):
+                raise
+            found = error
+        file, offset = log_end(connection)
+        cursor.execute("ROLLBACK")
+    return name, found, file, offset
+
+
+def _refused(error: pymysql.Error, label: str) -> BinlogError:
+    number = error.args[0] if error.args else 0
+    if number == _LOCK_WAIT_TIMEOUT:
+        raise BinlogError(
+            Kind.RANGE_UNAVAILABLE,
+            f"table {label} is locked, its columns cannot be looked up",
+            remedy="nothing to do; asked again until the statement that holds the lock ends",
+        ) from error
+    if number not in _NOT_THERE:
+        raise error
+    return BinlogError(
+        Kind.METADATA_MISSING,
+        f"the log does not name its columns, and the server does not tell them now: {error.args[-1]}",
+        remedy="GRANT SELECT on the table if it is there; else start the consumer after the statement that dropped it,"
+        " or leave the table out of its tables",
+    )
+
+
+# -- what lies between ----------------------------------------------------------------------------------------
+
+
+class _Ahead:
+    """Reads the log from where the order begins to `end`. `created`: creation times of its files."""
+
+    def __init__(self, server: ServerSource, order: LookUp, end: Mark) -> None:
+        self.touches: list[Touched] = []
+        self.created = {order.start.file: order.start.created}
+        self._server = server
+        self._order = order
+        self._end = end
+
+    async def read(self) -> None:
+        start = self._order.start
+        if start.key >= self._end.key:
+            return
+        # A dump by file names 32 bits of the offset.
+        offset = start.offset if start.offset < 1 << 32 else _FROM_ITS_BEGINNING
+        place = make_place(Mode.FILE, "", start.file, offset)
+        routes, marks = Routes(), Marks()
+        opened = await asyncio.to_thread(self._open)
+        try:
+            stream = await asyncio.to_thread(opened.dump, Mode.FILE, place, routes, BUFFER_BYTES)
+        except BaseException:
+            opened.close()
+            raise
+        stream.splitter.file = start.file
+        try:
+            while True:
+                for batch in await stream.batches():
+                    if isinstance(batch, Closed):
+                        raise stream.ended(batch)
+                    created = stream.splitter.created.get(batch.file, 0)
+                    self.created[batch.file] = created
+                    self._keep(touches(batch, created, marks, routes))
+                    marks.after(batch, created)
+                    if Mark(batch.file, batch.offset).key >= self._end.key:
+                        return
+                await asyncio.sleep(0)
+        finally:
+            stream.close()
+
+    def _open(self) -> LoggedInConnection:
+        own = self._server.identity
+        identity = Identity(uuid5(own.server_uuid, "look-up"), own.server_id ^ 0x2000_0000)
+        return replace(self._server, identity=identity).open()
+
+    def _keep(self, found: Sequence[Touched]) -> None:
+        order = self._order
+        for touched in found:
+            concerns = order.all_tables or any(
+                touched.touch.concerns(name) for name in order.tables
+            )
+            if concerns and touched.place.key >= order.start.key:
+                self.touches.append(touched)
+        if len(self.touches) > TOUCHES_MAX:
+            raise BinlogError(
+                Kind.METADATA_MISSING,
+                f"more than {TOUCHES_MAX} statements that may alter tables lie between {order.start} and {self._end}",
+            )
