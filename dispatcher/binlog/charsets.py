@@ -1,8 +1,7 @@
 """Collation ids, as TABLE_MAP events carry them, to the character set of the column's bytes.
 
-Only the character sets that are decoded are told apart; the names of the others serve error messages. The ranges were
-compared with `information_schema.collations` of the servers that the tests run. MariaDB numbers its NO PAD variants
-1024 above the plain ones, and its UCA 14.0.0 collations 2048 + 256 * n, n naming the character set.
+The tests compare the table with `information_schema` of all servers. MariaDB numbers its NO PAD variants 1024 above the
+plain ones, and its UCA 14.0.0 collations 2048 + 256 * n, n naming the character set.
 """
 
 from __future__ import annotations
@@ -20,13 +19,22 @@ _DEFAULTS = {
 }  # fmt: skip
 _NAMES = {collation: name for name, collation in _DEFAULTS.items()}
 
-_UTF8MB4 = frozenset((45, 46, *range(224, 248), *range(255, 324), 608, 609, 610, 611))
-_UTF8MB3 = frozenset((33, 76, 83, *range(192, 216), 223, 576, 577, 578, 579))
-_LATIN1 = frozenset((5, 8, 15, 31, 47, 48, 49, 94))
-_ASCII = frozenset((11, 65))
+# Collations besides the default ones, in ranges of which each belongs to one set as a whole.
+_OTHERS = {
+    "big5": (84,), "latin2": (2, 21, 27, 77), "dec8": (69,), "cp850": (80,),
+    "latin1": (5, 15, 31, *range(47, 50), 94), "hp8": (72,), "koi8r": (74,), "swe7": (82,), "ascii": (65,),
+    "ujis": (91,), "sjis": (88,), "cp1251": (14, 23, 50, 52), "hebrew": (71,), "tis620": (89,), "euckr": (85,),
+    "latin7": (20, 42, 79), "koi8u": (75,), "gb2312": (86,), "greek": (70,), "cp1250": (34, 44, 66, 99),
+    "gbk": (87,), "cp1257": (29, 58), "latin5": (78,), "armscii8": (64,),
+    "utf8mb3": (76, 83, *range(192, 224), *range(576, 608)), "ucs2": (90, *range(128, 160), *range(640, 672)),
+    "cp866": (68,), "keybcs2": (73,), "macce": (43,), "macroman": (53,), "cp852": (81,),
+    "utf8mb4": (46, *range(224, 248), *range(255, 400), *range(608, 640)),
+    "utf16": (55, *range(101, 128), *range(672, 704)), "utf16le": (62,), "cp1256": (67,),
+    "utf32": (61, *range(160, 192), *range(736, 768)), "geostd8": (93,), "cp932": (96,), "eucjpms": (98,),
+    "gb18030": (249, 250),
+}  # fmt: skip
+_NAMES |= {collation: name for name, others in _OTHERS.items() for collation in others}
 _UCA1400 = ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32")
-
-DECODED = frozenset(("utf8mb4", "utf8mb3", "ascii", "latin1", "binary"))
 
 
 def charset_of(collation: int) -> str:
@@ -35,14 +43,6 @@ def charset_of(collation: int) -> str:
         family = (collation - 2048) >> 8
         return _UCA1400[family] if family < len(_UCA1400) else f"of collation {collation}"
     plain = collation - 1024 if collation >= 1024 else collation
-    if plain in _UTF8MB4:
-        return "utf8mb4"
-    if plain in _UTF8MB3:
-        return "utf8mb3"
-    if plain in _LATIN1:
-        return "latin1"
-    if plain in _ASCII:
-        return "ascii"
     return _NAMES.get(plain, f"of collation {collation}")
 
 
@@ -51,28 +51,3 @@ def collation_named(charset: str | None) -> int:
     if charset is None:
         return BINARY
     return _DEFAULTS.get("utf8mb3" if charset == "utf8" else charset, 0)
-
-
-def python_text(data: bytes, collation: int) -> str | None:
-    """Text of a label or name in the character set of `collation`; None where that is not decoded.
-
-    Raises UnicodeDecodeError. MySQL's latin1 is cp1252 whose five holes hold the C1 control characters.
-    """
-    charset = charset_of(collation)
-    if charset in ("utf8mb4", "utf8mb3", "ascii") or collation == 0:
-        return data.decode()
-    if charset == "latin1":
-        return "".join(map(LATIN1.__getitem__, data))
-    if charset == "binary":
-        return data.decode("latin-1")
-    return None
-
-
-def _latin1_char(byte: int) -> str:
-    try:
-        return bytes((byte,)).decode("cp1252")
-    except UnicodeDecodeError:
-        return chr(byte)
-
-
-LATIN1 = tuple(map(_latin1_char, range(256)))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dispatcher.binlog import charsets
+from dispatcher.binlog import addresses, charsets
 from dispatcher.binlog.types import Column, Type
 from dispatcher.model.errors import BinlogError, Kind
 
@@ -28,12 +28,12 @@ _FRACTIONAL = {"timestamp": Type.TIMESTAMP2, "datetime": Type.DATETIME2, "time":
 _PREFIX = {
     "tinyblob": 1, "blob": 2, "mediumblob": 3, "longblob": 4, "tinytext": 1, "text": 2, "mediumtext": 3, "longtext": 4,
 }  # fmt: skip
-_OTHER = {
-    "json": Type.JSON, "vector": Type.VECTOR, "geometry": Type.GEOMETRY, "point": Type.GEOMETRY,
-    "linestring": Type.GEOMETRY, "polygon": Type.GEOMETRY, "multipoint": Type.GEOMETRY,
-    "multilinestring": Type.GEOMETRY, "multipolygon": Type.GEOMETRY, "geometrycollection": Type.GEOMETRY,
-    "geomcollection": Type.GEOMETRY,
+# How TABLE_MAP numbers them.
+_GEOMETRIES = {
+    "geometry": 0, "point": 1, "linestring": 2, "polygon": 3, "multipoint": 4, "multilinestring": 5, "multipolygon": 6,
+    "geometrycollection": 7, "geomcollection": 7,
 }  # fmt: skip
+_COMPRESSED = re.compile(r"\s*/\*M?!\d*\s*compressed\b[^*]*\*/", re.IGNORECASE)
 
 
 def defined_columns(definition: Mapping[str, Any], label: str = "") -> tuple[Column, ...]:
@@ -48,7 +48,8 @@ def defined_columns(definition: Mapping[str, Any], label: str = "") -> tuple[Col
 def _column(entry: Mapping[str, Any], label: str) -> Column:
     """`entry`: {"name", "mysql_type" (COLUMN_TYPE), "nullable", "charset"}; `label`: the table, for messages."""
     name, text = str(entry["name"]), str(entry["mysql_type"])
-    match = _COLUMN_TYPE.match(text)
+    plain, compressed = _COMPRESSED.subn("", text)
+    match = _COLUMN_TYPE.match(plain)
     if match is None:
         raise _unknown(label, name, text)
     word, arguments, rest = match[1].lower(), match[2] or "", match[3].lower().split()
@@ -57,6 +58,9 @@ def _column(entry: Mapping[str, Any], label: str) -> Column:
         code, meta = _type(word, arguments, len(labels))
     except ValueError:
         raise _unknown(label, name, text) from None
+    if compressed:
+        code, meta = _compressed(code, meta)
+    declared = word if word in addresses.SIZES else ""
     return Column(
         name=name,
         type=code,
@@ -66,10 +70,15 @@ def _column(entry: Mapping[str, Any], label: str) -> Column:
         charset=charsets.collation_named(entry.get("charset")),
         labels=labels,
         visible=True,
+        declared=declared,
+        geometry=_GEOMETRIES.get(word, -1),
+        dimensions=int(arguments or 0) if code == Type.VECTOR else 0,
     )
 
 
-def _type(word: str, arguments: str, labels: int) -> tuple[int, int]:  # noqa: C901, PLR0911 - one return per type
+def _type(  # noqa: C901, PLR0911, PLR0912 - one return per type
+    word: str, arguments: str, labels: int
+) -> tuple[int, int]:
     """(type, meta); raises ValueError for what is not a type."""
     numbers = [] if labels else [int(number) for number in arguments.split(",") if number.strip()]
     first = numbers[0] if numbers else 0
@@ -79,9 +88,15 @@ def _type(word: str, arguments: str, labels: int) -> tuple[int, int]:  # noqa: C
         return _FRACTIONAL[word], first
     if word in _PREFIX:
         return Type.BLOB, _PREFIX[word]
-    if word in _OTHER:
-        return _OTHER[word], 4
+    if word in _GEOMETRIES:
+        return Type.GEOMETRY, 4
+    if word in addresses.SIZES:
+        return Type.STRING, addresses.SIZES[word]
     match word:
+        case "json":
+            return Type.JSON, 4
+        case "vector":
+            return Type.VECTOR, 4
         case "decimal" | "numeric":
             return Type.NEWDECIMAL, (first or 10) << 8 | (numbers[1] if len(numbers) > 1 else 0)
         case "float":
@@ -100,6 +115,13 @@ def _type(word: str, arguments: str, labels: int) -> tuple[int, int]:  # noqa: C
             size = (labels + 7) // 8
             return Type.SET, 8 if size > 4 else size
     raise ValueError(word)
+
+
+def _compressed(code: int, meta: int) -> tuple[int, int]:
+    """The type of a column that MariaDB compresses; a VARCHAR's header byte counts."""
+    if code == Type.VARCHAR:
+        return Type.MARIADB_VARCHAR_COMPRESSED, meta + 1
+    return (Type.MARIADB_BLOB_COMPRESSED, meta) if code == Type.BLOB else (code, meta)
 
 
 def _unescape(text: str) -> str:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dispatcher.binlog import arrow, rows
+from dispatcher.binlog.absent import NAMES, Absent
 from dispatcher.binlog.columns import TableDecoder, arrow_type, cell_widths
 from dispatcher.binlog.ddl import QueryKind, classify
 from dispatcher.binlog.events import EventType
@@ -26,11 +27,13 @@ from dispatcher.binlog.render import json_text
 from dispatcher.binlog.slices import cut
 from dispatcher.binlog.statements import statement
 from dispatcher.binlog.table_map import Column, TableMap, layout_id
+from dispatcher.binlog.temporals import InvalidDates
 from dispatcher.model.errors import BinlogError, Kind
 
 __all__ = [
     "BATCH_ROWS",
     "Ddl",
+    "InvalidDates",
     "TableChanges",
     "TableSlice",
     "change_schema",
@@ -54,7 +57,8 @@ class TableChanges:
     """Some rows of one layout of one table, in stream order.
 
     `batch`: the columns of `change_schema(table_map.columns)`.
-    `invalid_dates`: how many cells held a date that is none ('0000-00-00', 2024-02-31 ...) and are NULL in `batch`.
+    `invalid_dates`: how many cells held a date that is none ('0000-00-00', 2024-02-31 ...) and are NULL in `batch`
+    (with `InvalidDates.NULL`).
     """
 
     table_map: TableMap
@@ -101,16 +105,19 @@ class TableSlice:
     payload: bytes
 
 
-def change_schema(columns: Sequence[Column], table: str = "") -> pa.Schema:
+def change_schema(
+    columns: Sequence[Column], table: str = "", invalid_dates: InvalidDates = InvalidDates.NULL
+) -> pa.Schema:
     """Schema of decoded changes: `epoch`, `seq`, `ordinal` int64 not null; `gtid`, `file` string; `pos` int64;
-    `committed_at` timestamp('us', 'UTC'); `database`, `table`, `op` ('insert', 'update', 'delete') string; `before`,
-    `after` struct of the table's columns (null where the operation has none), each field nullable.
+    `committed_at` timestamp('us', 'UTC'); `database`, `table`, `op` ('insert', 'update', 'delete') string;
+    `before_absent`, `after_absent` list of the names of columns that the image does not hold (null where it holds all);
+    `before`, `after` struct of the table's columns (null where the operation has none), each field nullable.
 
     Raises `BinlogError` UNSUPPORTED_TYPE or METADATA_MISSING, naming the column; `table` is for the message.
     """
     if not all(column.name for column in columns):
         raise BinlogError(Kind.METADATA_MISSING, f"no column names for table {table}")
-    return _schema([pa.field(column.name, arrow_type(column, table)) for column in columns])
+    return _schema([pa.field(c.name, arrow_type(c, table, invalid_dates)) for c in columns])
 
 
 _ENVELOPE = (
@@ -124,6 +131,8 @@ _ENVELOPE = (
     pa.field("database", pa.string()),
     pa.field("table", pa.string()),
     pa.field("op", pa.string()),
+    pa.field("before_absent", NAMES),
+    pa.field("after_absent", NAMES),
 )
 _CONTROL = (
     QueryKind.BEGIN,
@@ -136,7 +145,11 @@ _OPS = arrow.texts(["insert", "update", "delete"])
 
 
 def changes(
-    data: bytes, definitions: Definitions | None = None, *, batch_rows: int = BATCH_ROWS
+    data: bytes,
+    definitions: Definitions | None = None,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    invalid_dates: InvalidDates = InvalidDates.NULL,
 ) -> Iterator[TableChanges | Ddl]:
     """Decode delivered bytes. Between two DDL statements, which stand where they stood in the stream, changes come
     per table; a table's changes are in stream order, and (`epoch`, `seq`, `ordinal`) orders all of them.
@@ -154,7 +167,7 @@ def changes(
             table_map = layouts.table_map(part.layout)
             if definitions and not table_map.named and table_map.label in definitions:
                 table_map = table_map.with_columns(definitions[table_map.label])
-            decoders[part.layout] = TableDecoder(table_map)
+            decoders[part.layout] = TableDecoder(table_map, invalid_dates)
         yield from _decoded(index, part.events, decoders[part.layout], batch_rows)
 
 
@@ -178,10 +191,14 @@ def split(data: bytes, *, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> list[Ta
 
 
 def decode_table(
-    payload: bytes, definitions: Definitions | None = None, *, batch_rows: int = BATCH_ROWS
+    payload: bytes,
+    definitions: Definitions | None = None,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    invalid_dates: InvalidDates = InvalidDates.NULL,
 ) -> Iterator[pa.RecordBatch]:
     """Decode a `TableSlice.payload`: batches of at most `batch_rows` rows of `change_schema`."""
-    for item in changes(payload, definitions, batch_rows=batch_rows):
+    for item in changes(payload, definitions, batch_rows=batch_rows, invalid_dates=invalid_dates):
         if isinstance(item, TableChanges):
             yield item.batch
 
@@ -315,12 +332,24 @@ def _decoded(
             mask = missing if missing.any() else None
             if mask is not None:
                 at[:, :n][:, mask] = -1
-            decoded = decoder.decode(index.buf[base:], at[:, :n], base, mask)
+            decoded = decoder.decode(index.buf[base:], at[:, :n], base, mask, found.before[:, :n])
             images.append(decoded.array)
             invalid_dates += decoded.invalid_dates
         envelope = _envelope(index, events, decoder.table_map, found, n)
+        envelope += _absent(index, events, decoder.table_map, found, n)
         batch = pa.RecordBatch.from_arrays([*envelope, *images], schema=_schema(decoder.fields))
         yield TableChanges(decoder.table_map, batch, invalid_dates)
+
+
+def _absent(
+    index: Index, events: NDArray[np.int64], table_map: TableMap, found: rows.Found, n: int
+) -> list[pa.Array]:
+    first, last = int(found.event[0]), int(found.event[n - 1])
+    absent = Absent.of(index.buf, events[first : last + 1], table_map.columns)
+    if absent is None:
+        return [pa.nulls(n, NAMES), pa.nulls(n, NAMES)]
+    event = found.event[:n] - np.int32(first)
+    return [absent.column(lines, event) for lines in (absent.before, absent.after)]
 
 
 def _schema(fields: Sequence[pa.Field]) -> pa.Schema:
@@ -359,11 +388,11 @@ def _envelope(
 
 def _walk_error(code: int, offset: int, table_map: TableMap) -> BinlogError:
     where = f"offset {offset}"
-    if code == rows.PARTIAL_IMAGE:
-        return BinlogError(
-            Kind.ROW_IMAGE, f"rows of table {table_map.label} do not hold all columns", where=where
-        )
+    if code == rows.NO_COLUMNS:
+        what = f"rows of table {table_map.label} hold no column at all, so how many they are is not known"
+        return BinlogError(Kind.ROW_IMAGE, what, where=where)
     why = {
+        rows.OTHER_OPTIONS: "have options that are not known",
         rows.OTHER_WIDTH: "have another number of columns than its TABLE_MAP",
         rows.TOO_MANY_ROWS: "are more than 2^24 in one event",
         rows.TOO_LARGE: "hold one of more than 2 GiB",

@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dispatcher.binlog.charsets import charset_of, python_text
+from dispatcher.binlog import texts
+from dispatcher.binlog.charsets import charset_of
 from dispatcher.binlog.reading import Reader, malformed
 
 _CODECS = {
@@ -116,8 +117,8 @@ def text_of(raw: bytes, collation: int) -> str | bytes:
         if charset == "binary":
             return raw
         codec = _CODECS.get(charset)
-        text = raw.decode(codec) if codec else python_text(raw, collation)
-    except UnicodeDecodeError:
+        text = raw.decode(codec) if codec else texts.label(raw, collation)
+    except ValueError:
         return raw
     return raw if text is None else text
 

@@ -8,6 +8,9 @@ character sets alone with MINIMAL, nothing before. What is not written can be su
 Optional fields are type (1 byte), length (packed integer), value. Bits are most significant first; the null bits are
 not. Unknown fields are skipped: a newer server adds fields that an older replica may ignore by definition.
 
+One field is the daemon's own: COLUMN_TYPES, for each column a length byte and the declared type ("uuid", "inet6" ...),
+empty where the server's fields say all. MariaDB's log does not tell such columns from BINARY(16) and BINARY(4).
+
 Sources: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event::Optional_metadata_fields),
 sql/log_event.cc (Table_map_log_event::init_metadata_fields).
 """
@@ -19,7 +22,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
-from dispatcher.binlog import charsets
+from dispatcher.binlog import addresses, texts
+from dispatcher.binlog.charsets import BINARY
 from dispatcher.binlog.definition import defined_columns
 from dispatcher.binlog.types import (
     CHARACTER_TYPES,
@@ -34,13 +38,15 @@ from dispatcher.model.errors import BinlogError, Kind
 __all__ = ["Column", "TableMap", "defined_columns", "layout_id"]
 
 POST_HEADER_SIZE = 8  # table id (6), flags (2)
+COLUMN_TYPES = 0xBD  # optional field
 MAX_COLUMNS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
     """`key`: primary key as indices into `columns`, empty where there is none or the server did not say; `layout`:
-    equal for equal database, table, columns and metadata, whatever the table id."""
+    equal for equal database, table, columns and metadata, whatever the table id; `key_prefixes`: characters of each key
+    column that are in the key, 0 = the whole; `default_charset`: collation id, 0 where each column's is written."""
 
     table_id: int
     database: str
@@ -48,6 +54,8 @@ class TableMap:
     columns: tuple[Column, ...]
     key: tuple[int, ...]
     layout: str
+    key_prefixes: tuple[int, ...] = ()
+    default_charset: int = 0
 
     @property
     def label(self) -> str:
@@ -82,7 +90,16 @@ class TableMap:
             code, size = cursor.integer(1), cursor.packed()
             optional.read(code, _Cursor(cursor.take(size), cursor.at - size))
         columns = optional.columns([bool(null_bits[i >> 3] >> (i & 7) & 1) for i in range(count)])
-        return cls(table_id, database, table, columns, optional.key, layout_id(body))
+        return cls(
+            table_id,
+            database,
+            table,
+            columns,
+            optional.key,
+            layout_id(body),
+            optional.prefixes,
+            optional.default_charset,
+        )
 
     def with_columns(self, definition: Mapping[str, Any]) -> TableMap:
         """The table map with what the server did not write taken from `definition`, the answer of
@@ -108,6 +125,7 @@ class TableMap:
                     unsigned=other.unsigned,
                     charset=own.charset or other.charset,
                     labels=own.labels or other.labels,
+                    declared=own.declared or other.declared,
                 )
             )
         names = [column.name for column in columns]
@@ -259,18 +277,23 @@ class _Optional:
 
     types: list[tuple[int, int]]
     key: tuple[int, ...] = ()
+    prefixes: tuple[int, ...] = ()
+    default_charset: int = 0
+    geometries: dict[int, int] = field(default_factory=dict)
+    dimensions: dict[int, int] = field(default_factory=dict)
+    declared: dict[int, str] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     unsigned: set[int] = field(default_factory=set)
     charsets: dict[int, int] = field(default_factory=dict)
     labels: dict[int, list[bytes]] = field(default_factory=dict)
     hidden: set[int] = field(default_factory=set)
 
-    def read(self, code: int, cursor: _Cursor) -> None:  # noqa: C901 - one branch per field
+    def read(self, code: int, cursor: _Cursor) -> None:  # noqa: C901, PLR0912 - one branch per field
         match code:
             case 1:  # SIGNEDNESS
                 self.unsigned = set(_set_bits(cursor, self._of(SIGNED_TYPES)))
             case 2:  # DEFAULT_CHARSET
-                self._default_charset(cursor, self._of(CHARACTER_TYPES))
+                self.default_charset = self._default_charset(cursor, self._of(CHARACTER_TYPES))
             case 3:  # COLUMN_CHARSET
                 self._column_charset(cursor, self._of(CHARACTER_TYPES))
             case 4:  # COLUMN_NAME
@@ -279,6 +302,8 @@ class _Optional:
                 self._labels(cursor, Type.SET)
             case 6:  # ENUM_STR_VALUE
                 self._labels(cursor, Type.ENUM)
+            case 7:  # GEOMETRY_TYPE
+                self.geometries = self._numbers(cursor, Type.GEOMETRY)
             case 8:  # SIMPLE_PRIMARY_KEY
                 self._key(cursor, cursor.all(cursor.packed))
             case 9:  # PRIMARY_KEY_WITH_PREFIX: (column, length of the prefix or 0). A unique prefix makes the whole so.
@@ -286,6 +311,7 @@ class _Optional:
                 if len(pairs) % 2:
                     raise cursor.bad("has a key whose last prefix is missing")
                 self._key(cursor, pairs[::2])
+                self.prefixes = tuple(pairs[1::2])
             case 10:  # ENUM_AND_SET_DEFAULT_CHARSET
                 self._default_charset(cursor, self._of(LABEL_TYPES))
             case 11:  # ENUM_AND_SET_COLUMN_CHARSET
@@ -293,6 +319,10 @@ class _Optional:
             case 12:  # COLUMN_VISIBILITY
                 visible = set(_set_bits(cursor, list(range(len(self.types)))))
                 self.hidden = set(range(len(self.types))) - visible
+            case 13:  # VECTOR_DIMENSIONALITY
+                self.dimensions = self._numbers(cursor, Type.VECTOR)
+            case _ if code == COLUMN_TYPES:
+                self._declared(cursor)
 
     def columns(self, nullable: Sequence[bool]) -> tuple[Column, ...]:
         return tuple(self._columns(nullable))
@@ -309,12 +339,37 @@ class _Optional:
                 charset=charset,
                 labels=_label_texts(self.labels.get(i, ()), charset),
                 visible=i not in self.hidden,
+                declared=self._declared_type(i),
+                geometry=self.geometries.get(i, -1),
+                dimensions=self.dimensions.get(i, 0),
             )
 
     def _of(self, wanted: frozenset[Type] | tuple[Type, ...]) -> list[int]:
         return [i for i, (code, _) in enumerate(self.types) if code in wanted]
 
-    def _default_charset(self, cursor: _Cursor, columns: list[int]) -> None:
+    def _numbers(self, cursor: _Cursor, wanted: Type) -> dict[int, int]:
+        columns, numbers = self._of((wanted,)), cursor.all(cursor.packed)
+        if len(numbers) != len(columns):
+            raise cursor.bad(f"tells of {len(numbers)} {wanted.name} columns of {len(columns)}")
+        return dict(zip(columns, numbers, strict=True))
+
+    def _declared(self, cursor: _Cursor) -> None:
+        names = [
+            cursor.text(size)
+            for size in iter(lambda: cursor.integer(1) if cursor.at < cursor.end else -1, -1)
+        ]
+        if len(names) != len(self.types):
+            raise cursor.bad(f"declares {len(names)} columns of {len(self.types)}")
+        self.declared = {i: name.lower() for i, name in enumerate(names) if name}
+
+    def _declared_type(self, i: int) -> str:
+        """ "" for what contradicts the column: then it is read as what the server says."""
+        declared = self.declared.get(i, "")
+        code, size = self.types[i]
+        fits = code == Type.STRING and addresses.SIZES.get(declared) == size
+        return declared if fits and self.charsets.get(i, BINARY) == BINARY else ""
+
+    def _default_charset(self, cursor: _Cursor, columns: list[int]) -> int:
         default = cursor.packed()
         self.charsets.update(dict.fromkeys(columns, default))
         exceptions = cursor.all(cursor.packed)
@@ -324,9 +379,12 @@ class _Optional:
             self.charsets[columns[at]] = collation
         if len(exceptions) % 2:
             raise cursor.bad("names a column without its character set")
+        return default
 
     def _column_charset(self, cursor: _Cursor, columns: list[int]) -> None:
         values = cursor.all(cursor.packed)
+        if len(values) != len(columns):  # MySQL 9.0 and 9.1 have none for a VECTOR
+            columns = [i for i in columns if self.types[i][0] != Type.VECTOR]
         if len(values) != len(columns):
             raise cursor.bad(f"has {len(values)} character sets for {len(columns)} columns")
         self.charsets.update(zip(columns, values, strict=True))
@@ -368,15 +426,15 @@ def _set_bits(cursor: _Cursor, columns: list[int]) -> Iterator[int]:
 
 
 def _label_texts(labels: Sequence[bytes], charset: int) -> tuple[str, ...]:
-    """Labels stand in the column's character set; () where that is not decoded, which `arrow_type` then says."""
+    """Labels stand in the column's character set; () where that is not known, which `arrow_type` then says."""
     try:
-        texts = [charsets.python_text(label, charset) for label in labels]
-    except UnicodeDecodeError as error:
+        found = [texts.label(label, charset) for label in labels]
+    except ValueError as error:
         raise BinlogError(
             Kind.MALFORMED_EVENT,
             f"TABLE_MAP_EVENT holds a label that is not in its character set: {error}",
         ) from None
-    return () if None in texts else tuple(text for text in texts if text is not None)
+    return () if None in found else tuple(text for text in found if text is not None)
 
 
 def _fits(own: Column, other: Column) -> bool:

@@ -111,10 +111,12 @@ CHARACTER_TYPES = frozenset(
         Type.VAR_STRING,
         Type.VARCHAR,
         Type.BLOB,
+        Type.VECTOR,
         Type.MARIADB_BLOB_COMPRESSED,
         Type.MARIADB_VARCHAR_COMPRESSED,
     )
 )
+COMPRESSED_TYPES = frozenset((Type.MARIADB_BLOB_COMPRESSED, Type.MARIADB_VARCHAR_COMPRESSED))
 LABEL_TYPES = frozenset((Type.ENUM, Type.SET))
 
 _FIXED: dict[int, int] = {
@@ -180,7 +182,9 @@ def cell_width(type_code: int, meta: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column. `name`: "" where the server wrote none; `type`, `meta`: see above; `charset`: collation id, 0 where
-    not known; `labels`: of an ENUM or SET."""
+    not known; `labels`: of an ENUM or SET; `declared`: the type's name where the code does not tell it ("uuid",
+    "inet6", "inet4"), else ""; `geometry`: which kind (0 = GEOMETRY, 1 = POINT ..., -1 = not known); `dimensions`: of a
+    VECTOR, 0 = not known."""
 
     name: str
     type: int
@@ -190,3 +194,6 @@ class Column:
     charset: int
     labels: tuple[str, ...]
     visible: bool
+    declared: str = ""
+    geometry: int = -1
+    dimensions: int = 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.binlog.table_map import TableMap, defined_columns, layout_id
+from dispatcher.binlog.table_map import COLUMN_TYPES, TableMap, defined_columns, layout_id
 from dispatcher.binlog.types import Type
 from dispatcher.model.errors import BinlogError, Kind
 from tests.support.rows_encoder import (
@@ -124,17 +124,53 @@ def test_key_with_prefixes_and_visibility_and_unknown_fields() -> None:
     extra = (
         optional(9, packed(1) + packed(0) + packed(2) + packed(10))
         + optional(12, msb_bits([True] * 10 + [False]))
-        + optional(7, b"\1")
-        + optional(13, b"\1\2\3")
         + optional(99, b"whatever")
     )
     parsed = TableMap.parse(table_map(COLUMNS, key=(), extra=extra))
-    assert parsed.key == (1, 2)
+    assert (parsed.key, parsed.key_prefixes) == ((1, 2), (0, 10))
     assert [column.visible for column in parsed.columns] == [True] * 10 + [False]
 
 
-def test_labels_in_a_charset_that_is_not_decoded_are_left_out() -> None:
-    spec = Spec("e", Type.ENUM, b"\xf7\1", charset=28, labels=("a",))
+def test_what_else_optional_fields_tell() -> None:
+    columns = [
+        Spec("id", Type.LONG),
+        Spec("p", Type.GEOMETRY, b"\4"),
+        Spec("v", Type.VECTOR, b"\4", charset=63),
+        Spec("g", Type.GEOMETRY, b"\4"),
+        Spec("u", Type.STRING, string_meta(16), charset=63),
+        Spec("n", Type.STRING, string_meta(4), charset=63),
+        Spec("o", Type.STRING, string_meta(16), charset=63),
+    ]
+    declared = b"".join(
+        bytes((len(name),)) + name for name in (b"", b"", b"", b"", b"uuid", b"INET4", b"")
+    )
+    extra = optional(7, b"\1\0") + optional(13, packed(300)) + optional(COLUMN_TYPES, declared)
+    parsed = TableMap.parse(table_map(columns, extra=extra))
+    assert [column.geometry for column in parsed.columns] == [-1, 1, -1, 0, -1, -1, -1]
+    assert [column.dimensions for column in parsed.columns] == [0, 0, 300, 0, 0, 0, 0]
+    assert [column.declared for column in parsed.columns] == ["", "", "", "", "uuid", "inet4", ""]
+
+
+def test_a_declared_type_that_does_not_fit_is_not_believed() -> None:
+    columns = [
+        Spec("a", Type.STRING, string_meta(15), charset=63),
+        Spec("b", Type.STRING, string_meta(16), charset=8),
+        Spec("c", Type.LONG),
+        Spec("d", Type.STRING, string_meta(16), charset=63),
+    ]
+    extra = optional(COLUMN_TYPES, b"\4uuid" * 3 + b"\x0bvarbinary16")
+    assert [c.declared for c in TableMap.parse(table_map(columns, extra=extra)).columns] == [""] * 4
+
+
+def test_a_vector_may_have_a_character_set_or_none() -> None:
+    columns = [Spec("v", Type.VECTOR, b"\4"), Spec("s", Type.VARCHAR, b"\x10\0")]
+    for sets in (b"\x3f\x08", b"\x08"):
+        parsed = TableMap.parse(table_map(columns, full=False, extra=optional(3, sets)))
+        assert parsed.columns[1].charset == 8
+
+
+def test_labels_in_a_charset_that_is_not_known_are_left_out() -> None:
+    spec = Spec("e", Type.ENUM, b"\xf7\1", charset=999, labels=("a",))
     assert TableMap.parse(table_map([spec])).columns[0].labels == ()
 
 
@@ -297,6 +333,12 @@ def test_what_the_server_wrote_wins() -> None:
         ("json", (Type.JSON, 4, False)),
         ("multipoint", (Type.GEOMETRY, 4, False)),
         ("timestamp(6)", (Type.TIMESTAMP2, 6, False)),
+        ("uuid", (Type.STRING, 16, False)),
+        ("inet4", (Type.STRING, 4, False)),
+        ("inet6", (Type.STRING, 16, False)),
+        ("vector(3)", (Type.VECTOR, 4, False)),
+        ("varchar(10) /*M!100301 COMPRESSED*/", (Type.MARIADB_VARCHAR_COMPRESSED, 11, False)),
+        ("mediumblob /*M!100301 COMPRESSED*/", (Type.MARIADB_BLOB_COMPRESSED, 3, False)),
     ],
 )
 def test_column_types(text: str, wanted: tuple[int, int, bool]) -> None:
@@ -309,7 +351,7 @@ def test_labels_are_unquoted() -> None:
     assert column.labels == ("a,b", "it's", r"c\d", "", ")")
 
 
-@pytest.mark.parametrize("text", ["uuid", "varchar(10) /*M!100301 COMPRESSED*/", "", "int int("])
+@pytest.mark.parametrize("text", ["hyperloglog", "", "int int("])
 def test_unknown_column_types_are_named(text: str) -> None:
     with pytest.raises(BinlogError) as caught:
         defined_columns(definition(("c", text, None)))

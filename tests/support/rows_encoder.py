@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from dispatcher.binlog.events import Record, encode_record
-from dispatcher.binlog.types import DIGIT_BYTES, SIGNED_TYPES, Type
+from dispatcher.binlog.types import CHARACTER_TYPES, DIGIT_BYTES, SIGNED_TYPES, Type
 
 SERVER = UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
 
@@ -86,7 +86,7 @@ def table_map(
         numeric = [column.unsigned for column in columns if column.type in SIGNED_TYPES]
         if numeric:
             out += optional(1, msb_bits(numeric))
-        texts = [column.charset for column in columns if column.type in (252, 253, 254, 15)]
+        texts = [column.charset for column in columns if column.type in CHARACTER_TYPES]
         if texts:
             out += optional(3, b"".join(map(packed, texts)))
         out += optional(

@@ -1,0 +1,364 @@
+"""Against real servers: character sets, geometry, vectors, JSON, compressed columns, old formats, row images."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dispatcher.binlog import delivered, texts
+from dispatcher.binlog.delivered import InvalidDates, TableChanges
+from dispatcher.binlog.table_map import TableMap
+from dispatcher.model.errors import BinlogError, Kind
+from tests.binlog.test_servers_decode import definitions_of
+from tests.servers import Server
+from tests.support.charset_tables import UNICODE, of_server
+from tests.support.server_log import delivered_log, fresh_log
+
+NewDatabase = Callable[[Server], str]
+
+
+def rows_of(
+    server: Server, log: str, database: str, table: str = "t", **options: Any
+) -> list[dict[str, Any]]:
+    definitions: dict[str, dict[str, Any]] = {}
+    if server.kind == "mysql56":
+        for (name,) in server.execute(f"SHOW TABLES FROM {database}"):
+            definitions |= definitions_of(server, database, str(name))
+    found = []
+    for part in delivered.changes(delivered_log(server, log), definitions, **options):
+        if isinstance(part, TableChanges) and part.table_map.table == table:
+            part.batch.validate(full=True)
+            found += part.batch.to_pylist()
+    return found
+
+
+def charsets_of(server: Server) -> list[str]:
+    return [str(row[0]) for row in server.execute("SHOW CHARACTER SET")]
+
+
+def test_every_character_of_every_set(any_server: Server) -> None:
+    """What the decoder makes of each character is what the server converts it to."""
+    for charset in charsets_of(any_server):
+        if charset in UNICODE:
+            continue
+        table = of_server(any_server, charset)
+        offsets = np.cumsum([0, *map(len, table)]).astype(np.int64)
+        data = np.frombuffer(b"".join(table), dtype=np.uint8)
+        row, out_offsets, out = texts.to_utf8(charset, data, offsets)
+        assert row == -1, (charset, list(table)[row])
+        raw = out.tobytes()
+        for i, (code, char) in enumerate(table.items()):
+            assert raw[out_offsets[i] : out_offsets[i + 1]].decode() == char, (charset, code)
+
+
+# The dashes, the yen and the dagger are where tables of the same name differ.
+SAMPLES = (
+    "plain", "", "Ünïcödé", "Ελλάδα", "Жизнь", "日本語ｱ\uff5e\u301c", "中文", "한국어", "שלום", "ไทย", "¥\\~", "€", "†",
+    "😀 x",
+)  # fmt: skip
+
+
+def test_columns_and_labels_of_every_character_set(
+    any_server: Server, new_database: NewDatabase
+) -> None:
+    server, database = any_server, new_database(any_server)
+    log = fresh_log(server)
+    charsets = [name for name in charsets_of(server) if name != "binary"]
+    columns = ", ".join(
+        f"v_{cs} VARCHAR(20) CHARACTER SET {cs}, c_{cs} CHAR(20) CHARACTER SET {cs}, t_{cs} TEXT CHARACTER SET {cs}"
+        for cs in charsets
+    )
+    names = ", ".join(f"v_{cs}, c_{cs}, t_{cs}" for cs in charsets)
+    values = ", ".join(
+        f"({i}, {', '.join([f'{sample!r}'.replace(chr(92) * 2, chr(92) * 4)] * 3 * len(charsets))})"
+        for i, sample in enumerate(SAMPLES)
+    )
+    labels = ", ".join(
+        f"e_{cs} ENUM('a','{_label(cs)}') CHARACTER SET {cs}, s_{cs} SET('x','{_label(cs)}') CHARACTER SET {cs}"
+        for cs in charsets
+    )
+    # MySQL 5.6 puts a comma of one byte between the members of a SET whose characters have more.
+    broken = ("ucs2", "utf16", "utf16le", "utf32") if server.kind == "mysql56" else ()
+    given = ", ".join("2, 2" if charset in broken else "2, 3" for charset in charsets)
+    server.execute(
+        "SET sql_mode = ''",
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY, {columns})",
+        f"INSERT INTO {database}.t (id, {names}) VALUES {values}",
+        f"CREATE TABLE {database}.l (id INT PRIMARY KEY, {labels})",
+        f"INSERT INTO {database}.l VALUES (1, {given})",
+    )
+    for table in ("t", "l"):
+        wanted = server.execute(f"SELECT * FROM {database}.{table} ORDER BY id")
+        rows = rows_of(server, log, database, table)
+        for row, expected in zip(rows, wanted, strict=True):
+            assert tuple(row["after"].values()) == expected
+
+
+def _label(charset: str) -> str:
+    """A label that the set can hold beside ASCII."""
+    found = {
+        "ascii": "b", "swe7": "å", "tis620": "ไทย", "hebrew": "שלום", "greek": "Ελλάδα", "armscii8": "Ա",
+        "geostd8": "ა", "gbk": "中文", "gb2312": "中文", "big5": "中文", "euckr": "한국", "sjis": "日本",
+        "cp932": "日本", "ujis": "日本", "eucjpms": "日本",
+    }  # fmt: skip
+    if charset in found:
+        return found[charset]
+    return "Ж" if charset.startswith(("cp1251", "cp866", "koi8", "gb18030", "u")) else "é"
+
+
+GEOMETRIES = (
+    "POINT(1 2)",
+    "LINESTRING(0 0, 1 1, 2 0)",
+    "POLYGON((0 0, 4 0, 4 4, 0 0))",
+    "MULTIPOINT(1 1, 2 2)",
+    "MULTILINESTRING((0 0, 1 1), (2 2, 3 3))",
+    "MULTIPOLYGON(((0 0, 4 0, 4 4, 0 0)))",
+    "GEOMETRYCOLLECTION(POINT(1 1), LINESTRING(0 0, 1 1))",
+)
+
+
+def test_geometries(any_server: Server, new_database: NewDatabase) -> None:
+    server, database = any_server, new_database(any_server)
+    log = fresh_log(server)
+    make = "GeomFromText" if server.kind == "mysql56" else "ST_GeomFromText"
+    literals = [f"{make}('{text}', {srid})" for text in GEOMETRIES for srid in (0, 4326)]
+    values = ", ".join(f"({i}, {literal})" for i, literal in enumerate([*literals, "NULL"]))
+    server.execute(
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY, g GEOMETRY, p POINT)",
+        f"INSERT INTO {database}.t (id, g) VALUES {values}",
+        f"UPDATE {database}.t SET p = {make}('POINT(5 6)') WHERE id = 0",
+    )
+    wanted = server.execute(f"SELECT HEX(g) FROM {database}.t ORDER BY id")
+    found = rows_of(server, log, database)
+    assert [
+        row["after"]["g"]
+        and struct.pack("<I", row["after"]["g"]["srid"]) + row["after"]["g"]["wkb"]
+        for row in found[:-1]
+    ] == [row[0] and bytes.fromhex(row[0]) for row in wanted]
+    assert {row["after"]["g"]["srid"] for row in found[:-2]} == {0, 4326}
+    assert found[-1]["after"]["p"] == {"srid": 0, "wkb": b"\1\1\0\0\0" + struct.pack("<dd", 5, 6)}
+
+
+def test_vectors_of_mysql(mysql97: Server, new_database: NewDatabase) -> None:
+    database = new_database(mysql97)
+    log = fresh_log(mysql97)
+    mysql97.execute(
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY, v VECTOR(3), c VARCHAR(9) CHARACTER SET latin1, w VECTOR)",
+        f"INSERT INTO {database}.t VALUES (1, STRING_TO_VECTOR('[1,-2.5,3e-10]'), 'é', STRING_TO_VECTOR('[7]')),"
+        " (2, NULL, 'x', NULL)",
+    )
+    one, two = (row["after"] for row in rows_of(mysql97, log, database))
+    (raw,) = mysql97.execute(f"SELECT HEX(v) FROM {database}.t WHERE id = 1")
+    assert one == {
+        "id": 1,
+        "v": list(struct.unpack("<3f", bytes.fromhex(raw[0]))),
+        "c": "é",
+        "w": [7.0],
+    }
+    assert two == {"id": 2, "v": None, "c": "x", "w": None}
+    (table_map,) = (
+        TableMap.parse(part.table_map)
+        for part in delivered.split(delivered_log(mysql97, log))
+        if isinstance(part, delivered.TableSlice)
+    )
+    assert [column.dimensions for column in table_map.columns] == [0, 3, 0, 2048]
+
+
+@pytest.mark.parametrize("kind", ["mariadb1011", "mariadb118"])
+def test_columns_that_only_mariadb_has(
+    kind: str, new_database: NewDatabase, request: pytest.FixtureRequest
+) -> None:
+    server: Server = request.getfixturevalue(kind)
+    database = new_database(server)
+    log = fresh_log(server)
+    columns = {
+        "a": "VARCHAR(300) COMPRESSED",
+        "b": "BLOB COMPRESSED",
+        "c": "VARCHAR(50) COMPRESSED CHARACTER SET latin1",
+        "d": "TEXT COMPRESSED CHARACTER SET utf16",
+        "e": "LONGBLOB COMPRESSED",
+        "f": "VARBINARY(255) COMPRESSED",
+        "u": "UUID",
+        "n": "INET6",
+    }
+    more = ", ".join(f"{name} {definition}" for name, definition in columns.items())
+    values = (
+        "(1, REPEAT('ж',300), REPEAT('b',60000), REPEAT('é',50), REPEAT('xж',5000), REPEAT('c',300000),"
+        " REPEAT('q',254), '123e4567-e89b-12d3-a456-426655440000', '::1')",
+        "(2, 'short', 'ab', 'é', 'ж', '', 'x', 'ffffffff-ffff-ffff-ffff-ffffffffff00', '2001:db8::ff00:42:8329')",
+        "(3, '', '', '', '', NULL, NULL, NULL, NULL)",
+    )
+    server.execute(
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY, {more})",
+        f"INSERT INTO {database}.t VALUES {', '.join(values)}",
+        "SET GLOBAL column_compression_zlib_wrap = ON",
+        "SET SESSION column_compression_zlib_wrap = ON",
+        f"INSERT INTO {database}.t (id, a, b) VALUES (4, REPEAT('w',300), REPEAT('v',9000))",
+        "SET GLOBAL column_compression_zlib_wrap = OFF",
+    )
+    wanted = server.execute(
+        f"SELECT id, a, b, c, d, e, f, UNHEX(REPLACE(u, '-', '')), INET6_ATON(n) FROM {database}.t"
+    )
+    found = [tuple(row["after"].values()) for row in rows_of(server, log, database)]
+    assert found == list(wanted)
+
+
+def test_generated_and_invisible_columns(mysql97: Server, new_database: NewDatabase) -> None:
+    """The columns that the server makes for an index on an expression or on an array are not in the log."""
+    database = new_database(mysql97)
+    log = fresh_log(mysql97)
+    mysql97.execute(
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY, j JSON, v INT AS (id + 1) VIRTUAL, s INT AS (id + 2) STORED,"
+        " i INT INVISIBLE DEFAULT 5, KEY ((CAST(j->'$.a' AS UNSIGNED ARRAY))), KEY ((id * 2)))",
+        f"INSERT INTO {database}.t (id, j) VALUES (1, '{{\"a\": [1, 2]}}')",
+    )
+    (row,) = rows_of(mysql97, log, database)
+    assert row["after"] == {"id": 1, "j": '{"a": [1, 2]}', "v": 2, "s": 3, "i": 5}
+
+
+@pytest.mark.parametrize("kind", ["mariadb1011", "mariadb118"])
+def test_old_temporal_formats(
+    kind: str, new_database: NewDatabase, request: pytest.FixtureRequest
+) -> None:
+    server: Server = request.getfixturevalue(kind)
+    database = new_database(server)
+    log = fresh_log(server)
+    server.execute("SET GLOBAL mysql56_temporal_format = OFF")
+    try:
+        server.execute(f"CREATE TABLE {database}.t (a TIMESTAMP NULL, b DATETIME, c TIME)")
+    finally:
+        server.execute("SET GLOBAL mysql56_temporal_format = ON")
+    server.execute(
+        "SET sql_mode = 'ALLOW_INVALID_DATES'",
+        f"INSERT INTO {database}.t VALUES ('2024-02-29 10:11:12', '2024-02-29 10:11:12', '-10:11:12'),"
+        " ('2038-01-19 03:14:07', '9999-12-31 23:59:59', '838:59:59'), (0, '2024-02-00 01:02:03', '-838:59:59')",
+    )
+    found = [row["after"] for row in rows_of(server, log, database)]
+    assert [row["b"] and row["b"].isoformat() for row in found] == [
+        "2024-02-29T10:11:12", "9999-12-31T23:59:59", None
+    ]  # fmt: skip
+    assert [row["a"] and row["a"].isoformat() for row in found] == [
+        "2024-02-29T10:11:12+00:00", "2038-01-19T03:14:07+00:00", None
+    ]  # fmt: skip
+    assert [row["c"] // 1_000_000 for row in found] == [-36_672, 3_020_399, -3_020_399]
+    as_text = rows_of(server, log, database, invalid_dates=InvalidDates.TEXT)
+    shown = server.execute(
+        "SET time_zone = '+00:00'", f"SELECT CONCAT(a), CONCAT(b) FROM {database}.t"
+    )
+    assert [(row["after"]["a"], row["after"]["b"]) for row in as_text] == list(shown)
+
+
+def test_dates_that_are_none_as_text_or_as_error(
+    any_server: Server, new_database: NewDatabase
+) -> None:
+    server, database = any_server, new_database(any_server)
+    log = fresh_log(server)
+    server.execute(
+        "SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'",
+        f"CREATE TABLE {database}.t (d DATE, t DATETIME, t3 DATETIME(3), t6 DATETIME(6), s TIMESTAMP NULL,"
+        " s1 TIMESTAMP(1) NULL, s6 TIMESTAMP(6) NULL)",
+        f"INSERT INTO {database}.t VALUES ('2024-02-29', '2024-02-29 23:59:58', '1969-12-31 00:00:00.001',"
+        " '9999-12-31 23:59:59.999999', '2024-02-29 00:00:01', '1970-01-01 00:00:01.9',"
+        " '2038-01-19 03:14:07.123456'),"
+        " (0, 0, 0, 0, 0, 0, 0), ('2023-02-31', '2023-00-00 10:00:00', '0000-01-00 00:00:00.5',"
+        " '2023-06-31 01:02:03.000004', NULL, NULL, NULL)",
+    )
+    columns = ", ".join(f"CONCAT({name})" for name in ("d", "t", "t3", "t6", "s", "s1", "s6"))
+    wanted = server.execute("SET time_zone = '+00:00'", f"SELECT {columns} FROM {database}.t")
+    found = rows_of(server, log, database, invalid_dates=InvalidDates.TEXT)
+    assert [tuple(row["after"].values()) for row in found] == list(wanted)
+    assert rows_of(server, log, database)[2]["after"] == dict.fromkeys(found[2]["after"])
+    with pytest.raises(BinlogError, match="column 'd': a date that is none") as caught:
+        rows_of(server, log, database, invalid_dates=InvalidDates.ERROR)
+    assert caught.value.kind is Kind.INVALID_VALUE
+
+
+@pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
+def test_absent_columns_are_told_from_null(
+    image: str, any_server: Server, new_database: NewDatabase
+) -> None:
+    server, database = any_server, new_database(any_server)
+    log = fresh_log(server)
+    server.execute(
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY, a INT, b TEXT, c INT)",
+        f"INSERT INTO {database}.t VALUES (1, 2, 'x', NULL)",
+        f"SET SESSION binlog_row_image = {image}",
+        f"INSERT INTO {database}.t (id, a) VALUES (2, NULL)",
+        f"UPDATE {database}.t SET a = NULL WHERE id = 1",
+        f"UPDATE {database}.t SET b = 'y' WHERE id = 1",
+        f"DELETE FROM {database}.t WHERE id = 2",
+    )
+    full, *rows = rows_of(server, log, database)
+    assert (full["before_absent"], full["after_absent"]) == (None, None)
+    found = [tuple(row[name] for name in IMAGE) for row in rows]
+    none = dict.fromkeys(("id", "a", "b", "c"))
+    if image == "MINIMAL":
+        others = ["a", "b", "c"]
+        assert found == [
+            (None, None, none | {"id": 2}, ["b", "c"]),
+            (none | {"id": 1}, others, none, ["id", "b", "c"]),
+            (none | {"id": 1}, others, none | {"b": "y"}, ["id", "a", "c"]),
+            (none | {"id": 2}, others, None, None),
+        ]
+    else:
+        before = none | {"id": 1, "a": 2}
+        assert found == [
+            (None, None, none | {"id": 2}, ["b"]),
+            (before, ["b"], before | {"a": None}, ["b"]),
+            (before | {"a": None}, ["b"], before | {"a": None, "b": "y"}, None),
+            (none | {"id": 2}, ["b"], None, None),
+        ]
+
+
+IMAGE = ("before", "before_absent", "after", "after_absent")
+
+
+def test_partial_updates_of_json_are_applied(mysql97: Server, new_database: NewDatabase) -> None:
+    database = new_database(mysql97)
+    log = fresh_log(mysql97)
+    document = '{"a": 1, "b": "' + "x" * 40 + '", "c": [1, 2, 3]}'
+    updates = [
+        "j = JSON_SET(j, '$.a', 2), k = '[3]'",
+        "j = JSON_SET(j, '$.c[1]', 'two'), l = JSON_REMOVE(l, '$.q')",
+        "j = JSON_REMOVE(j, '$.b'), a = 4",
+        "a = 5",
+        "k = JSON_REPLACE(k, '$[0]', 3.5), l = NULL",
+        "l = '7'",
+    ]
+    mysql97.execute(
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY, j JSON, a INT, k JSON, l JSON, z VARCHAR(9))",
+        f"INSERT INTO {database}.t VALUES (1, '{document}', 3, '[1, 2]', '{{\"q\": []}}', NULL)",
+        "SET SESSION binlog_row_value_options = PARTIAL_JSON",
+    )
+    wanted = [mysql97.execute(f"SELECT * FROM {database}.t")[0]]
+    for update in updates:
+        mysql97.execute(
+            "SET SESSION binlog_row_value_options = PARTIAL_JSON",
+            f"UPDATE {database}.t SET {update}",
+        )
+        wanted += mysql97.execute(f"SELECT * FROM {database}.t")
+    rows = rows_of(mysql97, log, database)
+    assert [tuple(row["after"].values()) for row in rows] == wanted
+    assert [tuple(row["before"].values()) for row in rows[1:]] == wanted[:-1]
+    assert {row["before_absent"] for row in rows} == {row["after_absent"] for row in rows} == {None}
+
+
+def test_a_change_of_json_without_its_value_is_refused(
+    mysql97: Server, new_database: NewDatabase
+) -> None:
+    database = new_database(mysql97)
+    log = fresh_log(mysql97)
+    mysql97.execute(
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY, j JSON)",
+        f'INSERT INTO {database}.t VALUES (1, \'{{"a": 1, "b": "{"x" * 40}"}}\')',
+        "SET SESSION binlog_row_value_options = PARTIAL_JSON, binlog_row_image = MINIMAL",
+        f"UPDATE {database}.t SET j = JSON_SET(j, '$.a', 2)",
+    )
+    with pytest.raises(BinlogError, match="column 'j': a change of JSON without") as caught:
+        rows_of(mysql97, log, database)
+    assert caught.value.kind is Kind.ROW_IMAGE
+    assert "binlog_row_value_options" in caught.value.remedy
