@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from dispatcher.binlog.temporals import InvalidDates
+from dispatcher.binlog.types import InvalidDates
 from dispatcher.inspect.bounds import Bound, parse_bound
 from dispatcher.inspect.inspector import Inspection, Options
 from dispatcher.inspect.sources import STDIN, Files, Source

@@ -27,7 +27,7 @@ from dispatcher.binlog.logfile import (
     frame_events,
 )
 from dispatcher.binlog.reading import malformed
-from dispatcher.binlog.temporals import InvalidDates
+from dispatcher.binlog.types import InvalidDates
 from dispatcher.inspect.bounds import Bound, Range
 from dispatcher.inspect.describe import Describer
 from dispatcher.inspect.entry import ROWS, Entry

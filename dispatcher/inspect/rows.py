@@ -19,7 +19,7 @@ from dispatcher.binlog.event_types import EventType
 from dispatcher.binlog.events import HEADER, MAGIC, Record, encode_record
 from dispatcher.binlog.logfile import LogFormat
 from dispatcher.binlog.rows import ROW_BITS
-from dispatcher.binlog.temporals import InvalidDates
+from dispatcher.binlog.types import InvalidDates
 from dispatcher.inspect.entry import Entry
 from dispatcher.inspect.tables import Table
 from dispatcher.model.errors import BinlogError, Kind

@@ -19,6 +19,7 @@ from dispatcher.net.faults import client_error, server_error
 from dispatcher.net.server import BinlogFile, Connection, Endpoint, ServerFacts, connect, facts
 
 _NON_BLOCKING = 0x01
+_ANNOTATIONS = 0x02  # MariaDB: BINLOG_SEND_ANNOTATE_ROWS_EVENT
 _HEARTBEAT_S = 2
 _SILENCE_S = 60
 _RECEIVE_BYTES = 1 << 20
@@ -75,7 +76,8 @@ class LogServer:
         with connection.cursor() as cursor:
             names = ", ".join(f"{name} = %s" for name in settings)
             cursor.execute(f"SET {names}", tuple(settings.values()))
-        flags = 0 if follow else _NON_BLOCKING
+        flags = _ANNOTATIONS if self.facts.flavour == "mariadb" else 0
+        flags |= 0 if follow else _NON_BLOCKING
         request = struct.pack("<IHI", 4, flags, identity.server_id) + file.encode()
         connection._execute_command(COM_BINLOG_DUMP, request)  # type: ignore[attr-defined]  # noqa: SLF001
 
