@@ -14,9 +14,11 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from typer.testing import CliRunner
 
 from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.events import EventType
+from dispatcher.cli import app
 from dispatcher.dispatch.client import Client, Phase
 from dispatcher.dispatch.history import Mode, Place
 from dispatcher.dispatch.inputs import (
@@ -33,7 +35,7 @@ from dispatcher.dispatch.inputs import (
 )
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import Position
+from dispatcher.model.position import Position, packed_seq
 from dispatcher.net.files import FilesSource, FilesStream
 from dispatcher.net.folder import Folder, next_name
 from tests.support.event_encoder import (
@@ -287,6 +289,25 @@ async def test_it_goes_on_from_what_is_stored(tmp_path: Path) -> None:
         progress = Progress(position, position, first.queue.created_of(position.file))
         again = await Dispatched(folder, progress=progress).read()
         assert again.transactions == written(log, 12)
+
+
+async def test_with_gtids_it_goes_on_where_a_server_was_left(tmp_path: Path) -> None:
+    for gtid in ("mysql", "mariadb", "anonymous"):
+        log = fill(LogWriter(gtid=gtid))
+        put(tmp_path / gtid, log)
+        stop = log.transactions[6]
+        position = (await Dispatched(tmp_path / gtid).read()).position
+        held = f"{SERVER}:1-7" if gtid == "mysql" else "0-1-7" if gtid == "mariadb" else ""
+        seq = 7 if gtid == "mysql" else packed_seq(stop.file, stop.end)
+        of_server = Position(str(OTHER), held, stop.file, stop.end, seq, 0)
+        reading = Dispatched(tmp_path / gtid, progress=Progress(of_server, of_server, 0))
+        if gtid == "mysql":
+            assert (await reading.read()).transactions == written(log, 7)
+            assert reading.position == position
+        else:
+            assert reading.login() is None
+            failed = reading.client.consumers["all"].failed
+            assert failed is not None and failed.kind is Kind.HISTORY_DIFFERS
 
 
 # -- the ends of files -----------------------------------------------------------------------------------------
@@ -708,6 +729,33 @@ def test_what_only_a_server_can_tell(tmp_path: Path) -> None:
         source_of(tmp_path).server()
     assert caught.value.kind is Kind.METADATA_MISSING
     assert "binlog_row_metadata=FULL" in caught.value.remedy
+
+
+def test_check_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
+    put(tmp_path / "good", fill(LogWriter()))
+    put(tmp_path / "gap", fill(LogWriter()))
+    (tmp_path / "gap" / "binlog.000002").unlink()
+    text = """\
+consumers:
+  a: {files: {path: good}, databases: [shop]}
+  b: {files: {path: gap, follow: false}, databases: [shop]}
+  c: {files: {path: gap, follow: false}, databases: [depot]}
+"""
+    config = tmp_path / "dispatcher.yaml"
+    config.write_text(text)
+    done = CliRunner().invoke(app, ["check", "--config", str(config)])
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"files:{tmp_path}/gap: binlog files: binlog.000002 is missing between binlog.000001 and binlog.000003;"
+        " copy the missing files too, or take away those before the gap (for consumers.b, consumers.c)\n"
+    )
+    config.write_text(text.replace("path: gap", "path: good"))
+    done = CliRunner().invoke(app, ["check", "--config", str(config)])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "consumers.b.files.follow: differs from consumers.a (False and True)" in done.stderr
+    config.write_text(text.replace("path: gap, follow: false", "path: good"))
+    done = CliRunner().invoke(app, ["check", "--config", str(config)])
+    assert (done.exit_code, done.stdout) == (0, "fine: 3 consumers, no findings\n")
 
 
 def test_names() -> None:

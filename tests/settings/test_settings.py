@@ -94,7 +94,8 @@ SECRETS = {"REPL_PASSWORD": "r", "AUDIT_PASSWORD": "a"}
 def test_the_shipped_files_are_sound() -> None:
     short = load([ROOT / "config" / "dispatcher.yaml"], {}, SECRETS)
     long = load([ROOT / "config" / "dispatcher.example.yaml"], {}, SECRETS)
-    assert list(short.consumers) == list(long.consumers) == ["shop", "billing", "audit"]
+    assert [*short.consumers, "archive"] == list(long.consumers)
+    assert list(short.consumers) == ["shop", "billing", "audit"]
     assert long.consumers["audit"] == short.consumers["audit"]
 
 
@@ -103,7 +104,9 @@ def test_the_example_shows_every_setting_with_its_default() -> None:
     text = (ROOT / "config" / "dispatcher.example.yaml").read_text()
     loaded = load([ROOT / "config" / "dispatcher.example.yaml"], {}, SECRETS)
     sections = [*loaded.consumers.values(), loaded.api, loaded.state, loaded.log]
-    for section in [*sections, loaded.consumers["shop"].tls]:
+    archive = loaded.consumers["archive"].files
+    assert archive is not None and archive.follow
+    for section in [*sections, loaded.consumers["shop"].tls, archive]:
         for name in type(section).model_fields:
             assert re.search(rf"\b{name}\b", text), name
     default = load([ROOT / "config" / "dispatcher.yaml"], {}, SECRETS)
