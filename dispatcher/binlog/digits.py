@@ -67,7 +67,7 @@ def unsigned(value: Int, out: U8, o: Int) -> Int:
         n += 1
     for k in range(o + n - 1, o - 1, -1):
         higher = value // _TEN
-        out[k] = np.uint8(_U(48) + value - higher * _TEN)
+        out[k] = np.uint8(_U(48) + (value - higher * _TEN))
         value = higher
     return o + n
 
@@ -270,12 +270,9 @@ def decimal(  # noqa: C901 - sign, groups, zeros and point are one walk over the
 
 
 @njit
-def _number(value: Int, places: Int, out: U8, o: Int) -> Int:
-    """`value` with leading zeros to so many places."""
-    for k in range(o + places - 1, o - 1, -1):
-        out[k] = np.uint8(48 + value % 10)
-        value //= 10
-    return o + places
+def _two(value: Int, out: U8, o: Int) -> Int:
+    out[o], out[o + 1] = 48 + value // 10, 48 + value % 10
+    return o + 2
 
 
 @njit
@@ -305,19 +302,23 @@ def temporal(data: U8, p: Int, form: Int, out: U8, o: Int) -> Int:
         day, month, year = clock >> 17 & 31, (clock >> 22) % 13, (clock >> 22) // 13
         if year > 9999 or hour > 23:
             return -1
-        o = _number(year, 4, out, o)
+        o = _two(year % 100, out, _two(year // 100, out, o))
         out[o] = 45
-        o = _number(month, 2, out, o + 1)
+        o = _two(month, out, o + 1)
         out[o] = 45
-        o = _number(day, 2, out, o + 1)
+        o = _two(day, out, o + 1)
         if form == DATE:
             return o
         out[o] = 32
         o += 1
-    o = _number(hour, 3 if hour > 99 else 2, out, o)
+    if hour > 99:
+        out[o] = 48 + hour // 100
+        o += 1
+    o = _two(hour % 100, out, o)
     out[o] = 58
-    o = _number(minute, 2, out, o + 1)
+    o = _two(minute, out, o + 1)
     out[o] = 58
-    o = _number(second, 2, out, o + 1)
+    o = _two(second, out, o + 1)
     out[o] = 46
-    return _number(micros, 6, out, o + 1)
+    o = _two(micros // 10_000, out, o + 1)
+    return _two(micros % 100, out, _two(micros // 100 % 100, out, o))

@@ -80,7 +80,8 @@ def texts(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None) -> pa.
 
 def text(value: bytes) -> str:
     """The text of one document. Raises `InvalidJson`."""
-    data = np.frombuffer(value, dtype=np.uint8)
+    # Bytes that could be changed, as columns have them: for others the kernel would be compiled a second time.
+    data: U8 = np.frombuffer(bytearray(value), dtype=np.uint8)
     found: str = texts(data, np.array([0, len(value)], dtype=np.int64))[0].as_py()
     return found
 

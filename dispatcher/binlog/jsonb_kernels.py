@@ -281,7 +281,7 @@ def _document(  # noqa: C901 - one loop: its state lives in registers
     kind, p, limit, inlined = np.int64(data[start]), start + 1, stop, False
     left = stop - p
     end = stop
-    depth = 0
+    depth = np.int64(0)  # not a literal: `_open` would be compiled for it too
     while True:
         if kind <= GREATEST_CONTAINER:
             used = _open(data, kind, p, limit, frames, depth)
