@@ -137,16 +137,14 @@ def _same(buf: U8, at: int, size: int, word: U8) -> bool:
 def advance_position(position: int, log_pos: int, size: int) -> int:
     """The 64-bit offset after an event of `size` bytes whose header says `log_pos` (32 bits, 0 = unknown).
 
-    `log_pos` wraps at 4 GiB, and a dump by GTID leaves events out, so neither alone tells the offset.
+    `log_pos` wraps at 4 GiB, and a dump by GTID leaves events out, so neither alone tells the offset. Offsets in a file
+    only grow: a smaller `log_pos` has wrapped. (More than 4 GiB left out in one piece cannot be told.)
     """
     if log_pos == 0:
         return position + size
     low = position & 0xFFFFFFFF
-    if log_pos >= low:
-        return (position - low) | log_pos
-    if low + size > 0xFFFFFFFF:
-        return position + size
-    return log_pos
+    high = position - low
+    return (high | log_pos) if log_pos >= low else (high | log_pos) + 0x100000000
 
 
 @part

@@ -1,8 +1,8 @@
 """One pass over delivered binlog bytes: framing, checksums, and where everything is.
 
 The result is arrays, a line per event that matters here (rows events, and queries other than BEGIN and COMMIT), per
-transaction, per distinct TABLE_MAP and per FORMAT_DESCRIPTION. Nothing is copied, unless MariaDB compressed events: then
-all are made plain first. No row is read. An event that could carry data and is not understood is an error, never
+transaction, per distinct TABLE_MAP and per FORMAT_DESCRIPTION. Nothing is copied, unless MariaDB compressed events:
+then all are made plain first. No row is read. An event that could carry data and is not understood is an error, never
 skipped (an unknown one with the ignorable flag may be).
 """
 

@@ -26,7 +26,7 @@ from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.events import EventType
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
-from dispatcher.dispatch.history import Mode, Place
+from dispatcher.dispatch.history import Mode, Place, dump_offset
 from dispatcher.dispatch.inputs import ServerView
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
@@ -163,15 +163,8 @@ class LoggedInConnection:
                 _command(connection, COM_BINLOG_DUMP_GTID, request)
             else:
                 flags = _ANNOTATE_ROWS if mode is Mode.MARIADB else 0
-                request = struct.pack("<IHI", place.offset, flags, identity.server_id)
+                request = struct.pack("<IHI", dump_offset(place), flags, identity.server_id)
                 request += place.file.encode()
-                if place.offset >= 1 << 32:
-                    raise BinlogError(
-                        Kind.SERVER_SETTING,
-                        f"the position {place.file}:{place.offset} lies beyond 4 GiB, which a dump by file cannot name",
-                        where=self.endpoint.label,
-                        remedy="set gtid_mode=ON, or keep max_binlog_size and transactions below 4 GiB",
-                    )
                 _command(connection, COM_BINLOG_DUMP, request)
         except pymysql.Error as error:
             raise client_error(error, where=self.endpoint.label) from error

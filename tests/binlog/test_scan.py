@@ -153,7 +153,9 @@ GTIDS = st.sampled_from(["mysql", "mysql", "tagged", "anonymous", "5.6", "none",
 @given(SEEDS, GTIDS)
 def test_any_log_in_any_chunks_of_a_dump(seed: int, gtid: str) -> None:
     rng = random.Random(seed)
-    log = random_log(rng, gtid=gtid, size_max=rng.choice((50, 3000, 20_000)))
+    log = random_log(
+        rng, gtid=gtid, size_max=rng.choice((50, 3000, 20_000)), far=rng.random() < 0.2
+    )
     split = splitter(checksum=log.files[0].checksum, buffer=rng.choice((1 << 14, 20_000, 1 << 17)))
     stream = bytearray()
     for n, raw in enumerate(log.dump()):

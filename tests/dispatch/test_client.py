@@ -61,7 +61,11 @@ def random_stored(rng: random.Random, server: Server) -> Progress | None:
 def world(seed: int, mode: Mode = Mode.GTID) -> World:
     rng = random.Random(seed)
     log = random_log(
-        rng, transactions=30, gtid=WRITER[mode], size_max=rng.choice((40, 2000, 30_000))
+        rng,
+        transactions=30,
+        gtid=WRITER[mode],
+        size_max=rng.choice((40, 2000, 30_000)),
+        far=mode is not Mode.GTID and rng.random() < 0.3,
     )
     server = Server(log, mode)
     specs, stored = [], {}

@@ -198,6 +198,9 @@ class File:
     checksum: bool
     events: list[tuple[bytes, Transaction | None]] = field(default_factory=list)
     size: int = 4
+    jumps: dict[int, int] = field(
+        default_factory=dict
+    )  # bytes that are only claimed to stand before an event
 
     @property
     def raw(self) -> bytes:
@@ -258,6 +261,11 @@ class LogWriter:
         self.add(EventType.ROTATE, rotate_body(f"binlog.{self._next_file:06}"))
         self._checksum = self._checksum if checksum is None else checksum
         self.begin_file()
+
+    def jump(self, size: int) -> None:
+        """Go on as if `size` bytes had been written, of which no dump will send any."""
+        self.file.jumps[len(self.file.events)] = size
+        self.file.size += size
 
     def crash(self) -> None:
         """The file just ends, and the open transaction, if there is one, never was; a new file begins."""
@@ -433,7 +441,8 @@ class LogWriter:
                         flags=ARTIFICIAL)  # fmt: skip
             checksum = f.checksum
             at = 4
-            for raw, transaction in f.events:
+            for n, (raw, transaction) in enumerate(f.events):
+                at += f.jumps.get(n, 0)
                 is_format = raw[4] == EventType.FORMAT_DESCRIPTION
                 skipped = transaction is not None and (transaction.source, transaction.gno) in held
                 if is_format and start > 4:  # repeated for a dump from the middle: says no position

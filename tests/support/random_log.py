@@ -115,11 +115,15 @@ def random_log(
     size_max: int = 200,
     checksum: bool | None = None,
     files: bool = True,
+    far: bool = False,
 ) -> LogWriter:
-    """`checksum` None: random, and changing from file to file. `files` False: neither rotations nor crashes."""
+    """`checksum` None: random, and changing from file to file. `files` False: neither rotations nor crashes. `far`: the
+    first file begins shortly before 4 GiB, as far as offsets go."""
     log = LogWriter(
         gtid=gtid, checksum=rng.random() < 0.7 if checksum is None else checksum, first_file=8
     )
+    if far:
+        log.jump((1 << 32) - 3000)
     while len(log.transactions) < transactions:
         source = rng.choice((SERVER, SERVER, OTHER_SERVER))
         what = rng.random()

@@ -15,7 +15,7 @@ from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.events import EventType
 from dispatcher.binlog.scan import Splitter
 from dispatcher.dispatch.client import Client, Consumer
-from dispatcher.dispatch.history import Mode, Place, make_place
+from dispatcher.dispatch.history import Mode, Place, dump_offset, make_place
 from dispatcher.dispatch.inputs import (
     Acknowledged,
     Arrived,
@@ -97,10 +97,9 @@ class Server:
         ends = {(t.file, t.end) for t in self.log.transactions}
         outside = {(f.name, f.size) for f in self.log.files} | {(f.name, 4) for f in self.log.files}
         loose = self._outside_transactions()
-        assert (place.file, place.offset) in starts | ends | outside | loose, (
-            "a dump from the middle"
-        )
-        return self.log.stream(file=place.file, offset=place.offset)
+        offset = dump_offset(place)
+        assert (place.file, offset) in starts | ends | outside | loose, "a dump from the middle"
+        return self.log.stream(file=place.file, offset=offset)
 
     def _outside_transactions(self) -> set[tuple[str, int]]:
         out = set()
