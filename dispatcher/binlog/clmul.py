@@ -3,7 +3,7 @@
 A CRC is a remainder of polynomials, so a block of bytes may be replaced by any shorter one with the same remainder:
 `fold` reduces a message to 16 such bytes with the instruction PCLMULQDQ, and the tables of `crc` finish from there.
 Some five times faster than tables alone; without the instruction (or with numba told to compile for another
-processor) `AVAILABLE` is False and `fold` must not be called.
+processor, or nothing at all) `AVAILABLE` is False and `fold` must not be called.
 
 Source: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", 2009; the constants
 are x^(512+32), x^(512-32), x^(128+32) and x^(128-32) modulo the polynomial, bit-reflected.
@@ -22,6 +22,8 @@ from numba.core import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from dispatcher.binlog.jit import INTERPRETED
+
 _BY_64 = (0x154442BD4, 0x1C6E41596)
 _BY_16 = (0x1751997D0, 0x0CCAA009E)
 
@@ -30,7 +32,7 @@ _BLOCK = ir.VectorType(_I64, 2)
 
 
 def _available() -> bool:
-    if os.environ.get("NUMBA_CPU_NAME") or os.environ.get("NUMBA_CPU_FEATURES"):
+    if INTERPRETED or os.environ.get("NUMBA_CPU_NAME") or os.environ.get("NUMBA_CPU_FEATURES"):
         return False
     features = llvmlite.binding.get_host_cpu_features()
     return bool(features.get("pclmul") and features.get("sse4.1"))

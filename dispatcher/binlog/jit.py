@@ -3,14 +3,22 @@
 `cache`: a compiled kernel is kept beside its source (or in the user's cache folder, or in NUMBA_CACHE_DIR), so that a
 daemon or a Spark worker loads it in milliseconds; where none of them can be written, it is compiled in each process.
 `nogil`: a kernel never touches Python objects, so other threads may run meanwhile.
+
+With NUMBA_DISABLE_JIT=1 kernels run as the Python that they are, some hundred times slower, for a fuzzer or a debugger.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
+
+INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
+if INTERPRETED:
+    np.seterr(over="ignore")  # in a kernel integers wrap around, in a hash on purpose
 
 F = TypeVar("F", bound=Callable[..., Any])
 
