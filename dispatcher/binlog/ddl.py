@@ -68,19 +68,33 @@ class Ddl:
     renamed: tuple[tuple[Name, Name], ...] = ()
 
 
-_NO_BACKSLASH_ESCAPES = 1 << 20  # of sql_mode
+# Of sql_mode.
+_ANSI_QUOTES = 1 << 2
+_NO_BACKSLASH_ESCAPES = 1 << 20
 
-_LEXICON = r"""
-      (?P<skip> \s+ | \#[^\n]* | --(?=[\s\x00-\x1f]|\Z)[^\n]* | /\*M?!\d* | \*/ | /\*.*?(?:\*/|\Z) )
-    | (?P<quoted> `(?:[^`]|``)*` )
-    | (?P<text> '(?:[^'\\]|''|\\.)*' | "(?:[^"\\]|""|\\.)*" )
-    | (?P<word> [\w$]+ )
-    | (?P<sign> . )
-    """
-_TOKEN = re.compile(_LEXICON, re.VERBOSE | re.DOTALL)
-_TOKEN_PLAIN_BACKSLASH = re.compile(
-    _LEXICON.replace(r"|\\.)*", ")*").replace(r"\\]", "]"), re.VERBOSE | re.DOTALL
-)
+
+def _lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
+    """What a statement is made of. Between backticks, and double quotes that hold a name, a backslash is itself."""
+    one = r"'(?:[^']|'')*'" if plain_backslash else r"'(?:[^'\\]|''|\\.)*'"
+    plain_two = r'"(?:[^"]|"")*"'
+    two = plain_two if plain_backslash else r'"(?:[^"\\]|""|\\.)*"'
+    return re.compile(
+        rf"""
+          (?P<skip> \s+ | \#[^\n]* | --(?=[\s\x00-\x1f]|\Z)[^\n]* | /\*M?!\d* | \*/ | /\*.*?(?:\*/|\Z) )
+        | (?P<quoted> `(?:[^`]|``)*` {"|" + plain_two if ansi_quotes else ""} )
+        | (?P<text> {one} | {two} )
+        | (?P<word> [\w$]+ )
+        | (?P<sign> . )
+        """,
+        re.VERBOSE | re.DOTALL,
+    )
+
+
+_LEXICONS = {
+    (ansi, plain): _lexicon(ansi_quotes=ansi, plain_backslash=plain)
+    for ansi in (False, True)
+    for plain in (False, True)
+}
 _LEADING = re.compile(
     r"(?:\s+|\#[^\n]*|--(?=[\s\x00-\x1f]|\Z)[^\n]*|/\*M?!\d*|/\*.*?\*/|\()*", re.DOTALL
 )
@@ -164,7 +178,7 @@ def parse(query: str, default_database: str, sql_mode: int = 0) -> Ddl:
     `default_database`: the session's, for names that name none; `sql_mode`: the session's flags, as
     in the event's status variables.
     """
-    tokens = _Tokens(query, plain_backslash=bool(sql_mode & _NO_BACKSLASH_ESCAPES))
+    tokens = _Tokens(query, sql_mode)
     tokens.default_database = default_database
     try:
         return _statement(tokens)
@@ -186,9 +200,10 @@ class _Token:
 class _Tokens:
     """A statement's tokens, read one after the other."""
 
-    def __init__(self, query: str, *, plain_backslash: bool = False) -> None:
+    def __init__(self, query: str, sql_mode: int = 0) -> None:
         self.default_database = ""
-        self._pattern = _TOKEN_PLAIN_BACKSLASH if plain_backslash else _TOKEN
+        modes = bool(sql_mode & _ANSI_QUOTES), bool(sql_mode & _NO_BACKSLASH_ESCAPES)
+        self._pattern = _LEXICONS[modes]
         self.offset = 0
         self._query = query
         self._tokens = self._read()
@@ -428,6 +443,7 @@ def _other_object(tokens: _Tokens, database_kind: DdlKind) -> Ddl:
 _SERVER_OBJECTS = (
     *("TABLESPACE", "UNDO", "LOGFILE", "SERVER", "RESOURCE", "INSTANCE", "LIBRARY", "CATALOG"),
     "PREPARE",
+    "REFERENCE",
 )
 
 
