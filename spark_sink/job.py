@@ -78,7 +78,13 @@ class Job:
         from spark_sink.target import folder  # noqa: PLC0415
 
         settings = self._settings
-        mirror = Mirror(spark, consumer, settings.target, parallel=settings.parallel_tables)
+        mirror = Mirror(
+            spark,
+            consumer,
+            settings.target,
+            parallel=settings.parallel_tables,
+            invalid_dates=settings.invalid_dates,
+        )
         stream = spark.readStream.format("binlog").options(**settings.source_options(consumer))
         writer = (
             stream.load()

@@ -38,6 +38,26 @@ def event_schema(changes: pa.Schema, key: Sequence[str]) -> pa.Schema:
     )
 
 
+def require_columns(changes: pa.RecordBatch, key: Sequence[str]) -> None:
+    """Raises `BinlogError` ROW_IMAGE where an after-image is not whole, or a before-image lacks a
+    column of the key: the row to write, or the one to remove, is not known then.
+    """
+    before, after = changes.column("before_absent"), changes.column("after_absent")
+    lacking = after.is_valid()
+    if before.null_count < len(before):
+        names = [set(row or ()) & set(key) for row in before.to_pylist()]
+        lacking = pc.or_(lacking, pa.array([bool(row) for row in names], pa.bool_()))
+    if not pc.any(lacking).as_py():
+        return
+    at = pc.index(lacking, True).as_py()
+    label = ".".join(changes.column(name)[at].as_py() for name in ("database", "table"))
+    raise BinlogError(
+        Kind.ROW_IMAGE,
+        f"rows of table {label} do not hold all columns, so the mirrored row is not known",
+        where=f"seq {changes.column('seq')[at].as_py()}",
+    )
+
+
 def key_events(changes: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
     """One or two events per change. `part`: 0 = removal, 1 = row."""
     schema = event_schema(changes.schema, key)

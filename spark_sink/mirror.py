@@ -29,6 +29,7 @@ from pyspark.sql.types import StructField, StructType
 
 from dispatcher.binlog import delivered
 from dispatcher.binlog.table_map import TableMap
+from dispatcher.binlog.types import InvalidDates
 from dispatcher.model.errors import BinlogError, Kind
 from spark_sink import keyed, plan
 from spark_sink.ddl import Action, changes_of
@@ -50,11 +51,18 @@ class Mirror:
     """
 
     def __init__(
-        self, spark: SparkSession, consumer: str, target: str, *, parallel: int = 2
+        self,
+        spark: SparkSession,
+        consumer: str,
+        target: str,
+        *,
+        parallel: int = 2,
+        invalid_dates: InvalidDates = InvalidDates.NULL,
     ) -> None:
         """`target`: folder of the Delta tables, any path Spark can write; `parallel`: tables merged
-        at a time.
+        at a time; `invalid_dates`: what a date that is none becomes.
         """
+        self._invalid_dates = invalid_dates
         self._spark = spark
         self._consumer = consumer
         self._target = target.rstrip("/")
@@ -166,11 +174,12 @@ class Mirror:
                 where=place,
                 remedy="give the table a primary key, or leave it out of the consumer's tables",
             )
-        changes = delivered.change_schema(layout.columns, table.label)
+        changes = delivered.change_schema(layout.columns, table.label, self._invalid_dates)
         key = [layout.columns[i].name for i in layout.key]
         columns = _own_columns(changes, layout)
         anew = table.fit(worker, columns, place)
-        events = _last_events(batch.where(F.col("entry").isin(run.entries)), changes, key)
+        entries = batch.where(F.col("entry").isin(run.entries))
+        events = _last_events(entries, changes, key, self._invalid_dates)
         step = Step(run.epoch, run.seq)
         worker.expect(run.payload_bytes + (0 if anew else table.size_bytes(worker)))
         if anew:
@@ -230,10 +239,12 @@ def _entries(batch: DataFrame) -> list[plan.Entry]:
     return [plan.Entry(**{**row.asDict(), "table_map": bytes(row["table_map"])}) for row in rows]
 
 
-def _last_events(entries: DataFrame, changes: pa.Schema, key: list[str]) -> DataFrame:
+def _last_events(
+    entries: DataFrame, changes: pa.Schema, key: list[str], invalid_dates: InvalidDates
+) -> DataFrame:
     """The last event of each key: `key`, `row`, `deleted`."""
     schema = spark_schema(keyed.event_schema(changes, key))
-    events = entries.select("payload").mapInArrow(decoder(key), schema)
+    events = entries.select("payload").mapInArrow(decoder(key, invalid_dates), schema)
     newest = Window.partitionBy(*(F.col("key").getField(name) for name in key)).orderBy(
         F.desc("seq"), F.desc("ordinal"), F.desc("part")
     )
@@ -241,13 +252,18 @@ def _last_events(entries: DataFrame, changes: pa.Schema, key: list[str]) -> Data
     return ranked.where("rank = 1").select("key", "row", "deleted")
 
 
-def decoder(key: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def decoder(
+    key: list[str], invalid_dates: InvalidDates = InvalidDates.NULL
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What each executor does with the payloads of a step."""
-    return partial(_decode, key)
+    return partial(_decode, key, invalid_dates)
 
 
-def _decode(key: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _decode(
+    key: list[str], invalid_dates: InvalidDates, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for payload in batch.column("payload"):
-            for changes in delivered.decode_table(payload.as_py()):
+            for changes in delivered.decode_table(payload.as_py(), invalid_dates=invalid_dates):
+                keyed.require_columns(changes, key)
                 yield keyed.key_events(changes, key)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dispatcher.binlog.types import InvalidDates
 from dispatcher.model.errors import Kind, UserError
 from dispatcher.model.position import Position
 from spark_sink.client import Address
@@ -25,6 +26,7 @@ KEYS = {
     "caFile": "PEM file of the authority that signed the daemon's certificate",
     "table": "database.table: only its rows, with before and after in its own types",
     "raw": "true: one row per table, layout and slice, not decoded",
+    "invalidDates": "null (default), error or text: what a date like 0000-00-00 becomes; text makes every date text",
     "startingOffsets": "stored (default), or a position as JSON; a checkpoint wins over it",
     "maxBytesPerTrigger": "bytes in a batch, like 16MiB; default a quarter of the queue's limit",
     "maxPartitions": "slices that a batch is read in at most, default 4",
@@ -49,6 +51,7 @@ class Options:
     start: Position | None = None
     max_bytes: int | None = None
     max_partitions: int = MAX_PARTITIONS
+    invalid_dates: InvalidDates = InvalidDates.NULL
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -89,10 +92,18 @@ class _Reader:
         table, raw, start = self._table(), self._flag("raw"), self._start()
         max_bytes = self._size("maxBytesPerTrigger")
         max_partitions = self._count("maxPartitions", MAX_PARTITIONS)
+        invalid_dates = self._invalid_dates()
         if address is None:
             return None
         return Options(
-            address, self._values.get("consumer", ""), table, raw, start, max_bytes, max_partitions
+            address,
+            self._values.get("consumer", ""),
+            table,
+            raw,
+            start,
+            max_bytes,
+            max_partitions,
+            invalid_dates,
         )
 
     def _address(self) -> Address | None:
@@ -133,6 +144,16 @@ class _Reader:
         except UserError as error:
             self._findings.append(f"option 'startingOffsets': {error.what}")
             return None
+
+    def _invalid_dates(self) -> InvalidDates:
+        text = self._values.get("invalidDates", InvalidDates.NULL).lower()
+        try:
+            return InvalidDates(text)
+        except ValueError:
+            self._findings.append(
+                f"option 'invalidDates' must be null, error or text, not {text!r}"
+            )
+            return InvalidDates.NULL
 
     def _flag(self, key: str) -> bool:
         text = self._values.get(key, "false").lower()

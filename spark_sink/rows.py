@@ -16,6 +16,7 @@ from pyspark.sql.types import StructField, StructType
 
 from dispatcher.binlog import delivered
 from dispatcher.binlog.table_map import defined_columns
+from dispatcher.binlog.types import InvalidDates
 from dispatcher.model.errors import BinlogError, Kind
 from spark_sink.options import Options
 
@@ -38,7 +39,8 @@ def change_schema(options: Options, definition: Mapping[str, Any] | None) -> pa.
     """Schema of decoded changes; `before` and `after` are JSON text where no table is named."""
     if definition is not None:
         label = ".".join(options.table or ())
-        return delivered.change_schema(defined_columns(definition), label)
+        columns = defined_columns(definition)
+        return delivered.change_schema(columns, label, options.invalid_dates)
     schema = delivered.change_schema([])
     for name in ("before", "after"):
         schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
@@ -53,8 +55,8 @@ def read(
     if options.raw:
         return _raw(wanted, number, data)
     if options.table is not None:
-        return _typed(wanted, options.table, data)
-    return _json(wanted, data)
+        return _typed(wanted, options.table, data, options.invalid_dates)
+    return _json(wanted, data, options.invalid_dates)
 
 
 def _raw(wanted: pa.Schema, number: int, data: bytes) -> Iterator[pa.RecordBatch]:
@@ -69,8 +71,8 @@ def _raw(wanted: pa.Schema, number: int, data: bytes) -> Iterator[pa.RecordBatch
         yield pa.RecordBatch.from_pylist([row], schema=wanted)
 
 
-def _json(wanted: pa.Schema, data: bytes) -> Iterator[pa.RecordBatch]:
-    for item in delivered.changes(data):
+def _json(wanted: pa.Schema, data: bytes, invalid_dates: InvalidDates) -> Iterator[pa.RecordBatch]:
+    for item in delivered.changes(data, invalid_dates=invalid_dates):
         if isinstance(item, delivered.Ddl):
             yield pa.RecordBatch.from_pylist([_ddl_row(item)], schema=wanted)
         else:
@@ -88,10 +90,12 @@ def _ddl_row(ddl: delivered.Ddl) -> dict[str, Any]:
     return row | {"op": "ddl", "after": json.dumps({"query": ddl.query}, ensure_ascii=False)}
 
 
-def _typed(wanted: pa.Schema, table: tuple[str, str], data: bytes) -> Iterator[pa.RecordBatch]:
+def _typed(
+    wanted: pa.Schema, table: tuple[str, str], data: bytes, invalid_dates: InvalidDates
+) -> Iterator[pa.RecordBatch]:
     for item in delivered.split(data):
         if isinstance(item, delivered.TableSlice) and (item.database, item.table) == table:
-            for batch in delivered.decode_table(item.payload):
+            for batch in delivered.decode_table(item.payload, invalid_dates=invalid_dates):
                 yield _checked(batch, wanted, *table)
 
 

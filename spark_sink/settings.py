@@ -22,6 +22,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from dispatcher.binlog.types import InvalidDates
 from dispatcher.model.errors import Kind, UserError
 from spark_sink.client import Address
 from spark_sink.options import parse_size
@@ -67,6 +68,10 @@ class Settings(BaseSettings):
     )
     parallel_tables: int = Field(
         2, ge=1, le=64, description="tables merged at a time, per consumer"
+    )
+    invalid_dates: InvalidDates = Field(
+        InvalidDates.NULL,
+        description="what a date like 0000-00-00 becomes: null, error, or text (for every date)",
     )
     shuffle_partitions: int = Field(2, ge=1, description="spark.sql.shuffle.partitions of the job")
     master: str = Field("local[*,4]", description="Spark master; spark-submit's wins")

@@ -18,8 +18,14 @@ from numpy.typing import NDArray
 from dispatcher.binlog import addresses, arrow, rows, texts, values
 from dispatcher.binlog.charsets import BINARY, charset_of
 from dispatcher.binlog.table_map import TableMap
-from dispatcher.binlog.temporals import InvalidDates
-from dispatcher.binlog.types import COMPRESSED_TYPES, META_BYTES, Column, Type, cell_width
+from dispatcher.binlog.types import (
+    COMPRESSED_TYPES,
+    META_BYTES,
+    Column,
+    InvalidDates,
+    Type,
+    cell_width,
+)
 from dispatcher.binlog.values import Bytes, Decoded, Invalid, Offsets
 from dispatcher.model.errors import BinlogError, Kind
 

@@ -58,6 +58,8 @@ def _column(entry: Mapping[str, Any], label: str) -> Column:
         code, meta = _type(word, arguments, len(labels))
     except ValueError:
         raise _unknown(label, name, text) from None
+    if code == Type.VECTOR and entry.get("charset") == "binary":  # MariaDB's
+        code, meta = Type.VARCHAR, 4 * int(arguments or 0)
     if compressed:
         code, meta = _compressed(code, meta)
     declared = word if word in addresses.SIZES else ""

@@ -27,7 +27,7 @@ from dispatcher.binlog.render import json_text
 from dispatcher.binlog.slices import cut
 from dispatcher.binlog.statements import statement
 from dispatcher.binlog.table_map import Column, TableMap, layout_id
-from dispatcher.binlog.temporals import InvalidDates
+from dispatcher.binlog.types import InvalidDates
 from dispatcher.model.errors import BinlogError, Kind
 
 __all__ = [

@@ -17,14 +17,6 @@ from dispatcher.binlog import texts
 from dispatcher.binlog.charsets import charset_of
 from dispatcher.binlog.reading import Reader, malformed
 
-_CODECS = {
-    "gbk": "gbk", "gb2312": "gb2312", "gb18030": "gb18030", "big5": "big5", "sjis": "shift_jis", "cp932": "cp932",
-    "ujis": "euc_jp", "eucjpms": "euc_jp", "euckr": "euc_kr", "latin2": "iso8859-2", "latin5": "iso8859-9",
-    "latin7": "iso8859-13", "cp1250": "cp1250", "cp1251": "cp1251", "cp1256": "cp1256", "cp1257": "cp1257",
-    "cp850": "cp850", "cp852": "cp852", "cp866": "cp866", "koi8r": "koi8-r", "koi8u": "koi8-u", "greek": "iso8859-7",
-    "hebrew": "iso8859-8", "macroman": "mac_roman", "macce": "mac_latin2", "tis620": "tis-620",
-}  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -116,8 +108,7 @@ def text_of(raw: bytes, collation: int) -> str | bytes:
     try:
         if charset == "binary":
             return raw
-        codec = _CODECS.get(charset)
-        text = raw.decode(codec) if codec else texts.label(raw, collation)
+        text = texts.label(raw, collation)
     except ValueError:
         return raw
     return raw if text is None else text

@@ -1,15 +1,13 @@
 """Kernels for dates and times: numbers of days or microseconds, or the text that the server prints.
 
 A date that is none ('0000-00-00', 2024-00-00, 2023-02-29, anything in the year 0) is a value to the server and to no
-target: `InvalidDates` says what becomes of it. As text nothing is lost, at the price of a column of strings.
+target: `types.InvalidDates` says what becomes of it. As text nothing is lost, at the price of a column of strings.
 
 Sources: MySQL source, mysys/my_time.cc (my_datetime_packed_from_binary, my_timestamp_from_binary,
 my_time_packed_from_binary), sql/field.cc; checked against servers by the tests.
 """
 
 from __future__ import annotations
-
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +17,6 @@ from dispatcher.binlog.integers import Int, big, little
 from dispatcher.binlog.jit import njit
 
 Bool = NDArray[np.bool_]
-
-
-class InvalidDates(StrEnum):
-    """What becomes of a date that is none: NULL, and counted; an error; or text, for which the whole column is text."""
-
-    NULL = "null"
-    ERROR = "error"
-    TEXT = "text"
-
 
 # What `temporals` reads.
 DATE = 0

@@ -17,7 +17,7 @@ Source: MySQL source, libs/mysql/binlog/event/rows_event.h (table of types and m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 
 class Type(IntEnum):
@@ -177,6 +177,14 @@ def cell_width(type_code: int, meta: int) -> int:
     if META_BYTES[type_code] == 1:
         return -meta
     raise KeyError(type_code)
+
+
+class InvalidDates(StrEnum):
+    """What becomes of a date that is none: NULL, and counted; an error; or text, for which the whole column is text."""
+
+    NULL = "null"
+    ERROR = "error"
+    TEXT = "text"
 
 
 @dataclass(frozen=True, slots=True)

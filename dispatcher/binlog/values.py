@@ -17,8 +17,14 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog import addresses, arrow, cells, jsonb, jsondiff, rows, temporals, texts
 from dispatcher.binlog.charsets import BINARY, charset_of
-from dispatcher.binlog.temporals import InvalidDates
-from dispatcher.binlog.types import COMPRESSED_TYPES, Column, Type, cell_width, decimal_groups
+from dispatcher.binlog.types import (
+    COMPRESSED_TYPES,
+    Column,
+    InvalidDates,
+    Type,
+    cell_width,
+    decimal_groups,
+)
 from dispatcher.model.errors import Kind
 
 Bytes = NDArray[np.uint8]

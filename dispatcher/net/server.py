@@ -208,7 +208,9 @@ def table_columns(connection: Connection, database: str, table: str) -> dict[str
     """
     columns = _rows(
         connection,
-        "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME"
+        "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE,"
+        # MariaDB's VECTOR is a VARBINARY in all but name, MySQL's is a type of its own.
+        " IF(DATA_TYPE = 'vector' AND VERSION() LIKE '%%MariaDB%%', 'binary', CHARACTER_SET_NAME)"
         " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
         " ORDER BY ORDINAL_POSITION",
         (database, table),

@@ -4,6 +4,7 @@ twice.
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,9 @@ def test_every_type_and_every_kind_of_change(job: Job, source: Source, target: T
         f"INSERT INTO types VALUES {row}, (1{nulls}), (2{nulls})",
         "CREATE TABLE `pair of` (a INT, `b,c` VARCHAR(10) COLLATE utf8mb4_bin, v INT, PRIMARY KEY (`b,c`, a))",
         "INSERT INTO `pair of` VALUES (1, 'x', 1), (1, 'X', 2), (2, 'x', 3)",
+        "CREATE TABLE rare (id INT PRIMARY KEY, p POINT, v VECTOR(2), j JSON, k VARCHAR(9) CHARACTER SET gbk)",
+        "INSERT INTO rare VALUES (1, ST_GeomFromText('POINT(1 2)', 4326), STRING_TO_VECTOR('[1,-2.5]'),"
+        """ '{"a": [1, 2.50]}', '中文'), (2, NULL, NULL, NULL, NULL)""",
         "DELETE FROM types WHERE id = 2",
     )
     job.run()
@@ -76,9 +80,18 @@ def test_every_type_and_every_kind_of_change(job: Job, source: Source, target: T
         "REPLACE INTO types (id, t) VALUES (3, 9)",
         "UPDATE `pair of` SET a = a + 10 ORDER BY a DESC",
         "UPDATE `pair of` SET `b,c` = 'y', v = NULL WHERE v = 2",
+        "SET binlog_row_value_options = PARTIAL_JSON",
+        "UPDATE rare SET j = JSON_SET(j, '$.a[0]', 7) WHERE id = 1",
     )
     job.run()
     assert_equal(source, target, "types")
+    one, two = sorted(target.rows(source, "rare"), key=lambda row: int(row["id"]))
+    assert one["p"].asDict() == {
+        "srid": 4326,
+        "wkb": b"\1\1\0\0\0" + struct.pack("<dd", 2, 1),  # stored as longitude, latitude
+    }
+    assert (one["v"], one["j"], one["k"]) == ([1.0, -2.5], '{"a": [7, 2.5]}', "中文")
+    assert set(two.values()) == {2, None}
     pairs = {(row["a"], row["b,c"]): row["v"] for row in target.rows(source, "pair of")}
     assert pairs == {(row["a"], row["b,c"]): row["v"] for row in source.rows("pair of")}
 
@@ -144,15 +157,16 @@ def test_a_table_without_a_primary_key_is_named(job: Job, source: Source) -> Non
     assert "leave it out" in error.remedy
 
 
-def test_a_type_that_is_not_decoded_is_named(job: Job, source: Source) -> None:
+def test_rows_without_all_columns_are_named(job: Job, source: Source) -> None:
     source.execute(
-        "CREATE TABLE shapes (id INT PRIMARY KEY, p POINT)",
-        "INSERT INTO shapes VALUES (1, NULL)",
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)",
+        "SET binlog_row_image = MINIMAL",
+        "INSERT INTO t (id, a) VALUES (1, 2)",
     )
-    error = job.fails()
-    assert error.kind is Kind.UNSUPPORTED_TYPE
-    assert f"{source.database}.shapes" in str(error)
-    assert "'p'" in str(error)
+    with pytest.raises(StreamingQueryException):
+        job.run()
+    assert job.mirror is not None
+    assert f"row image incomplete: rows of table {source.database}.t" in str(job.mirror.failure)
 
 
 @pytest.mark.kills

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dispatcher.binlog.types import InvalidDates
 from dispatcher.model.errors import UserError
 from dispatcher.model.position import Position
 from spark_sink.options import KEYS, MAX_PARTITIONS, Options, parse_size
@@ -36,10 +37,12 @@ def test_all_of_them_in_any_case() -> None:
         "startingoffsets": START.to_json(),
         "maxBytesPerTrigger": "2m",
         "maxpartitions": "7",
+        "INVALIDDATES": "Text",
         "retryTimeoutSeconds": "5",
     }
     options = Options.parse(given)
     assert options.table == ("shop", "or.ders")
+    assert options.invalid_dates is InvalidDates.TEXT
     assert options.start == START
     assert (options.max_bytes, options.max_partitions) == (2 << 20, 7)
     assert (options.address.token_file, options.address.retry_timeout_s) == ("/run/token", 5.0)
@@ -54,6 +57,7 @@ def test_all_of_them_in_any_case() -> None:
         ({"consumer": ""}, "option 'consumer' is missing"),
         ({"url": "daemon:1"}, "option 'url': not the address of a daemon"),
         ({"table": "orders"}, "option 'table' must be database.table"),
+        ({"invalidDates": "zero"}, "option 'invalidDates' must be null, error or text, not 'zero'"),
         ({"raw": "yes"}, "option 'raw' must be true or false"),
         ({"raw": "true", "table": "a.b"}, "options 'table' and 'raw' exclude each other"),
         ({"token": "x", "tokenFile": "y"}, "options 'token' and 'tokenFile' exclude each other"),

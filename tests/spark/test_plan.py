@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.binlog.absent import NAMES
 from dispatcher.model.errors import BinlogError, Kind
 from spark_sink.ddl import Action, Change, changes_of
-from spark_sink.keyed import key_events
+from spark_sink.keyed import key_events, require_columns
 from spark_sink.plan import Entry, Run, Statement, steps
 from spark_sink.target import folder, unfolder
 
@@ -103,7 +104,11 @@ CHANGES = pa.schema(
     [
         pa.field("seq", pa.int64()),
         pa.field("ordinal", pa.int64()),
+        pa.field("database", pa.string()),
+        pa.field("table", pa.string()),
         pa.field("op", pa.string()),
+        pa.field("before_absent", NAMES),
+        pa.field("after_absent", NAMES),
         pa.field("before", ROW),
         pa.field("after", ROW),
     ]
@@ -145,6 +150,32 @@ def test_a_key_that_is_null_cannot_be_mirrored() -> None:
     with pytest.raises(BinlogError) as caught:
         key_events(changes(("insert", None, {"id": None, "name": "a"})), ["id"])
     assert caught.value.kind is Kind.INVALID_VALUE
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "whole"),
+    [
+        (None, None, True),
+        (["name"], None, True),
+        (["id"], None, False),
+        (["name"], ["id"], False),
+        (None, ["name"], False),
+    ],
+)
+def test_rows_must_hold_what_is_written_and_the_key(
+    before: list[str] | None, after: list[str] | None, whole: bool
+) -> None:
+    row = {"id": 1, "name": "a"}
+    first, second = changes(("update", row, row), ("update", row, row)).to_pylist()
+    second |= {"database": "shop", "table": "t", "before_absent": before, "after_absent": after}
+    batch = pa.RecordBatch.from_pylist([first, second], schema=CHANGES)
+    if whole:
+        require_columns(batch, ["id"])
+        return
+    with pytest.raises(BinlogError, match=r"rows of table shop\.t") as caught:
+        require_columns(batch, ["id"])
+    assert (caught.value.kind, caught.value.where) == (Kind.ROW_IMAGE, "seq 1")
+    assert "binlog_row_image=FULL" in caught.value.remedy
 
 
 operation = st.tuples(
