@@ -59,6 +59,10 @@ def texts(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None) -> pa.
     `data` may begin before the first document and go on behind the last; offsets do not decrease. Raises `InvalidJson`
     for the first document that no server can have written, or for more than 2 GiB of text.
     """
+    if not data.flags.writeable:
+        data = (
+            data.copy()
+        )  # for bytes that cannot be changed the kernel would be compiled a second time
     rows = len(offsets) - 1
     wanted = np.ones(rows, dtype=np.bool_) if valid is None else valid
     out_offsets = np.zeros(rows + 1, dtype=np.int64)
@@ -80,8 +84,7 @@ def texts(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None) -> pa.
 
 def text(value: bytes) -> str:
     """The text of one document. Raises `InvalidJson`."""
-    # Bytes that could be changed, as columns have them: for others the kernel would be compiled a second time.
-    data: U8 = np.frombuffer(bytearray(value), dtype=np.uint8)
+    data: U8 = np.frombuffer(value, dtype=np.uint8)
     found: str = texts(data, np.array([0, len(value)], dtype=np.int64))[0].as_py()
     return found
 

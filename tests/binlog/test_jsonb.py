@@ -91,7 +91,7 @@ ALL_KINDS: dict[str, Any] = {
 def texts(documents: list[bytes | None]) -> list[str | None]:
     data, offsets, valid = encoder.column(documents)
     array = jsonb.texts(
-        np.frombuffer(bytearray(data), dtype=np.uint8),
+        np.frombuffer(data, dtype=np.uint8),
         np.array(offsets, dtype=np.int64),
         np.array(valid, dtype=np.bool_),
     )
@@ -240,9 +240,16 @@ def test_room_is_made_for_texts_that_are_much_longer() -> None:
 def test_columns_may_be_empty_or_part_of_more() -> None:
     assert texts([]) == []
     assert texts([None, None]) == [None, None]
-    data = np.frombuffer(bytearray(b"??" + encode([1]) + b"??"), dtype=np.uint8)
+    data = np.frombuffer(b"??" + encode([1]) + b"??", dtype=np.uint8)
     found = jsonb.texts(data, np.array([2, len(data) - 2], dtype=np.int64))
     assert found.to_pylist() == ["[1]"]
+
+
+def test_more_text_than_arrow_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonb, "_GREATEST_TEXT", 10)
+    assert texts([encode("12345678")]) == ['"12345678"']
+    with pytest.raises(InvalidJson, match="more than 2 GiB"):
+        texts([encode("12345678"), encode(None)])
 
 
 def nested(depth: int, kind: type[list[Any] | dict[str, Any]] = list) -> Any:

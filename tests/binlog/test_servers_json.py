@@ -138,7 +138,7 @@ def image(body: bytes, at: int, *, options: bool) -> tuple[Image, int]:
 
 
 def printed(values: list[bytes | None]) -> list[str | None]:
-    data = np.frombuffer(bytearray().join(value or b"" for value in values), dtype=np.uint8)
+    data = np.frombuffer(b"".join(value or b"" for value in values), dtype=np.uint8)
     offsets = np.cumsum([0, *(len(value or b"") for value in values)], dtype=np.int64)
     found = jsonb.texts(data, offsets, np.array([value is not None for value in values]))
     texts: list[str | None] = found.to_pylist()
