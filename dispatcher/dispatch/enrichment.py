@@ -229,7 +229,8 @@ class Enrichment:
         if version is None:
             walk.missing.setdefault(name, at)
             if not walk.ask:
-                self._fail(walk, route, t, _unproven(name, at, None), lax=True)
+                why = None if self._can_ask else _nobody_knows()
+                self._fail(walk, route, t, _unproven(name, at, why), lax=True)
             return KEEP, False
         if version.definition is not None:
             try:
@@ -262,6 +263,16 @@ class Enrichment:
         known = walk.failures.get((route, t))
         if known is None or (lax and not known.lax):
             walk.failures[route, t] = Failure(route, t, error, lax)
+
+
+def _nobody_knows() -> BinlogError:
+    return BinlogError(
+        Kind.METADATA_MISSING,
+        "the log does not name its columns, and there is no server to be asked",
+        remedy="read the log through the server that wrote it (mysql: instead of files:), which knows the table; SET"
+        " PERSIST binlog_row_metadata=FULL on the server (MySQL 8.0.14, MariaDB 10.5 or newer) lets later events name"
+        " them",
+    )
 
 
 def _unproven(name: Name, at: Mark, why: BinlogError | None) -> BinlogError:

@@ -131,6 +131,7 @@ class OpenedFiles:
             file=self.tip.file,
             offset=self.tip.offset,
             created=created,
+            knows_tables=False,
         )
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> FilesStream:

@@ -38,6 +38,7 @@ from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
 from dispatcher.net.files import FilesSource, FilesStream
 from dispatcher.net.folder import Folder, next_name
+from tests.support import event_encoder
 from tests.support.event_encoder import (
     SERVER,
     LogWriter,
@@ -45,6 +46,7 @@ from tests.support.event_encoder import (
     event,
     format_description,
 )
+from tests.support.rows_encoder import Spec, table_map
 
 OTHER = UUID("00000000-0000-0000-0000-00000000000b")
 IDENTITY = "the-folder"
@@ -729,6 +731,24 @@ def test_what_only_a_server_can_tell(tmp_path: Path) -> None:
         source_of(tmp_path).server()
     assert caught.value.kind is Kind.METADATA_MISSING
     assert "binlog_row_metadata=FULL" in caught.value.remedy
+
+
+async def test_tables_that_the_log_does_not_describe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bare(database: str, table: str, table_id: int) -> bytes:
+        columns = [Spec("id", 3)]
+        return table_map(columns, database=database, table=table, table_id=table_id, full=False)
+
+    monkeypatch.setattr(event_encoder, "table_map_body", bare)
+    put(tmp_path, fill(LogWriter()))
+    reading = Dispatched(tmp_path)
+    await reading.read(lambda: reading.client.consumers["all"].failed is not None)
+    reading.close()
+    failed = reading.client.consumers["all"].failed
+    assert failed is not None and failed.kind is Kind.METADATA_MISSING
+    assert "table shop.orders at binlog.000001:" in failed.what
+    assert "mysql: instead of files:" in failed.remedy
 
 
 def test_check_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
