@@ -10,12 +10,12 @@ from __future__ import annotations
 import base64
 import itertools
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from textwrap import wrap
 
-from dispatcher.binlog import texts
+from dispatcher.binlog.texts import characters
 from tests.servers import Server, start_server
 
 WIDE = ("big5", "cp932", "eucjpms", "euckr", "gb18030", "gb2312", "gbk", "sjis", "ujis")
@@ -26,53 +26,68 @@ _UNKNOWN = "?"
 Table = dict[bytes, str]
 
 
-def candidates(charset: str) -> list[bytes]:
-    """What could be a character: all of one and two bytes, those of three behind 0x8F, those of four of the BMP."""
-    found = [bytes((a,)) for a in range(256)]
-    if charset in WIDE:
-        found += (bytes((a, b)) for a in range(0x80, 256) for b in range(0x30, 256))
-    if charset in ("ujis", "eucjpms"):
-        found += (bytes((0x8F, a, b)) for a in range(0xA0, 256) for b in range(0xA0, 256))
-    if charset == "gb18030":
-        quads = itertools.product(
+# What could be a character: table -> its codes. All of one and two bytes, those of three behind 0x8F, and those of four
+# that stand for a character of the BMP.
+_CODES = {
+    "one": [bytes((a,)) for a in range(256)],
+    "two": [bytes((a, b)) for a in range(0x80, 256) for b in range(0x30, 256)],
+    "three": [bytes((0x8F, a, b)) for a in range(0xA0, 256) for b in range(0xA0, 256)],
+    "four": [
+        bytes(code)
+        for code in itertools.product(
             range(0x81, 0x85), range(0x30, 0x3A), range(0x81, 0xFF), range(0x30, 0x3A)
         )
-        found += map(bytes, quads)  # fmt: skip
-    return found
+    ],
+}
 
 
-def of_server(server: Server, charset: str) -> Table:
-    """Each character of the set in the server's UTF-8, "?" for what it cannot convert."""
-    found: Table = {}
+def of_server(server: Server, charsets: Sequence[str]) -> dict[str, Table]:
+    """For each set its characters in the server's UTF-8, "?" for what it cannot convert."""
+    found: dict[str, Table] = {}
     with closing(server.connect()) as connection, connection.cursor() as cursor:
-        cursor.execute("SET sql_mode = ''")
-        for part in _chunks(candidates(charset), 60_000):
-            union = ",".join(f"(0x{code.hex()})" for code in part)
-            cursor.execute("CREATE TEMPORARY TABLE mysql.codes (code VARBINARY(4)) ENGINE=MyISAM")
-            cursor.execute(f"INSERT INTO mysql.codes VALUES {union}")
-            cursor.execute(
-                f"SELECT code, HEX(CONVERT(code USING {charset})),"
-                f" CONVERT(CONVERT(code USING {charset}) USING utf8mb4) FROM mysql.codes"
-            )
-            for code, own, text in cursor.fetchall():
-                # What is none is changed on the way, or taken for several characters.
-                if own is None or bytes.fromhex(own) != code or len(text) != 1:
-                    continue
-                # MySQL 9 converts half a character of eucjpms, and does not store it.
-                if charset not in WIDE or len(code) > 1 or code[0] < 0x80 or text != _UNKNOWN:
-                    found[code] = text
-            cursor.execute("DROP TEMPORARY TABLE mysql.codes")
+        cursor.execute("SET sql_mode = '', group_concat_max_len = 4000000")
+        for name, codes in _CODES.items():
+            if name == "four" and "gb18030" not in charsets:
+                continue
+            cursor.execute(f"CREATE TEMPORARY TABLE mysql.{name} (code VARBINARY(4)) ENGINE=MyISAM")
+            values = ",".join(f"(0x{code.hex()})" for code in codes)
+            cursor.execute(f"INSERT INTO mysql.{name} VALUES {values}")
+        for charset in charsets:
+            found[charset] = {}
+            for name in _tables(charset):
+                # What is no character is changed on the way. One long text: a row each would take ten times as long.
+                cursor.execute(
+                    "SELECT GROUP_CONCAT(HEX(code), ' ', HEX(CONVERT(CONVERT(code USING"
+                    f" {charset}) USING utf8mb4)) SEPARATOR ' ') FROM mysql.{name}"
+                    f" WHERE HEX(code) = HEX(CONVERT(code USING {charset}))"
+                )
+                words = str(cursor.fetchall()[0][0] or "").split(" ")
+                texts = (bytes.fromhex(word).decode() for word in words[1::2])
+                found[charset] |= {
+                    code: text
+                    for code, text in zip(map(bytes.fromhex, words[::2]), texts, strict=True)
+                    if _is_character(charset, code, text)
+                }
     return found
 
 
-def _chunks(codes: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
-    for start in range(0, len(codes), size):
-        yield codes[start : start + size]
+def _tables(charset: str) -> list[str]:
+    if charset not in WIDE:
+        return ["one"]
+    more = {"ujis": ["three"], "eucjpms": ["three"], "gb18030": ["four"]}
+    return ["one", "two", *more.get(charset, [])]
+
+
+def _is_character(charset: str, code: bytes, text: str) -> bool:
+    if len(text) != 1:  # several characters, or none
+        return False
+    # MySQL 9 converts half a character of eucjpms, and does not store it.
+    return charset not in WIDE or len(code) > 1 or code[0] < 0x80 or text != _UNKNOWN
 
 
 def differences(charset: str, table: Mapping[bytes, str]) -> bytes:
     """Code (4 bytes, zeros in front) and code point (2 bytes) of each character that Python's codec has otherwise."""
-    known = texts.characters(charset)
+    known = characters(charset)
     return b"".join(
         code.rjust(4, b"\0") + ord(text).to_bytes(2, "big")
         for code, text in sorted(table.items())
@@ -121,7 +136,7 @@ def main() -> None:
         names = sorted(
             str(row[0]) for row in server.execute("SHOW CHARACTER SET") if row[0] not in UNICODE
         )
-        tables = {name: of_server(server, name) for name in names}
+        tables = of_server(server, names)
     single = {name: upper_half(table) for name, table in tables.items() if name not in WIDE}
     differing = {name: differences(name, tables[name]) for name in WIDE}
     _MODULE.write_text(module(single, differing))
