@@ -1,0 +1,112 @@
+"""The daemon's own connection, splitter and log on a real server, without the daemon around them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import UUID
+
+from dispatcher.binlog.batch import Batch
+from dispatcher.binlog.events import MAGIC
+from dispatcher.binlog.routes import Filter, Routes
+from dispatcher.binlog.scan import Splitter
+from dispatcher.binlog.take import Log
+from dispatcher.dispatch.history import Mode, Place
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import packed_seq
+from dispatcher.net.connection import Identity, LoggedInConnection, Stream, mode_of
+from dispatcher.net.login import Endpoint
+from tests.servers import Server
+
+PASSWORD = "dump's secret"
+_INSTALLATION = UUID(int=77)
+
+
+class Share:
+    """One consumer's log, fed with batches."""
+
+    def __init__(self, *databases: str) -> None:
+        self.filter = Filter(databases)
+        self.log = Log()
+        self.head = b""
+        self.seq = 0
+        self.faults: list[str] = []
+
+    def take(self, batch: Batch, routes: Routes) -> None:
+        if batch.fault:
+            self.faults.append(batch.fault.error.what)
+        if not self.head:
+            self.head = MAGIC + batch.format.raw
+        wants = self.filter.wants(routes)
+        _, self.seq = self.log.take(batch, wants, None, epoch=1, seq=self.seq, packed=False)
+
+    @property
+    def data(self) -> bytes:
+        return self.head + b"".join(self.log.read(0, self.log.committed))
+
+
+def shared(log: bytes, *databases: str, chunk: int = 1 << 20) -> Share:
+    """What a consumer of these databases gets of a log file."""
+    split = Splitter(Routes(), packets=False, checksum=True, buffer_bytes=1 << 14)
+    share = Share(*databases)
+    for at in range(len(MAGIC), len(log), chunk):
+        for batch in split.feed(log[at : at + chunk]):
+            assert isinstance(batch, Batch)
+            share.take(batch, split.routes)
+    return share
+
+
+class Dump:
+    """A stream from a server, read until a condition holds."""
+
+    def __init__(self, stream: Stream, share: Share, loop: asyncio.AbstractEventLoop) -> None:
+        self.stream = stream
+        self.share = share
+        self._loop = loop
+
+    def until(self, done: Callable[[Share], bool]) -> None:
+        async def read() -> None:
+            async with asyncio.timeout(30):
+                while not done(self.share):
+                    for batch in await self.stream.batches():
+                        assert isinstance(batch, Batch), self.stream.ended(batch)
+                        self.share.take(batch, self.stream.splitter.routes)
+
+        self._loop.run_until_complete(read())
+
+
+def account(server: Server, name: str) -> Endpoint:
+    """A way in for a replica."""
+    server.add_user(name, PASSWORD)
+    return Endpoint(server.host, server.port, name, PASSWORD)
+
+
+@contextmanager
+def dump(
+    endpoint: Endpoint, *databases: str, file: str, offset: int = 4, held: GtidSet | None = None, number: int = 1
+) -> Iterator[Dump]:  # fmt: skip
+    """A stream from a file and offset, or of what is not held. `number`: two at a time need two."""
+    loop = asyncio.new_event_loop()
+    connection = LoggedInConnection(
+        endpoint, Identity.of(_INSTALLATION, endpoint.label, number), heartbeat_s=5
+    )
+    mode = mode_of(connection.facts) if held is not None else Mode.FILE
+    if connection.facts.flavour == "mariadb":
+        mode = Mode.MARIADB
+    place = Place(held or GtidSet(), file, offset, packed_seq(file, offset))
+    stream = connection.dump(mode, place, Routes(), 1 << 16)
+    try:
+        yield Dump(stream, Share(*databases), loop)
+    finally:
+        stream.close()
+        loop.close()
+
+
+def printed(server: Server, data: bytes, folder: Path) -> str:
+    """What the server's own tool prints of a delivered log, every checksum verified."""
+    path = folder / "delivered"
+    path.write_bytes(data)
+    verify = "--verify-binlog-checksum"
+    return server.mysqlbinlog(verify, "-v", "--base64-output=decode-rows", path).stdout
