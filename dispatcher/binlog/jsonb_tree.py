@@ -1,20 +1,25 @@
-"""Documents in MySQL's binary JSON, opened one container at a time: for changes that touch little of them.
+"""Documents in MySQL's binary JSON, changed without being taken apart: for changes that touch little of them.
 
-A value that nobody looks into stays the bytes it was (`Raw`): everything in a container is relative to its beginning,
-so its bytes mean the same wherever they stand. `opened` takes one container apart into a dict or a list of such values,
-`encoded` puts one together as the server does: keys by length and then by bytes, the small form where its 16 bits are
-enough, literals and small integers in their entries. So a change in a large document costs copies of bytes, not a
-tree of its values. `jsonb` describes the format.
+A value is its type and its bytes (`Raw`): everything in a container is relative to its beginning, so its bytes mean the
+same wherever they stand. A change makes the containers around its place anew and copies all else as bytes. A small
+container (64 KB at most) is put together as the server does: keys by length and then by bytes, keys before values, the
+small form where its 16 bits are enough, literals and small integers in their entries. In a large one, which may have
+millions of values, only the tables of its entries are worked on, as arrays, and a new value goes to its end; a tree of
+Python objects would take fifty times its bytes. `jsonb` describes the format.
 
-Source: sql-common/json_binary.cc (serialize_json_object, serialize_json_array, attempt_inline_value).
+Source: sql-common/json_binary.cc (serialize_json_object, serialize_json_array, attempt_inline_value, lookup_index).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from dispatcher.binlog import jsonb_kernels as kernels
+from dispatcher.binlog.arrays import I64
 
 _WIDTHS = {
     kernels.LITERAL: 1,
@@ -27,6 +32,7 @@ _WIDTHS = {
     kernels.DOUBLE: 8,
 }
 _GREATEST_KEY = 0xFFFF
+_LARGE_WIDTH = 4
 
 
 class Raw(NamedTuple):
@@ -35,8 +41,24 @@ class Raw(NamedTuple):
     kind: int
     data: bytes
 
+    @property
+    def is_object(self) -> bool:
+        return self.kind | kernels.LARGE == kernels.OBJECT | kernels.LARGE
 
-Node = Raw | dict[bytes, "Node"] | list["Node"]
+    @property
+    def is_array(self) -> bool:
+        return self.kind | kernels.LARGE == kernels.ARRAY | kernels.LARGE
+
+    @property
+    def width(self) -> int:
+        """Of a container: the bytes of its numbers."""
+        return _LARGE_WIDTH if self.kind & kernels.LARGE else 2
+
+    @property
+    def members(self) -> int:
+        """Of a container: how many values it has."""
+        return _integer(self.data, 0, self.width)
+
 
 NULL = Raw(kernels.LITERAL, b"\0")
 
@@ -50,55 +72,202 @@ def document(value: bytes) -> Raw:
     return _raw(value[0], value, 1, len(value)) if value else NULL
 
 
-def is_container(node: Node) -> bool:
-    return not isinstance(node, Raw) or node.kind <= kernels.GREATEST_CONTAINER
+def encoded(raw: Raw) -> bytes:
+    return bytes((raw.kind,)) + raw.data
 
 
-def opened(raw: Raw) -> dict[bytes, Node] | list[Node]:
-    """The values of a container. Raises `Malformed`, also where values overlap, so that what is made of a document is
-    never larger than it."""
-    kind, data = raw
-    large, is_object = kind & kernels.LARGE, not kind & kernels.ARRAY
-    width = 4 if large else 2
-    count = _integer(data, 0, width)
-    entries = 2 * width + (count * (2 + width) if is_object else 0)
-    head = entries + count * (1 + width)
-    values: list[Node] = []
-    used = head
-    for at in range(entries, head, 1 + width):
-        kind = data[at]
-        if _inlined(kind, large):
-            values.append(Raw(kind, data[at + 1 : at + 1 + _WIDTHS[kind]]))
-            continue
-        value = _raw(kind, data, _offset(data, at + 1, width, head), len(data))
-        used += len(value.data)
-        values.append(value)
-    if not is_object:
-        _no_more(used, data)
-        return values
-    keys = []
-    for at in range(2 * width, entries, 2 + width):
-        start, size = _offset(data, at, width, head), _integer(data, at + width, 2)
-        if size > len(data) - start:
-            raise Malformed("a key reaches past its end")
-        used += size
-        _no_more(used, data)
-        keys.append(data[start : start + size])
-    found = dict(zip(keys, values, strict=True))
-    if len(found) < count:
-        raise Malformed("a key stands in an object twice")
-    return found
+# -- reading --------------------------------------------------------------------------------------------------
 
 
-def encoded(node: Node) -> bytes:
-    """The document. Raises `Malformed` where a key or the whole is too long for the format."""
-    kind, data = _put_together(node)
-    return bytes((kind,)) + data
+def child(container: Raw, index: int) -> Raw:
+    """The value number `index`. Raises `Malformed`."""
+    data, width = container.data, container.width
+    entries, head = _layout(container)
+    at = entries + index * (1 + width)
+    kind = data[at]
+    if _inlined(kind, width):
+        return Raw(kind, data[at + 1 : at + 1 + _WIDTHS[kind]])
+    return _raw(kind, data, _offset(data, at + 1, width, head), len(data))
 
 
-def _no_more(used: int, data: bytes) -> None:
-    if used > len(data):
-        raise Malformed("values that overlap")
+def key(container: Raw, index: int) -> bytes:
+    """The key number `index` of an object. Raises `Malformed`."""
+    data, width = container.data, container.width
+    at = 2 * width + index * (2 + width)
+    start, size = _offset(data, at, width, _layout(container)[1]), _integer(data, at + width, 2)
+    if size > len(data) - start:
+        raise Malformed("a key reaches past its end")
+    return data[start : start + size]
+
+
+def find(container: Raw, name: bytes) -> tuple[int, bool]:
+    """(number, whether it is there) of a key of an object; where not, the number that it would get."""
+
+    def order(index: int) -> tuple[int, bytes]:
+        found = key(container, index)
+        return len(found), found
+
+    index = bisect_left(range(container.members), (len(name), name), key=order)
+    return index, index < container.members and key(container, index) == name
+
+
+def parts(container: Raw) -> tuple[list[bytes] | None, list[Raw]]:
+    """(keys or None, values) of a container. Raises `Malformed`, also where values overlap, so that what is made of a
+    container is never larger than it."""
+    values: list[Raw] = []
+    keys: list[bytes] | None = [] if container.is_object else None
+    used = _layout(container)[1]
+    for index in range(container.members):
+        values.append(value := child(container, index))
+        used += 0 if _inlined(value.kind, container.width) else len(value.data)
+        if keys is not None:
+            keys.append(name := key(container, index))
+            used += len(name)
+        if used > len(container.data):
+            raise Malformed("values that overlap")
+    return keys, values
+
+
+# -- making ---------------------------------------------------------------------------------------------------
+
+
+def container_of(keys: Sequence[bytes] | None, values: Sequence[Raw]) -> Raw:
+    """An object (keys in the server's order) or array, small where that is enough. Raises `Malformed`."""
+    kind = kernels.ARRAY if keys is None else kernels.OBJECT
+    for large in (0, kernels.LARGE):
+        if (data := _put_together(keys, values, _LARGE_WIDTH if large else 2)) is not None:
+            return Raw(kind | large, data)
+    raise Malformed("a document of more than 4 GiB")
+
+
+def replaced(container: Raw, index: int, value: Raw) -> Raw:
+    """The container with another value. Raises `Malformed`, as all of these."""
+    if container.width == _LARGE_WIDTH:
+        return _Large(container).without(index).put(index, value).raw()
+    keys, values = parts(container)
+    values[index] = value
+    return container_of(keys, values)
+
+
+def inserted(container: Raw, index: int, value: Raw, name: bytes | None = None) -> Raw:
+    """The container with one value more, before the one that was number `index`; `name`: its key in an object."""
+    if name is not None and len(name) > _GREATEST_KEY:
+        raise Malformed(f"a key of {len(name)} bytes")
+    if container.width == _LARGE_WIDTH:
+        return _Large(container).make_room(index, name).put(index, value).raw()
+    keys, values = parts(container)
+    values.insert(index, value)
+    if keys is not None and name is not None:
+        keys.insert(index, name)
+    return container_of(keys, values)
+
+
+def removed(container: Raw, index: int) -> Raw:
+    """The container with one value less."""
+    if container.width == _LARGE_WIDTH:
+        return _Large(container).without(index).close_room(index).raw()
+    keys, values = parts(container)
+    del values[index]
+    if keys is not None:
+        del keys[index]
+    return container_of(keys, values)
+
+
+class _Large:
+    """A large container's entries as arrays. Offsets count from `body`, which is all behind the entries."""
+
+    def __init__(self, container: Raw) -> None:
+        entries, head = _layout(container)
+        data = np.frombuffer(container.data, dtype=np.uint8)
+        self.kind = container.kind
+        self.body = container.data[head:]
+        table = data[entries:head].reshape(-1, 5)
+        self.kinds: I64 = table[:, 0].astype(np.int64)
+        self.values: I64 = _numbers(table[:, 1:])
+        self.values[self._outside] -= head
+        keys = data[2 * _LARGE_WIDTH : entries].reshape(-1, 6)
+        self.keys: I64 = _numbers(keys[:, :4]) - head
+        self.key_sizes: I64 = keys[:, 4].astype(np.int64) | keys[:, 5].astype(np.int64) << 8
+        self._check("an offset that points outside of its container")
+
+    @property
+    def _outside(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        return (self.kinds < kernels.LITERAL) | (self.kinds > kernels.UINT32)
+
+    def _check(self, why: str) -> None:
+        offsets = self.values[self._outside]
+        for starts, ends in ((offsets, offsets), (self.keys, self.keys + self.key_sizes)):
+            if len(starts) and (starts.min() < 0 or ends.max() > len(self.body)):
+                raise Malformed(why)
+
+    def without(self, index: int) -> _Large:
+        """Cuts the bytes of a value out."""
+        if self._outside[index]:
+            start = int(self.values[index])
+            size = len(_raw(int(self.kinds[index]), self.body, start, len(self.body)).data)
+            self.body = self.body[:start] + self.body[start + size :]
+            self.values[self._outside & (self.values > start)] -= size
+            self.keys[self.keys > start] -= size
+        return self
+
+    def put(self, index: int, value: Raw) -> _Large:
+        self.kinds[index] = value.kind
+        if _inlined(value.kind, _LARGE_WIDTH):
+            self.values[index] = int.from_bytes(_entry(value, _LARGE_WIDTH), "little")
+        else:
+            self.values[index] = len(self.body)
+            self.body += value.data
+        return self
+
+    def make_room(self, index: int, name: bytes | None) -> _Large:
+        self.kinds = np.insert(self.kinds, index, kernels.LITERAL)
+        self.values = np.insert(self.values, index, 0)
+        if name is not None:
+            self.keys = np.insert(self.keys, index, len(self.body))
+            self.key_sizes = np.insert(self.key_sizes, index, len(name))
+            self.body += name
+        return self
+
+    def close_room(self, index: int) -> _Large:
+        """A key's bytes stay where they are, unused."""
+        self.kinds, self.values = np.delete(self.kinds, index), np.delete(self.values, index)
+        if len(self.keys):
+            self.keys, self.key_sizes = (
+                np.delete(self.keys, index),
+                np.delete(self.key_sizes, index),
+            )
+        return self
+
+    def raw(self) -> Raw:
+        self._check("values that overlap")
+        head = 2 * _LARGE_WIDTH + 6 * len(self.keys) + 5 * len(self.kinds)
+        size = head + len(self.body)
+        if size >> 32:
+            raise Malformed("a document of more than 4 GiB")
+        keys = np.empty((len(self.keys), 6), dtype=np.uint8)
+        keys[:, :4] = _bytes(self.keys + head)
+        keys[:, 4:] = _bytes(self.key_sizes)[:, :2]
+        table = np.empty((len(self.kinds), 5), dtype=np.uint8)
+        table[:, 0] = self.kinds
+        table[:, 1:] = _bytes(self.values + self._outside * head)
+        numbers = len(self.kinds).to_bytes(4, "little") + size.to_bytes(4, "little")
+        return Raw(self.kind, numbers + keys.tobytes() + table.tobytes() + self.body)
+
+
+def _numbers(table: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> I64:
+    """Four bytes a line."""
+    return np.ascontiguousarray(table).view("<u4").ravel().astype(np.int64)
+
+
+def _bytes(numbers: I64) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    return numbers.astype("<u4").view(np.uint8).reshape(-1, 4)
+
+
+def _layout(container: Raw) -> tuple[int, int]:
+    """Offsets of a container's value entries, and of what stands behind them."""
+    width, count = container.width, container.members
+    entries = 2 * width + (0 if container.kind & kernels.ARRAY else count * (2 + width))
+    return entries, entries + count * (1 + width)
 
 
 def _integer(data: bytes, at: int, width: int) -> int:
@@ -112,19 +281,18 @@ def _offset(data: bytes, at: int, width: int, head: int) -> int:
     return offset
 
 
-def _inlined(kind: int, large: int) -> bool:
-    return kernels.LITERAL <= kind <= (kernels.UINT32 if large else kernels.UINT16)
+def _inlined(kind: int, width: int) -> bool:
+    return kernels.LITERAL <= kind <= (kernels.UINT32 if width == _LARGE_WIDTH else kernels.UINT16)
 
 
 def _raw(kind: int, data: bytes, at: int, limit: int) -> Raw:
     """The value of type `kind` at `at`, which ends at `limit` at the latest."""
     if kind <= kernels.GREATEST_CONTAINER:
-        width = 4 if kind & kernels.LARGE else 2
+        width = _LARGE_WIDTH if kind & kernels.LARGE else 2
         if 2 * width > limit - at:
             raise Malformed("a container is cut short")
         count, size = _integer(data, at, width), _integer(data, at + width, width)
-        head = 2 * width + count * (1 + width if kind & kernels.ARRAY else 3 + 2 * width)
-        if head > size:
+        if 2 * width + count * (1 + width if kind & kernels.ARRAY else 3 + 2 * width) > size:
             raise Malformed("a container is smaller than its entries")
     elif kind in _WIDTHS:
         size = _WIDTHS[kind]
@@ -148,47 +316,23 @@ def _length(data: bytes, at: int, limit: int) -> int:
     raise Malformed("a length that is none")
 
 
-def _put_together(node: Node) -> Raw:
-    if isinstance(node, Raw):
-        return node
-    keys: list[bytes] = []
-    if isinstance(node, dict):
-        keys = sorted(node, key=lambda key: (len(key), key))
-        if keys and len(keys[-1]) > _GREATEST_KEY:
-            raise Malformed(f"a key of {len(keys[-1])} bytes")
-        values = [_put_together(node[key]) for key in keys]
-    else:
-        values = [_put_together(value) for value in node]
-    kind = kernels.OBJECT if isinstance(node, dict) else kernels.ARRAY
-    for large in (0, kernels.LARGE):
-        if (data := _container(keys, values, large)) is not None:
-            return Raw(kind | large, data)
-    raise Malformed("a document of more than 4 GiB")
-
-
-def _container(keys: list[bytes], values: list[Raw], large: int) -> bytes | None:
-    """None where offsets of this width do not reach far enough."""
-    width = 4 if large else 2
-    head = 2 * width + len(keys) * (2 + width) + len(values) * (1 + width)
-    size = head + sum(map(len, keys))
-    size += sum(len(value.data) for value in values if not _inlined(value.kind, large))
+def _put_together(keys: Sequence[bytes] | None, values: Sequence[Raw], width: int) -> bytes | None:
+    """None where numbers of this width do not reach far enough."""
+    outside = [b"" if _inlined(value.kind, width) else value.data for value in values]
+    head = 2 * width + len(keys or ()) * (2 + width) + len(values) * (1 + width)
+    size = head + sum(map(len, keys or ())) + sum(map(len, outside))
     if size >> 8 * width:
         return None
     out = bytearray(len(values).to_bytes(width, "little") + size.to_bytes(width, "little"))
     at = head
-    for key in keys:
-        out += at.to_bytes(width, "little") + len(key).to_bytes(2, "little")
-        at += len(key)
-    for value in values:
+    for name in keys or ():
+        out += at.to_bytes(width, "little") + len(name).to_bytes(2, "little")
+        at += len(name)
+    for value, data in zip(values, outside, strict=True):
         out.append(value.kind)
-        if _inlined(value.kind, large):
-            out += _entry(value, width)
-        else:
-            out += at.to_bytes(width, "little")
-            at += len(value.data)
-    out += b"".join(keys)
-    out += b"".join(_outside(values, large))
-    return bytes(out)
+        out += at.to_bytes(width, "little") if data else _entry(value, width)
+        at += len(data)
+    return bytes(out + b"".join(keys or ()) + b"".join(outside))
 
 
 def _entry(value: Raw, width: int) -> bytes:
@@ -196,7 +340,3 @@ def _entry(value: Raw, width: int) -> bytes:
     sign = value.kind in (kernels.INT16, kernels.INT32)
     number = int.from_bytes(value.data, "little", signed=sign)
     return number.to_bytes(width, "little", signed=sign)
-
-
-def _outside(values: list[Raw], large: int) -> Iterable[bytes]:
-    return (value.data for value in values if not _inlined(value.kind, large))

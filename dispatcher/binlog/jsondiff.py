@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 from dispatcher.binlog import jsonb_tree
 from dispatcher.binlog.jsonb_kernels import MAX_DEPTH
-from dispatcher.binlog.jsonb_tree import Malformed, Node, Raw
+from dispatcher.binlog.jsonb_tree import Malformed, Raw
 
 _LEG = re.compile(
     r"\.\s*(?P<name>\"(?:[^\"\\]|\\.)*\"|[^\s\[.*\"]+)\s*"
@@ -97,10 +97,10 @@ def apply(before: bytes, diffs: bytes) -> bytes:
     Raises `CannotApply` where the server could not apply them either, or where either of the two is malformed.
     """
     try:
-        whole: list[Node] = [jsonb_tree.document(before)]
+        value = jsonb_tree.document(before)
         for diff in parse(diffs):
-            _apply(whole, diff)
-        return jsonb_tree.encoded(whole[0])
+            value = _applied(value, diff)
+        return jsonb_tree.encoded(value)
     except Malformed as error:
         raise CannotApply(f"not binary JSON: {error}") from None
 
@@ -155,59 +155,34 @@ def _cell(leg: re.Match[str]) -> _Cell:
     return _Cell(number, leg["last"] is not None)
 
 
-def _apply(whole: list[Node], diff: Diff) -> None:
+def _applied(whole: Raw, diff: Diff) -> Raw:
     legs = _legs(diff.path)
     if not legs:
         raise CannotApply("a change of JSON is of the whole value")
-    # The whole stands in a list of one, so that every container has one around it.
-    parent: Node = _open(whole, _Cell(0, back=False))
-    for leg in legs[:-1]:
-        parent = _open(parent, leg)
-    last = legs[-1]
     value = jsonb_tree.document(diff.value) if diff.value is not None else jsonb_tree.NULL
-    if isinstance(parent, dict) and isinstance(last, bytes):
-        _change_member(parent, last, diff.operation, value)
-    elif isinstance(parent, list) and isinstance(last, _Cell):
-        _change_cell(parent, last, diff.operation, value)
+    return _changed(whole, legs, 0, diff.operation, value)
+
+
+def _changed(
+    parent: Raw, legs: Sequence[_Leg], depth: int, operation: Operation, value: Raw
+) -> Raw:
+    """`parent`, in which the way goes on at leg number `depth`, after the change."""
+    leg = legs[depth]
+    if parent.is_object and isinstance(leg, bytes):
+        index, there = jsonb_tree.find(parent, leg)
+    elif parent.is_array and isinstance(leg, _Cell):
+        index, there = leg.place(parent.members)
     else:
         raise CannotApply("a change of JSON is of a place that the value cannot have")
-
-
-def _open(parent: Node, leg: _Leg) -> Node:
-    """The value at `leg`; a container taken apart, in its place."""
-    children: Any = parent
-    key: bytes | int
-    if isinstance(parent, dict) and isinstance(leg, bytes):
-        key, there = leg, leg in parent
-    elif isinstance(parent, list) and isinstance(leg, _Cell):
-        key, there = leg.place(len(parent))
-    else:
-        there = False
+    last = depth == len(legs) - 1
+    if last and operation == Operation.INSERT:
+        if isinstance(leg, bytes) and there:
+            raise CannotApply("a change of JSON is of a key that the value has")
+        return jsonb_tree.inserted(parent, index, value, leg if isinstance(leg, bytes) else None)
     if not there:
         raise CannotApply("a change of JSON is of a place that the value does not have")
-    child: Node = children[key]
-    if isinstance(child, Raw) and jsonb_tree.is_container(child):
-        child = children[key] = jsonb_tree.opened(child)
-    return child
-
-
-def _change_member(parent: dict[bytes, Node], key: bytes, operation: Operation, value: Raw) -> None:
-    if (key in parent) == (operation == Operation.INSERT):
-        there = "has" if key in parent else "does not have"
-        raise CannotApply(f"a change of JSON is of a key that the value {there}")
-    if operation == Operation.REMOVE:
-        del parent[key]
-    else:
-        parent[key] = value
-
-
-def _change_cell(parent: list[Node], cell: _Cell, operation: Operation, value: Raw) -> None:
-    index, there = cell.place(len(parent))
-    if operation == Operation.INSERT:
-        parent.insert(index, value)
-    elif not there:
-        raise CannotApply("a change of JSON is of a place that the array does not have")
-    elif operation == Operation.REMOVE:
-        del parent[index]
-    else:
-        parent[index] = value
+    if last and operation == Operation.REMOVE:
+        return jsonb_tree.removed(parent, index)
+    if not last:
+        value = _changed(jsonb_tree.child(parent, index), legs, depth + 1, operation, value)
+    return jsonb_tree.replaced(parent, index, value)

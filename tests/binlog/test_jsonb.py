@@ -122,10 +122,15 @@ def test_bytes_that_a_server_wrote(raw: str, wanted: str) -> None:
 @given(
     st.lists(st.one_of(st.none(), _DOCUMENTS.map(lambda value: [value])), max_size=6),
     st.integers(0, 3),
+    st.booleans(),
 )
-def test_a_column_is_what_the_server_prints(values: list[list[Any] | None], hole: int) -> None:
+def test_a_column_is_what_the_server_prints(
+    values: list[list[Any] | None], hole: int, large: bool
+) -> None:
     # NULL is None here, and a document is boxed, so that the document `null` is not mistaken for it.
-    documents = [None if value is None else encode(value[0], hole=hole) for value in values]
+    documents = [
+        None if value is None else encode(value[0], hole=hole, large=large) for value in values
+    ]
     wanted = [None if value is None else encoder.text(value[0]) for value in values]
     assert texts(documents) == wanted
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import struct
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -29,9 +31,9 @@ BEFORE: dict[str, Any] = {
 Change = tuple[int, str, Any]
 
 
-def applied(before: Any, *changes: Change, hole: int = 0) -> str:
+def applied(before: Any, *changes: Change, hole: int = 0, large: bool = False) -> str:
     diffs = b"".join(diff(*change) for change in changes)
-    return jsonb.text(jsondiff.apply(encode(before, hole=hole), diffs))
+    return jsonb.text(jsondiff.apply(encode(before, hole=hole, large=large), diffs))
 
 
 def refused(before: bytes, diffs: bytes) -> str:
@@ -77,8 +79,9 @@ CASES: list[tuple[Change, Any]] = [
 
 @pytest.mark.parametrize(("change", "after"), CASES)
 @pytest.mark.parametrize("hole", [0, 3])
-def test_a_change(change: Change, after: Any, hole: int) -> None:
-    assert applied(BEFORE, change, hole=hole) == encoder.text(after)
+@pytest.mark.parametrize("large", [False, True])
+def test_a_change(change: Change, after: Any, hole: int, large: bool) -> None:
+    assert applied(BEFORE, change, hole=hole, large=large) == encoder.text(after)
 
 
 @pytest.mark.parametrize(("change", "after"), CASES)
@@ -113,17 +116,17 @@ def test_changes_are_told() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ((REPLACE, "$.nope", 1), "a key that the value does not have"),
+        ((REPLACE, "$.nope", 1), "a place that the value does not have"),
         ((REPLACE, "$.nope.x", 1), "a place that the value does not have"),
-        ((REPLACE, "$.b[3]", 1), "a place that the array does not have"),
-        ((REPLACE, "$.b[last-3]", 1), "a place that the array does not have"),
+        ((REPLACE, "$.b[3]", 1), "a place that the value does not have"),
+        ((REPLACE, "$.b[last-3]", 1), "a place that the value does not have"),
         ((REPLACE, "$.b.c", 1), "a place that the value cannot have"),
         ((REPLACE, "$.a[0]", 1), "a place that the value cannot have"),
         ((REPLACE, "$[0]", 1), "a place that the value cannot have"),
         ((INSERT, "$.a", 1), "a key that the value has"),
         ((INSERT, "$.a.b", 1), "a place that the value cannot have"),
-        ((REMOVE, "$.nope", None), "a key that the value does not have"),
-        ((REMOVE, "$.last[0]", None), "a place that the array does not have"),
+        ((REMOVE, "$.nope", None), "a place that the value does not have"),
+        ((REMOVE, "$.last[0]", None), "a place that the value does not have"),
         ((REPLACE, "$", 1), "the whole value"),
         ((REPLACE, "", 1), "does not begin with $"),
         ((REPLACE, "a", 1), "does not begin with $"),
@@ -143,8 +146,9 @@ def test_changes_are_told() -> None:
         ((INSERT, f"$.{'k' * 70_000}", 1), "a key of 70000 bytes"),
     ],
 )  # fmt: skip
-def test_changes_that_do_not_fit(change: Change, why: str) -> None:
-    assert why in refused(encode(BEFORE), diff(*change))
+@pytest.mark.parametrize("large", [False, True])
+def test_changes_that_do_not_fit(change: Change, why: str, large: bool) -> None:
+    assert why in refused(encode(BEFORE, large=large), diff(*change))
 
 
 def test_a_scalar_has_no_places() -> None:
@@ -182,8 +186,9 @@ def test_changes_that_are_cut_or_flipped() -> None:
     assert whole == 4
 
 
-def test_values_that_are_cut_or_flipped() -> None:
-    before = encode(BEFORE)
+@pytest.mark.parametrize("large", [False, True])
+def test_values_that_are_cut_or_flipped(large: bool) -> None:
+    before = encode(BEFORE, large=large)
     diffs = (
         diff(INSERT, "$.n.x.y.z", 1)
         + diff(REPLACE, '$."q\\"uo.te[*]".é[0]', 1)
@@ -213,6 +218,43 @@ def test_values_that_overlap() -> None:
     data += encoder.length(60_000) + b"x" * 60_000
     data += b"\0" * (size - len(data))
     assert "overlap" in refused(b"\2" + data, diff(REMOVE, "$[0]"))
+    # Cutting the first value out would move the second, which begins within it, to before the values.
+    values = struct.pack("<IIBIBI", 2, 30, 12, 18, 12, 20) + b"\x0b" + b"\1" * 11
+    assert (
+        jsonb.text(b"\3" + values[:13] + struct.pack("<BI", 4, 0) + values[18:])
+        == '["' + "\\u0001" * 11 + '", null]'
+    )
+    assert "overlap" in refused(b"\3" + values, diff(REMOVE, "$[0]"))
+
+
+def test_a_change_in_a_large_document_is_a_copy() -> None:
+    numbers = list(range(60_000))
+    before: dict[str, Any] = {
+        "numbers": numbers,
+        "members": {f"key {n}": n for n in range(10_000)},
+        "small": [1],
+    }
+    numbers_after = [*numbers[:7], "seven", *numbers[8:-1]]
+    wanted = {
+        "numbers": numbers_after,
+        "members": before["members"] | {"key 7": [], "new": {}},
+        "small": [1, 2],
+    }
+    changes: list[Change] = [
+        (REPLACE, "$.numbers[7]", "seven"),
+        (REMOVE, "$.numbers[last]", None),
+        (REPLACE, '$.members."key 7"', []),
+        (INSERT, "$.members.new", {}),
+        (INSERT, "$.small[1]", 2),
+    ]
+    diffs = b"".join(diff(*change) for change in changes)
+    raw = encode(before)
+    tracemalloc.start()
+    after = jsondiff.apply(raw, diffs)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20 * len(raw)
+    assert jsonb.text(after) == encoder.text(wanted)
 
 
 _KEYS = st.sampled_from(["a", "b", "é", "long key", "", '"', "$x"])
@@ -223,8 +265,13 @@ _VALUES = st.recursive(
 )
 
 
-@given(st.data(), st.lists(_VALUES, max_size=4) | st.dictionaries(_KEYS, _VALUES, max_size=4))
-def test_any_changes(data: st.DataObject, before: Any) -> None:
+@given(
+    st.data(),
+    st.lists(_VALUES, max_size=4) | st.dictionaries(_KEYS, _VALUES, max_size=4),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_any_changes(data: st.DataObject, before: Any, hole: int, large: bool) -> None:
     """The same changes to a Python document."""
     model = copy.deepcopy(before)
     diffs = b""
@@ -238,7 +285,9 @@ def test_any_changes(data: st.DataObject, before: Any) -> None:
             key, place = data.draw(st.sampled_from(deeper))
             path += leg(key)
         diffs += change_place(data, path, place)
-    assert jsonb.text(jsondiff.apply(encode(before), diffs)) == encoder.text(model)
+    assert jsonb.text(
+        jsondiff.apply(encode(before, hole=hole, large=large), diffs)
+    ) == encoder.text(model)
 
 
 def change_place(data: st.DataObject, path: str, place: Any) -> bytes:

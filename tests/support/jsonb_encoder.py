@@ -39,13 +39,16 @@ class Unsigned(int):
     pass
 
 
-class TooLarge(Exception):
-    pass
+@dataclass(frozen=True)
+class _Form:
+    hole: int
+    large: bool
 
 
-def encode(document: Any, *, hole: int = 0) -> bytes:
-    """`hole`: unused bytes before each value that is not in its entry, as changes in place leave them."""
-    kind, data = _value(document, hole)
+def encode(document: Any, *, hole: int = 0, large: bool = False) -> bytes:
+    """`hole`: unused bytes before each value that is not in its entry, as changes in place leave them; `large`: the
+    large form of containers, needed or not."""
+    kind, data = _value(document, _Form(hole, large))
     return bytes((kind,)) + data
 
 
@@ -75,7 +78,7 @@ def ordered(document: dict[str, Any]) -> list[tuple[str, Any]]:
     )
 
 
-def _value(value: Any, hole: int) -> tuple[int, bytes]:  # noqa: PLR0911 - one return per type
+def _value(value: Any, form: _Form) -> tuple[int, bytes]:  # noqa: PLR0911 - one return per type
     match value:
         case None | bool():
             return LITERAL, bytes((0 if value is None else 1 if value else 2,))
@@ -86,7 +89,7 @@ def _value(value: Any, hole: int) -> tuple[int, bytes]:  # noqa: PLR0911 - one r
         case str():
             return STRING, length(len(value.encode())) + value.encode()
         case list() | dict():
-            return _container(value, hole)
+            return _container(value, form)
         case Decimal():
             return _opaque(NEWDECIMAL, _decimal(value))
         case dt.datetime():
@@ -141,17 +144,19 @@ def _packed_time(value: dt.timedelta) -> bytes:
     return (-number if micros < 0 else number).to_bytes(8, "little", signed=True)
 
 
-def _container(value: list[Any] | dict[str, Any], hole: int) -> tuple[int, bytes]:
+def _container(value: list[Any] | dict[str, Any], form: _Form) -> tuple[int, bytes]:
     small, large = (
         (SMALL_OBJECT, LARGE_OBJECT) if isinstance(value, dict) else (SMALL_ARRAY, LARGE_ARRAY)
     )
+    if form.large:
+        return large, _filled(value, form, 4)
     try:
-        return small, _filled(value, hole, 2)
+        return small, _filled(value, form, 2)
     except OverflowError:
-        return large, _filled(value, hole, 4)
+        return large, _filled(value, form, 4)
 
 
-def _filled(value: list[Any] | dict[str, Any], hole: int, width: int) -> bytes:
+def _filled(value: list[Any] | dict[str, Any], form: _Form, width: int) -> bytes:
     """Raises OverflowError where a number does not fit into `width` bytes."""
     members = ordered(value) if isinstance(value, dict) else [("", item) for item in value]
     keys = [key.encode() for key, _ in members] if isinstance(value, dict) else []
@@ -162,13 +167,13 @@ def _filled(value: list[Any] | dict[str, Any], hole: int, width: int) -> bytes:
         key_entries += at.to_bytes(width, "little") + len(key).to_bytes(2, "little")
         at += len(key)
     for _, item in members:
-        kind, data = _value(item, hole)
+        kind, data = _value(item, form)
         value_entries.append(kind)
         if kind in (LITERAL, INT16, UINT16) or (kind in (INT32, UINT32) and width == 4):
             sign = b"\xff" if kind in (INT16, INT32) and data[-1] > 127 else b"\0"
             value_entries += data.ljust(width, sign)
             continue
-        values += b"\xee" * hole
+        values += b"\xee" * form.hole
         value_entries += (at + len(values)).to_bytes(width, "little")
         values += data
     size = at + len(values)
