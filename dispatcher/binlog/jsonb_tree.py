@@ -1,11 +1,11 @@
 """Documents in MySQL's binary JSON, changed without being taken apart: for changes that touch little of them.
 
 A value is its type and its bytes (`Raw`): everything in a container is relative to its beginning, so its bytes mean the
-same wherever they stand. A change makes the containers around its place anew and copies all else as bytes. A small
-container (64 KB at most) is put together as the server does: keys by length and then by bytes, keys before values, the
-small form where its 16 bits are enough, literals and small integers in their entries. In a large one, which may have
-millions of values, only the tables of its entries are worked on, as arrays, and a new value goes to its end; a tree of
-Python objects would take fifty times its bytes. `jsonb` describes the format.
+same wherever they stand. A change makes the containers around its place anew and copies all else as bytes. A container
+of few values is put together as the server does: keys by length and then by bytes, keys before values, the small form
+where its 16 bits are enough, literals and small integers in their entries. Of one with many values, which may be
+millions, only the tables of its entries are worked on, as arrays, and a new value goes to its end; a tree of Python
+objects would take fifty times its bytes. `jsonb` describes the format.
 
 Source: sql-common/json_binary.cc (serialize_json_object, serialize_json_array, attempt_inline_value, lookup_index).
 """
@@ -33,6 +33,7 @@ _WIDTHS = {
 }
 _GREATEST_KEY = 0xFFFF
 _LARGE_WIDTH = 4
+_FEW = 64
 
 
 class Raw(NamedTuple):
@@ -142,8 +143,10 @@ def container_of(keys: Sequence[bytes] | None, values: Sequence[Raw]) -> Raw:
 
 def replaced(container: Raw, index: int, value: Raw) -> Raw:
     """The container with another value. Raises `Malformed`, as all of these."""
-    if container.width == _LARGE_WIDTH:
-        return _Large(container).without(index).put(index, value).raw()
+    if container.members > _FEW:
+        made = _Tables(container).without(index).put(index, value).raw()
+        if made is not None:
+            return made
     keys, values = parts(container)
     values[index] = value
     return container_of(keys, values)
@@ -153,8 +156,10 @@ def inserted(container: Raw, index: int, value: Raw, name: bytes | None = None) 
     """The container with one value more, before the one that was number `index`; `name`: its key in an object."""
     if name is not None and len(name) > _GREATEST_KEY:
         raise Malformed(f"a key of {len(name)} bytes")
-    if container.width == _LARGE_WIDTH:
-        return _Large(container).make_room(index, name).put(index, value).raw()
+    if container.members > _FEW:
+        made = _Tables(container).make_room(index, name).put(index, value).raw()
+        if made is not None:
+            return made
     keys, values = parts(container)
     values.insert(index, value)
     if keys is not None and name is not None:
@@ -164,8 +169,10 @@ def inserted(container: Raw, index: int, value: Raw, name: bytes | None = None) 
 
 def removed(container: Raw, index: int) -> Raw:
     """The container with one value less."""
-    if container.width == _LARGE_WIDTH:
-        return _Large(container).without(index).close_room(index).raw()
+    if container.members > _FEW:
+        made = _Tables(container).without(index).close_room(index).raw()
+        if made is not None:
+            return made
     keys, values = parts(container)
     del values[index]
     if keys is not None:
@@ -173,26 +180,27 @@ def removed(container: Raw, index: int) -> Raw:
     return container_of(keys, values)
 
 
-class _Large:
-    """A large container's entries as arrays. Offsets count from `body`, which is all behind the entries."""
+class _Tables:
+    """A container's entries as arrays. Offsets count from `body`, which is all behind the entries."""
 
     def __init__(self, container: Raw) -> None:
+        self.kind, self.width = container.kind, container.width
         entries, head = _layout(container)
         data = np.frombuffer(container.data, dtype=np.uint8)
-        self.kind = container.kind
         self.body = container.data[head:]
-        table = data[entries:head].reshape(-1, 5)
+        table = data[entries:head].reshape(-1, 1 + self.width)
         self.kinds: I64 = table[:, 0].astype(np.int64)
         self.values: I64 = _numbers(table[:, 1:])
         self.values[self._outside] -= head
-        keys = data[2 * _LARGE_WIDTH : entries].reshape(-1, 6)
-        self.keys: I64 = _numbers(keys[:, :4]) - head
-        self.key_sizes: I64 = keys[:, 4].astype(np.int64) | keys[:, 5].astype(np.int64) << 8
+        keys = data[2 * self.width : entries].reshape(-1, 2 + self.width)
+        self.keys: I64 = _numbers(keys[:, : self.width]) - head
+        self.key_sizes: I64 = _numbers(keys[:, self.width :])
         self._check("an offset that points outside of its container")
 
     @property
     def _outside(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        return (self.kinds < kernels.LITERAL) | (self.kinds > kernels.UINT32)
+        last = kernels.UINT32 if self.width == _LARGE_WIDTH else kernels.UINT16
+        return (self.kinds < kernels.LITERAL) | (self.kinds > last)
 
     def _check(self, why: str) -> None:
         offsets = self.values[self._outside]
@@ -200,7 +208,7 @@ class _Large:
             if len(starts) and (starts.min() < 0 or ends.max() > len(self.body)):
                 raise Malformed(why)
 
-    def without(self, index: int) -> _Large:
+    def without(self, index: int) -> _Tables:
         """Cuts the bytes of a value out."""
         if self._outside[index]:
             start = int(self.values[index])
@@ -210,16 +218,16 @@ class _Large:
             self.keys[self.keys > start] -= size
         return self
 
-    def put(self, index: int, value: Raw) -> _Large:
+    def put(self, index: int, value: Raw) -> _Tables:
         self.kinds[index] = value.kind
-        if _inlined(value.kind, _LARGE_WIDTH):
-            self.values[index] = int.from_bytes(_entry(value, _LARGE_WIDTH), "little")
+        if _inlined(value.kind, self.width):
+            self.values[index] = int.from_bytes(_entry(value, self.width), "little")
         else:
             self.values[index] = len(self.body)
             self.body += value.data
         return self
 
-    def make_room(self, index: int, name: bytes | None) -> _Large:
+    def make_room(self, index: int, name: bytes | None) -> _Tables:
         self.kinds = np.insert(self.kinds, index, kernels.LITERAL)
         self.values = np.insert(self.values, index, 0)
         if name is not None:
@@ -228,7 +236,7 @@ class _Large:
             self.body += name
         return self
 
-    def close_room(self, index: int) -> _Large:
+    def close_room(self, index: int) -> _Tables:
         """A key's bytes stay where they are, unused."""
         self.kinds, self.values = np.delete(self.kinds, index), np.delete(self.values, index)
         if len(self.keys):
@@ -238,29 +246,32 @@ class _Large:
             )
         return self
 
-    def raw(self) -> Raw:
+    def raw(self) -> Raw | None:
+        """None where offsets of this width do not reach far enough."""
         self._check("values that overlap")
-        head = 2 * _LARGE_WIDTH + 6 * len(self.keys) + 5 * len(self.kinds)
+        keys, values, width = len(self.keys), len(self.kinds), self.width
+        head = 2 * width + keys * (2 + width) + values * (1 + width)
         size = head + len(self.body)
-        if size >> 32:
-            raise Malformed("a document of more than 4 GiB")
-        keys = np.empty((len(self.keys), 6), dtype=np.uint8)
-        keys[:, :4] = _bytes(self.keys + head)
-        keys[:, 4:] = _bytes(self.key_sizes)[:, :2]
-        table = np.empty((len(self.kinds), 5), dtype=np.uint8)
-        table[:, 0] = self.kinds
-        table[:, 1:] = _bytes(self.values + self._outside * head)
-        numbers = len(self.kinds).to_bytes(4, "little") + size.to_bytes(4, "little")
-        return Raw(self.kind, numbers + keys.tobytes() + table.tobytes() + self.body)
+        if size >> 8 * width:
+            return None
+        key_table = np.hstack((_bytes(self.keys + head, width), _bytes(self.key_sizes, 2)))
+        kinds = self.kinds.astype(np.uint8)[:, None]
+        table = np.hstack((kinds, _bytes(self.values + self._outside * head, width)))
+        numbers = values.to_bytes(width, "little") + size.to_bytes(width, "little")
+        return Raw(self.kind, numbers + key_table.tobytes() + table.tobytes() + self.body)
 
 
-def _numbers(table: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> I64:
-    """Four bytes a line."""
-    return np.ascontiguousarray(table).view("<u4").ravel().astype(np.int64)
+_Table = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 
-def _bytes(numbers: I64) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    return numbers.astype("<u4").view(np.uint8).reshape(-1, 4)
+def _numbers(table: _Table) -> I64:
+    """A little-endian number a line."""
+    width = table.shape[1]
+    return np.ascontiguousarray(table).view(f"<u{width}").ravel().astype(np.int64)
+
+
+def _bytes(numbers: I64, width: int) -> _Table:
+    return numbers.astype(f"<u{width}").view(np.uint8).reshape(-1, width)
 
 
 def _layout(container: Raw) -> tuple[int, int]:
