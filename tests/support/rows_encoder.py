@@ -16,6 +16,7 @@ from uuid import UUID
 
 from dispatcher.binlog.events import Record, encode_record
 from dispatcher.binlog.types import CHARACTER_TYPES, DIGIT_BYTES, SIGNED_TYPES, Type
+from tests.support import jsonb_encoder
 
 SERVER = UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
 
@@ -31,6 +32,10 @@ class Spec:
     charset: int = 0
     labels: tuple[str, ...] = ()
     nullable: bool = True
+    declared: str = ""
+    geometry: int = 0
+    dimensions: int = 0
+    visible: bool = True
 
 
 def packed(n: int) -> bytes:
@@ -63,7 +68,7 @@ def optional(code: int, value: bytes) -> bytes:
     return bytes((code,)) + packed(len(value)) + value
 
 
-def table_map(
+def table_map(  # noqa: C901 - one branch per optional field
     columns: Sequence[Spec],
     *,
     database: str = "shop",
@@ -93,21 +98,31 @@ def table_map(
             4, b"".join(packed(len(c.name.encode())) + c.name.encode() for c in columns)
         )
         for code, kind in ((5, 248), (6, 247)):
-            of_kind = [column.labels for column in columns if column.type == kind]
+            of_kind = [column for column in columns if column.type == kind]
             if of_kind:
                 out += optional(code, b"".join(map(_labels, of_kind)))
+        geometries = [column.geometry for column in columns if column.type == 255]
+        if geometries:
+            out += optional(7, b"".join(map(packed, geometries)))
         enums = [column.charset for column in columns if column.type in (247, 248)]
         if enums:
             out += optional(11, b"".join(map(packed, enums)))
         if key:
             out += optional(8, b"".join(map(packed, key)))
+        if not all(column.visible for column in columns):
+            out += optional(12, msb_bits([column.visible for column in columns]))
+        dimensions = [column.dimensions for column in columns if column.type == 242]
+        if dimensions:
+            out += optional(13, b"".join(map(packed, dimensions)))
+        if any(column.declared for column in columns):
+            declared = [column.declared.encode() for column in columns]
+            out += optional(0xBD, b"".join(bytes((len(name),)) + name for name in declared))
     return out + extra
 
 
-def _labels(labels: Sequence[str]) -> bytes:
-    return packed(len(labels)) + b"".join(
-        packed(len(label.encode())) + label.encode() for label in labels
-    )
+def _labels(column: Spec) -> bytes:
+    raw = [label.encode(_encoding(column)) for label in column.labels]
+    return packed(len(raw)) + b"".join(packed(len(label)) + label for label in raw)
 
 
 # -- cells ----------------------------------------------------------------------------------------------------
@@ -178,6 +193,28 @@ def text(value: str | bytes, prefix: int, encoding: str = "utf-8") -> bytes:
     return len(raw).to_bytes(prefix, "little") + raw
 
 
+def geometry(srid: int, wkb: bytes) -> bytes:
+    return text(srid.to_bytes(4, "little") + wkb, 4)
+
+
+def vector(values: Sequence[float]) -> bytes:
+    return text(struct.pack(f"<{len(values)}f", *values), 4)
+
+
+def compressed(value: bytes, prefix: int, *, wrap: bool = False, store: bool = False) -> bytes:
+    """A cell of MariaDB's compressed columns."""
+    if not value:
+        return text(b"", prefix)
+    if store:
+        return text(b"\0" + value, prefix)
+    size = (len(value).bit_length() + 7) // 8
+    packer = zlib.compressobj(wbits=15 if wrap else -15)
+    body = packer.compress(value) + packer.flush()
+    return text(
+        bytes((0x80 | size | (0 if wrap else 8),)) + len(value).to_bytes(size, "big") + body, prefix
+    )
+
+
 def integer(value: int, width: int) -> bytes:
     return value.to_bytes(width, "little", signed=value < 0)
 
@@ -202,15 +239,28 @@ def rows_body(
     extra: bytes = b"",
     width: int | None = None,
     present: bytes | None = None,
+    present_after: bytes | None = None,
+    data: bytes | None = None,
 ) -> bytes:
-    """Body of a rows event of type `kind`; an update's images are before, after, before, after ..."""
+    """Body of a rows event of type `kind`; an update's images are before, after, before, after ... `present`: bitmap of
+    the columns that the images hold, `present_after`: of an update's second one, where it differs; `data`: all images
+    as they are to stand there."""
     width = len(images[0]) if width is None else width
     out = table_id.to_bytes(6, "little") + flags.to_bytes(2, "little")
     if kind >= 30:
         out += (2 + len(extra)).to_bytes(2, "little") + extra
     bitmap = lsb_bits([True] * width) if present is None else present
-    out += packed(width) + bitmap * (2 if kind in (24, 31) else 1)
-    return out + b"".join(map(image, images))
+    out += packed(width) + bitmap
+    if kind in (24, 31, 39):
+        out += bitmap if present_after is None else present_after
+    return out + (b"".join(map(image, images)) if data is None else data)
+
+
+def partial_image(row: Row, diffs: Sequence[bool] | None) -> bytes:
+    """After-image of a partial update. `diffs`: for each JSON column of the table whether its cell is changes; None:
+    the image has no such bits."""
+    options = b"\0" if diffs is None else b"\1" + lsb_bits(diffs)
+    return options + image(row)
 
 
 # -- a delivered binlog -----------------------------------------------------------------------------------------
@@ -285,7 +335,7 @@ class Delivered:
 UTF8MB4, UTF8MB3, LATIN1, ASCII, BINARY = 255, 33, 8, 11, 63
 
 
-def encode_cell(spec: Spec, value: Any) -> bytes | None:  # noqa: C901, PLR0911 - one branch per type
+def encode_cell(spec: Spec, value: Any) -> bytes | None:  # noqa: C901, PLR0911, PLR0912 - one branch per type
     """A Python value as a cell of the column."""
     if value is None:
         return None
@@ -317,13 +367,36 @@ def encode_cell(spec: Spec, value: Any) -> bytes | None:  # noqa: C901, PLR0911 
             return timestamp2(micros // 1_000_000, micros % 1_000_000, spec.meta[0])
         case Type.TIME2:
             return time2(value, spec.meta[0])
+        case Type.NEWDATE:
+            return date(value.year, value.month, value.day)
+        case Type.DATETIME_OLD:
+            return integer(int(value.strftime("%Y%m%d%H%M%S")), 8)
+        case Type.TIMESTAMP_OLD:
+            return integer(int(value.timestamp()), 4)
+        case Type.TIME_OLD:
+            seconds = abs(value) // 1_000_000
+            number = seconds // 3600 * 10_000 + seconds // 60 % 60 * 100 + seconds % 60
+            return integer(number if value >= 0 else -number, 3)
+        case Type.GEOMETRY:
+            return geometry(value["srid"], value["wkb"])
+        case Type.VECTOR:
+            return vector(value)
+        case Type.JSON:
+            return text(jsonb_encoder.encode(value), 4)
+        case Type.MARIADB_BLOB_COMPRESSED:
+            raw = value.encode(_encoding(spec)) if isinstance(value, str) else value
+            return compressed(raw, spec.meta[0], store=len(raw) < 20)
+        case Type.MARIADB_VARCHAR_COMPRESSED:
+            raw = value.encode(_encoding(spec)) if isinstance(value, str) else value
+            size = 1 if int.from_bytes(spec.meta, "little") < 256 else 2
+            return compressed(raw, size, wrap=len(raw) % 2 == 1)
         case Type.ENUM | Type.SET:
             return integer(value, spec.meta[1])
         case Type.BIT:
             return bytes(value)
         case Type.BLOB:
             return text(value, spec.meta[0], _encoding(spec))
-        case Type.VARCHAR:
+        case Type.VARCHAR | Type.VAR_STRING:
             return text(
                 value, 1 if int.from_bytes(spec.meta, "little") < 256 else 2, _encoding(spec)
             )
@@ -333,8 +406,14 @@ def encode_cell(spec: Spec, value: Any) -> bytes | None:  # noqa: C901, PLR0911 
     raise AssertionError(spec)
 
 
+_ENCODINGS = {
+    LATIN1: "cp1252", 1: "big5", 12: "euc_jp", 13: "shift_jis", 19: "cp949", 28: "gbk", 35: "utf-16-be", 51: "cp1251",
+    54: "utf-16-be", 56: "utf-16-le", 60: "utf-32-be", 95: "cp932", 248: "gb18030",
+}  # fmt: skip
+
+
 def _encoding(spec: Spec) -> str:
-    return "cp1252" if spec.charset == LATIN1 else "utf-8"
+    return _ENCODINGS.get(spec.charset, "utf-8")
 
 
 def string_length(meta: bytes) -> int:
