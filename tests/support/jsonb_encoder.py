@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from tests.support.rows_encoder import decimal as decimal_digits
-from tests.support.rows_encoder import packed
+from tests.support import rows_encoder
 
 SMALL_OBJECT, LARGE_OBJECT, SMALL_ARRAY, LARGE_ARRAY = range(4)
 LITERAL, INT16, UINT16, INT32, UINT32, INT64, UINT64, DOUBLE, STRING = range(4, 13)
@@ -55,11 +54,11 @@ def encode(document: Any, *, hole: int = 0, large: bool = False) -> bytes:
 def diff(operation: int, path: str, document: Any = None) -> bytes:
     """One change of PARTIAL_UPDATE_ROWS."""
     raw = path.encode()
-    out = bytes((operation,)) + packed(len(raw)) + raw
+    out = bytes((operation,)) + rows_encoder.packed(len(raw)) + raw
     if operation == REMOVE:
         return out
     value = encode(document)
-    return out + packed(len(value)) + value
+    return out + rows_encoder.packed(len(value)) + value
 
 
 def length(n: int) -> bytes:
@@ -127,7 +126,7 @@ def _decimal(value: Decimal) -> bytes:
     assert isinstance(exponent, int)
     scale = max(-exponent, 0)
     precision = max(len(digits) + max(exponent, 0), scale, 1)
-    return bytes((precision, scale)) + decimal_digits(value, precision, scale)
+    return bytes((precision, scale)) + rows_encoder.decimal(value, precision, scale)
 
 
 def _packed_datetime(at: dt.datetime) -> bytes:
