@@ -57,7 +57,7 @@ class LogFormat:
     """What a FORMAT_DESCRIPTION says. `checksum`: do the events after it end in a CRC32? `has_algorithm`: does this
     event name one at all, and so end in a checksum itself? `created`: seconds since 1970, 0 in all files but the first
     after the server's start; `in_use`: the file is being written, or its writer crashed; `sizes`: of the fixed part of
-    each event type, by type - 1."""
+    each event type, by type - 1; `short_table_ids`: they take 4 bytes (5.1 before 5.1.4), not 6."""
 
     raw: bytes
     version: int
@@ -68,11 +68,7 @@ class LogFormat:
     has_algorithm: bool
     mariadb: bool
     sizes: bytes
-
-    @property
-    def short_table_ids(self) -> bool:
-        """Table ids of 4 bytes in table maps and rows events (5.1 before 5.1.4)."""
-        return len(self.sizes) >= EventType.TABLE_MAP and self.sizes[EventType.TABLE_MAP - 1] == 6
+    short_table_ids: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +129,9 @@ def parse_format(raw: bytes) -> LogFormat:
     created = int.from_bytes(raw[71:75], "little")
     in_use = bool(flags & FLAG_IN_USE)
     return LogFormat(
-        raw, version, server, created, in_use, algorithm == 1, has_algorithm, mariadb, sizes
-    )
+        raw, version, server, created, in_use, algorithm == 1, has_algorithm, mariadb, sizes,
+        sizes[EventType.TABLE_MAP - 1 : EventType.TABLE_MAP] == b"\6",
+    )  # fmt: skip
 
 
 class LogReader:

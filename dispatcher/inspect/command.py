@@ -6,17 +6,20 @@ where a server is. A reader that goes away (`| head`) ends the output quietly.
 
 from __future__ import annotations
 
+import gc
 import getpass
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import unquote
 
 from dispatcher.binlog.types import InvalidDates
 from dispatcher.inspect.bounds import Bound, parse_bound
-from dispatcher.inspect.inspector import Inspection, Options
+from dispatcher.inspect.inspector import Inspection, Options, Write
 from dispatcher.inspect.sources import STDIN, Files, Source
 from dispatcher.model.errors import BinlogError, Kind, UserError
 
@@ -77,10 +80,12 @@ def _invalid_dates(text: str) -> InvalidDates:
 def run(logs: Sequence[str], wanted: Options, login: Login, *, follow: bool) -> int:
     """Print everything; the exit code. Raises `BinlogError` behind what could be read."""
     out = sys.stdout.buffer
-    inspection = Inspection(wanted, out.write)
+    inspection = Inspection(wanted, _flushed(out) if follow else out.write)
     try:
+        source = _source(logs, login, wanted.start, follow=follow)
         try:
-            inspection.run(_source(logs, login, wanted.start, follow=follow))
+            with _no_collector(unless=follow):
+                inspection.run(source)
         except BinlogError as error:
             out.flush()
             raise _as_input(error) from None
@@ -94,6 +99,27 @@ def run(logs: Sequence[str], wanted: Options, login: Login, *, follow: bool) -> 
         print(f"not shown: what {events} hold; first: {inspection.first_unread}", file=sys.stderr)
         return 2
     return 0
+
+
+@contextmanager
+def _no_collector(*, unless: bool) -> Iterator[None]:
+    """Half of the time would go into looking for cycles among the entries of a block, where there are none."""
+    if unless or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _flushed(out: BinaryIO) -> Write:
+    def write(data: bytes) -> None:
+        out.write(data)
+        out.flush()
+
+    return write
 
 
 def _as_input(error: BinlogError) -> BinlogError:

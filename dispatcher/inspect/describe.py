@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
 from typing import Any
+from uuid import UUID
 
 from dispatcher.binlog import compressed, control, gtid_events
 from dispatcher.binlog import payload as payloads
@@ -32,17 +34,19 @@ _PRE_GA = (K.PRE_GA_WRITE_ROWS, K.PRE_GA_UPDATE_ROWS, K.PRE_GA_DELETE_ROWS)
 
 def time_text(micros: int) -> str:
     """Microseconds since 1970 as ISO 8601 in UTC; "" for 0, by which servers mean "not known"."""
-    if not micros:
+    seconds, fraction = divmod(micros, 1_000_000)
+    return f"{seconds_text(seconds)[:-1]}.{fraction:06}Z" if micros else ""
+
+
+@lru_cache(4096)
+def seconds_text(seconds: int) -> str:
+    """Likewise for seconds."""
+    if not seconds:
         return ""
     try:
-        moment = _EPOCH + timedelta(microseconds=micros)
+        return (_EPOCH + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
     except OverflowError:
-        return f"{micros} µs since 1970"
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def seconds_text(seconds: int) -> str:
-    return time_text(seconds * 1_000_000).replace(".000000Z", "Z")
+        return f"{seconds} s since 1970Z"
 
 
 class Describer:
@@ -83,6 +87,7 @@ class Describer:
                 {"database": table.database, "table": table.name},
                 database=table.database,
                 table=table.name,
+                rows_of=table,
             )
         return table.rows_fields
 
@@ -207,7 +212,22 @@ def _statement(query: Query, more: dict[str, Any]) -> Fields:
     )
 
 
+@lru_cache(64)
+def _uuid_text(raw: bytes) -> str:
+    return str(UUID(bytes=raw))
+
+
 def _gtid(kind: int, _raw: bytes, body: bytes) -> Fields:
+    if kind == K.GTID and len(body) >= 25:
+        # All that filters and summaries need; the rest is read where the event is shown.
+        text = f"{_uuid_text(body[1:17])}:{int.from_bytes(body[17:25], 'little')}"
+        return Fields(gtid=text, later=partial(_complete_gtid, kind, body))
+    fields = Fields()
+    _complete_gtid(kind, body, fields)
+    return fields
+
+
+def _complete_gtid(kind: int, body: bytes, fields: Fields) -> None:
     gtid = gtid_events.parse_gtid_event(kind, body)
     text = str(gtid) if gtid.source else ""
     data: dict[str, Any] = {"gtid": text or None}
@@ -215,20 +235,19 @@ def _gtid(kind: int, _raw: bytes, body: bytes) -> Fields:
         data |= {"last_committed": gtid.last_committed, "sequence_number": gtid.sequence_number}
     committed = ""
     if gtid.immediate_commit_us is not None:
-        committed = time_text(gtid.immediate_commit_us)
-        data["committed_at"] = committed
-        data["original_committed_at"] = time_text(gtid.original_commit_us or 0)
+        committed = original = time_text(gtid.immediate_commit_us)
+        if gtid.original_commit_us != gtid.immediate_commit_us:
+            original = time_text(gtid.original_commit_us or 0)
+        data |= {"committed_at": committed, "original_committed_at": original}
     if gtid.transaction_length is not None:
         data["transaction_length"] = gtid.transaction_length
     if gtid.immediate_version is not None:
-        data |= {
-            "server_version": gtid.immediate_version,
-            "original_server_version": gtid.original_version,
-        }
+        data["server_version"] = gtid.immediate_version
+        data["original_server_version"] = gtid.original_version
     if gtid.commit_group_ticket is not None:
         data["commit_group_ticket"] = gtid.commit_group_ticket
-    note = f"{gtid}" + (f"  committed {committed}" if committed else "")
-    return Fields(data, gtid=text, note=note)
+    fields.gtid, fields.data = text, data
+    fields.note = f"{gtid}" + (f"  committed {committed}" if committed else "")
 
 
 _MARIADB_FLAGS = (

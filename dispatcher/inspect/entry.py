@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dispatcher.binlog.ddl import QueryKind
 from dispatcher.binlog.event_types import EventType
+
+if TYPE_CHECKING:
+    from dispatcher.inspect.tables import Table
 
 K = EventType
 
@@ -40,7 +44,8 @@ class Fields:
     """What an event holds, by the names of `docs/inspect.md`. Events that are equal share one, and so its renderings.
 
     `gtid`, `table`, `database`, `query_kind`: also in `data`, as far as the event has them; `error`: why the body could
-    not be read; `lines`: further lines of the text output; `note`: the end of its first line.
+    not be read; `lines`: further lines of the text output; `note`: the end of its first line;
+    `rows_of`: the table of a rows event.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
@@ -52,7 +57,15 @@ class Fields:
     error: str = ""
     note: str = ""
     lines: str = ""
+    later: Callable[[Fields], None] | None = None
+    rows_of: Table | None = None
     _json: str | None = None
+
+    def complete(self) -> None:
+        """Fill in what is needed only where the event is shown."""
+        if self.later is not None:
+            later, self.later = self.later, None
+            later(self)
 
     def json(self) -> str:
         """`data` as the rest of a JSON object: `,"gtid":"..."`; "" where there is none."""

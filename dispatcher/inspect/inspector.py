@@ -133,7 +133,7 @@ class Inspection:
         else:
             self._entries += self._filter.admit(entry)
         if entry.kind in ROWS and not entry.error and len(self._entries) > shown:
-            table = self._tables.of_rows(raw, log)
+            table = entry.fields.rows_of
             if table is not None:  # None: an event without rows
                 self._rows.add(entry, table, raw, tail, log)
                 if self._rows.bytes > _ROWS_BYTES_MAX:
@@ -168,6 +168,11 @@ class Inspection:
         entries, self._entries = self._entries, []
         out: list[bytes] = []
         for entry in entries:
+            if self._summary is None and entry.fields.later is not None:
+                try:
+                    entry.fields.complete()
+                except BinlogError as error:
+                    entry.error = f"{error.kind}: {error.what}"
             if entry.error:
                 self.unread += 1
                 place = f"{entry.file}, offset {entry.offset}"

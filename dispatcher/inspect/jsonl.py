@@ -15,8 +15,6 @@ from dispatcher.inspect.entry import ROWS, Entry
 from dispatcher.inspect.tables import Table
 from dispatcher.inspect.values import resolved
 
-_time = lru_cache(4096)(seconds_text)
-
 
 @lru_cache(256)
 def _type(code: int) -> str:
@@ -43,7 +41,7 @@ class JsonOutput:
     def render(self, entry: Entry) -> list[bytes]:
         start = (
             f'{{"file":{_text(entry.file)},"offset":{entry.offset},"end_log_pos":{entry.log_pos}'
-            f',"timestamp":{entry.timestamp},"time":"{_time(entry.timestamp)}","server_id":{entry.server_id}'
+            f',"timestamp":{entry.timestamp},"time":"{seconds_text(entry.timestamp)}","server_id":{entry.server_id}'
             f',"size":{entry.size},"flags":{entry.flags},"type":{_type(entry.kind)}'
         )
         if entry.inside >= 0:

@@ -22,7 +22,6 @@ from dispatcher.inspect.literals import literals
 from dispatcher.inspect.tables import Table
 from dispatcher.inspect.values import absent_masks, both_signs, readable
 
-_time = lru_cache(4096)(seconds_text)
 _name = lru_cache(256)(type_name)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _ROW_BYTES = 16
@@ -42,23 +41,19 @@ class TextOutput:
 
     def render(self, entry: Entry) -> list[bytes]:
         fields = entry.fields
+        note = f"{_label(entry)}  {_rows_text(entry)}" if entry.kind in ROWS else fields.note
         inside = f" (event {entry.inside + 1} of the payload)" if entry.inside >= 0 else ""
-        note = fields.note
-        if entry.kind in ROWS:
-            note = f"{_label(entry)}  {_rows_text(entry)}"
-        head = (
-            f"# at {entry.offset}{inside}\n# {_time(entry.timestamp)}  server id {entry.server_id}"
-            f"  end_log_pos {entry.log_pos}  {_name(entry.kind)}  {note}".rstrip()
+        text = (
+            f"# at {entry.offset}{inside}\n# {seconds_text(entry.timestamp)}  server id {entry.server_id}"
+            f"  end_log_pos {entry.log_pos}  {_name(entry.kind)}{'  ' if note else ''}{_safe(note)}\n"
         )
-        out = [_safe(head).encode("utf-8", "backslashreplace"), b"\n"]
         if self._hexdump and entry.raw is not None:
-            out.append(hexdump(entry.raw, entry.offset if entry.inside < 0 else 0).encode())
+            text += hexdump(entry.raw, entry.offset if entry.inside < 0 else 0)
         if entry.error:
-            out.append(_safe(f"### not shown: {entry.error}\n").encode("utf-8", "backslashreplace"))
+            text += _safe(f"### not shown: {entry.error}") + "\n"
         if fields.lines and not self._known(entry):
-            out.append(_safe(fields.lines).encode("utf-8", "backslashreplace"))
-        out += entry.rows
-        return out
+            text += _safe(fields.lines)
+        return [text.encode("utf-8", "backslashreplace"), *entry.rows]
 
     def _known(self, entry: Entry) -> bool:
         """Were the columns of this table map shown before, and not changed since?"""
@@ -138,7 +133,7 @@ def _rows_text(entry: Entry) -> str:
 
 def _safe(text: str) -> str:
     """Without what a terminal would obey."""
-    if text.isprintable():
+    if text.isprintable():  # newlines are not, but most texts have none
         return text
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 

@@ -38,7 +38,11 @@ def test_agrees_with_the_servers_own_tool(
     assert [event["type"].replace("_V1_EVENT", "_EVENT") for event in events] == [
         one.type for one in told
     ]
-    assert [event["offset"] for event in events] == [one.offset for one in told]
+    # For events inside a payload the tool prints where the payload ends; here they stand where it begins.
+    at = "end_log_pos", "offset"
+    assert [event[at["payload_index" not in event]] for event in events] == [
+        one.offset for one in told
+    ]
     assert [event["end_log_pos"] for event in events] == [one.end_log_pos for one in told]
     assert [event["server_id"] for event in events] == [one.server_id for one in told]
     assert [event.get("gtid", "") for event in events] == [one.gtid for one in told]

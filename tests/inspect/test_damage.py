@@ -23,6 +23,16 @@ from tests.support.rows_encoder import Spec, integer, table_map
 K = EventType
 
 
+def tiny_log() -> LogFile:
+    log = LogFile()
+    log.gtid(1)
+    log.query("BEGIN", "")
+    log.table([Spec("id", Type.LONG)], database="a", table="t")
+    log.rows(K.WRITE_ROWS, [[integer(1, 4)]])
+    log.xid()
+    return log
+
+
 def printed(path: Path) -> tuple[int, BinlogError | None]:
     """(events printed, the error behind them), without the command line around it."""
     out = io.BytesIO()
@@ -35,7 +45,7 @@ def printed(path: Path) -> tuple[int, BinlogError | None]:
 
 
 def test_cut_at_every_offset(tmp_path: Path) -> None:
-    log = small_log()
+    log = tiny_log()
     ends = [*log.offsets[1:], len(log.data)]
     path = tmp_path / "binlog.000001"
     for cut in range(len(log.data) + 1):
@@ -51,7 +61,7 @@ def test_cut_at_every_offset(tmp_path: Path) -> None:
 
 
 def test_each_damaged_byte_ends_it_before_its_event(tmp_path: Path) -> None:
-    log = small_log()
+    log = tiny_log()
     ends = [*log.offsets[1:], len(log.data)]
     path = tmp_path / "binlog.000001"
     for at in range(4, len(log.data)):
