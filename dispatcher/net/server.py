@@ -54,9 +54,6 @@ _VARIABLES = (
     "binlog_format",
     "binlog_row_image",
     "binlog_row_metadata",
-    "binlog_row_value_options",
-    "binlog_transaction_compression",
-    "log_bin_compress",
     "binlog_checksum",
     "gtid_mode",
     "gtid_executed",
@@ -88,8 +85,6 @@ class ServerFacts:
     binlog_format: str  # upper case, as the other names of values
     row_image: str
     row_metadata: str
-    value_options: str
-    transaction_compression: bool  # MySQL's per transaction or MariaDB's per event
     checksum: str
     gtid_mode: str  # "" on MariaDB, where GTIDs are always on
     gtid_strict_mode: bool  # MariaDB
@@ -164,17 +159,6 @@ def _setting_findings(facts: ServerFacts) -> Iterator[BinlogError]:
         yield finding(
             f"binlog_row_metadata={facts.row_metadata}: rows without their columns' names",
             change("binlog_row_metadata", "FULL"),
-        )
-    if facts.value_options:
-        yield finding(
-            f"binlog_row_value_options={facts.value_options}: changes of JSON values as diffs",
-            change("binlog_row_value_options", "''"),
-        )
-    if facts.transaction_compression:
-        mysql = facts.flavour == "mysql"
-        variable = "binlog_transaction_compression" if mysql else "log_bin_compress"
-        yield finding(
-            f"{variable}=ON: compressed events are not supported yet", change(variable, "OFF")
         )
 
 
@@ -293,7 +277,6 @@ def _facts(
     mariadb = "mariadb" in get("version").lower()
     server_id = int(get("server_id", "0"))
     executed = get("gtid_binlog_pos" if mariadb else "gtid_executed")
-    compression = "log_bin_compress" if mariadb else "binlog_transaction_compression"
     return ServerFacts(
         version=get("version"),
         flavour="mariadb" if mariadb else "mysql",
@@ -304,8 +287,6 @@ def _facts(
         binlog_format=get("binlog_format", "ROW").upper(),
         row_image=get("binlog_row_image", "FULL").upper(),
         row_metadata=get("binlog_row_metadata").upper(),
-        value_options=get("binlog_row_value_options").upper(),
-        transaction_compression=_is_on(variables, compression),
         checksum=get("binlog_checksum", "NONE").upper(),
         gtid_mode=get("gtid_mode").upper(),
         gtid_strict_mode=_is_on(variables, "gtid_strict_mode"),

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.binlog.ddl import Ddl, DdlKind, Name, QueryKind, classify, parse
+from dispatcher.binlog.ddl import (
+    Ddl,
+    DdlKind,
+    Name,
+    QueryKind,
+    classify,
+    first_word,
+    parse,
+    savepoint,
+    xa_verb,
+)
 
 K, Q = DdlKind, QueryKind
 T: Name = ("shop", "t")
@@ -319,3 +329,50 @@ def test_long_statements_take_no_longer_than_their_length() -> None:
     assert parse(f"ALTER TABLE a ADD ({columns}), RENAME b", "shop").renamed == ((A, B),)
     assert parse("ALTER TABLE a ADD x INT COMMENT '" + "a\\" * 50_000, "shop").tables == (A,)
     assert classify("/*" + "*" * 50_000) is Q.OTHER
+
+
+ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("query", "sql_mode", "tables"),
+    [
+        ('DROP TABLE "a\\", "b"', ANSI_QUOTES, ["a\\", "b"]),
+        ('DROP TABLE "a""b", c', ANSI_QUOTES, ['a"b', "c"]),
+        ('DROP TABLE "a\\", "b"', ANSI_QUOTES | NO_BACKSLASH_ESCAPES, ["a\\", "b"]),
+        (r"ALTER TABLE t COMMENT 'it\', RENAME TO u", NO_BACKSLASH_ESCAPES, ["t", "u"]),
+        (r"ALTER TABLE t COMMENT 'it\', RENAME TO u', RENAME TO v", 0, ["t", "v"]),
+        (r'ALTER TABLE t COMMENT "it\", RENAME TO u', NO_BACKSLASH_ESCAPES, ["t", "u"]),
+        ("DROP TABLE `a\\`, b", 0, ["a\\", "b"]),
+        ("/*!50003 DROP */ /*!99999 TABLE */ a /*M!100100 , b */", 0, ["a", "b"]),
+    ],
+)
+def test_quotes_and_backslashes_are_as_the_session_has_them(
+    query: str, sql_mode: int, tables: list[str]
+) -> None:
+    assert parse(query, "shop", sql_mode).tables == tuple(("shop", table) for table in tables)
+
+
+@pytest.mark.parametrize(
+    ("query", "want"),
+    [
+        ("SAVEPOINT `A b`", ("SAVEPOINT", "a b")),
+        ("savepoint a", ("SAVEPOINT", "a")),
+        ("SAVEPOINT savepoint", ("SAVEPOINT", "savepoint")),
+        ("ROLLBACK TO `a`", ("ROLLBACK", "a")),
+        ("ROLLBACK WORK TO SAVEPOINT a", ("ROLLBACK", "a")),
+        ("rollback to savepoint", ("ROLLBACK", "savepoint")),
+        ("ROLLBACK TO /* c */ SAVEPOINT `savepoint`", ("ROLLBACK", "savepoint")),
+        ("RELEASE SAVEPOINT a", ("RELEASE", "a")),
+        ("SAVEPOINT", ("SAVEPOINT", "")),
+    ],
+)
+def test_savepoints(query: str, want: tuple[str, str]) -> None:
+    assert savepoint(query) == want
+
+
+def test_verbs() -> None:
+    assert first_word(" /* x */ insert INTO t VALUES ('secret')") == "INSERT"
+    assert first_word("-- nothing") == ""
+    assert xa_verb("xa Start X'61'") == "START"
+    assert xa_verb("XA") == ""

@@ -322,6 +322,105 @@ def test_an_unknown_event_that_may_be_ignored_is_counted() -> None:
     assert split.ignored["PREVIOUS_GTIDS_EVENT"] == 1
 
 
+def test_encryption_is_the_servers_business_and_a_files_fault() -> None:
+    log = e.LogWriter(gtid="mariadb")
+    log.add(EventType.MARIADB_START_ENCRYPTION, c.start_encryption_body(1, 2, bytes(12)))
+    split = splitter()
+    assert not feed(split, [log.stream()]).faults
+    assert split.ignored["MARIADB_START_ENCRYPTION_EVENT"] == 1
+    (fault,) = feed(splitter(packets=False), [log.file.raw[4:]]).faults
+    assert "MARIADB_START_ENCRYPTION_EVENT" in fault.what
+    assert "through the server" in fault.remedy
+
+
+def test_load_data_as_a_statement_concerns_its_databases() -> None:
+    def write(log: e.LogWriter) -> None:
+        log.begin()
+        log.add(EventType.BEGIN_LOAD_QUERY, bytes(4) + b"1\n2\n")
+        log.add(EventType.APPEND_BLOCK, bytes(4) + b"3\n")
+        status = e.status_variables(updated_databases=["shop"])
+        log.add(EventType.EXECUTE_LOAD_QUERY, c.load_query_body("LOAD DATA ...", "crm", status))
+        log.commit()
+
+    flat, (batch,) = faulty(write)
+    assert batch.fault is not None
+    assert batch.fault.error.kind is Kind.STATEMENT_FORMAT
+    assert batch.fault.error.what == "LOAD DATA as a statement, in database 'crm'"
+    assert Filter(["shop"]).wants(flat.routes)[batch.fault.route]
+    assert not Filter(["crm"]).wants(flat.routes)[batch.fault.route]
+
+
+@pytest.mark.parametrize("kind", [EventType.LOAD, EventType.CREATE_FILE, EventType.EXEC_LOAD])
+def test_load_data_of_old_servers(kind: int) -> None:
+    _, (batch,) = faulty(in_transaction(kind, bytes(20)))
+    assert batch.fault is not None
+    assert (batch.fault.error.kind, batch.fault.route) == (Kind.STATEMENT_FORMAT, ALL)
+
+
+def test_partial_updates_are_rows() -> None:
+    log = e.LogWriter()
+    log.begin()
+    log.statement(e.Statement((("shop", "orders"),), ((0, 10), (0, 5)), kind=39))
+    log.commit()
+    check(feed(splitter(), [log.stream()]), log)
+
+
+def test_compressed_events_of_mariadb_are_routed_as_they_are() -> None:
+    log = e.LogWriter(gtid="mariadb")
+    log.begin()
+    for kind in range(166, 172):
+        log.statement(e.Statement((("shop", "orders"),), ((0, 10), (0, 5)), kind=kind))
+    log.commit()
+    log.begin(standalone=True)
+    body = c.query_compressed_body(query_body("DROP TABLE t", "shop", e.status_variables()))
+    log._part("ddl", EventType.MARIADB_QUERY_COMPRESSED, body, (("shop", "t"),))
+    log.commit("")
+    for how in ("COMMIT", "ROLLBACK"):
+        log.begin()
+        log.statement(e.Statement((("shop", "orders"),), ((0, 10),)))
+        body = c.query_compressed_body(query_body(how, "", e.status_variables()))
+        log._part("frame", EventType.MARIADB_QUERY_COMPRESSED, body)
+        log.commit("")
+    check(feed(splitter(), [log.stream()]), log)
+
+
+def test_mariadb_out_of_order() -> None:
+    """Without gtid_strict_mode a sequence number may be lower than the one before it."""
+    log = e.LogWriter(gtid="mariadb")
+    for gno in (100, 7, 101, 7):
+        log.begin(gno=gno)
+        log.commit()
+    flat = feed(splitter(), [log.stream()])
+    assert [t[1:3] for t in flat.done] == [("0-1", n) for n in (100, 7, 101, 7)]
+
+
+def test_a_savepoint_that_was_not_set_is_a_fault() -> None:
+    def write(log: e.LogWriter) -> None:
+        log.begin()
+        log.savepoint("a")
+        log.commit()
+        log.begin()
+        log.ignored("ROLLBACK TO a")  # of another transaction
+        log.commit()
+
+    _, (batch,) = faulty(write)
+    assert batch.fault is not None
+    assert "ROLLBACK TO a savepoint" in batch.fault.error.what
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [("/* c */ BEGIN", "COMMIT"), ("BEGIN", "-- x\nCOMMIT"), ("START TRANSACTION", "/* c */ commit /* d */")],
+)  # fmt: skip
+def test_commented_frames(begin: str, end: str) -> None:
+    log = e.LogWriter()
+    log.begin(standalone=True)
+    log._part("frame", EventType.QUERY, query_body(begin))
+    log.statement(ROWS)
+    log.commit(end)
+    check(feed(splitter(), [log.stream()]), log)
+
+
 @pytest.mark.parametrize("kind", [EventType.INTVAR, EventType.RAND, EventType.USER_VAR])
 def test_what_stands_before_a_statement_is_judged_with_the_statement(kind: int) -> None:
     flat, batches = faulty(in_transaction(kind, bytes(16)))

@@ -120,11 +120,31 @@ def test_garbage_is_said_to_be_garbage(data: bytes) -> None:
         assert GtidSet.parse(str(gtids)) == gtids
 
 
-def test_tags_have_no_binary_form_yet() -> None:
-    with pytest.raises(UserError, match=r"GTID set with tags \(.*:tag_1\)"):
-        GtidSet({TAGGED: [(1, 2)]}).encode()
-    with pytest.raises(UserError, match="with tags"):
-        GtidSet.decode(b"\1\0\0\0\0\0\0\1" + bytes(16))
+def test_the_binary_form_with_tags_to_the_byte() -> None:
+    gtids = GtidSet.parse(f"{A}:1-3:tag_1:7,{B}:9")
+    first, second = (bytes.fromhex(uuid.replace("-", "")) for uuid in (A, B))
+    data = (
+        b"\1\3\0\0\0\0\0\1"
+        + first + b"\0" + b"".join(n.to_bytes(8, "little") for n in (1, 1, 4))
+        + first + b"\x0atag_1" + b"".join(n.to_bytes(8, "little") for n in (1, 7, 8))
+        + second + b"\0" + b"".join(n.to_bytes(8, "little") for n in (1, 9, 10))
+    )  # fmt: skip
+    assert gtids.encode() == data
+    assert GtidSet.decode(data) == gtids
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\2\1\0\0\0\0\0\1" + bytes(17), "unknown kind 2"),
+        (b"\1\1\0\0\0\0\0\1" + bytes(16) + b"\2A" + bytes(8), "the tag b'A'"),
+        (b"\1\1\0\0\0\0\0\1" + bytes(16) + b"\3a" + bytes(8), "the tag b'a'"),
+        (b"\1\1\0\0\0\0\0\1" + bytes(16) + b"\x0aa", "cut short"),
+    ],
+)
+def test_a_binary_form_with_tags_that_is_damaged(data: bytes, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        GtidSet.decode(data)
 
 
 @given(st.text(alphabet="0123456789abcdef-:,_ \nX٣²", max_size=60))

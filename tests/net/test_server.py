@@ -328,8 +328,6 @@ WHOLE = ServerFacts(
     binlog_format="ROW",
     row_image="FULL",
     row_metadata="FULL",
-    value_options="",
-    transaction_compression=False,
     checksum="CRC32",
     gtid_mode="ON",
     gtid_strict_mode=False,
@@ -352,17 +350,6 @@ ALL_GRANTS = parse_grants(["GRANT ALL PRIVILEGES ON *.* TO `root`@`%`"])
         ({"binlog_format": "MIXED"}, "binlog_format=MIXED", "SET PERSIST binlog_format = ROW"),
         ({"row_image": "NOBLOB"}, "binlog_row_image=NOBLOB", "binlog_row_image = FULL"),
         ({"row_metadata": "MINIMAL"}, "binlog_row_metadata=MINIMAL", "row_metadata = FULL"),
-        ({"value_options": "PARTIAL_JSON"}, "value_options=PARTIAL_JSON", "value_options = ''"),
-        (
-            {"transaction_compression": True},
-            "binlog_transaction_compression=ON",
-            "SET PERSIST binlog_transaction_compression = OFF",
-        ),
-        (
-            {"transaction_compression": True, "flavour": "mariadb", "version": "11.8.9-MariaDB"},
-            "log_bin_compress=ON",
-            "SET GLOBAL log_bin_compress = OFF, and the same in the server's option file",
-        ),
         (
             {"binlog_format": "STATEMENT", "version": "5.6.24-log"},
             "binlog_format=STATEMENT",
@@ -403,8 +390,6 @@ def test_findings_of_a_server_that_is_set_wrong(server_factory: ServerFactory) -
             "binlog_format=STATEMENT",
             "binlog_row_image=MINIMAL",
             "binlog_row_metadata=MINIMAL",
-            "binlog_row_value_options=PARTIAL_JSON",
-            "binlog_transaction_compression=ON",
         ]
         server.execute(*(error.remedy.partition(";")[0] for error in found))
         with closing(connect(endpoint)) as connection:

@@ -113,7 +113,8 @@ def rand_body(first: int, second: int) -> bytes:
 
 def decimal_bytes(value: Decimal, precision: int, scale: int) -> bytes:
     """The storage form of DECIMAL(precision, scale)."""
-    digits = f"{abs(value):.{scale}f}".replace(".", "").rjust(precision, "0")
+    assert -int(value.as_tuple().exponent) == scale
+    digits = "".join(map(str, value.as_tuple().digits)).rjust(precision, "0")
     whole, part = digits[: precision - scale], digits[precision - scale :]
     groups = [whole[: len(whole) % 9]] + [
         whole[i : i + 9] for i in range(len(whole) % 9, len(whole), 9)
