@@ -8,7 +8,9 @@ bytes or, in large containers, 4.
 
 What has no type in JSON is opaque, with the code of an SQL type: DECIMAL is printed as a number, dates and times as
 `"2024-02-29 10:00:00.000000"`, everything else (BIT, BLOB, geometry) as `"base64:type16:AQ=="`. An empty document is
-`null`: so the server reads what a NOT NULL column got from INSERT IGNORE.
+`null`: so the server reads what a NOT NULL column got from INSERT IGNORE. The one thing that versions print differently
+is opaque VAR_STRING, which 5.7 makes of binary strings and 8.0 of some texts: 5.7 prints all of it as base64, 8.0 none.
+Here it is a string where it is UTF-8, else base64.
 
 Text goes as it came: the server escapes `"`, the backslash and control characters, neither `/` nor what is not ASCII.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.binlog import digits
+from dispatcher.binlog import cells, digits
 from dispatcher.binlog.arrays import I64, U8
 from dispatcher.binlog.integers import Int, little
 from dispatcher.binlog.jit import njit
@@ -36,6 +36,7 @@ STRING = 12
 OPAQUE = 15
 
 MAX_DEPTH = 100
+GREATEST_UTF8 = np.int64(0xFF)  # no byte is refused for being too great
 
 # A container on the stack: type, where it begins, its bytes, values, those already written, where their entries begin,
 # bytes before the first key or value.
@@ -156,7 +157,7 @@ def _length(data: U8, p: Int, limit: Int) -> tuple[Int, Int]:
 
 
 @njit
-def _opaque(  # noqa: PLR0911 - one return per type
+def _opaque(  # noqa: C901, PLR0911 - one branch per type
     data: U8, p: Int, limit: Int, out: U8, o: Int
 ) -> tuple[Int, Int]:
     if p >= limit:
@@ -188,7 +189,10 @@ def _opaque(  # noqa: PLR0911 - one return per type
         out[o] = 34
         return o + 1, used
     if kind == Type.VAR_STRING:
-        return _quoted(data, at, size, out, o), used
+        bounds = np.zeros(2, dtype=np.int64)
+        bounds[1] = size
+        if cells.invalid_utf8(data[at : at + size], bounds, GREATEST_UTF8) < 0:
+            return _quoted(data, at, size, out, o), used
     return _base64(kind, data, at, size, out, o), used
 
 

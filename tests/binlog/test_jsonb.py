@@ -201,7 +201,8 @@ def test_form_of_doubles(value: float, wanted: str) -> None:
         (dt.date(1, 1, 1), '"0001-01-01"'),
         (Opaque(encoder.DATE, bytes(8)), '"0000-00-00"'),
         (Opaque(encoder.TIMESTAMP, bytes(8)), '"0000-00-00 00:00:00.000000"'),
-        (Opaque(253, b'as "text"'), r'"as \"text\""'),
+        (Opaque(253, 'as "téxt"'.encode()), r'"as \"téxt\""'),
+        (Opaque(253, b"a\xff"), '"base64:type253:Yf8="'),
         (Opaque(16, b""), '"base64:type16:"'),
     ],
 )  # fmt: skip
