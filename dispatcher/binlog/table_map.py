@@ -17,6 +17,7 @@ sql/log_event.cc (Table_map_log_event::init_metadata_fields).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -29,6 +30,7 @@ from dispatcher.binlog.types import (
     CHARACTER_TYPES,
     LABEL_TYPES,
     META_BYTES,
+    OLD_TEMPORALS,
     SIGNED_TYPES,
     Column,
     Type,
@@ -37,9 +39,12 @@ from dispatcher.model.errors import BinlogError, Kind
 
 __all__ = ["Column", "TableMap", "defined_columns", "layout_id"]
 
+TEXTS_OF_MARIADB = CHARACTER_TYPES | {Type.GEOMETRY}
 POST_HEADER_SIZE = 8  # table id (6), flags (2)
 COLUMN_TYPES = 0xBD  # optional field
+COLUMN_VISIBILITY = 12  # optional field
 MAX_COLUMNS = 4096
+_FRACTION = re.compile(r"\w+\([1-6]\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +91,13 @@ class TableMap:
         )
         null_bits = cursor.take((count + 7) // 8)
         optional = _Optional(types)
+        fields = []
         while cursor.at < cursor.end:
             code, size = cursor.integer(1), cursor.packed()
-            optional.read(code, _Cursor(cursor.take(size), cursor.at - size))
+            fields.append((code, _Cursor(cursor.take(size), cursor.at - size)))
+        optional.mariadb = COLUMN_VISIBILITY not in (code for code, _ in fields)
+        for code, value in fields:
+            optional.read(code, value)
         columns = optional.columns([bool(null_bits[i >> 3] >> (i & 7) & 1) for i in range(count)])
         return cls(
             table_id,
@@ -213,9 +222,9 @@ def _types(cursor: _Cursor, codes: bytes, label: str) -> list[tuple[int, int]]:
     types = []
     for i, code in enumerate(codes):
         if code not in META_BYTES:
-            raise BinlogError(
-                Kind.UNSUPPORTED_TYPE, f"table {label}, column {i + 1}: type code {code}"
-            )
+            name = f" ({Type(code).name})" if code in list(Type) else ""
+            what = f"table {label}, column {i + 1}: type code {code}{name}"
+            raise BinlogError(Kind.UNSUPPORTED_TYPE, what)
         types.append(_normalised(cursor, code, cursor.take(META_BYTES[code])))
     if cursor.at != cursor.end:
         raise cursor.bad(f"has {cursor.end - cursor.at} bytes of column metadata too many")
@@ -273,9 +282,12 @@ def _meta_ok(code: int, meta: int) -> bool:  # noqa: PLR0911 - one return per ty
 
 @dataclass(slots=True)
 class _Optional:
-    """Collects the optional fields of one event."""
+    """Collects the optional fields of one event. `mariadb`: it may be of MariaDB, which never says what is visible, as
+    MySQL always does with full metadata since 8.0.23, and which counts geometries among the columns with a character
+    set (the binary one)."""
 
     types: list[tuple[int, int]]
+    mariadb: bool = False
     key: tuple[int, ...] = ()
     prefixes: tuple[int, ...] = ()
     default_charset: int = 0
@@ -293,9 +305,9 @@ class _Optional:
             case 1:  # SIGNEDNESS
                 self.unsigned = set(_set_bits(cursor, self._of(SIGNED_TYPES)))
             case 2:  # DEFAULT_CHARSET
-                self.default_charset = self._default_charset(cursor, self._of(CHARACTER_TYPES))
+                self._default_text_charset(cursor)
             case 3:  # COLUMN_CHARSET
-                self._column_charset(cursor, self._of(CHARACTER_TYPES))
+                self._column_charset(cursor, self._of(CHARACTER_TYPES), more=Type.GEOMETRY)
             case 4:  # COLUMN_NAME
                 self._names(cursor)
             case 5:  # SET_STR_VALUE
@@ -361,6 +373,13 @@ class _Optional:
         if len(names) != len(self.types):
             raise cursor.bad(f"declares {len(names)} columns of {len(self.types)}")
         self.declared = {i: name.lower() for i, name in enumerate(names) if name}
+        for i, name in self.declared.items():
+            if self.types[i][0] in OLD_TEMPORALS and _FRACTION.match(name):
+                raise BinlogError(
+                    Kind.UNSUPPORTED_TYPE,
+                    f"column {i + 1}: {name} in MariaDB's old form, whose size is not in the log",
+                    remedy="ALTER TABLE ... FORCE, with mysql56_temporal_format=ON, gives it the new form",
+                )
 
     def _declared_type(self, i: int) -> str:
         """ "" for what contradicts the column: then it is read as what the server says."""
@@ -368,6 +387,15 @@ class _Optional:
         code, size = self.types[i]
         fits = code == Type.STRING and addresses.SIZES.get(declared) == size
         return declared if fits and self.charsets.get(i, BINARY) == BINARY else ""
+
+    def _default_text_charset(self, cursor: _Cursor) -> None:
+        start = cursor.at
+        if self.mariadb and (geometries := self._of((Type.GEOMETRY,))):
+            self.default_charset = self._default_charset(cursor, self._of(TEXTS_OF_MARIADB))
+            if {self.charsets.pop(i) for i in geometries} == {BINARY}:
+                return
+            cursor.at = start
+        self.default_charset = self._default_charset(cursor, self._of(CHARACTER_TYPES))
 
     def _default_charset(self, cursor: _Cursor, columns: list[int]) -> int:
         default = cursor.packed()
@@ -381,13 +409,20 @@ class _Optional:
             raise cursor.bad("names a column without its character set")
         return default
 
-    def _column_charset(self, cursor: _Cursor, columns: list[int]) -> None:
+    def _column_charset(
+        self, cursor: _Cursor, columns: list[int], more: Type | None = None
+    ) -> None:
         values = cursor.all(cursor.packed)
-        if len(values) != len(columns):  # MySQL 9.0 and 9.1 have none for a VECTOR
+        with_more = self._of((*CHARACTER_TYPES, more)) if more else columns
+        if len(values) == len(with_more):
+            columns = with_more
+        elif len(values) != len(columns):  # MySQL 9.0 and 9.1 have none for a VECTOR
             columns = [i for i in columns if self.types[i][0] != Type.VECTOR]
         if len(values) != len(columns):
             raise cursor.bad(f"has {len(values)} character sets for {len(columns)} columns")
         self.charsets.update(zip(columns, values, strict=True))
+        for i in self._of((Type.GEOMETRY,)):
+            self.charsets.pop(i, None)
 
     def _names(self, cursor: _Cursor) -> None:
         self.names = []

@@ -353,10 +353,14 @@ def _cell(buf: Bytes, at: int) -> bytes:
 
 
 def _geometries(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
-    """The SRID, four bytes, then the well-known binary form."""
+    """The SRID, four bytes, then the well-known binary form.
+
+    A cell of no bytes at all is what INSERT IGNORE puts into a NOT NULL column that it has no value for (MySQL 5.6,
+    MariaDB). SELECT shows it as '': SRID 0 and no form.
+    """
     offsets, data = cut(buf, at, prefix, 0)
-    present = at >= 0
     lengths = np.diff(offsets)
+    present = (at >= 0) & (lengths > 0)
     if (short := np.flatnonzero(present & (lengths < 4))).size:
         raise Invalid(int(short[0]), "bytes that are no geometry")
     head = offsets[:-1][present][:, None] + np.arange(4)
@@ -367,9 +371,10 @@ def _geometries(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
     wkb_offsets = offsets.copy()
     wkb_offsets[1:] -= 4 * np.cumsum(present)
     _check_size(at, offsets)
-    wkb = arrow.varying(pa.binary(), wkb_offsets.astype(np.int32), data[rest], present)
-    children = [arrow.fixed(pa.int64(), srid, present), wkb]
-    return Decoded(pa.Array.from_buffers(GEOMETRY, len(at), [arrow.bitmap(present)], children=children))  # fmt: skip
+    valid = at >= 0
+    wkb = arrow.varying(pa.binary(), wkb_offsets.astype(np.int32), data[rest], valid)
+    children = [arrow.fixed(pa.int64(), srid, valid), wkb]
+    return Decoded(pa.Array.from_buffers(GEOMETRY, len(at), [arrow.bitmap(valid)], children=children))  # fmt: skip
 
 
 def _vectors(buf: Bytes, at: Offsets, prefix: int) -> Decoded:

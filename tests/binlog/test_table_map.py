@@ -162,11 +162,42 @@ def test_a_declared_type_that_does_not_fit_is_not_believed() -> None:
     assert [c.declared for c in TableMap.parse(table_map(columns, extra=extra)).columns] == [""] * 4
 
 
+def test_fractions_in_the_old_form_of_mariadb_are_refused_where_they_are_declared() -> None:
+    columns = [Spec("a", Type.LONG), Spec("b", Type.TIMESTAMP_OLD)]
+    name = b"timestamp(3) /* mariadb-5.3 */"
+    extra = optional(COLUMN_TYPES, b"\0" + bytes((len(name),)) + name)
+    with pytest.raises(BinlogError, match=r"column 2: timestamp\(3\)") as caught:
+        TableMap.parse(table_map(columns, extra=extra))
+    assert caught.value.kind is Kind.UNSUPPORTED_TYPE
+    assert TableMap.parse(table_map(columns, extra=optional(COLUMN_TYPES, b"\0\x09timestamp")))
+
+
 def test_a_vector_may_have_a_character_set_or_none() -> None:
     columns = [Spec("v", Type.VECTOR, b"\4"), Spec("s", Type.VARCHAR, b"\x10\0")]
     for sets in (b"\x3f\x08", b"\x08"):
         parsed = TableMap.parse(table_map(columns, full=False, extra=optional(3, sets)))
         assert parsed.columns[1].charset == 8
+
+
+@pytest.mark.parametrize(
+    ("field", "charsets"),
+    [
+        (optional(3, bytes((BINARY, LATIN1, 55))), (0, LATIN1, 55)),  # MariaDB, each
+        (optional(3, bytes((LATIN1, 55))), (0, LATIN1, 55)),  # MySQL, each
+        (optional(2, bytes((LATIN1, 0, BINARY, 2, 55))), (0, LATIN1, 55)),  # MariaDB, a default
+        (optional(2, bytes((LATIN1, 0, BINARY, 1, 55))), (0, 55, LATIN1)),  # MariaDB, likewise
+        (optional(2, bytes((LATIN1, 0, 33))), (0, 33, LATIN1)),  # MySQL: a geometry is binary
+        (optional(2, bytes((LATIN1, 0, BINARY))) + optional(12, b"\xe0"), (0, BINARY, LATIN1)),
+    ],
+)
+def test_a_geometry_has_a_character_set_or_none(field: bytes, charsets: tuple[int, ...]) -> None:
+    specs = [
+        Spec("shape", Type.GEOMETRY, b"\4"),
+        *(Spec(name, Type.VARCHAR, b"\x09\0") for name in "ab"),
+    ]
+    body = table_map(specs, full=False, extra=field)
+    found = tuple(column.charset for column in TableMap.parse(body).columns)
+    assert found == charsets
 
 
 def test_labels_in_a_charset_that_is_not_known_are_left_out() -> None:
@@ -247,6 +278,8 @@ def test_an_unknown_type_names_table_and_column() -> None:
         TableMap.parse(table_map([Spec("x", 200)], full=False))
     assert caught.value.kind is Kind.UNSUPPORTED_TYPE
     assert "shop.orders, column 1" in caught.value.what
+    with pytest.raises(BinlogError, match=r"column 1: type code 0 \(DECIMAL_OLD\)"):
+        TableMap.parse(table_map([Spec("x", Type.DECIMAL_OLD)], full=False))
 
 
 # -- what information_schema supplies ---------------------------------------------------------------------------
