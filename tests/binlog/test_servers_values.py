@@ -11,7 +11,7 @@ import pytest
 
 from dispatcher.binlog import delivered, texts
 from dispatcher.binlog.delivered import InvalidDates, TableChanges
-from dispatcher.binlog.table_map import TableMap
+from dispatcher.binlog.table_map import TableMap, defined_columns
 from dispatcher.model.errors import BinlogError, Kind
 from tests.binlog.test_servers_decode import definitions_of
 from tests.servers import Server
@@ -205,6 +205,41 @@ def test_columns_that_only_mariadb_has(
     assert found == list(wanted)
 
 
+def test_the_definition_tells_the_same_types(any_server: Server, new_database: NewDatabase) -> None:
+    """What a reader that starts before the first row takes for the table's types."""
+    server, database = any_server, new_database(any_server)
+    log = fresh_log(server)
+    columns = {
+        "g": "GEOMETRY",
+        "p": "POLYGON",
+        "k": "TEXT CHARACTER SET gbk",
+        "u": "CHAR(9) CHARACTER SET utf16",
+    }
+    if server.kind != "mysql56":
+        columns |= {"j": "JSON"}
+    if server.kind in ("mysql97", "mariadb118"):
+        columns |= {"v": "VECTOR(3)"}
+    if server.mariadb:
+        columns |= {
+            "c": "VARCHAR(99) COMPRESSED",
+            "b": "MEDIUMBLOB COMPRESSED",
+            "t": "TEXT COMPRESSED",
+        }
+    more = ", ".join(f"{name} {definition}" for name, definition in columns.items())
+    server.execute(
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY, {more})",
+        f"INSERT INTO {database}.t (id) VALUES (1)",
+    )
+    definitions = definitions_of(server, database, "t")
+    parts = delivered.changes(delivered_log(server, log), definitions)
+    (part,) = (part for part in parts if isinstance(part, TableChanges))
+    defined = defined_columns(definitions[f"{database}.t"])
+    assert delivered.change_schema(defined) == part.batch.schema
+    if server.kind == "mysql97":
+        assert [c.dimensions for c in defined] == [c.dimensions for c in part.table_map.columns]
+        assert [c.geometry for c in defined] == [c.geometry for c in part.table_map.columns]
+
+
 def test_generated_and_invisible_columns(mysql97: Server, new_database: NewDatabase) -> None:
     """The columns that the server makes for an index on an expression or on an array are not in the log."""
     database = new_database(mysql97)
@@ -248,6 +283,18 @@ def test_old_temporal_formats(
         "SET time_zone = '+00:00'", f"SELECT CONCAT(a), CONCAT(b) FROM {database}.t"
     )
     assert [(row["after"]["a"], row["after"]["b"]) for row in as_text] == list(shown)
+
+
+def test_a_timestamp_beyond_2038(mariadb118: Server, new_database: NewDatabase) -> None:
+    database = new_database(mariadb118)
+    log = fresh_log(mariadb118)
+    mariadb118.execute(
+        "SET time_zone = '+00:00'",
+        f"CREATE TABLE {database}.t (a TIMESTAMP)",
+        f"INSERT INTO {database}.t VALUES ('2106-02-07 06:28:15')",
+    )
+    (row,) = rows_of(mariadb118, log, database)
+    assert row["after"]["a"].isoformat() == "2106-02-07T06:28:15+00:00"
 
 
 def test_dates_that_are_none_as_text_or_as_error(
