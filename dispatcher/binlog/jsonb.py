@@ -13,8 +13,8 @@ is opaque VAR_STRING, which 5.7 makes of binary strings and 8.0 of some texts: 5
 Here it is a string where it is UTF-8, else base64.
 
 Text goes as it came: the server escapes `"`, the backslash and control characters, neither `/` nor what is not ASCII.
-What is not UTF-8 is refused, as in text columns: MySQL 9.7 stores a UTF-16 literal in a JSON string as its bytes are, and
-sends them so.
+What is not UTF-8 is refused, as in text columns: MySQL 9.7 stores a UTF-16 literal in a JSON string as its bytes are,
+and sends them so.
 
 MariaDB's JSON is text in the log, and never comes here.
 

@@ -26,7 +26,7 @@ from dispatcher.model.gtid import GtidSet
 from dispatcher.net import connection as net
 from dispatcher.net.connection import Identity, LoggedInConnection
 from dispatcher.net.login import Endpoint
-from dispatcher.net.server import ServerFacts
+from dispatcher.net.server import ServerFacts, _facts
 
 unhex = bytes.fromhex
 
@@ -193,10 +193,14 @@ def test_a_statement(wire: Wire) -> None:
     assert wire.heard() == QUERY
 
 
-FACTS = ServerFacts(
-    "5.7.19-log", "mysql", "", 1, True, "ROW", "FULL", "FULL", "", False, "CRC32", "OFF", False, "", "",
-    (), "", 0, None, 0,
-)  # fmt: skip
+def facts() -> ServerFacts:
+    variables = {
+        "version": "5.7.19-log",
+        "binlog_checksum": "CRC32",
+        "server_id": "1",
+        "log_bin": "ON",
+    }
+    return _facts(variables, "mysql-bin.000001", 154, ())
 
 
 def test_registration_and_dump(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +208,7 @@ def test_registration_and_dump(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(socket, "gethostname", lambda: "")
     wire.log_in()
     session = object.__new__(LoggedInConnection)
-    session.endpoint, session.facts = Endpoint("127.0.0.1", 3306, "qbench", "secret"), FACTS
+    session.endpoint, session.facts = Endpoint("127.0.0.1", 3306, "qbench", "secret"), facts()
     session._connection, session._heartbeat_s = wire.raw, 0
     session._identity = Identity(UUID(int=9999), 9999)
     wire.says(ANSWER, ANSWER)  # to the SET statement and to the registration
