@@ -5,46 +5,25 @@ optional fields behind them: all since MySQL 8.0.14 / MariaDB 10.5 with binlog_r
 character sets alone with MINIMAL, nothing before. What is not written can be supplied from information_schema
 (`with_columns`); it is never guessed, and a table whose columns have no names cannot be decoded.
 
-Optional fields are type (1 byte), length (packed integer), value. Bits are most significant first; the null bits are
-not. Unknown fields are skipped: a newer server adds fields that an older replica may ignore by definition.
-
-One field is the daemon's own: COLUMN_TYPES, for each column a length byte and the declared type ("uuid", "inet6" ...),
-empty where the server's fields say all. MariaDB's log does not tell such columns from BINARY(16) and BINARY(4).
-
-Sources: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event::Optional_metadata_fields),
-sql/log_event.cc (Table_map_log_event::init_metadata_fields).
+Source: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-from dispatcher.binlog import addresses, texts
-from dispatcher.binlog.charsets import BINARY
 from dispatcher.binlog.definition import defined_columns
-from dispatcher.binlog.types import (
-    CHARACTER_TYPES,
-    LABEL_TYPES,
-    META_BYTES,
-    OLD_TEMPORALS,
-    SIGNED_TYPES,
-    Column,
-    Type,
-)
+from dispatcher.binlog.table_fields import COLUMN_TYPES, COLUMN_VISIBILITY, Cursor, Optional
+from dispatcher.binlog.types import CHARACTER_TYPES, META_BYTES, Column, Type
 from dispatcher.model.errors import BinlogError, Kind
 
-__all__ = ["Column", "TableMap", "defined_columns", "layout_id"]
+__all__ = ["COLUMN_TYPES", "Column", "TableMap", "defined_columns", "layout_id"]
 
-TEXTS_OF_MARIADB = CHARACTER_TYPES | {Type.GEOMETRY}
 POST_HEADER_SIZE = 8  # table id (6), flags (2)
-COLUMN_TYPES = 0xBD  # optional field
-COLUMN_VISIBILITY = 12  # optional field
 MAX_COLUMNS = 4096
-_FRACTION = re.compile(r"\w+\([1-6]\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +56,7 @@ class TableMap:
         Raises `BinlogError`: MALFORMED_EVENT with the offset in the body, UNSUPPORTED_TYPE for a type code whose cells
         have a length that is not known.
         """
-        cursor = _Cursor(bytes(body))
+        cursor = Cursor(bytes(body))
         table_id = cursor.integer(6)
         cursor.integer(2)
         database, table = cursor.name(), cursor.name()
@@ -87,14 +66,14 @@ class TableMap:
         codes = cursor.take(count)
         meta_size = cursor.packed()
         types = _types(
-            _Cursor(cursor.take(meta_size), cursor.at - meta_size), codes, f"{database}.{table}"
+            Cursor(cursor.take(meta_size), cursor.at - meta_size), codes, f"{database}.{table}"
         )
         null_bits = cursor.take((count + 7) // 8)
-        optional = _Optional(types)
+        optional = Optional(types)
         fields = []
         while cursor.at < cursor.end:
             code, size = cursor.integer(1), cursor.packed()
-            fields.append((code, _Cursor(cursor.take(size), cursor.at - size)))
+            fields.append((code, Cursor(cursor.take(size), cursor.at - size)))
         optional.mariadb = COLUMN_VISIBILITY not in (code for code, _ in fields)
         for code, value in fields:
             optional.read(code, value)
@@ -166,59 +145,7 @@ def layout_id(body: bytes) -> str:
     return blake2b(body[POST_HEADER_SIZE:], digest_size=8).hexdigest()
 
 
-class _Cursor:
-    """Reads forward, raises `BinlogError` at the first byte that is not there. `base`: offset of data in the body."""
-
-    __slots__ = ("at", "base", "data", "end")
-
-    def __init__(self, data: bytes, base: int = 0) -> None:
-        self.data, self.base, self.at, self.end = data, base, 0, len(data)
-
-    def bad(self, why: str) -> BinlogError:
-        return BinlogError(
-            Kind.MALFORMED_EVENT,
-            f"TABLE_MAP_EVENT {why}",
-            where=f"body offset {self.base + self.at}",
-        )
-
-    def take(self, size: int) -> bytes:
-        if size > self.end - self.at:
-            raise self.bad(f"is cut short: {size} bytes wanted, {self.end - self.at} left")
-        self.at += size
-        return self.data[self.at - size : self.at]
-
-    def integer(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "little")
-
-    def packed(self) -> int:
-        first = self.integer(1)
-        if first < 251:
-            return first
-        if first not in (252, 253, 254):
-            raise self.bad(f"has {first} where a length begins")
-        return self.integer({252: 2, 253: 3, 254: 8}[first])
-
-    def name(self) -> str:
-        """Length (1 byte), name, zero byte."""
-        text = self.text(self.integer(1))
-        if self.integer(1) != 0:
-            raise self.bad("has a name without its zero byte")
-        return text
-
-    def text(self, size: int) -> str:
-        try:
-            return self.take(size).decode()
-        except UnicodeDecodeError:
-            raise self.bad("holds a name that is not UTF-8") from None
-
-    def all(self, read: Callable[[], int]) -> list[int]:
-        values = []
-        while self.at < self.end:
-            values.append(read())
-        return values
-
-
-def _types(cursor: _Cursor, codes: bytes, label: str) -> list[tuple[int, int]]:
+def _types(cursor: Cursor, codes: bytes, label: str) -> list[tuple[int, int]]:
     types = []
     for i, code in enumerate(codes):
         if code not in META_BYTES:
@@ -231,7 +158,7 @@ def _types(cursor: _Cursor, codes: bytes, label: str) -> list[tuple[int, int]]:
     return types
 
 
-def _normalised(cursor: _Cursor, code: int, raw: bytes) -> tuple[int, int]:
+def _normalised(cursor: Cursor, code: int, raw: bytes) -> tuple[int, int]:
     """(type, meta) as `types` describes it, checked."""
     if code == Type.STRING:
         code, meta = _string(raw[0], raw[1])
@@ -278,198 +205,6 @@ def _meta_ok(code: int, meta: int) -> bool:  # noqa: PLR0911 - one return per ty
         case Type.BLOB | Type.JSON | Type.GEOMETRY | Type.VECTOR | Type.MARIADB_BLOB_COMPRESSED:
             return 1 <= meta <= 4
     return code in META_BYTES
-
-
-@dataclass(slots=True)
-class _Optional:
-    """Collects the optional fields of one event. `mariadb`: it may be of MariaDB, which never says what is visible, as
-    MySQL always does with full metadata since 8.0.23, and which counts geometries among the columns with a character
-    set (the binary one)."""
-
-    types: list[tuple[int, int]]
-    mariadb: bool = False
-    key: tuple[int, ...] = ()
-    prefixes: tuple[int, ...] = ()
-    default_charset: int = 0
-    geometries: dict[int, int] = field(default_factory=dict)
-    dimensions: dict[int, int] = field(default_factory=dict)
-    declared: dict[int, str] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)
-    unsigned: set[int] = field(default_factory=set)
-    charsets: dict[int, int] = field(default_factory=dict)
-    labels: dict[int, list[bytes]] = field(default_factory=dict)
-    hidden: set[int] = field(default_factory=set)
-
-    def read(self, code: int, cursor: _Cursor) -> None:  # noqa: C901, PLR0912 - one branch per field
-        match code:
-            case 1:  # SIGNEDNESS
-                self.unsigned = set(_set_bits(cursor, self._of(SIGNED_TYPES)))
-            case 2:  # DEFAULT_CHARSET
-                self._default_text_charset(cursor)
-            case 3:  # COLUMN_CHARSET
-                self._column_charset(cursor, self._of(CHARACTER_TYPES), more=Type.GEOMETRY)
-            case 4:  # COLUMN_NAME
-                self._names(cursor)
-            case 5:  # SET_STR_VALUE
-                self._labels(cursor, Type.SET)
-            case 6:  # ENUM_STR_VALUE
-                self._labels(cursor, Type.ENUM)
-            case 7:  # GEOMETRY_TYPE
-                self.geometries = self._numbers(cursor, Type.GEOMETRY)
-            case 8:  # SIMPLE_PRIMARY_KEY
-                self._key(cursor, cursor.all(cursor.packed))
-            case 9:  # PRIMARY_KEY_WITH_PREFIX: (column, length of the prefix or 0). A unique prefix makes the whole so.
-                pairs = cursor.all(cursor.packed)
-                if len(pairs) % 2:
-                    raise cursor.bad("has a key whose last prefix is missing")
-                self._key(cursor, pairs[::2])
-                self.prefixes = tuple(pairs[1::2])
-            case 10:  # ENUM_AND_SET_DEFAULT_CHARSET
-                self._default_charset(cursor, self._of(LABEL_TYPES))
-            case 11:  # ENUM_AND_SET_COLUMN_CHARSET
-                self._column_charset(cursor, self._of(LABEL_TYPES))
-            case 12:  # COLUMN_VISIBILITY
-                visible = set(_set_bits(cursor, list(range(len(self.types)))))
-                self.hidden = set(range(len(self.types))) - visible
-            case 13:  # VECTOR_DIMENSIONALITY
-                self.dimensions = self._numbers(cursor, Type.VECTOR)
-            case _ if code == COLUMN_TYPES:
-                self._declared(cursor)
-
-    def columns(self, nullable: Sequence[bool]) -> tuple[Column, ...]:
-        return tuple(self._columns(nullable))
-
-    def _columns(self, nullable: Sequence[bool]) -> Iterator[Column]:
-        for i, (code, meta) in enumerate(self.types):
-            charset = self.charsets.get(i, 0)
-            yield Column(
-                name=self.names[i] if self.names else "",
-                type=code,
-                meta=meta,
-                unsigned=i in self.unsigned,
-                nullable=nullable[i],
-                charset=charset,
-                labels=_label_texts(self.labels.get(i, ()), charset),
-                visible=i not in self.hidden,
-                declared=self._declared_type(i),
-                geometry=self.geometries.get(i, -1),
-                dimensions=self.dimensions.get(i, 0),
-            )
-
-    def _of(self, wanted: frozenset[Type] | tuple[Type, ...]) -> list[int]:
-        return [i for i, (code, _) in enumerate(self.types) if code in wanted]
-
-    def _numbers(self, cursor: _Cursor, wanted: Type) -> dict[int, int]:
-        columns, numbers = self._of((wanted,)), cursor.all(cursor.packed)
-        if len(numbers) != len(columns):
-            raise cursor.bad(f"tells of {len(numbers)} {wanted.name} columns of {len(columns)}")
-        return dict(zip(columns, numbers, strict=True))
-
-    def _declared(self, cursor: _Cursor) -> None:
-        names = [
-            cursor.text(size)
-            for size in iter(lambda: cursor.integer(1) if cursor.at < cursor.end else -1, -1)
-        ]
-        if len(names) != len(self.types):
-            raise cursor.bad(f"declares {len(names)} columns of {len(self.types)}")
-        self.declared = {i: name.lower() for i, name in enumerate(names) if name}
-        for i, name in self.declared.items():
-            if self.types[i][0] in OLD_TEMPORALS and _FRACTION.match(name):
-                raise BinlogError(
-                    Kind.UNSUPPORTED_TYPE,
-                    f"column {i + 1}: {name} in MariaDB's old form, whose size is not in the log",
-                    remedy="ALTER TABLE ... FORCE, with mysql56_temporal_format=ON, gives it the new form",
-                )
-
-    def _declared_type(self, i: int) -> str:
-        """ "" for what contradicts the column: then it is read as what the server says."""
-        declared = self.declared.get(i, "")
-        code, size = self.types[i]
-        fits = code == Type.STRING and addresses.SIZES.get(declared) == size
-        return declared if fits and self.charsets.get(i, BINARY) == BINARY else ""
-
-    def _default_text_charset(self, cursor: _Cursor) -> None:
-        start = cursor.at
-        if self.mariadb and (geometries := self._of((Type.GEOMETRY,))):
-            self.default_charset = self._default_charset(cursor, self._of(TEXTS_OF_MARIADB))
-            if {self.charsets.pop(i) for i in geometries} == {BINARY}:
-                return
-            cursor.at = start
-        self.default_charset = self._default_charset(cursor, self._of(CHARACTER_TYPES))
-
-    def _default_charset(self, cursor: _Cursor, columns: list[int]) -> int:
-        default = cursor.packed()
-        self.charsets.update(dict.fromkeys(columns, default))
-        exceptions = cursor.all(cursor.packed)
-        for at, collation in zip(exceptions[::2], exceptions[1::2], strict=False):
-            if at >= len(columns):
-                raise cursor.bad(f"gives a character set to column {at} of {len(columns)} with one")
-            self.charsets[columns[at]] = collation
-        if len(exceptions) % 2:
-            raise cursor.bad("names a column without its character set")
-        return default
-
-    def _column_charset(
-        self, cursor: _Cursor, columns: list[int], more: Type | None = None
-    ) -> None:
-        values = cursor.all(cursor.packed)
-        with_more = self._of((*CHARACTER_TYPES, more)) if more else columns
-        if len(values) == len(with_more):
-            columns = with_more
-        elif len(values) != len(columns):  # MySQL 9.0 and 9.1 have none for a VECTOR
-            columns = [i for i in columns if self.types[i][0] != Type.VECTOR]
-        if len(values) != len(columns):
-            raise cursor.bad(f"has {len(values)} character sets for {len(columns)} columns")
-        self.charsets.update(zip(columns, values, strict=True))
-        for i in self._of((Type.GEOMETRY,)):
-            self.charsets.pop(i, None)
-
-    def _names(self, cursor: _Cursor) -> None:
-        self.names = []
-        while cursor.at < cursor.end:
-            self.names.append(cursor.text(cursor.packed()))
-        if len(self.names) != len(self.types) or not all(self.names):
-            raise cursor.bad(
-                f"has {len(self.names)} column names for {len(self.types)} columns, or an empty one"
-            )
-        if len(set(self.names)) != len(self.names):
-            raise cursor.bad("names a column twice")
-
-    def _labels(self, cursor: _Cursor, wanted: Type) -> None:
-        columns = self._of((wanted,))
-        at = 0
-        while cursor.at < cursor.end:
-            if at == len(columns):
-                raise cursor.bad(f"has labels for more {wanted.name} columns than there are")
-            count = cursor.packed()
-            if count > cursor.end - cursor.at:
-                raise cursor.bad(f"is cut short: {count} labels in {cursor.end - cursor.at} bytes")
-            self.labels[columns[at]] = [cursor.take(cursor.packed()) for _ in range(count)]
-            at += 1
-
-    def _key(self, cursor: _Cursor, columns: list[int]) -> None:
-        if any(at >= len(self.types) for at in columns) or len(set(columns)) != len(columns):
-            raise cursor.bad(f"has a primary key of columns {columns}, of {len(self.types)}")
-        self.key = tuple(columns)
-
-
-def _set_bits(cursor: _Cursor, columns: list[int]) -> Iterator[int]:
-    bits = cursor.take((len(columns) + 7) // 8)
-    for i, column in enumerate(columns):
-        if bits[i >> 3] & 0x80 >> (i & 7):
-            yield column
-
-
-def _label_texts(labels: Sequence[bytes], charset: int) -> tuple[str, ...]:
-    """Labels stand in the column's character set; () where that is not known, which `arrow_type` then says."""
-    try:
-        found = [texts.label(label, charset) for label in labels]
-    except ValueError as error:
-        raise BinlogError(
-            Kind.MALFORMED_EVENT,
-            f"TABLE_MAP_EVENT holds a label that is not in its character set: {error}",
-        ) from None
-    return () if None in found else tuple(text for text in found if text is not None)
 
 
 def _fits(own: Column, other: Column) -> bool:
