@@ -351,7 +351,7 @@ def _bad_size(data: bytes, at: int) -> BinlogError:
 def _encrypted_from_here() -> BinlogError:
     return BinlogError(
         Kind.UNSUPPORTED_EVENT,
-        "the events behind MARIADB_START_ENCRYPTION_EVENT are encrypted (encrypt_binlog=ON)",
+        "the events behind START_ENCRYPTION_EVENT are encrypted (encrypt_binlog=ON)",
         remedy="read them through their server, which decrypts them: mysql://user@host:port/FILE",
     )
 

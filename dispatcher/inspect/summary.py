@@ -8,9 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.binlog.event_types import type_name
 from dispatcher.inspect.describe import seconds_text
-from dispatcher.inspect.entry import DELETES, INSERTS, ROWS, UPDATES, Entry
+from dispatcher.inspect.entry import DELETES, INSERTS, ROWS, UPDATES, Entry, manual_name
 
 LARGEST = 10
 
@@ -125,7 +124,7 @@ class Summary:
                 for _, _, one in sorted(self._largest, key=lambda item: item[:2], reverse=True)
             ],
             "events": [
-                {"type": type_name(kind), "count": count, "bytes": self.bytes[kind]}
+                {"type": manual_name(kind), "count": count, "bytes": self.bytes[kind]}
                 for kind, count in self.events.most_common()
             ],
         }  # fmt: skip

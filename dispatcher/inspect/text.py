@@ -7,22 +7,20 @@ reading: unlike mysqlbinlog's it is not meant to be run.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dispatcher.binlog.arrow import texts
 from dispatcher.binlog.delivered import TableChanges
-from dispatcher.binlog.event_types import EventType, type_name
+from dispatcher.binlog.event_types import EventType
 from dispatcher.binlog.types import Column
 from dispatcher.inspect.describe import seconds_text
-from dispatcher.inspect.entry import ROWS, Entry, Fields
+from dispatcher.inspect.entry import ROWS, Entry, Fields, manual_name
 from dispatcher.inspect.literals import literals
 from dispatcher.inspect.tables import Table
 from dispatcher.inspect.values import absent_masks, both_signs, readable
 
-_name = lru_cache(256)(type_name)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _ROW_BYTES = 16
 _SHOWN_MAX = 4096
@@ -45,7 +43,7 @@ class TextOutput:
         inside = f" (event {entry.inside + 1} of the payload)" if entry.inside >= 0 else ""
         text = (
             f"# at {entry.offset}{inside}\n# {seconds_text(entry.timestamp)}  server id {entry.server_id}"
-            f"  end_log_pos {entry.log_pos}  {_name(entry.kind)}{'  ' if note else ''}{_safe(note)}\n"
+            f"  end_log_pos {entry.log_pos}  {manual_name(entry.kind)}{'  ' if note else ''}{_safe(note)}\n"
         )
         if self._hexdump and entry.raw is not None:
             text += hexdump(entry.raw, entry.offset if entry.inside < 0 else 0)

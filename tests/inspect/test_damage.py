@@ -168,7 +168,7 @@ def test_encrypted_files_are_named(inspect: Inspect) -> None:
     assert shown.code == 2
     assert [event["type"] for event in shown.events] == [
         "FORMAT_DESCRIPTION_EVENT",
-        "MARIADB_START_ENCRYPTION_EVENT",
+        "START_ENCRYPTION_EVENT",
     ]
     assert "encrypt_binlog=ON" in shown.err
 

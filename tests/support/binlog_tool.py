@@ -15,14 +15,14 @@ _ROW = re.compile(r"### (INSERT INTO|UPDATE|DELETE FROM) `")
 # How the tools call what the manual calls otherwise; the first words of what stands behind the header.
 _NAMES = (
     ("Start: binlog", "FORMAT_DESCRIPTION_EVENT"), ("Previous-GTIDs", "PREVIOUS_GTIDS_EVENT"),
-    ("Gtid list", "MARIADB_GTID_LIST_EVENT"), ("Binlog checkpoint", "MARIADB_BINLOG_CHECKPOINT_EVENT"),
-    ("GTID ", "MARIADB_GTID_EVENT"), ("GTID\t", "GTID_EVENT"), ("Query_compressed", "MARIADB_QUERY_COMPRESSED_EVENT"),
+    ("Gtid list", "GTID_LIST_EVENT"), ("Binlog checkpoint", "BINLOG_CHECKPOINT_EVENT"),
+    ("GTID ", "GTID_EVENT"), ("GTID\t", "GTID_EVENT"), ("Query_compressed", "QUERY_COMPRESSED_EVENT"),
     ("Query\t", "QUERY_EVENT"), ("Table_map", "TABLE_MAP_EVENT"), ("Update_rows_partial", "PARTIAL_UPDATE_ROWS_EVENT"),
     ("Write_rows", "WRITE_ROWS_EVENT"), ("Update_rows", "UPDATE_ROWS_EVENT"), ("Delete_rows", "DELETE_ROWS_EVENT"),
-    ("Write_compressed_rows", "MARIADB_WRITE_ROWS_COMPRESSED_EVENT"),
-    ("Update_compressed_rows", "MARIADB_UPDATE_ROWS_COMPRESSED_EVENT"),
-    ("Delete_compressed_rows", "MARIADB_DELETE_ROWS_COMPRESSED_EVENT"), ("Rows_query", "ROWS_QUERY_EVENT"),
-    ("Annotate_rows", "MARIADB_ANNOTATE_ROWS_EVENT"), ("Xid = ", "XID_EVENT"), ("XA PREPARE", "XA_PREPARE_EVENT"),
+    ("Write_compressed_rows", "WRITE_ROWS_COMPRESSED_EVENT"),
+    ("Update_compressed_rows", "UPDATE_ROWS_COMPRESSED_EVENT"),
+    ("Delete_compressed_rows", "DELETE_ROWS_COMPRESSED_EVENT"), ("Rows_query", "ROWS_QUERY_EVENT"),
+    ("Annotate_rows", "ANNOTATE_ROWS_EVENT"), ("Xid = ", "XID_EVENT"), ("XA PREPARE", "XA_PREPARE_EVENT"),
     ("XID = ", "XA_PREPARE_EVENT"), ("Intvar", "INTVAR_EVENT"), ("Rand", "RAND_EVENT"), ("User_var", "USER_VAR_EVENT"),
     ("Execute_load_query", "EXECUTE_LOAD_QUERY_EVENT"), ("Rotate to", "ROTATE_EVENT"), ("Stop", "STOP_EVENT"),
     ("Transaction_Payload", "TRANSACTION_PAYLOAD_EVENT"),
@@ -51,7 +51,7 @@ def read(output: str) -> list[Told]:
             positions.append(int(match[1]))
         elif match := _HEADER.match(line):
             events.append(Told(-1, int(match[2]), int(match[1]), _type(match[3])))
-            if events[-1].type == "MARIADB_GTID_EVENT":
+            if match[3].lstrip("\t").startswith("GTID "):
                 events[-1].gtid = match[3].split()[1]
         elif match := _GTID_NEXT.match(line):
             if match[1] != "AUTOMATIC":
