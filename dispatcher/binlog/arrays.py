@@ -55,6 +55,9 @@ class Events(NamedTuple):
     def cut(self, lo: int, hi: int) -> Events:
         return Events(self.off[lo:hi], self.size[lo:hi], self.kind[lo:hi], self.route[lo:hi])
 
+    def only(self, which: NDArray[np.bool_]) -> Events:
+        return Events(self.off[which], self.size[which], self.kind[which], self.route[which])
+
     def copy(self) -> Events:
         return Events(self.off.copy(), self.size.copy(), self.kind.copy(), self.route.copy())
 
@@ -83,6 +86,12 @@ class Transactions(NamedTuple):
         return Transactions(
             self.first[lo:hi] - np.int32(first_event), self.last[lo:hi] - np.int32(first_event), self.flags[lo:hi],
             self.source[lo:hi], self.gno[lo:hi], self.end[lo:hi], self.commit_us[lo:hi],
+        )  # fmt: skip
+
+    def only(self, which: NDArray[np.bool_]) -> Transactions:
+        return Transactions(
+            self.first[which], self.last[which], self.flags[which], self.source[which], self.gno[which],
+            self.end[which], self.commit_us[which],
         )  # fmt: skip
 
     def copy(self) -> Transactions:

@@ -27,8 +27,9 @@ from pathlib import Path
 from uuid import UUID, uuid5
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dispatcher.binlog.arrays import ABORTED, OPEN, Transactions
+from dispatcher.binlog.arrays import ABORTED, OPEN
 from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
@@ -180,7 +181,21 @@ class Known:
         self._left -= int(np.count_nonzero(~new & ended))
         if batch.fault and not ended[-1] and not new[-1]:
             batch.fault = None  # it stands in a transaction that nobody wants
-        batch.tx = Transactions(*(column[new] for column in batch.tx))
+        _remove(batch, new)
+
+
+def _remove(batch: Batch, keep: NDArray[np.bool_]) -> None:
+    """Take transactions with their events out of a batch, all but those to `keep`."""
+    edges = np.zeros(len(batch.ev.off) + 1, dtype=np.int32)
+    np.add.at(edges, batch.tx.first[~keep], 1)
+    np.add.at(edges, batch.tx.last[~keep], -1)
+    wanted = np.cumsum(edges)[:-1] == 0
+    index = np.concatenate(([0], np.cumsum(wanted))).astype(
+        np.int32
+    )  # old index of an event -> new
+    batch.ev = batch.ev.only(wanted)
+    kept = batch.tx.only(keep)
+    batch.tx = kept._replace(first=index[kept.first], last=index[kept.last])
 
 
 class FilesStream:

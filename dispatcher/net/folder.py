@@ -41,17 +41,8 @@ _RELAY_LOG_F = 0x40  # of the FORMAT_DESCRIPTION that a replica puts at the fron
 _FORMAT_BYTES_MAX = 4096
 # Six digits, or more without zeros in front: `aria_log.00000001` is no binlog.
 _NAME = re.compile(r"(?P<prefix>[^.].*)\.(?P<number>\d{6}|[1-9]\d{6,})\Z", re.DOTALL)
-_BEFORE_TRANSACTIONS = frozenset(
-    {
-        EventType.PREVIOUS_GTIDS,
-        EventType.MARIADB_GTID_LIST,
-        EventType.MARIADB_BINLOG_CHECKPOINT,
-        EventType.MARIADB_START_ENCRYPTION,
-        EventType.STOP,
-        EventType.ROTATE,
-        EventType.IGNORABLE,
-    }
-)
+_NUMBERED = frozenset({EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID})
+_NOT_NUMBERED = frozenset({EventType.ANONYMOUS_GTID, EventType.QUERY, EventType.TABLE_MAP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,33 +201,26 @@ class Folder:
         try:
             format_ = events.parse_format_description(_not_in_use(raw, 0))
         except BinlogError as error:
-            raise error.at(f"{self.label}, {name}:4") from None
+            raise self._damaged(name, 4, error) from None
         return self._rest_of_head(name, fd, format_, 4 + size)
 
     def _rest_of_head(self, name: str, fd: int, format_: FormatDescription, start: int) -> Head:
         held: Gtids | None = None
-        at = start
+        at, end = start, os.fstat(fd).st_size
         while len(header := os.pread(fd, events.HEADER_SIZE, at)) == events.HEADER_SIZE:
             code, size = header[4], int.from_bytes(header[9:13], "little")
-            if code not in _BEFORE_TRANSACTIONS:
-                numbered = code in (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID)
-                return Head(format_, start, held, "gtid" if numbered else "anonymous")
+            if code in _NUMBERED or code in _NOT_NUMBERED:
+                return Head(format_, start, held, "gtid" if code in _NUMBERED else "anonymous")
             if code == EventType.MARIADB_START_ENCRYPTION:
                 raise self._encrypted(name)
-            event = os.pread(fd, size, at)
-            if len(event) < max(size, events.HEADER_SIZE):
+            if size < events.HEADER_SIZE or at + size > end:
                 break
-            body = event[events.HEADER_SIZE : size - events.CHECKSUM_SIZE * format_.checksum]
-            try:
-                if code == EventType.PREVIOUS_GTIDS:
-                    held = parse_previous_gtids(body)
-                elif code == EventType.MARIADB_GTID_LIST:
-                    listed = parse_mariadb_gtid_list(body)
-                    held = MariadbGtids(
-                        {gtid.domain: (gtid.server, gtid.sequence) for gtid in listed}
-                    )
-            except BinlogError as error:
-                raise error.at(f"{self.label}, {name}:{at}") from None
+            if code in (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST):
+                event = os.pread(fd, size - events.CHECKSUM_SIZE * format_.checksum, at)
+                try:
+                    held = _held(code, event[events.HEADER_SIZE :])
+                except BinlogError as error:
+                    raise self._damaged(name, at, error) from None
             at += size
         return Head(format_, start, held, "")
 
@@ -315,6 +299,9 @@ class Folder:
         what = f"{name or 'the folder'} cannot be read: {error.strerror or error}"
         return self.wrong(what, "name a folder that the daemon's user may read, with its files")
 
+    def _damaged(self, name: str, at: int, error: BinlogError) -> BinlogError:
+        return self.wrong(f"{name} is damaged at {at}: {error.kind}: {error.what}", "copy it again")
+
     def _encrypted(self, name: str) -> BinlogError:
         return self.wrong(
             f"{name} is encrypted", "read the log through the server, which decrypts it: mysql:"
@@ -338,6 +325,13 @@ def preamble(name: str, head: Head, offset: int, *, checksum: bool) -> bytes:
         if len(raw) == events.HEADER_SIZE + 57 + len(head.format.post_headers) + 5:
             raw = raw[:-4] + zlib.crc32(raw[:-4]).to_bytes(4, "little")
     return rotate + raw
+
+
+def _held(code: int, body: bytes) -> Gtids:
+    if code == EventType.PREVIOUS_GTIDS:
+        return parse_previous_gtids(body)
+    listed = parse_mariadb_gtid_list(body)
+    return MariadbGtids({gtid.domain: (gtid.server, gtid.sequence) for gtid in listed})
 
 
 def empty(head: Head) -> Gtids:

@@ -253,7 +253,7 @@ class LogWriter:
         self._put(format_description(checksum=self._checksum, timestamp=self._now, log_pos=4 + size,
                                      version="10.11.6-MariaDB" if self.gtid == "mariadb" else "9.7.4"))  # fmt: skip
         if self.gtid == "mysql":
-            held = {UUID(s): [(1, n)] for s, n in self._next_gno.items()}
+            held = {UUID(s): [(1, n)] for s, n in self._next_gno.items() if n > 1}
             self.add(EventType.PREVIOUS_GTIDS, previous_gtids_body(held), flags=IGNORABLE)
 
     def rotate(self, *, checksum: bool | None = None) -> None:
