@@ -23,7 +23,9 @@ from dispatcher.cli import app
 from dispatcher.dispatch.client import Client, Phase
 from dispatcher.dispatch.history import Mode, Place
 from dispatcher.dispatch.inputs import (
+    Acknowledged,
     Arrived,
+    Connect,
     ConsumerSpec,
     Dump,
     Effect,
@@ -31,6 +33,7 @@ from dispatcher.dispatch.inputs import (
     LoggedIn,
     Lost,
     Progress,
+    Sought,
     Start,
     Store,
 )
@@ -324,6 +327,20 @@ async def test_with_gtids_it_goes_on_where_a_server_was_left(tmp_path: Path) -> 
             assert reading.login() is None
             failed = reading.client.consumers["all"].failed
             assert failed is not None and failed.kind is Kind.HISTORY_DIFFERS
+
+
+async def test_a_reader_that_seeks_back_after_the_end(tmp_path: Path) -> None:
+    log = fill(LogWriter())
+    put(tmp_path, log)
+    reading = await Dispatched(tmp_path).read()
+    early = reading.queue.next(reading.queue.position(reading.queue.acknowledged), 1).end
+    reading.client.step(Acknowledged("all", reading.position, reading.position), 0)
+    reading.close()
+    effects = reading.client.step(Sought("all", early), 0)
+    assert any(isinstance(effect, Connect) for effect in effects)
+    await reading.read()
+    assert reading.transactions == written(log, early.seq)
+    assert reading.client.phase is Phase.ENDED
 
 
 # -- the ends of files -----------------------------------------------------------------------------------------
