@@ -44,9 +44,7 @@ from dispatcher.net.server import (
 
 HEARTBEATS_TO_DEATH = 3
 _NON_BLOCKING = 0x01  # BINLOG_DUMP_NON_BLOCK: the server ends the dump at the end of its log
-_ANNOTATE_ROWS = (
-    0x02  # BINLOG_SEND_ANNOTATE_ROWS_EVENT: MariaDB leaves the statements' text out without it
-)
+_ANNOTATE_ROWS = 0x02  # BINLOG_SEND_ANNOTATE_ROWS_EVENT: else MariaDB sends no statement's text
 _THROUGH_GTID = 0x04  # BINLOG_THROUGH_GTID
 _CAPABILITY_GTID = 4  # MARIA_SLAVE_CAPABILITY_GTID: understands MariaDB's GTID events
 _NET_WRITE_TIMEOUT_S = 60

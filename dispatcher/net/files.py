@@ -190,9 +190,8 @@ def _remove(batch: Batch, keep: NDArray[np.bool_]) -> None:
     np.add.at(edges, batch.tx.first[~keep], 1)
     np.add.at(edges, batch.tx.last[~keep], -1)
     wanted = np.cumsum(edges)[:-1] == 0
-    index = np.concatenate(([0], np.cumsum(wanted))).astype(
-        np.int32
-    )  # old index of an event -> new
+    # The new index of an event, by its old one.
+    index = np.concatenate(([0], np.cumsum(wanted))).astype(np.int32)
     batch.ev = batch.ev.only(wanted)
     kept = batch.tx.only(keep)
     batch.tx = kept._replace(first=index[kept.first], last=index[kept.last])
