@@ -112,14 +112,11 @@ class TableFilter:
 
     def _concerns(self, entry: Entry) -> bool:
         fields, kind = entry.fields, entry.kind
-        if kind == K.INCIDENT:
-            return True
+        if kind == K.INCIDENT or (fields.error and not fields.table):
+            return True  # without its table, or its statement, it may concern any
         if kind in STATEMENTS:
             return not _is_frame(entry) and self._statement_concerns(entry)
-        if fields.table:
-            return self.wants(fields.database, fields.table)
-        # Without its table it may concern any.
-        return bool(fields.error)
+        return bool(fields.table) and self.wants(fields.database, fields.table)
 
     def _statement_concerns(self, entry: Entry) -> bool:
         fields = entry.fields

@@ -85,7 +85,8 @@ class LogServer:
 def _events(connection: Connection, label: str) -> Iterator[list[bytes]]:
     """The socket is read past the driver: it would make an object of each packet."""
     sock = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001
-    pending, parts = b"", b""
+    pending = b""
+    parts: list[bytes] = []
     while True:
         try:
             data = sock.recv(_RECEIVE_BYTES)
@@ -99,12 +100,12 @@ def _events(connection: Connection, label: str) -> Iterator[list[bytes]]:
             size = int.from_bytes(pending[at : at + 3], "little")
             if len(pending) - at - 4 < size:
                 break
-            packet = parts + pending[at + 4 : at + 4 + size]
+            parts.append(pending[at + 4 : at + 4 + size])
             at += 4 + size
             if size == _PACKET_MAX:  # an event of 16 MiB and more comes in several
-                parts = packet
                 continue
-            parts = b""
+            packet = b"".join(parts)
+            parts.clear()
             if packet[:1] == b"\0":
                 found.append(packet[1:])
                 continue

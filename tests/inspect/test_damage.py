@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
+import json
+import random
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -74,6 +78,40 @@ def test_each_damaged_byte_ends_it_before_its_event(tmp_path: Path) -> None:
         assert error is not None, at
         assert shown == sum(end <= at for end in ends), at
         assert "binlog.000001, offset " in error.where
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(as_json=True), Options(), Options(as_json=True, summary=True), Options(tables=("orders",)),
+    ],
+    ids=["json", "text", "summary", "table"],
+)  # fmt: skip
+def test_any_content_behind_a_right_checksum(tmp_path: Path, options: Options) -> None:
+    chance = random.Random(7)
+    path = tmp_path / "binlog.000001"
+    whole = small_log()
+    for _ in range(120):
+        log = LogFile()
+        for start, end in itertools.pairwise([*whole.offsets[1:], len(whole.data)]):
+            kind, body = whole.data[start + 4], bytearray(whole.data[start + 19 : end - 4])
+            while chance.random() < 0.3:
+                body[chance.randrange(len(body))] = chance.choice(
+                    (0, 1, 255, chance.randrange(256))
+                )
+            if chance.random() < 0.1:
+                del body[chance.randrange(len(body)) :]
+            log.add(chance.randrange(256) if chance.random() < 0.05 else kind, bytes(body))
+        path.write_bytes(log.bytes())
+        out = io.BytesIO()
+        inspection = Inspection(options, out.write)
+        # What changes how the rest is read may end it.
+        with suppress(BinlogError):
+            inspection.run(Files([str(path)]))
+        text = out.getvalue().decode()
+        if options.as_json:
+            shown = [json.loads(line) for line in text.splitlines()]
+            assert options.summary or inspection.unread == sum("error" in event for event in shown)
 
 
 @pytest.mark.parametrize("step", [1, 7, 19, 1000])
