@@ -66,15 +66,23 @@ class Batching:
         self._full = False
         self._failed: BinlogError | None = None  # damage behind what the last split() returned
         self._unpacking: Unpacking | None = None  # the compressed transaction that is looked into
+        self._inside = False  # likewise, a small one
+        self._reserve = 0  # bytes at the end of the buffer that are not for the source, but for small ones' events
+        self._scratch = 0  # where the next of these go
 
     # -- filling ---------------------------------------------------------------------------------------------
 
     def room(self) -> memoryview:
         """Where the next bytes from the source belong; grown when an event does not fit."""
-        return memoryview(self._buf)[self._fill :]  # type: ignore[arg-type]
+        end = len(self._buf) - self._reserve
+        return memoryview(self._buf)[self._fill : end]  # type: ignore[arg-type]
 
     def wrote(self, size: int) -> None:
         self._fill += size
+
+    @property
+    def _in_payload(self) -> bool:
+        return self._inside or self._unpacking is not None
 
     @property
     def offset(self) -> int:
@@ -102,15 +110,16 @@ class Batching:
             # Nothing was split. An event of many megabytes must not be moved with each of its pieces.
             pending = self._buf[st[k.AT] : self._fill]
             room = max(len(pending) + self._room_bytes // 2, self._event_bytes(pending))
-            if st[k.AT] + room <= len(self._buf):
+            if st[k.AT] + room <= len(self._buf) - self._reserve:
                 return
         carried = self._carry() if st[k.TX] != k.NO_TX else []
         kept = self._buf[st[k.AT] : self._fill].copy() if st[k.AT] < self._fill else self._buf[:0]
         front = sum(len(raw) for _, _, raw in carried)
         room = 0 if self._unpacking else max(self._room_bytes // 2, self._event_bytes(kept))
-        need = front + len(kept) + room
-        if need > len(self._buf) or len(self._buf) > 4 * max(need, self._room_bytes):
-            self._buf = np.empty(max(need, self._room_bytes), dtype=np.uint8)
+        need = front + len(kept) + room + (0 if self._unpacking else self._reserve)
+        usual = self._room_bytes + self._reserve
+        if need > len(self._buf) or len(self._buf) > 4 * max(need, usual):
+            self._buf = np.empty(max(need, usual), dtype=np.uint8)
         at = 0
         head = -1
         for n, (kind, route, raw) in enumerate(carried):
@@ -188,7 +197,7 @@ class Batching:
                 Batch(
                     self._buf, self.format, self.file, self.offset, int(st[k.TIMESTAMP]), self._ev.cut(lo, hi),
                     self._tx.cut(first_tx, txs, lo), self.sources, hi - lo - self._carried,
-                    0 if self._unpacking else int(st[k.AT]) - self._batch_from, fault,
+                    0 if self._in_payload else int(st[k.AT]) - self._batch_from, fault,
                 )
             )  # fmt: skip
         elif hi > lo or fault:
@@ -202,7 +211,8 @@ class Batching:
             self._first_event, self._carried = hi, 0
         self._first_tx = txs
         st[k.N_TXS] = txs
-        self._batch_from = int(st[k.AT])
+        if not self._inside:
+            self._batch_from = int(st[k.AT])
 
     def _relist(self, hi: int) -> None:
         st, ev = self._st, self._ev
@@ -263,6 +273,24 @@ class Batching:
         st[k.AT], st[k.END] = at, len(buf)
         self._batch_from = at
 
+    def _settle(self, transactions: int, start: int, end: int) -> int:
+        """Say of what was split in a compressed transaction that all of it lies at one place: before its event until
+        the transaction has ended, and behind it then. Returns how many ended since there were `transactions`."""
+        st = self._st
+        fresh = slice(transactions, int(st[k.N_TXS]))
+        ended = (self._tx.flags[fresh] & OPEN) == 0
+        self._tx.end[fresh] = np.where(ended, end, start)
+        return int(ended.sum())
+
+    def _reserve_scratch(self, need: int) -> bool:
+        """Is there room for so many bytes of small compressed transactions? Where there is none, there will be."""
+        if not self._reserve:
+            self._reserve = self._room_bytes
+            larger: U8 = np.empty(len(self._buf) + self._reserve, dtype=np.uint8)
+            larger[: self._fill] = self._buf[: self._fill]
+            self._buf = larger
+        return self._scratch + need <= len(self._buf)
+
     def _leave(self, unpacked: Unpacking) -> None:
         """Go on behind the compressed transaction, in the receive buffer."""
         st = self._st
@@ -271,7 +299,7 @@ class Batching:
         self._buf, self._fill, self._unpacking = unpacked.buf, unpacked.fill, None
         st[k.AT], st[k.END], st[k.PACKETS] = unpacked.next, unpacked.fill, unpacked.packets
         st[k.FILE_POS] = unpacked.end
-        self._batch_from = unpacked.next
+        self._batch_from, self._scratch = unpacked.next, unpacked.fill
 
     def _in_making(self) -> bool:
         """Does the batch in the making hold anything that was not carried?"""

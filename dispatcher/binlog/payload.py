@@ -87,6 +87,28 @@ def chunks(payload: Payload) -> Iterator[bytes]:
         yield chunk
 
 
+def whole(payload: Payload) -> bytes:
+    """All of the inner events' bytes at once, for a payload whose size is known and small; raises likewise."""
+    said = payload.uncompressed_size
+    if payload.compression is Compression.NONE:
+        return bytes(payload.data)
+    assert said is not None
+    try:
+        size = zstandard.frame_content_size(payload.data)
+        # The library would make room for what the frame says of itself.
+        if size in (-1, said):
+            data = zstandard.ZstdDecompressor().decompress(
+                payload.data, max_output_size=said, allow_extra_data=False
+            )
+            size = len(data)
+            if size == said:
+                return data
+    except zstandard.ZstdError as error:
+        raise malformed(NAME, f"cannot be uncompressed: {error}") from None
+    more = "more" if size > said else "fewer"
+    raise malformed(NAME, f"holds {more} bytes than the {said} that it says")
+
+
 def events(payload: Payload) -> Iterator[bytes]:
     """The inner events, without checksums, in bounded memory: a chunk, or an event where that is larger."""
     pending = bytearray()

@@ -22,7 +22,7 @@ from uuid import UUID
 
 import numpy as np
 
-from dispatcher.binlog import compressed, control, ddl, events, payload
+from dispatcher.binlog import compressed, control, ddl, events, payload, unpack
 from dispatcher.binlog import frames as k
 from dispatcher.binlog.arrays import ABORTED, DDL, FRAME, ROLLBACK_TO, ROLLED_BACK, SAVEPOINT, u32
 from dispatcher.binlog.batch import Batch, Closed, Fault
@@ -31,7 +31,6 @@ from dispatcher.binlog.ddl import QueryKind
 from dispatcher.binlog.events import EventType, type_name
 from dispatcher.binlog.gtid_events import STANDALONE
 from dispatcher.binlog.routes import ALL, NOBODY, Target
-from dispatcher.binlog.unpack import Unpacking
 from dispatcher.model.errors import BinlogError, Kind
 
 Out = list[Batch | Closed]
@@ -68,10 +67,19 @@ _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 
 
 class Rare(Batching):
-    """The middle third of the splitter."""
+    """The middle third of the splitter; what runs the kernel is the last one."""
 
-    def _special(self, out: Out) -> None:
-        """The event at st[k.OFF], which the kernel left to Python. Ends with the kernel's state behind it."""
+    def _run(self) -> int:
+        raise NotImplementedError
+
+    def _answer(self, code: int, out: Out) -> bool:
+        raise NotImplementedError
+
+    SMALL_PAYLOAD = 1 << 18  # bytes of inner events that are read in one go
+
+    def _special(self, out: Out) -> bool:
+        """The event at st[k.OFF], which the kernel left to Python. Ends with the kernel's state behind it, or returns
+        False where the event must wait for `compact()`."""
         st = self._st
         off, size, code = int(st[k.OFF]), int(st[k.SIZE]), int(self._buf[int(st[k.OFF]) + 4])
         if code == EventType.TRANSACTION_PAYLOAD:
@@ -82,10 +90,11 @@ class Rare(Batching):
             int.from_bytes(event[13:17], "little"),
         )
         body = event[19 : len(event) - 4 * int(st[k.CHECKED])]
-        if self._unpacking and code not in _IN_PAYLOAD and not flags & events.FLAG_IGNORABLE:
+        if self._in_payload and code not in _IN_PAYLOAD and not flags & events.FLAG_IGNORABLE:
             raise events.malformed(payload.NAME, f"holds a {type_name(code)}")
         if code == EventType.ROTATE:
-            return self._rotate(body, flags, out)
+            self._rotate(body, flags, out)
+            return True
         if code == EventType.FORMAT_DESCRIPTION:
             self._format_description(event, log_pos, out)
         elif code in _HEARTBEATS:
@@ -98,7 +107,7 @@ class Rare(Batching):
                 st[k.FILE_POS] = k.advance_position(self.offset, log_pos, size)
             elif code != EventType.FORMAT_DESCRIPTION:
                 st[k.FILE_POS] += size
-        return None
+        return True
 
     def _read(self, code: int, event: bytes, body: bytes, flags: int, out: Out) -> None:
         """An event that is none of the file's frame."""
@@ -299,10 +308,14 @@ class Rare(Batching):
 
     # -- compressed transactions -----------------------------------------------------------------------------
 
-    def _payload(self, off: int, size: int, out: Out) -> None:
-        """Look into a TRANSACTION_PAYLOAD_EVENT from now on, instead of the receive buffer."""
+    def _payload(self, off: int, size: int, out: Out) -> bool:
+        """A TRANSACTION_PAYLOAD_EVENT: look into it from now on, instead of the receive buffer.
+
+        A small one is unpacked behind what was received, and read at once: a server that compresses all transactions
+        writes thousands of them a second, and a batch for each would cost more than all of the rest.
+        """
         st = self._st
-        if self._unpacking:
+        if self._in_payload:
             raise events.malformed(payload.NAME, "holds another one")
         if st[k.TX] != k.TX_STARTED:
             raise events.malformed(payload.NAME, "stands where no transaction begins")
@@ -310,14 +323,45 @@ class Rare(Batching):
         body = memoryview(self._buf)[off + 19 : off + size - 4 * checksum]  # type: ignore[arg-type]
         parsed = payload.parse(body)
         start = self.offset
+        end = int(k.advance_position(start, log_pos, size))
+        said = parsed.uncompressed_size
+        if (
+            said is not None
+            and said <= min(self.SMALL_PAYLOAD, self._room_bytes // 4)
+            and size < k.PACKET_MAX
+        ):
+            room = self._reserve_scratch(unpack.reframed_bytes_max(said))
+            if not room or st[k.N_EVENTS] + said // 19 >= k.EVENTS_MAX - k.SLACK:
+                self._full = True
+                return False
+            self._small_payload(parsed, start, end, out)
+            return True
         st[k.AT] = st[k.NEXT]
         self._flush(out)
-        self._unpacking = Unpacking(
-            self._buf, self._fill, int(st[k.NEXT]), int(st[k.PACKETS]), start,
-            int(k.advance_position(start, log_pos, size)), checksum, payload.chunks(parsed),
+        self._unpacking = unpack.Unpacking(
+            self._buf, self._fill, int(st[k.NEXT]), int(st[k.PACKETS]), start, end, checksum, payload.chunks(parsed)
         )  # fmt: skip
         st[k.PACKETS] = 0
         self._look_into(np.empty(0, dtype=np.uint8))
+        return True
+
+    def _small_payload(self, parsed: payload.Payload, start: int, end: int, out: Out) -> None:
+        st = self._st
+        at = self._scratch
+        self._scratch += unpack.into(parsed, self._buf[at:], end & 0xFFFFFFFF, int(st[k.CHECKED]))
+        behind = int(st[k.NEXT]), int(st[k.END]), int(st[k.PACKETS])
+        st[k.AT], st[k.END], st[k.PACKETS] = at, self._scratch, 0
+        transactions, self._inside = int(st[k.N_TXS]), True
+        try:
+            while (code := self._run()) != k.MORE:
+                st[k.FILE_POS] = start if st[k.TX] != k.NO_TX else end
+                self._answer(code, out)
+        finally:
+            self._inside = False
+            st[k.AT], st[k.END], st[k.PACKETS] = behind
+            st[k.FILE_POS] = start if st[k.TX] != k.NO_TX else end
+        if self._settle(transactions, start, end) != 1 or st[k.TX] != k.NO_TX:
+            raise events.malformed(payload.NAME, "holds something else than one transaction")
 
     # -- smaller parts ---------------------------------------------------------------------------------------
 

@@ -23,11 +23,9 @@ Sources: MySQL source, libs/mysql/binlog/event/*.h, sql/rpl_binlog_sender.cc; Ma
 
 from __future__ import annotations
 
-import numpy as np
-
 from dispatcher.binlog import events
 from dispatcher.binlog import frames as k
-from dispatcher.binlog.arrays import OPEN, u32
+from dispatcher.binlog.arrays import u32
 from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.events import type_name
 from dispatcher.binlog.rare import Rare
@@ -71,7 +69,7 @@ class Splitter(Rare):
         if self._failed:
             raise self._failed
         out: list[Batch | Closed] = []
-        self._st[k.END] = self._fill
+        self._st[k.END] = self._scratch = self._fill
         self._full = False
         try:
             while self._go_on(out):
@@ -103,11 +101,10 @@ class Splitter(Rare):
         if code in (k.MORE, k.FULL):
             self._full = code == k.FULL
             return False
-        self._answer(code, out)
-        return True
+        return self._answer(code, out)
 
-    def _answer(self, code: int, out: list[Batch | Closed]) -> None:
-        """What the kernel came back for, if that is an event."""
+    def _answer(self, code: int, out: list[Batch | Closed]) -> bool:
+        """What the kernel came back for, if that is an event; False where that must wait for `compact()`."""
         st = self._st
         if code == k.NEW_TABLE:
             self._new_table()
@@ -115,9 +112,10 @@ class Splitter(Rare):
             off = int(st[k.OFF]) + 20
             self._new_source(bytes(self._buf[off : off + 16]))
         elif code == k.PYTHON:
-            self._special(out)
+            return self._special(out)
         else:
             raise self._bad_event(code)
+        return True
 
     def _go_on_inside(
         self, inside: Unpacking, code: int, transactions: int, out: list[Batch | Closed]
@@ -126,11 +124,7 @@ class Splitter(Rare):
         st = self._st
         if code not in (k.MORE, k.FULL):
             self._answer(code, out)
-        # All of it lies at one place: before the event until the transaction has ended, and behind it then.
-        fresh = slice(transactions, int(st[k.N_TXS]))
-        ended = (self._tx.flags[fresh] & OPEN) == 0
-        self._tx.end[fresh] = np.where(ended, inside.end, inside.start)
-        inside.transactions += int(ended.sum())
+        inside.transactions += self._settle(transactions, inside.start, inside.end)
         st[k.FILE_POS] = inside.end if inside.transactions else inside.start
         if code == k.FULL or (code == k.MORE and self._in_making()):
             self._full = True
@@ -203,7 +197,7 @@ class Splitter(Rare):
     def _bad_event(self, code: int) -> BinlogError:
         st = self._st
         off = int(st[k.OFF])
-        name = type_name(int(self._buf[off + 4])) if off + 4 < self._fill else "an event"
+        name = type_name(int(self._buf[off + 4])) if off + 4 < st[k.END] else "an event"
         if code == k.CHECKSUM:
             return BinlogError(Kind.CHECKSUM_MISMATCH, name, where=self._place())
         return events.malformed(

@@ -55,6 +55,27 @@ def reframe(src: U8, out: U8, log_pos: int, checksum: int) -> tuple[int, int]:
     return at, o
 
 
+def reframed_bytes_max(size: int) -> int:
+    """What `size` bytes of events need at most when each gets a checksum."""
+    return size + 4 * (size // _HEADER + 1)
+
+
+def into(parsed: payload.Payload, out: U8, log_pos: int, checksum: int) -> int:
+    """Write all events of a payload into `out`, each as it would stand in the log; how many bytes they are."""
+    src: U8 = np.frombuffer(payload.whole(parsed), dtype=np.uint8)
+    taken, size = reframe(src, out, log_pos, checksum)
+    if size >= 0 and taken != len(src):
+        raise malformed(payload.NAME, "ends inside an event")
+    return _sound(size)
+
+
+def _sound(size: int) -> int:
+    if size < 0:
+        why = "holds another one" if size == _NESTED else "holds an event shorter than its header"
+        raise malformed(payload.NAME, why)
+    return size
+
+
 @dataclass(slots=True)
 class Unpacking:
     """`buf`, `fill`, `next`, `packets`: the splitter's receive buffer, its bytes, what follows the payload event in it,
@@ -81,15 +102,9 @@ class Unpacking:
             if self._have < self._need:
                 continue
             src: U8 = np.frombuffer(b"".join(self._parts), dtype=np.uint8)
-            out: U8 = np.empty(len(src) + 4 * (len(src) // _HEADER + 1), dtype=np.uint8)
+            out: U8 = np.empty(reframed_bytes_max(len(src)), dtype=np.uint8)
             taken, size = reframe(src, out, self.end & 0xFFFFFFFF, self.checksum)
-            if size < 0:
-                why = (
-                    "holds another one"
-                    if size == _NESTED
-                    else "holds an event shorter than its header"
-                )
-                raise malformed(payload.NAME, why)
+            _sound(size)
             rest = src[taken:].tobytes()
             self._parts, self._have = [rest], len(rest)
             self._need = payload.event_size(rest, 0) or _HEADER

@@ -64,8 +64,10 @@ def log_with(body: bytes) -> e.LogWriter:
     return log
 
 
-def transactions(log: e.LogWriter, *, chunk: int = 1 << 20) -> Iterator[Batch]:
+def transactions(log: e.LogWriter, *, small: bool = True) -> Iterator[Batch]:
+    chunk = 1 << 20
     split = Splitter(Routes(), packets=True, checksum=True, buffer_bytes=1 << 14)
+    split.SMALL_PAYLOAD = split.SMALL_PAYLOAD if small else 0
     stream = log.stream()
     for at in range(0, len(stream), chunk):
         for batch in split.feed(stream[at : at + chunk]):
@@ -103,11 +105,12 @@ COMPRESSED = zstandard.ZstdCompressor().compress(RAW)
         (c.payload_body(bytes(5 << 20), said=100), "more bytes than"),
     ],
 )
-def test_a_payload_that_lies_is_a_typed_error(body: bytes, why: str) -> None:
+@pytest.mark.parametrize("small", [False, True])
+def test_a_payload_that_lies_is_a_typed_error(body: bytes, why: str, small: bool) -> None:
     log = log_with(body)
     got: list[Batch] = []
     with pytest.raises(BinlogError, match=why) as info:
-        got.extend(transactions(log))
+        got.extend(transactions(log, small=small))
     assert info.value.kind in (Kind.MALFORMED_EVENT, Kind.UNSUPPORTED_EVENT)
     # The payload's own place, or that of its transaction's beginning, however far into it the fault lies.
     first, bad = log.transactions[:2]
@@ -127,7 +130,7 @@ def test_every_cut_of_a_payload_is_a_typed_error() -> None:
     body = c.payload_body(RAW)
     for end in range(len(body)):
         with pytest.raises(BinlogError) as info:
-            list(transactions(log_with(body[:end])))
+            list(transactions(log_with(body[:end]), small=bool(end % 2)))
         assert info.value.kind in (Kind.MALFORMED_EVENT, Kind.UNSUPPORTED_EVENT)
 
 
