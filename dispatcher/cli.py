@@ -132,8 +132,8 @@ def inspect_(  # noqa: PLR0913 - one parameter per option
         list[str],
         typer.Argument(
             metavar="LOG...",
-            help="Binlog files in order, - for standard input; or a server, mysql://USER@HOST:PORT[/FILE],"
-            " from FILE on or from its oldest file.",
+            help="Binlog files in order, - for standard input; or a server: mysql://USER@HOST:PORT from its"
+            " oldest file on, mysql://USER@HOST:PORT/FILE from that one.",
             show_default=False,
         ),
     ],

@@ -402,6 +402,17 @@ def test_statement_events(inspect: Inspect) -> None:
         assert f"\n{line}\n" in out
 
 
+def test_help_names_every_option(inspect: Inspect) -> None:
+    shown = inspect("--help")
+    assert shown.code == 0
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.out)
+    for option in (
+        "--json", "--summary", "--hexdump", "--database", "--table", "--start", "--stop", "--invalid-dates", "--follow",
+        "--password-file", "--password-env", "--tls-mode", "--ca", "mysql://",
+    ):  # fmt: skip
+        assert option in plain
+
+
 def test_several_files_and_standard_input(inspect: Inspect, tmp_path: Path) -> None:
     one, two = small_log(), LogFile()
     two.query("CREATE TABLE later (id INT)")
