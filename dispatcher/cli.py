@@ -131,7 +131,7 @@ def inspect_(  # noqa: PLR0913 - one parameter per option
     logs: Annotated[
         list[str],
         typer.Argument(
-            metavar="LOG...",
+            metavar="LOG",
             help="Binlog files in order, - for standard input; or a server: mysql://USER@HOST:PORT from its"
             " oldest file on, mysql://USER@HOST:PORT/FILE from that one.",
             show_default=False,
