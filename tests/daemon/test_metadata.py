@@ -1,0 +1,169 @@
+"""Servers that do not name columns in their log: what the daemon supplies, and where it refuses to.
+
+The altered tables are those whose TABLE_MAPs look the same before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from dispatcher.binlog import delivered
+from tests.daemon.conftest import MakeDaemon, Source
+from tests.daemon.harness import Json, Reader
+from tests.servers import Server
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table, a row, a statement that alters it, another row. `old`, `new`: those rows, named as they were then."""
+
+    table: str
+    old_row: str
+    alter: str
+    new_row: str
+    old: dict[str, Any]
+    new: dict[str, Any]
+    key: tuple[str, ...] = ()
+
+
+CASES = {
+    "swapped names": Case(
+        "(a INT, b INT)", "1, 2",
+        "ALTER TABLE t CHANGE a b INT, CHANGE b a INT", "3, 4", {"a": 1, "b": 2}, {"b": 3, "a": 4},
+    ),
+    "other labels": Case(
+        "(e ENUM('x', 'y'))", "'x'", "ALTER TABLE t MODIFY e ENUM('new', 'x')", "'x'", {"e": "x"}, {"e": "x"},
+    ),
+    "added key": Case(
+        "(a INT NOT NULL, b INT)", "1, 2", "ALTER TABLE t ADD PRIMARY KEY (a)", "3, 4", {"a": 1, "b": 2},
+        {"a": 3, "b": 4}, ("a",),
+    ),
+    "unsigned": Case(
+        "(a INT)", "-1", "TRUNCATE TABLE t; ALTER TABLE t MODIFY a INT UNSIGNED", "4294967295", {"a": -1},
+        {"a": 4294967295},
+    ),
+    "character set": Case(
+        "(a VARCHAR(9) CHARACTER SET latin1)", "'é'",
+        "TRUNCATE TABLE t; ALTER TABLE t MODIFY a VARCHAR(9) CHARACTER SET latin2", "'ł'", {"a": "é"}, {"a": "ł"},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(params=["mysql97", "mysql56"])
+def nameless_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server whose log does not name columns: because it is told so, or too old."""
+    server: Server = request.getfixturevalue(request.param)
+    if request.param == "mysql56":
+        yield server
+        return
+    server.execute("SET GLOBAL binlog_row_metadata = MINIMAL")
+    try:
+        yield server
+    finally:
+        server.execute("SET GLOBAL binlog_row_metadata = FULL")
+
+
+def here(server: Server) -> Json:
+    executed = server.execute("SELECT @@GLOBAL.gtid_executed")[0][0]
+    return {"gtid": str(executed).replace("\n", "")}
+
+
+def rows(reader: Reader) -> Rows:
+    """The rows inserted since this was asked last, with the names that the log gives them."""
+    found = []
+    for change in reader.changes():
+        if isinstance(change, delivered.TableChanges):
+            found += [row["after"] for row in change.batch.to_pylist()]
+    reader.chunks.clear()
+    return found
+
+
+def keys(reader: Reader) -> list[tuple[str, ...]]:
+    changes = [c for c in reader.changes() if isinstance(c, delivered.TableChanges)]
+    return [tuple(c.table_map.columns[i].name for i in c.table_map.key) for c in changes]
+
+
+def alter(server: Server, database: str, case: Case) -> None:
+    server.execute(*case.alter.split("; "), database=database)
+
+
+def test_a_table_has_the_columns_that_it_had_then_or_its_consumer_stops(
+    nameless_server: Server,
+    new_database: Callable[[Server], str],
+    make_daemon: MakeDaemon,
+    source: Source,
+) -> None:
+    server = nameless_server
+    databases = {what: new_database(server) for what in CASES}
+    quiet = new_database(server)
+    for what, case in CASES.items():
+        server.execute(f"CREATE TABLE t {case.table}", database=databases[what])
+    server.execute("CREATE TABLE t (n INT)", database=quiet)
+    before = here(server)
+    for what, case in CASES.items():
+        server.execute(f"INSERT INTO t VALUES ({case.old_row})", database=databases[what])
+        alter(server, databases[what], case)
+    server.execute("INSERT INTO t VALUES (7)", database=quiet)
+    after = here(server)
+    for what, case in CASES.items():
+        server.execute(f"INSERT INTO t VALUES ({case.new_row})", database=databases[what])
+
+    lax = {"assume_current_schema": True}
+    swapped = databases["swapped names"]
+    consumers = {"quiet": source(server, quiet, start=before)}
+    consumers |= {"lax": source(server, swapped, start=before, **lax)}
+    for n, database in enumerate(databases.values()):
+        consumers[f"early{n}"] = source(server, database, start=before)
+        consumers[f"late{n}"] = source(server, database, start=after)
+    daemon = make_daemon(consumers)
+    api = daemon.start()
+
+    # What was altered since cannot be told any more, and the consumer says so.
+    for n, (what, database) in enumerate(databases.items()):
+        row = api.until_state(f"early{n}", "failed")
+        assert f"table {database}.t" in row["last_error"], what
+        assert "assume_current_schema" in row["last_error"]
+        assert "binlog_row_metadata=FULL" in row["last_error"]
+    # The others go on.
+    assert rows(Reader(daemon, "quiet").open().read_to(server)) == [{"n": 7}]
+    assert rows(Reader(daemon, "lax").open().read_to(server)) == [
+        {"b": 1, "a": 2},
+        {"b": 3, "a": 4},
+    ]
+    late = [Reader(daemon, f"late{n}").open() for n in range(len(CASES))]
+    for reader, case in zip(late, CASES.values(), strict=True):
+        reader.read_to(server)
+        assert keys(reader) == [case.key]
+        assert rows(reader) == [case.new]
+
+    # At the tip a table is followed from one definition to the next.
+    reader = late[0]
+    server.execute("INSERT INTO t VALUES (5, 6)", database=swapped)
+    assert rows(reader.read_to(server)) == [{"b": 5, "a": 6}]
+    server.execute("ALTER TABLE t CHANGE a c INT", "INSERT INTO t VALUES (7, 8)", database=swapped)
+    assert rows(reader.read_to(server)) == [{"b": 7, "c": 8}]
+
+    # What was known when the daemon ended is known when it begins, though it could not be found out any more.
+    looked_up = daemon.log.count('"looking up tables"')
+    daemon.stop()
+    server.execute("INSERT INTO t VALUES (9, 10)", database=swapped)
+    daemon.start()
+    assert rows(reader.open().read_to(server)) == [{"b": 9, "c": 10}]
+    server.execute("INSERT INTO t VALUES (11, 12)", database=swapped)
+    reader.read_to(server)
+    daemon.stop()
+    server.execute(
+        "INSERT INTO t VALUES (13, 14)", "ALTER TABLE t CHANGE c d INT", "INSERT INTO t VALUES (15, 16)",
+        database=swapped,
+    )  # fmt: skip
+    daemon.start()
+    assert rows(reader.open().read_to(server)) == [
+        {"b": 11, "c": 12}, {"b": 13, "c": 14}, {"b": 15, "d": 16},
+    ]  # fmt: skip
+    assert looked_up, daemon.log
