@@ -286,20 +286,20 @@ class _Fields:
         )
 
     def charset(self, wanted: frozenset[Type], default_code: int) -> _Field:
-        """Either a default and its exceptions or one entry per column, whichever is shorter."""
+        """Either a default and its exceptions or one entry per column, whichever has fewer numbers."""
         collations = [self._collation(i) for i in self._of(wanted)]
         if not collations:
             return default_code, b""
-        most = max(Counter(collations).values())
-        default = min(c for c, n in Counter(collations).items() if n == most)
-        short, all_ = bytearray(_packed(default)), bytearray()
+        counted = Counter(collations)
+        most = max(counted.values())
+        default = min(collation for collation, count in counted.items() if count == most)
+        if 1 + 2 * (len(collations) - most) > len(collations):
+            return default_code + 1, b"".join(map(_packed, collations))
+        out = bytearray(_packed(default))
         for i, collation in enumerate(collations):
-            all_ += _packed(collation)
             if collation != default:
-                short += _packed(i) + _packed(collation)
-        if len(short) <= len(all_):
-            return default_code, bytes(short)
-        return default_code + 1, bytes(all_)
+                out += _packed(i) + _packed(collation)
+        return default_code, bytes(out)
 
     def _collation(self, i: int) -> int:
         return int(self.entries[i].get("collation") or 0) or self.columns[i].charset or BINARY

@@ -130,6 +130,7 @@ class Client:
         self._look_ups = 0
         self._asked = 0  # for the batch that is held
         self._stored_mark: Mark | None = None
+        self._read_ahead: tuple[Gtids, LookedUp] | None = None  # for a dump from that set
 
     # -- the step --------------------------------------------------------------------------------------------
 
@@ -189,9 +190,12 @@ class Client:
         if not riding:
             self.phase = Phase.IDLE
             return [*effects, Close("no consumer needs it")]
-        self.read = _start_of([consumer.queue.queued for consumer in riding], view.mode)
+        before, self.read = (
+            self.read,
+            _start_of([consumer.queue.queued for consumer in riding], view.mode),
+        )
         self._in_transaction = False
-        self._begin_enrichment(view)
+        self._begin_enrichment(view, before)
         self.error, self._attempts = None, 0
         for consumer in riding:
             consumer.error = None
@@ -204,18 +208,29 @@ class Client:
         effects += self._wait_for_room(now)
         return effects + [Wake(consumer.name) for consumer in riding]
 
-    def _begin_enrichment(self, view: ServerView) -> None:
+    def _begin_enrichment(self, view: ServerView, before: Place | None) -> None:
+        """`before`: where the stream before this one had come to."""
         assert self.read is not None
         self._held, self._asked = None, 0
-        place, gtids = self.read, self.read.gtids
-        gaps = view.mode is Mode.GTID and isinstance(gtids, GtidSet)
-        self.enrichment.versions.login(view.server, [name for name, _ in view.files])
+        place, versions = self.read, self.enrichment.versions
+        at: Mark | None = Mark(place.file, place.offset, view.created.get(place.file, 0))
+        gaps = False
+        same = before is not None and before.gtids == place.gtids and versions.server == view.server
+        if view.mode is Mode.GTID:
+            # A set says nothing of where in the log it ends, and the file beside it is where somebody looked last.
+            at = versions.mark if same else None
+            gaps = _may_skip(place.gtids, GtidSet.parse(view.executed))
+        versions.login(view.server, [name for name, _ in view.files])
         self.enrichment.begin(
-            Mark(place.file, place.offset, view.created.get(place.file, 0)) if place.file else None,
+            at,
             mariadb=view.mode is Mode.MARIADB,
             can_ask=view.knows_tables,
-            gaps=gaps and _may_skip(gtids, GtidSet.parse(view.executed)),
+            gaps=gaps,
         )
+        ahead = self._read_ahead
+        if gaps and ahead is not None and ahead[0] == place.gtids and same:
+            # The stream is the one that was closed while the log was read ahead.
+            self.enrichment.read_ahead(ahead[1].order.start, list(ahead[1].touches))
 
     def _place_consumer(self, consumer: Consumer, view: ServerView, effects: list[Effect]) -> None:
         queue = consumer.queue
@@ -342,9 +357,11 @@ class Client:
     def _looked_up(self, what: LookedUp, now: float) -> list[Effect]:
         versions = self.enrichment.versions
         versions.learn(what.order.start, what.found, what.touches)
-        self.enrichment.looked_up(list(what.touches))
         if what.order.number == self._looking:
             self._looking = 0
+            if what.order.all_tables and self.read is not None:
+                self._read_ahead = self.read.gtids, what
+                self.enrichment.read_ahead(what.order.start, list(what.touches))
         effects: list[Effect] = [Note("info", "looked up tables", {"found": len(what.found)})]
         if self._held is not None:
             held, self._held = self._held, None

@@ -90,6 +90,7 @@ class Enrichment:
         self._format: FormatDescription | None = None
         self._begun = False
         self._from: Mark | None = None  # where the stream goes on
+        self._anew: Mark | None = None  # where it goes on after it was read ahead
         self._gaps = False  # may the stream skip transactions that it has not come to yet?
         self._ahead: list[Touched] = []  # statements that lie ahead, where they may be skipped
 
@@ -103,6 +104,7 @@ class Enrichment:
         """
         self._mariadb, self._can_ask, self._gaps = mariadb, can_ask, gaps
         self._from = place
+        self._anew = None
         self._marks = Marks()
         self._ahead.clear()
         self._again()
@@ -151,19 +153,25 @@ class Enrichment:
         if not self._begun and len(batch.tx.first):
             self._begun = True
             at, first = self._from, self._marks.start(batch, created, 0)
-            self.versions.begin(first if at is None or at.key > first.key else at)
+            at = first if at is None or at.key > first.key else at
+            self.versions.begin(self._anew or at, opening=not self._gaps)
+            self._anew = None
 
     def took(self, batch: Batch, created: int) -> None:
         """The batch was taken."""
-        self._from = self._marks.after(batch, created)
+        after = self._marks.after(batch, created)
+        # Before its first transaction a dump by GTIDs passes files that are held already; it goes on at its place.
         if self._begun:
-            self.versions.advance(self._from)
+            self._from = after
+            self.versions.advance(after)
 
-    def looked_up(self, touches: list[Touched]) -> None:
-        """The log was read ahead from where it was asked: all of these lie between there and the server's tip."""
+    def read_ahead(self, start: Mark, touches: list[Touched]) -> None:
+        """All statements between `start`, where something was missing first, and an end of the log that lies behind all
+        that the stream may leave out."""
         if self._gaps:
-            self._ahead = sorted(touches, key=lambda touched: touched.place.key)
             self._gaps = False
+            self._anew = start  # nothing that was known before it holds there for sure
+            self._ahead = sorted(touches, key=lambda touched: touched.place.key)
 
     # -- a batch ---------------------------------------------------------------------------------------------
 

@@ -175,12 +175,13 @@ class Versions:
         self.changed |= before != sum(map(len, self._known.values()))
         self.server = server
 
-    def begin(self, at: Mark) -> None:
-        """The stream begins, or begins anew, at a mark: open is what holds there."""
+    def begin(self, at: Mark, *, opening: bool = True) -> None:
+        """The stream begins, or begins anew, at a mark: open is what holds there, or (not `opening`) nothing, because
+        statements may be passed unseen."""
         self._shut()
         self._here.clear()
         self.mark = at
-        for name in self._known:
+        for name in self._known if opening else ():
             self._reopen(name, at)
 
     def advance(self, to: Mark) -> None:
@@ -287,6 +288,8 @@ class Versions:
         if kept is None:
             return cls()
         self = cls(kept.server, kept.mark)
+        # What is stored as open is not so before the stream says it.
+        self.changed = any(open_ for *_, open_ in kept.versions)
         for name, start, end, definition, open_ in kept.versions:
             version = Version(name, start, end, definition)
             if open_ and kept.mark is not None and kept.mark.key > end.key:

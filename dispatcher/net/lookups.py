@@ -40,7 +40,6 @@ from dispatcher.net.source import ServerSource
 BUFFER_BYTES = 1 << 20
 TOUCHES_MAX = 100_000
 LOCK_WAIT_S = 3
-_FROM_ITS_BEGINNING = 4  # offset of a file's first event
 _LOCK_WAIT_TIMEOUT = 1205
 # No such database, no such table; no privilege on it.
 _NOT_THERE = frozenset((1049, 1146, 1044, 1142, 1143, 1370))
@@ -151,9 +150,8 @@ class _Ahead:
         start = self._order.start
         if start.key >= self._end.key:
             return
-        # A dump by file names 32 bits of the offset.
-        offset = start.offset if start.offset < 1 << 32 else _FROM_ITS_BEGINNING
-        place = make_place(Mode.FILE, "", start.file, offset)
+        # Behind 4 GiB it begins at the file's beginning, where `_keep` leaves out what is not asked for.
+        place = make_place(Mode.FILE, "", start.file, start.offset)
         routes, marks = Routes(), Marks()
         opened = await asyncio.to_thread(self._open)
         try:
