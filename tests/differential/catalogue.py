@@ -64,7 +64,12 @@ Kinds = dict[str, st.SearchStrategy[Declared]]
 def kinds(features: Features) -> Kinds:
     """Strategies for declarations, by a name for people."""
     found: Kinds = {**_numbers(), **_temporals(features), **_texts(features), **_bytes()}
-    found |= {name: st.just(kind) for name, kind in _geometries().items()}
+    found["geometry"] = st.sampled_from(
+        [
+            Declared(kind, "geometry", literals.geometries(kind), large=True)
+            for kind in literals.GEOMETRIES
+        ]
+    )
     if features.kind == "mysql97":
         found["json"] = st.just(
             Declared(
@@ -219,13 +224,6 @@ def _bytes() -> Kinds:
     }
 
 
-def _geometries() -> dict[str, Declared]:
-    return {
-        name.lower(): Declared(name, "geometry", literals.geometries(name), large=True)
-        for name in literals.GEOMETRIES
-    }
-
-
 def _mariadb(features: Features) -> Kinds:
     compressed = st.sampled_from(
         [
@@ -244,9 +242,9 @@ def _mariadb(features: Features) -> Kinds:
                 "JSON", "text", st.sampled_from(("'{}'", "'[1, 2.50]'", "'\"é\"'")), large=True
             )
         ),
-        "uuid": st.just(Declared("UUID", "uuid stored", literals.uuids(), keyed=True)),
-        "inet6": st.just(Declared("INET6", "inet6 stored", literals.addresses6(), keyed=True)),
-        "inet4": st.just(Declared("INET4", "inet4 stored", literals.addresses4(), keyed=True)),
+        "uuid": st.just(Declared("UUID", "uuid", literals.uuids(), keyed=True)),
+        "inet6": st.just(Declared("INET6", "inet6", literals.addresses6(), keyed=True)),
+        "inet4": st.just(Declared("INET4", "inet4", literals.addresses4(), keyed=True)),
     }
     if features.kind == "mariadb118":
         found["vector"] = st.sampled_from((1, 3, 16)).map(

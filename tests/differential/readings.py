@@ -65,6 +65,17 @@ def _time(raw: bytes) -> int:
     return -micros if found[1] else micros
 
 
+class Unholdable(Exception):
+    """SELECT sends text that is no Unicode (half of a surrogate pair in a ucs2 column): nothing in Arrow holds it."""
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise Unholdable from None
+
+
 def _geometry(raw: bytes) -> dict[str, Value]:
     return {"srid": int.from_bytes(raw[:4], "little"), "wkb": raw[4:]}
 
@@ -84,17 +95,21 @@ READINGS: dict[str, Reading] = {
     "decimal text": Reading("{}", lambda raw: f"{Decimal(raw.decode()):f}"),
     "float": Reading("{} * 1e0", float),
     "bytes": Reading("{}", lambda raw: raw),
-    "text": Reading("{}", lambda raw: raw.decode()),
+    "text": Reading("{}", _text),
     "date": Reading("{}", _date),
     "datetime": Reading("{}", _moment),
     "timestamp": Reading("{}", _instant),
     "time": Reading("{}", _time),
     "geometry": Reading("{}", _geometry),
     "vector": Reading("{}", _floats),
-    # Where the log does not say what these are, the stored bytes arrive.
-    "uuid stored": Reading("{}", _uuid),
-    "inet6 stored": Reading("{}", lambda raw: IPv6Address(raw.decode()).packed),
-    "inet4 stored": Reading("{}", lambda raw: IPv4Address(raw.decode()).packed),
+    **dict.fromkeys(("uuid", "inet6", "inet4"), Reading("{}", _text)),
+}
+
+# Where the log does not say what these are, the stored bytes arrive.
+STORED = {
+    "uuid": Reading("{}", _uuid),
+    "inet6": Reading("{}", lambda raw: IPv6Address(raw.decode()).packed),
+    "inet4": Reading("{}", lambda raw: IPv4Address(raw.decode()).packed),
 }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +12,14 @@ import pymysql
 from pymysql.cursors import Cursor
 
 from dispatcher.binlog.batch import Batch
-from dispatcher.binlog.events import MAGIC
+from dispatcher.binlog.enrich import enriched_body
+from dispatcher.binlog.events import MAGIC, EventType, parse_format_description
 from dispatcher.binlog.routes import Filter, Routes
 from dispatcher.binlog.scan import Splitter
+from dispatcher.binlog.table_map import TableMap
 from dispatcher.binlog.take import Log
-from dispatcher.net.server import table_columns
-from tests.differential.readings import READINGS, Value
+from dispatcher.net.definitions import table_definition
+from tests.differential.readings import READINGS, STORED, Unholdable, Value
 from tests.differential.tables import Table, quoted
 from tests.servers import Server
 from tests.support.server_log import fresh_log, read_log
@@ -35,15 +38,17 @@ Snapshot = dict[int, Row]
 @dataclass(slots=True)
 class Ran:
     """What a server made of a table. `snapshots`: after each transaction, by row number; `refused`: statements that
-    the server did not take, with its words; `columns`: names in the server's order."""
+    the server did not take, with its words; `definition`: what information_schema says of it; `unholdable`: SELECT
+    showed text that Arrow cannot hold."""
 
     table: Table
     database: str
+    as_logged: bool
     snapshots: list[Snapshot] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    columns: list[str] = field(default_factory=list)
     definition: Mapping[str, Any] = field(default_factory=dict)
     created: bool = False
+    unholdable: bool = False
 
 
 @contextmanager
@@ -63,32 +68,39 @@ def literal(value: object) -> str:
     return str(value) if isinstance(value, int) else f"'{value}'"
 
 
-def run(server: Server, database: str, tables: Sequence[Table]) -> tuple[list[Ran], bytes]:
-    """Create, fill, change and empty the tables; what SELECT said on the way, and the log of it."""
+def run(
+    server: Server, database: str, tables: Sequence[Table], *, as_logged: bool
+) -> tuple[list[Ran], bytes]:
+    """Create, fill, change and empty the tables; what SELECT said on the way, and the log of it. `as_logged`: values of
+    types that the log does not tell are to be read as it stores them."""
     file = fresh_log(server)
     done = []
-    reader = server.connect(conv={}, use_unicode=False)
-    with closing(reader), reader.cursor() as reading, closing(server.connect()) as connection:
-        _set_up(reading, ())
+    with ExitStack() as open_:
+        reading = open_.enter_context(_session(server, (), conv={}, use_unicode=False))
+        writing: dict[tuple[str, ...], Cursor] = {}  # a session's settings stay with it
         for table in tables:
-            with connection.cursor() as writing:
-                _set_up(writing, table.settings)
-                ran = Ran(table, database)
-                done.append(ran)
-                _run(writing, reading, ran)
+            if table.settings not in writing:
+                writing[table.settings] = open_.enter_context(_session(server, table.settings))
+            ran = Ran(table, database, as_logged)
+            done.append(ran)
+            _run(writing[table.settings], reading, ran)
+    log = read_log(server, file)
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        for ran in done:
             if ran.created:
-                ran.definition = table_columns(connection, database, table.name)
-        log = read_log(server, file)
-        with connection.cursor() as writing:
-            for ran in done:
-                if ran.created:
-                    writing.execute(f"DROP TABLE {_place(ran)}")
+                ran.definition = table_definition(
+                    connection, database, ran.table.name, mariadb=server.mariadb
+                )
+                cursor.execute(f"DROP TABLE {_place(ran)}")
     return done, log
 
 
-def _set_up(cursor: Cursor, settings: Sequence[str]) -> None:
-    for statement in (*_SESSION, *settings):
-        cursor.execute(statement)
+@contextmanager
+def _session(server: Server, settings: Sequence[str], **options: Any) -> Iterator[Cursor]:
+    with closing(server.connect(**options)) as connection, connection.cursor() as cursor:
+        for statement in (*_SESSION, *settings):
+            cursor.execute(statement)
+        yield cursor
 
 
 def _place(ran: Ran) -> str:
@@ -114,12 +126,16 @@ def _run(writing: Cursor, reading: Cursor, ran: Ran) -> None:
     for statements in ran.table.statements(place):
         for statement in statements:
             _tried(writing, statement, ran)
-        ran.snapshots.append(_select(reading, ran))
+        try:
+            ran.snapshots.append(_select(reading, ran))
+        except Unholdable:
+            ran.unholdable = True
 
 
 def _select(cursor: Cursor, ran: Ran) -> Snapshot:
     columns = ran.table.columns
-    readings = [READINGS[column.reading] for column in columns]
+    as_logged = STORED if ran.as_logged else {}
+    readings = [as_logged.get(column.reading) or READINGS[column.reading] for column in columns]
     asked = ", ".join(
         reading.select.replace("{}", quoted(column.name))
         for column, reading in zip(columns, readings, strict=True)
@@ -137,6 +153,27 @@ def _select(cursor: Cursor, ran: Ran) -> Snapshot:
         assert isinstance(number, int) and number not in found
         found[number] = row
     return found
+
+
+def enriched(log: bytes, definitions: Mapping[str, Any], *, mariadb: bool) -> bytes:
+    """`log`, delivered, with table maps as the daemon completes them from what information_schema says."""
+    out, at = bytearray(log[:4]), 4
+    checksum = False
+    while at < len(log):
+        size, kind = int.from_bytes(log[at + 9 : at + 13], "little"), log[at + 4]
+        event = log[at : at + size]
+        if kind == EventType.FORMAT_DESCRIPTION:
+            checksum = parse_format_description(event).checksum
+        if kind == EventType.TABLE_MAP:
+            body = event[19 : size - 4 * checksum]
+            label = TableMap.parse(body).label
+            body = enriched_body(body, definitions[label], mariadb=mariadb)
+            size_now = (19 + len(body) + 4 * checksum).to_bytes(4, "little")
+            event = event[:9] + size_now + event[13:19] + body
+            event += zlib.crc32(event).to_bytes(4, "little") if checksum else b""
+        out += event
+        at += size
+    return bytes(out)
 
 
 def delivered_to(databases: Sequence[str], log: bytes, chunk: int = 1 << 20) -> bytes:
