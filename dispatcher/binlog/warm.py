@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dispatcher.binlog import events, share, unpack
+from dispatcher.binlog import events, replace, share, unpack
 from dispatcher.binlog.arrays import Events, Transactions
 from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.events import FormatDescription
