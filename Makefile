@@ -1,6 +1,6 @@
 # Each target sets up what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make; what is
 # there already costs nothing. Servers and jars go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs.
-.PHONY: help demo test lint bench servers jars setup lock clean
+.PHONY: help demo test test-deep fuzz lint bench servers jars setup lock clean
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -13,6 +13,8 @@ PYTEST_ARGS ?=
 help:
 	@echo "make demo     run the main job on a real MySQL server and prove the result (KEEP=1: until Ctrl-C)"
 	@echo "make test     lint, then all tests"
+	@echo "make test-deep  generated tables on all four servers, for DEEP_MINUTES=10, with new random seeds"
+	@echo "make fuzz     every parser of bytes, for FUZZ_SECONDS=20 each"
 	@echo "make lint     ruff, mypy, import contracts"
 	@echo "make bench    the benchmarks"
 	@echo "make servers  get the MySQL and MariaDB servers of the tests into the cache folder"
@@ -40,6 +42,15 @@ bench:
 test: lint servers jars
 	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_ARGS)
 
+DEEP_MINUTES ?= 10
+test-deep: servers
+	DEEP_MINUTES=$(DEEP_MINUTES) $(PY) -m pytest -s tests/differential -k many_minutes $(PYTEST_ARGS)
+
+FUZZ_SECONDS ?= 20
+fuzz: setup
+	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q --require-hashes --no-deps -r deploy/fuzz.lock
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(PY) -m tests.fuzz
+
 lint: setup
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -55,6 +66,7 @@ lock: setup
 	.cache/uv/bin/python -m pip install -q uv
 	$(UV_COMPILE) --extra daemon --extra spark --group dev -o requirements.lock
 	$(UV_COMPILE) --extra daemon --group build -c requirements.lock -o deploy/daemon.lock
+	$(subst pyproject.toml,,$(UV_COMPILE)) --group fuzz -o deploy/fuzz.lock
 
 clean:
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse

@@ -1,0 +1,53 @@
+"""Bytes of a fuzzer as the events of a log: type, flags, size, body, one after another.
+
+A fuzzer that had to keep sizes, positions and checksums right would never come behind them, so these are made here, and
+the bytes that it changes are the bodies. `bodies` is the way back, for seeds from logs that an encoder wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.support.event_encoder import event, event_packet, format_description
+
+_HEAD = 4  # type, flags, size of the body
+
+
+def events(data: bytes, *, checksum: bool, start: int) -> Iterator[bytes]:
+    """`start`: the offset of the first event in its file."""
+    at, place = 0, start
+    while at + _HEAD <= len(data):
+        kind, flags = data[at], data[at + 1]
+        size = int.from_bytes(data[at + 2 : at + 4], "little")
+        body = data[at + _HEAD : at + _HEAD + size]
+        at += _HEAD + size
+        raw = event(
+            kind,
+            body,
+            checksum=checksum,
+            log_pos=place + 19 + len(body) + 4 * checksum,
+            flags=flags,
+        )
+        place += len(raw)
+        yield raw
+
+
+def bodies(log: bytes, *, checksum: bool) -> bytes:
+    """What `events` makes this log's events from (those of at most 65,535 bytes); magic and format are left out."""
+    out, at = bytearray(), 4
+    while at + 19 <= len(log):
+        size = int.from_bytes(log[at + 9 : at + 13], "little")
+        body = log[at + 19 : at + size - 4 * checksum]
+        if log[at + 4] != 15 and len(body) < 1 << 16:
+            out += bytes((log[at + 4], log[at + 17])) + len(body).to_bytes(2, "little") + body
+        at += size
+    return bytes(out)
+
+
+def format_event(*, checksum: bool, mariadb: bool) -> bytes:
+    version = "10.11.6-MariaDB" if mariadb else "9.7.4"
+    return format_description(checksum=checksum, version=version, log_pos=4 + 19 + 57 + 45)
+
+
+def packets(raws: Iterator[bytes]) -> bytes:
+    return b"".join(event_packet(raw, number & 0xFF) for number, raw in enumerate(raws))

@@ -1,0 +1,20 @@
+"""The targets' names, for who must not import the targets: kernels are compiled, or not, when they are imported."""
+
+TARGETS = (
+    "splitter",
+    "log",
+    "delivered",
+    "table_map",
+    "query",
+    "statement",
+    "gtid_text",
+    "gtid_binary",
+    "json_binary",
+    "json_diffs",
+    "json_documents",
+    "payload",
+    "compressed",
+    "log_file",
+    "format_description",
+    "control",
+)

@@ -1,0 +1,21 @@
+"""`python -m tests.fuzz.target NAME [libFuzzer's arguments]`: the process that fuzzes one target (see __main__)."""
+
+from __future__ import annotations
+
+import sys
+
+import atheris
+
+# Everything of the project that a target imports is instrumented as it is imported, so this comes first.
+with atheris.instrument_imports(include=["dispatcher"], enable_loader_override=False):
+    from tests.fuzz.targets import TARGETS
+
+
+def main(arguments: list[str]) -> None:
+    name = arguments.pop(1)
+    atheris.Setup(arguments, TARGETS[name])
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,252 @@
+"""What is fuzzed: a function of bytes per parser, that returns whenever the bytes are treated as they must be.
+
+They must be read, or refused by the error that the parser documents; any other exception is a finding, as are a hang
+and memory without bound, which the runner watches. Where there is an encoder, reading what it wrote gives the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+
+from dispatcher.binlog import (
+    compressed,
+    control,
+    ddl,
+    delivered,
+    events,
+    gtid_events,
+    jsonb,
+    jsondiff,
+)
+from dispatcher.binlog import payload as payloads
+from dispatcher.binlog.batch import Batch
+from dispatcher.binlog.delivered import TableSlice
+from dispatcher.binlog.events import MAGIC
+from dispatcher.binlog.logfile import parse_format, read_blocks
+from dispatcher.binlog.routes import Filter, Routes
+from dispatcher.binlog.scan import Splitter
+from dispatcher.binlog.statements import parse_query
+from dispatcher.binlog.table_map import TableMap
+from dispatcher.binlog.take import Log
+from dispatcher.model.errors import BinlogError, UserError
+from dispatcher.model.gtid import GtidSet, MariadbGtids
+from tests.fuzz import frames
+from tests.support import jsonb_encoder
+
+_UNPACKED_MAX = 1 << 22
+
+
+def splitter(data: bytes) -> None:
+    """First byte: 1 packets, 2 checksums, 4 MariaDB, 8 the rest is no frames but bytes as they are."""
+    if not data:
+        return
+    mode, rest = data[0], data[1:]
+    checksum, in_packets = bool(mode & 2), bool(mode & 1)
+    first = frames.format_event(checksum=checksum, mariadb=bool(mode & 4))
+    if mode & 8:
+        stream = (frames.packets(iter((first,))) if in_packets else first) + rest
+    else:
+        raws = [first, *frames.events(rest, checksum=checksum, start=4 + len(first))]
+        stream = frames.packets(iter(raws)) if in_packets else b"".join(raws)
+    split = Splitter(Routes(), packets=in_packets, checksum=True, buffer_bytes=1 << 14)
+    consumer, taken, seq = Filter(["shop", "audit"]), Log(), 0
+    with suppress(BinlogError):
+        for batch in split.feed(stream):
+            if not isinstance(batch, Batch):
+                continue
+            wants = consumer.wants(split.routes)
+            _, seq = taken.take(batch, wants, None, epoch=1, seq=seq, packed=False)
+    if split.format is not None:
+        shown = b"".join((MAGIC, split.format.raw, *taken.read(0, taken.committed)))
+        with suppress(BinlogError):
+            delivered.split(shown)
+
+
+def log(data: bytes) -> None:
+    """A delivered log, of frames. First byte: 2 checksums, 4 MariaDB."""
+    if not data:
+        return
+    checksum = bool(data[0] & 2)
+    first = frames.format_event(checksum=checksum, mariadb=bool(data[0] & 4))
+    raws = frames.events(data[1:], checksum=checksum, start=4 + len(first))
+    _read_delivered(b"".join((MAGIC, first, *raws)))
+
+
+def _read_delivered(data: bytes) -> None:
+    with suppress(BinlogError):
+        for part in delivered.split(data, max_payload_bytes=1000):
+            if isinstance(part, TableSlice):
+                with suppress(BinlogError):
+                    for batch in delivered.decode_table(part.payload, batch_rows=3):
+                        batch.validate(full=True)
+    with suppress(BinlogError):
+        for _ in delivered.changes(data):
+            pass
+
+
+def delivered_bytes(data: bytes) -> None:
+    _read_delivered(data)
+
+
+def table_map(data: bytes) -> None:
+    with suppress(BinlogError):
+        found = TableMap.parse(data)
+        with suppress(BinlogError):
+            delivered.change_schema(found.columns)
+
+
+def query(data: bytes) -> None:
+    with suppress(BinlogError):
+        found = parse_query(data)
+        ddl.classify(found.query)
+        ddl.parse(found.query, "shop", found.status.sql_mode or 0)
+
+
+def statement(data: bytes) -> None:
+    text = data[1:].decode("utf-8", "replace")
+    mode = 4 if data[:1] > b"\x7f" else 0
+    ddl.classify(text)
+    ddl.parse(text, "shop", mode)
+
+
+def gtid_text(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    with suppress(UserError):
+        one = GtidSet.parse(text)
+        assert GtidSet.parse(str(one)) == one == GtidSet.decode(one.encode())
+        assert one.subtract(one) == GtidSet() and one.union(one) == one and one.contains(one)
+    with suppress(UserError):
+        other = MariadbGtids.parse(text)
+        assert MariadbGtids.parse(str(other)) == other
+
+
+def gtid_binary(data: bytes) -> None:
+    with suppress(BinlogError, UserError):
+        one = GtidSet.decode(data)
+        assert GtidSet.decode(one.encode()) == one == GtidSet.parse(str(one))
+    for kind in (33, 34, 42):
+        with suppress(BinlogError):
+            str(gtid_events.parse_gtid_event(kind, data))
+    with suppress(BinlogError):
+        gtid_events.parse_previous_gtids(data)
+    with suppress(BinlogError):
+        str(gtid_events.parse_mariadb_gtid(data, 1))
+    with suppress(BinlogError):
+        gtid_events.parse_mariadb_gtid_list(data)
+
+
+def json_binary(data: bytes) -> None:
+    with suppress(jsonb.InvalidJson):
+        text = jsonb.text(data)
+        json.loads(text)
+
+
+def json_diffs(data: bytes) -> None:
+    """First two bytes: size of the document before."""
+    size = int.from_bytes(data[:2], "little")
+    before, diffs = data[2 : 2 + size], data[2 + size :]
+    with suppress(jsondiff.CannotApply, jsonb.InvalidJson):
+        jsonb.text(jsondiff.apply(before, diffs))
+
+
+def json_documents(data: bytes) -> None:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    with suppress(UnicodeEncodeError, OverflowError, RecursionError):
+        encoded = jsonb_encoder.encode(document)
+        assert jsonb.text(encoded) == jsonb_encoder.text(document)
+
+
+def payload(data: bytes) -> None:
+    with suppress(BinlogError):
+        found = payloads.parse(data)
+        if (found.uncompressed_size or 0) <= _UNPACKED_MAX:
+            for _ in payloads.events(found):
+                pass
+
+
+def compressed_events(data: bytes) -> None:
+    with suppress(BinlogError):
+        compressed.plain_event(data, checksum=False)
+    first = frames.format_event(checksum=False, mariadb=True)
+    raws = frames.events(data, checksum=False, start=4 + len(first))
+    with suppress(BinlogError):
+        compressed.plain_log(b"".join((MAGIC, first, *raws)))
+
+
+def log_file(data: bytes) -> None:
+    """A file as `inspect` reads it, whole and in pieces; both end alike."""
+    assert _blocks(data, len(data) or 1) == _blocks(data, 37)
+
+
+def _blocks(data: bytes, size: int) -> tuple[int, str]:
+    seen = 0
+    try:
+        for block in read_blocks((data[i : i + size] for i in range(0, len(data), size)), "f"):
+            seen += len(block.events)
+    except BinlogError as error:
+        return seen, str(error)
+    return seen, ""
+
+
+def format_description(data: bytes) -> None:
+    with suppress(BinlogError):
+        events.parse_format_description(data)
+    with suppress(BinlogError):
+        parse_format(data)
+
+
+_CONTROL: tuple[Callable[[bytes], object], ...] = (
+    control.parse_rows_query,
+    control.parse_annotate_rows,
+    control.parse_intvar,
+    control.parse_rand,
+    control.parse_user_var,
+    control.parse_xid,
+    control.parse_xa_prepare,
+    control.parse_incident,
+    lambda body: control.parse_heartbeat(27, body, 4),
+    lambda body: control.parse_heartbeat(41, body, 4),
+    control.parse_binlog_checkpoint,
+    control.parse_start_encryption,
+    control.parse_start_v3,
+    control.parse_transaction_context,
+    control.parse_view_change,
+    lambda body: control.parse_load_block(9, body),
+    lambda body: control.parse_load_block(17, body),
+    control.parse_load_query,
+    lambda body: control.parse_load(6, body),
+    lambda body: control.parse_load(12, body),
+    lambda body: parse_query(body, load=True),
+)
+
+
+def control_events(data: bytes) -> None:
+    """First byte: which."""
+    if data:
+        with suppress(BinlogError):
+            repr(_CONTROL[data[0] % len(_CONTROL)](data[1:]))
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "splitter": splitter,
+    "log": log,
+    "delivered": delivered_bytes,
+    "table_map": table_map,
+    "query": query,
+    "statement": statement,
+    "gtid_text": gtid_text,
+    "gtid_binary": gtid_binary,
+    "json_binary": json_binary,
+    "json_diffs": json_diffs,
+    "json_documents": json_documents,
+    "payload": payload,
+    "compressed": compressed_events,
+    "log_file": log_file,
+    "format_description": format_description,
+    "control": control_events,
+}

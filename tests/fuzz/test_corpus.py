@@ -1,0 +1,32 @@
+"""What fuzzing found is read again by the compiled kernels, so that what was fixed stays fixed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import names
+from tests.fuzz.seeds import seeds
+from tests.fuzz.targets import TARGETS
+
+CORPUS = Path(__file__).parent / "corpus"
+_SECONDS_AT_MOST = 5.0  # per input; the fuzzer itself allows ten, of interpreted kernels
+
+
+def test_the_corpus_is_small_and_of_known_targets() -> None:
+    assert tuple(TARGETS) == names.TARGETS
+    assert {folder.name for folder in CORPUS.iterdir()} <= set(TARGETS)
+    assert sum(path.stat().st_size for path in CORPUS.rglob("*") if path.is_file()) < 300_000
+
+
+@pytest.mark.parametrize("name", names.TARGETS)
+def test_inputs(name: str) -> None:
+    target = TARGETS[name]
+    inputs = [*seeds()[name], *(path.read_bytes() for path in sorted(CORPUS.glob(f"{name}/*")))]
+    target(inputs[0])  # compiles, perhaps
+    for data in inputs:
+        began = time.monotonic()
+        target(data)
+        assert time.monotonic() - began < _SECONDS_AT_MOST
