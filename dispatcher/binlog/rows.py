@@ -178,7 +178,7 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
         if options:
             documents = np.int64(0)
             for c in range(columns):
-                documents += is_json(widths[c])
+                documents += is_json(np.int64(widths[c]))
             diffs = np.int64(at)
             at += (documents + 7) >> 3
     nulls = np.int64(at)
@@ -266,7 +266,8 @@ def images(  # noqa: PLR0913 - numbers that live in registers
             at = image(buf, at, end, widths, base, after, row)
         return at
     if op != INSERT:
-        at = sparse_image(buf, at, end, widths, base, before, row, bits, False)
+        never = kind < 0  # a constant would make numba compile the function once more
+        at = sparse_image(buf, at, end, widths, base, before, row, bits, never)
     if op != DELETE and at >= 0:
         second = bits + ((len(widths) + 7) >> 3) if op == UPDATE else bits
         partial = kind == PARTIAL_UPDATE
@@ -284,7 +285,7 @@ def walk(buf: U8, events: I64, widths: I32, state: I64, found: Found, bytes_max:
     """
     line, at, number = state[0], state[1], state[2]
     room = len(found.op)
-    n = 0
+    n = np.int64(0)  # a plain 0 would make numba compile everything below once more
     base = np.int64(-1)
     while line < len(events) and n < room:
         end = events[line, END]
@@ -323,13 +324,14 @@ def count(buf: U8, events: I64, widths: I32, rows: I64) -> Int:
     """Number of rows of each event into `rows`; returns -1, or the line of an event that does not fit its layout, with
     the error code in its place."""
     scratch = np.empty((len(widths), 1), dtype=np.int32)
+    first = np.int64(0)
     for line in range(len(events)):
         end = events[line, END]
         kind = events[line, TYPE]
         at, bits = rows_start(buf, events[line, OFFSET], end, kind, len(widths))
         seen = np.int64(0)
         while 0 <= at < end:
-            at = images(buf, at, end, widths, at, kind, bits, scratch, scratch, 0)
+            at = images(buf, at, end, widths, at, kind, bits, scratch, scratch, first)
             seen += 1
         rows[line] = at if at < 0 else seen
         if at < 0:
