@@ -157,7 +157,8 @@ def _setting_findings(facts: ServerFacts) -> Iterator[BinlogError]:
         )
     if facts.row_metadata not in ("FULL", ""):
         yield finding(
-            f"binlog_row_metadata={facts.row_metadata}: rows without their columns' names",
+            f"binlog_row_metadata={facts.row_metadata}: rows without their columns' names, which are then looked up;"
+            " consumers that begin before a table was altered stop there",
             change("binlog_row_metadata", "FULL"),
         )
 

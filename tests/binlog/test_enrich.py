@@ -84,7 +84,7 @@ def test_columns_that_only_mariadb_leaves_open_are_named_by_their_types() -> Non
     body = table_map(specs, key=())
     assert incomplete(body, mariadb=True)
     assert not incomplete(body, mariadb=False)
-    known = {
+    known: dict[str, Any] = {
         "database": "shop", "table": "orders", "columns": [entry("u", "uuid"), entry("b", "binary(16)", bytes=16)],
         "primary": [],
     }  # fmt: skip

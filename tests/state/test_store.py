@@ -10,13 +10,16 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from dispatcher.dispatch.inputs import StoreVersions
+from dispatcher.dispatch.versions import Kept, Mark
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Position
-from dispatcher.state.store import StateStore, Stored
+from dispatcher.state.store import SCHEMA_VERSION, StateStore, Stored
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -332,3 +335,47 @@ def test_a_closed_store_says_so(store: StateStore) -> None:
     with pytest.raises(BinlogError) as caught:
         store.load("shop")
     assert caught.value.kind is Kind.STATE_STORE
+
+
+# -- table versions -------------------------------------------------------------------------------------------
+
+
+def test_versions_are_kept_until_they_are_stored_anew(tmp_path: Path) -> None:
+    first = Mark("binlog.000001", 4, 100)
+    later, last = Mark("binlog.000001", 500, 100), Mark("binlog.000002", 157, 200)
+    definition = {"columns": [{"name": "größe", "mysql_type": "int"}], "primary": [["größe", 0]]}
+    versions = (
+        (("shop", "orders"), first, later, definition, False),
+        (("shop", "orders"), later, last, definition, True),
+    )
+    with closing(StateStore(tmp_path / "state.db")) as store:
+        assert store.load_versions("repl@db1") is None
+        store.save_versions("repl@db1", StoreVersions(later, Kept("uuid", later, versions)))
+        store.save_versions("repl@db2", StoreVersions(first, Kept("other", first, ())))
+        store.save_versions("repl@db1", StoreVersions(last, None))
+    with closing(StateStore(tmp_path / "state.db")) as store:
+        assert store.load_versions("repl@db1") == Kept("uuid", last, versions)
+        assert store.load_versions("repl@db2") == Kept("other", first, ())
+        store.save_versions("repl@db1", StoreVersions(last, Kept("uuid", last, versions[1:])))
+        kept = store.load_versions("repl@db1")
+        assert kept is not None
+        assert kept.versions == versions[1:]
+
+
+def test_a_store_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with closing(StateStore(path)) as store:
+        installation = store.installation_id
+        session = store.next_session("shop")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TABLE stream")
+        db.execute("DROP TABLE table_version")
+        db.execute("PRAGMA user_version = 1")
+        db.commit()
+    with closing(StateStore(path)) as store:
+        assert store.installation_id == installation
+        assert store.session("shop") == session
+        store.save_versions("c", StoreVersions(Mark("b.1", 4), Kept("uuid", Mark("b.1", 4), ())))
+        assert store.load_versions("c") is not None
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
