@@ -9,7 +9,7 @@ whose sign or character set the log does not tell, and the output shows them acc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dispatcher.binlog.charsets import BINARY
 from dispatcher.binlog.logfile import LogFormat
@@ -46,7 +46,6 @@ class Table:
     undecodable: str = ""
     map_fields: Fields | None = None
     rows_fields: Fields | None = None
-    names: tuple[str, ...] = field(default=())
 
     @property
     def label(self) -> str:
@@ -95,7 +94,7 @@ def _table(body: bytes) -> Table:
         table.undecodable = table.error
         return table
     names = tuple(column.name or f"@{i + 1}" for i, column in enumerate(parsed.columns))
-    table = Table(number, parsed.database, parsed.table, body, parsed, names=names)
+    table = Table(number, parsed.database, parsed.table, body, parsed)
     if not parsed.named:
         table.no_sign = frozenset(_unsigned_unknown(body, parsed))
         table.no_charset = frozenset(
