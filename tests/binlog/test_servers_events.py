@@ -93,24 +93,24 @@ def test_compressed_and_tagged_transactions(
         row[0]: {"a": row[0], "j": json.loads(row[1]), "c": row[2]}
         for row in mysql97.execute(f"SELECT * FROM {one}.t")
     }
-    for chunk in (1 << 20, 5000):
-        share = shared(log, one, chunk=chunk)
-        assert share.seq == 4
-        assert not share.faults
-        assert max(len(segment) for _, segment in share.log._segments) <= 1 << 20
-        text = printed(mysql97, share.data, tmp_path)
-        assert inserted(text, "t") == [1, *range(100, 3000)]
-        assert f"`{two}`" not in text
-        assert text.count("### DELETE FROM") == 9
-        rows = [
-            row
-            for part in delivered.changes(share.data)
-            if not isinstance(part, delivered.Ddl)
-            for row in part.batch.to_pylist()
-        ]
-        assert {row["gtid"].split(":")[1] for row in rows} == {"tag_1"}
-        found = replayed(share.data, one)["t"]
-        assert {a: row | {"j": json.loads(row["j"])} for a, row in found.items()} == want
+    share = shared(log, one)
+    assert shared(log, one, chunk=5000).data == share.data
+    assert share.seq == 4
+    assert not share.faults
+    assert max(len(segment) for _, segment in share.log._segments) <= 1 << 20
+    text = printed(mysql97, share.data, tmp_path)
+    assert inserted(text, "t") == [1, *range(100, 3000)]
+    assert f"`{two}`" not in text
+    assert text.count("### DELETE FROM") == 9
+    rows = [
+        row
+        for part in delivered.changes(share.data)
+        if not isinstance(part, delivered.Ddl)
+        for row in part.batch.to_pylist()
+    ]
+    assert {row["gtid"].split(":")[1] for row in rows} == {"tag_1"}
+    found = replayed(share.data, one)["t"]
+    assert {a: row | {"j": json.loads(row["j"])} for a, row in found.items()} == want
 
 
 def test_a_set_with_tags_is_the_servers(
@@ -291,21 +291,21 @@ def test_what_was_rolled_back_is_not_delivered(
         assert "ROLLBACK" in written
     if server.mariadb:
         assert "ROLLBACK TO `x`" in written
-    for chunk in (1 << 20, 150):
-        share = shared(log, "d", chunk=chunk)
-        assert not share.faults
-        text = printed(server, share.data, tmp_path)
-        for table in ("i", "m", "w", "c", "cm"):
-            want = sorted(row[0] for row in server.execute(f"SELECT a FROM d.{table}"))
-            found = inserted(text, table)
-            moved = re.findall(
-                rf"### UPDATE `d`\.`{table}`\n### WHERE\n###   @1=(\d+).*\n### SET\n###   @1=(\d+)",
-                text,
-            )
-            for before, after in moved:
-                found.remove(int(before))
-                found.append(int(after))
-            assert sorted(found) == want, table
+    share = shared(log, "d")
+    assert shared(log, "d", chunk=150).data == share.data
+    assert not share.faults
+    text = printed(server, share.data, tmp_path)
+    for table in ("i", "m", "w", "c", "cm"):
+        want = sorted(row[0] for row in server.execute(f"SELECT a FROM d.{table}"))
+        found = inserted(text, table)
+        moved = re.findall(
+            rf"### UPDATE `d`\.`{table}`\n### WHERE\n###   @1=(\d+).*\n### SET\n###   @1=(\d+)",
+            text,
+        )
+        for before, after in moved:
+            found.remove(int(before))
+            found.append(int(after))
+        assert sorted(found) == want, table
 
 
 def test_data_as_statements_is_said(any_server: Server, new_database: Callable[[Server], str],
