@@ -167,3 +167,24 @@ def test_a_table_has_the_columns_that_it_had_then_or_its_consumer_stops(
         {"b": 11, "c": 12}, {"b": 13, "c": 14}, {"b": 15, "d": 16},
     ]  # fmt: skip
     assert looked_up, daemon.log
+
+
+def test_mariadbs_addresses_come_as_select_shows_them(
+    mariadb118: Server,
+    new_database: Callable[[Server], str],
+    make_daemon: MakeDaemon,
+    source: Source,
+) -> None:
+    """With full metadata too MariaDB writes them as BINARY."""
+    database = new_database(mariadb118)
+    daemon = make_daemon({"c": source(mariadb118, database)})
+    daemon.start().until_state("c", "streaming")
+    mariadb118.execute(
+        "CREATE TABLE t (u UUID, i INET6, b BINARY(4))",
+        "INSERT INTO t VALUES ('12345678-1234-1234-1234-123456789abc', '::1', 'abcd')",
+        database=database,
+    )
+    reader = Reader(daemon, "c").open().read_to(mariadb118)
+    assert rows(reader) == [
+        {"u": "12345678-1234-1234-1234-123456789abc", "i": "::1", "b": b"abcd"}
+    ]  # fmt: skip
