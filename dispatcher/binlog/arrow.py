@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dispatcher.binlog.arrays import I32, U8
+
 _NUMPY = {
     pa.int8(): np.int8,
     pa.int16(): np.int16,
@@ -78,3 +80,16 @@ def repeated(value: str, n: int) -> pa.Array:
     raw = value.encode()
     offsets = np.arange(n + 1, dtype=np.int32) * np.int32(len(raw))
     return varying(pa.string(), offsets, raw * n)
+
+
+def cuts_of(values: pa.Array) -> tuple[I32, U8]:
+    """(offsets, data) of a string or binary array: value i is data[offsets[i] : offsets[i + 1]]."""
+    _, offsets, data = values.buffers()
+    all_offsets: I32 = np.frombuffer(offsets, dtype=np.int32)
+    bytes_: U8 = np.frombuffer(data or b"", dtype=np.uint8)
+    return all_offsets[values.offset : values.offset + len(values) + 1], bytes_
+
+
+def valid_of(values: pa.Array) -> NDArray[np.bool_] | None:
+    """One boolean per value, False where it is null; None where none is."""
+    return values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None

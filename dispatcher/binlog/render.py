@@ -89,7 +89,7 @@ def _values(values: pa.Array) -> pa.Array:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return values.cast(pa.string())
     if pa.types.is_decimal128(kind):
-        texts = _decimals(values)
+        texts = decimals(values)
         return texts if kind.scale == 0 else _quoted(texts)
     if pa.types.is_binary(kind):
         return _quoted(_base64(values))
@@ -114,7 +114,7 @@ def _lists(values: pa.ListArray) -> pa.Array:
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
     offsets = np.zeros(len(values) + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    valid = _valid(values)
+    valid = arrow.valid_of(values)
     buffers = [None if valid is None else arrow.bitmap(valid), pa.py_buffer(offsets)]
     texts = pa.Array.from_buffers(
         pa.list_(pa.string()), len(values), buffers, children=[_values(values.flatten())]
@@ -135,32 +135,22 @@ def _escaped(texts: pa.Array) -> pa.Array:
 
 
 def _base64(values: pa.Array) -> pa.Array:
-    offsets, data = _buffers(values)
+    offsets, data = arrow.cuts_of(values)
     out_offsets = np.zeros(len(offsets), dtype=np.int32)
     np.cumsum((np.diff(offsets) + 2) // 3 * 4, out=out_offsets[1:])
     out = np.empty(out_offsets[-1], dtype=np.uint8)
     base64(data, offsets, out_offsets, out)
-    return arrow.varying(pa.string(), out_offsets, out, _valid(values))
+    return arrow.varying(pa.string(), out_offsets, out, arrow.valid_of(values))
 
 
-def _buffers(values: pa.Array) -> tuple[I32, U8]:
-    _, offsets, data = values.buffers()
-    all_offsets: I32 = np.frombuffer(offsets, dtype=np.int32)
-    bytes_: U8 = np.frombuffer(data or b"", dtype=np.uint8)
-    return all_offsets[values.offset : values.offset + len(values) + 1], bytes_
-
-
-def _decimals(values: pa.Array) -> pa.Array:
+def decimals(values: pa.Array) -> pa.Array:
+    """DECIMALs as text, with all digits of their scale."""
     words: U8 = np.frombuffer(values.buffers()[1], dtype=np.uint8)
     words = words[16 * values.offset : 16 * (values.offset + len(values))]
     offsets = np.zeros(len(values) + 1, dtype=np.int32)
     out = np.empty(len(values) * 42, dtype=np.uint8)
     decimal_texts(words.view(np.uint64).reshape(-1, 2), values.type.scale, offsets, out)
-    return arrow.varying(pa.string(), offsets, out[: offsets[-1]].copy(), _valid(values))
-
-
-def _valid(values: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-    return values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None
+    return arrow.varying(pa.string(), offsets, out[: offsets[-1]].copy(), arrow.valid_of(values))
 
 
 @njit

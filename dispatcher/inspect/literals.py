@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from dispatcher.binlog import arrow
 from dispatcher.binlog.arrays import I32, U8
 from dispatcher.binlog.jit import njit
-from dispatcher.binlog.render import decimal_texts
+from dispatcher.binlog.render import decimals
 from dispatcher.binlog.types import Column, Type
 
 _HEX = np.frombuffer(b"0123456789ABCDEF", dtype=np.uint8)
@@ -38,7 +38,7 @@ def literals(values: pa.Array, column: Column) -> pa.Array:
     if pa.types.is_date(kind):
         return _quoted(values.cast(pa.string()))
     if pa.types.is_decimal128(kind):
-        return _decimals(values)
+        return decimals(values)
     return _hex(values) if pa.types.is_binary(kind) else _others(values)
 
 
@@ -88,11 +88,7 @@ def _escaped(texts: pa.Array) -> pa.Array:
 
 
 def _hex(values: pa.Array) -> pa.Array:
-    _, offsets, data = values.buffers()
-    cuts: I32 = np.frombuffer(offsets, dtype=np.int32)[
-        values.offset : values.offset + len(values) + 1
-    ]
-    source: U8 = np.frombuffer(data or b"", dtype=np.uint8)
+    cuts, source = arrow.cuts_of(values)
     sizes = np.diff(cuts).astype(np.int64)
     out_offsets = np.zeros(len(cuts), dtype=np.int64)
     np.cumsum(2 * sizes + 2, out=out_offsets[1:])
@@ -101,7 +97,7 @@ def _hex(values: pa.Array) -> pa.Array:
     narrow = out_offsets.astype(np.int32)
     out = np.empty(out_offsets[-1], dtype=np.uint8)
     hexadecimal(source, cuts, narrow, out)
-    texts = arrow.varying(pa.string(), narrow, out, _valid(values))
+    texts = arrow.varying(pa.string(), narrow, out, arrow.valid_of(values))
     return pc.replace_substring_regex(texts, "^0x$", "''") if (sizes == 0).any() else texts
 
 
@@ -116,19 +112,6 @@ def hexadecimal(data: U8, offsets: I32, out_offsets: I32, out: U8) -> None:
             out[o] = _HEX[data[k] >> 4]
             out[o + 1] = _HEX[data[k] & 15]
             o += 2
-
-
-def _decimals(values: pa.Array) -> pa.Array:
-    words: U8 = np.frombuffer(values.buffers()[1], dtype=np.uint8)
-    words = words[16 * values.offset : 16 * (values.offset + len(values))]
-    offsets = np.zeros(len(values) + 1, dtype=np.int32)
-    out = np.empty(len(values) * 42, dtype=np.uint8)
-    decimal_texts(words.view(np.uint64).reshape(-1, 2), values.type.scale, offsets, out)
-    return arrow.varying(pa.string(), offsets, out[: offsets[-1]].copy(), _valid(values))
-
-
-def _valid(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
-    return values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None
 
 
 def _others(values: pa.Array) -> pa.Array:
