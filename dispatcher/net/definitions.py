@@ -13,13 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pymysql
-
 from dispatcher.binlog.definition import defined_columns
 from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.net.faults import client_error
 from dispatcher.net.login import Connection
-from dispatcher.net.server import table_columns
+from dispatcher.net.server import fetch, table_columns
 
 Definition = dict[str, Any]
 
@@ -54,7 +51,7 @@ def table_definition(
     Raises `BinlogError` METADATA_MISSING where there is no such table for this account, or a label cannot be told.
     """
     definition = table_columns(connection, database, table)
-    more = _rows(connection, _COLUMNS, (database, table))
+    more = fetch(connection, _COLUMNS, (database, table))
     collations = _collations(connection, {str(row[1]) for row in more if row[1]})
     for column, (name, collation, size, extra) in zip(definition["columns"], more, strict=True):
         assert column["name"] == name
@@ -83,7 +80,7 @@ def _labels(connection: Connection, column: Mapping[str, Any], label: str) -> li
             remedy="SET GLOBAL binlog_row_metadata=FULL, or leave the table out of the consumer's tables",
         )
     converted = ", ".join(f"HEX(CONVERT(%s USING {charset}))" for _ in parsed.labels)
-    (row,) = _rows(connection, f"SELECT {converted}", parsed.labels)
+    (row,) = fetch(connection, f"SELECT {converted}", parsed.labels)
     return [str(value).lower() for value in row]
 
 
@@ -92,7 +89,7 @@ def _collations(connection: Connection, names: set[str]) -> dict[str, int]:
     for query in (_COLLATIONS, _FULL_COLLATIONS):
         missing = tuple(sorted(name for name in names if name not in found))
         if missing:
-            rows = _rows(connection, query.format(", ".join("%s" for _ in missing)), missing)
+            rows = fetch(connection, query.format(", ".join("%s" for _ in missing)), missing)
             found |= {str(name): int(number) for name, number in rows if number}
     return found
 
@@ -106,7 +103,7 @@ def _primary(
     """
     keys: dict[str, list[tuple[str | None, int]]] = {}
     names = ".".join("`" + name.replace("`", "``") + "`" for name in (database, table))
-    for row in _rows(connection, f"SHOW INDEX FROM {names}"):
+    for row in fetch(connection, f"SHOW INDEX FROM {names}"):
         if not int(row[1]):
             column = None if row[4] is None else str(row[4])
             keys.setdefault(str(row[2]), []).append((column, int(row[7] or 0)))
@@ -124,7 +121,7 @@ def _primary(
 def _add_row_times(connection: Connection, definition: Definition) -> None:
     """MariaDB's system-versioned tables: two columns that the schema does not show unless they were declared, and the
     second of them in every key."""
-    ((kind, row_end),) = _rows(
+    ((kind, row_end),) = fetch(
         connection, _ROW_TIMES, (definition["database"], definition["table"])
     )
     if str(kind).upper() != "SYSTEM VERSIONED":
@@ -138,14 +135,3 @@ def _add_row_times(connection: Connection, definition: Definition) -> None:
         row_end = "row_end"
     if definition["primary"] and row_end not in [name for name, _ in definition["primary"]]:
         definition["primary"].append([row_end, 0])
-
-
-def _rows(
-    connection: Connection, query: str, arguments: tuple[str, ...] = ()
-) -> list[tuple[Any, ...]]:
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(query, arguments or None)
-            return list(cursor.fetchall())
-    except pymysql.Error as error:
-        raise client_error(error) from error

@@ -36,6 +36,7 @@ __all__ = [
     "endpoint_of",
     "examine",
     "facts",
+    "fetch",
     "findings",
     "grants",
     "log_end",
@@ -116,7 +117,7 @@ def facts(connection: Connection) -> ServerFacts:
 
 def grants(connection: Connection) -> Grants:
     """What the connection's account may do, its active roles included."""
-    return parse_grants(str(row[0]) for row in _rows(connection, "SHOW GRANTS"))
+    return parse_grants(str(row[0]) for row in fetch(connection, "SHOW GRANTS"))
 
 
 def examine(connection: Connection, databases: Sequence[str] = ()) -> list[BinlogError]:
@@ -191,7 +192,7 @@ def table_columns(connection: Connection, database: str, table: str) -> dict[str
     [name]}; `key` is the primary key, else the first UNIQUE key whose columns are all NOT NULL,
     else []. Raises `BinlogError`, METADATA_MISSING where there is no such table for this account.
     """
-    columns = _rows(
+    columns = fetch(
         connection,
         "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE,"
         # MariaDB's VECTOR is a VARBINARY in all but name, MySQL's is a type of its own.
@@ -228,7 +229,7 @@ def _key(connection: Connection, database: str, table: str, not_null: set[str]) 
     # information_schema.STATISTICS has none.
     query = f"SHOW INDEX FROM {_quoted(database)}.{_quoted(table)}"
     keys: dict[str, list[str | None]] = {}
-    for row in _rows(connection, query):
+    for row in fetch(connection, query):
         non_unique, name, column = int(row[1]), str(row[2]), row[4]
         if not non_unique:
             keys.setdefault(name, []).append(None if column is None else str(column))
@@ -243,26 +244,26 @@ def _key(connection: Connection, database: str, table: str, not_null: set[str]) 
 
 def log_end(connection: Connection) -> tuple[str, int]:
     """File and offset where the server's next event goes. Raises `BinlogError`."""
-    ((version,),) = _rows(connection, "SELECT VERSION()")
+    ((version,),) = fetch(connection, "SELECT VERSION()")
     file, offset, _ = _log_status(connection, str(version))
     return file, offset
 
 
 def _variables(connection: Connection) -> dict[str, str]:
     names = ", ".join(f"'{name}'" for name in _VARIABLES)
-    shown = _rows(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    shown = fetch(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     present = [str(name).lower() for name, _ in shown]
-    (values,) = _rows(connection, "SELECT " + ", ".join(f"@@GLOBAL.{name}" for name in present))
+    (values,) = fetch(connection, "SELECT " + ", ".join(f"@@GLOBAL.{name}" for name in present))
     return {name: _text(value) for name, value in zip(present, values, strict=True)}
 
 
 def _log_status(connection: Connection, version: str) -> tuple[str, int, tuple[BinlogFile, ...]]:
     mariadb = "mariadb" in version.lower()
     new_words = not mariadb and _version(version) >= (8, 2)
-    status = _rows(connection, f"SHOW {'BINARY LOG' if new_words else 'MASTER'} STATUS")
+    status = fetch(connection, f"SHOW {'BINARY LOG' if new_words else 'MASTER'} STATUS")
     # The list second: a file that the log moves on to in between is the newest in it.
     files = tuple(
-        BinlogFile(str(row[0]), int(row[1])) for row in _rows(connection, "SHOW BINARY LOGS")
+        BinlogFile(str(row[0]), int(row[1])) for row in fetch(connection, "SHOW BINARY LOGS")
     )
     if not status:
         raise BinlogError(Kind.SERVER_SETTING, "the server does not say where its binlog ends")
@@ -311,9 +312,10 @@ def _expire_seconds(variables: Mapping[str, str]) -> int | None:
     return seconds or round(days * 86400) or None
 
 
-def _rows(
+def fetch(
     connection: Connection, query: str, arguments: tuple[str, ...] = ()
 ) -> list[tuple[Any, ...]]:
+    """All rows of a query's answer; raises `BinlogError`."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(query, arguments or None)
