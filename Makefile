@@ -50,6 +50,7 @@ FUZZ_SECONDS ?= 20
 fuzz: setup
 	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q --require-hashes --no-deps -r deploy/fuzz.lock
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(PY) -m tests.fuzz
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.cache/numba-bounds $(PY) -m tests.fuzz.bounds
 
 lint: setup
 	$(PY) -m ruff check .
