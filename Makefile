@@ -1,6 +1,6 @@
 # Each target sets up what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make; what is
 # there already costs nothing. Servers and jars go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs.
-.PHONY: help demo test test-deep fuzz lint bench servers jars setup lock clean
+.PHONY: help demo test test-deep fuzz kernels lint bench servers jars setup lock clean
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -39,7 +39,10 @@ bench:
 	@deploy/setup.sh mirror venv
 	@$(PY) -m benchmarks
 
-test: lint servers jars
+# Linting and compiling kernels take a core each. In a clean clone every test worker, daemon and Spark worker would else
+# compile the same kernels at the same time.
+test: servers jars
+	@$(MAKE) -j2 -Otarget lint kernels
 	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_ARGS)
 
 DEEP_MINUTES ?= 10
@@ -51,6 +54,9 @@ fuzz: setup
 	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q --require-hashes --no-deps -r deploy/fuzz.lock
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(PY) -m tests.fuzz
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.cache/numba-bounds $(PY) -m tests.fuzz.bounds
+
+kernels: setup
+	@$(PY) -m tests.kernels
 
 lint: setup
 	$(PY) -m ruff check .
