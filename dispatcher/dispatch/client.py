@@ -218,7 +218,7 @@ class Client:
         same = before is not None and before.gtids == place.gtids and versions.server == view.server
         if view.mode is Mode.GTID:
             # A set says nothing of where in the log it ends, and the file beside it is where somebody looked last.
-            at = versions.mark if same else None
+            at = self.enrichment.place if same else None
             gaps = _may_skip(place.gtids, GtidSet.parse(view.executed))
         versions.login(view.server, [name for name, _ in view.files])
         self.enrichment.begin(

@@ -109,6 +109,11 @@ class Enrichment:
         self._ahead.clear()
         self._again()
 
+    @property
+    def place(self) -> Mark | None:
+        """Where the stream goes on; None where it does not say yet."""
+        return self._from
+
     def _again(self) -> None:
         self._begun = False
         self._seen.forget()
