@@ -34,6 +34,8 @@ _GEOMETRIES = {
     "geometrycollection": 7, "geomcollection": 7,
 }  # fmt: skip
 _COMPRESSED = re.compile(r"\s*/\*M?!\d*\s*compressed\b[^*]*\*/", re.IGNORECASE)
+# What MariaDB says of a temporal column in the form that it had before it took MySQL's.
+_OLD_FORM = re.compile(r"\s*/\*\s*mariadb-5\.3\s*\*/", re.IGNORECASE)
 
 
 def defined_columns(definition: Mapping[str, Any], label: str = "") -> tuple[Column, ...]:
@@ -49,7 +51,7 @@ def _column(entry: Mapping[str, Any], label: str) -> Column:
     """`entry`: {"name", "mysql_type" (COLUMN_TYPE), "nullable", "charset"}; `label`: the table, for messages."""
     name, text = str(entry["name"]), str(entry["mysql_type"])
     plain, compressed = _COMPRESSED.subn("", text)
-    match = _COLUMN_TYPE.match(plain)
+    match = _COLUMN_TYPE.match(_OLD_FORM.sub("", plain))
     if match is None:
         raise _unknown(label, name, text)
     word, arguments, rest = match[1].lower(), match[2] or "", match[3].lower().split()

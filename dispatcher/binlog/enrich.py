@@ -8,7 +8,8 @@ Whether a definition is that of the event cannot be told from the two alone (`di
 lengths and null bits that contradict each other can, and are refused.
 
 One field is our own, `COLUMN_TYPES` (0xBD), because MariaDB writes UUID, INET6 and INET4 columns exactly as
-BINARY(16) and BINARY(4): for each column a length byte and its type as text, empty where the other fields say all.
+BINARY(16) and BINARY(4), and does not tell the fractional digits of temporal columns in its own old form: for each
+column a length byte and its type as text, empty where the other fields say all.
 Both servers' tools skip fields that they do not know, as the format asks them to.
 
 Sources: MySQL source, sql/log_event.cc (Table_map_log_event::init_metadata_fields), libs/mysql/binlog/event/
@@ -30,6 +31,7 @@ from dispatcher.binlog.types import (
     CHARACTER_TYPES,
     LABEL_TYPES,
     META_BYTES,
+    OLD_TEMPORALS,
     SIGNED_TYPES,
     Column,
     Type,
@@ -109,14 +111,18 @@ class Skeleton:
 
     @property
     def ambiguous(self) -> bool:
-        """Is there a column of which MariaDB does not say whether it is BINARY(n) or of a type stored as one?"""
+        """Is there a column of which MariaDB does not say whether it is BINARY(n) or of a type stored as one, or how
+        many bytes its cells have?"""
         if COLUMN_TYPES in self.fields:
             return False
         collations = self._collations()
         return any(
-            code == Type.STRING
-            and meta in (b"\xfe\x10", b"\xfe\x04")
-            and collations.get(i, BINARY) == BINARY
+            code in OLD_TEMPORALS
+            or (
+                code == Type.STRING
+                and meta in (b"\xfe\x10", b"\xfe\x04")
+                and collations.get(i, BINARY) == BINARY
+            )
             for i, (code, meta) in enumerate(self.types)
         )
 
@@ -201,7 +207,7 @@ def _check(skeleton: Skeleton, definition: Definition, columns: Sequence[Column]
 def _fits(column: Column, size: int | None, code: int, meta: bytes) -> bool:
     code = _PLAIN_TYPE.get(code, code)
     if code in _OLD_FORMS:
-        return column.type == _OLD_FORMS[code] and column.meta == 0
+        return column.type == _OLD_FORMS[code]
     if code in (Type.VAR_STRING, Type.NEWDATE):
         code = Type.VARCHAR if code == Type.VAR_STRING else Type.DATE
     if code != column.type:
@@ -341,6 +347,8 @@ class _Fields:
     def types(self) -> _Field:
         all_ = [str(entry["mysql_type"]).lower() for entry in self.entries]
         texts = [text if text in STORED_AS_BINARY else "" for text in all_]
+        for i in self._of(OLD_TEMPORALS):
+            texts[i] = all_[i].partition("/*")[0].strip()
         return COLUMN_TYPES, _texts(texts) if any(texts) else b""
 
 

@@ -18,6 +18,7 @@ from tests.support.rows_encoder import Spec, table_map
 from tests.support.server_log import read_log
 
 INT, VARCHAR, ENUM, STRING = 3, 15, 247, 254
+TIMESTAMP_OLD, TIME_OLD = 7, 11
 COLUMNS = [
     Spec("id", INT, unsigned=True, nullable=False),
     Spec("name", VARCHAR, b"\x28\x00", charset=45),
@@ -93,6 +94,22 @@ def test_columns_that_only_mariadb_leaves_open_are_named_by_their_types() -> Non
     assert not incomplete(completed, mariadb=True)
     known["columns"][0] = entry("u", "binary(16)", bytes=16)
     assert enriched_body(body, known, mariadb=True) == body
+
+
+def test_old_temporals_of_mariadb_are_known_to_have_no_fractions_before_they_are_read() -> None:
+    body = table_map([Spec("t", TIME_OLD), Spec("s", TIMESTAMP_OLD)], key=())
+    assert incomplete(body, mariadb=True)
+    known: dict[str, Any] = {
+        "database": "shop", "table": "orders", "primary": [],
+        "columns": [entry("t", "time /* mariadb-5.3 */"), entry("s", "timestamp /* mariadb-5.3 */")],
+    }  # fmt: skip
+    completed = enriched_body(body, known, mariadb=True)
+    assert not incomplete(completed, mariadb=True)
+    assert [column.name for column in TableMap.parse(completed).columns] == ["t", "s"]
+    known["columns"][0] = entry("t", "time(3) /* mariadb-5.3 */")
+    with pytest.raises(BinlogError, match=r"time\(3\) in MariaDB's old form") as refused:
+        TableMap.parse(enriched_body(body, known, mariadb=True))
+    assert refused.value.kind is Kind.UNSUPPORTED_TYPE
 
 
 def test_text_of_that_size_is_not_taken_for_an_address() -> None:

@@ -60,7 +60,6 @@ def _settings(kind: str) -> list[Setting]:
                 {"mysql56_temporal_format": "OFF"},
                 ((Wanted(), 4),),
                 old_temporals=True,
-                as_logged=True,
             ),
         ]  # fmt: skip
     return settings

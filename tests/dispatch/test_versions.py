@@ -411,7 +411,8 @@ def random_world(seed: int, mode: Mode) -> Tables:
 
 @pytest.mark.parametrize("mode", Mode)
 @given(seed=SEEDS)
-@example(seed=1236)  # a connection lost before it sent a transaction, and made again from the same set
+# A connection that was lost before it sent a transaction, and made again from the same set.
+@example(seed=1236)
 @settings(max_examples=settings().max_examples // 5)
 def test_no_table_is_ever_given_other_names_than_it_had(mode: Mode, seed: int) -> None:
     world = random_world(seed, mode)
