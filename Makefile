@@ -5,8 +5,8 @@
 MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
-# Tests of one file share servers and a Spark session, so a file stays on one worker. They wait for servers and JVMs more
-# than they compute, so two cores are kept busy by three workers.
+# Tests of one file share servers and a Spark session, so it stays on one worker (but see tests/conftest.py). They wait
+# for servers and JVMs more than they compute, so two cores are kept busy by three workers.
 PYTEST_WORKERS ?= 3
 PYTEST_ARGS ?=
 

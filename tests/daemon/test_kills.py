@@ -6,9 +6,13 @@ files and offsets, MariaDB.
 
 from __future__ import annotations
 
+import functools
 import shutil
+from collections.abc import Callable
 
+import pymysql
 import pytest
+from pymysql.constants import ER
 
 from dispatcher.model.position import Position
 from tests.daemon.conftest import MakeDaemon, Source
@@ -32,15 +36,32 @@ RUNS = [0, 1, 2]
 BIG_ROWS = 20_000  # some 4 MB: several receive buffers
 
 
-def new_server(server_factory: ServerFactory, run: int) -> Instance:
+NewServer = Callable[[int], Instance]
+
+
+@pytest.fixture(scope="module")
+def servers(module_server_factory: ServerFactory) -> Callable[[int], Instance]:
+    """The server of each run, started when it is first asked for."""
     without_gtids = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
-    server = [
-        lambda: server_factory("mysql97"),
-        lambda: server_factory("mysql97", *without_gtids),
-        lambda: server_factory("mariadb118"),
-    ][run]()
-    server.execute("CREATE DATABASE d")
-    return server
+    start: list[Callable[[], Instance]] = [
+        lambda: module_server_factory("mysql97"),
+        lambda: module_server_factory("mysql97", *without_gtids),
+        lambda: module_server_factory("mariadb118"),
+    ]
+    return functools.cache(lambda run: start[run]())
+
+
+@pytest.fixture
+def new_server(servers: Callable[[int], Instance]) -> NewServer:
+    """`new_server(run)`: that run's server with an empty database, and no reader left of the test before."""
+
+    def prepare(run: int) -> Instance:
+        server = servers(run)
+        server.execute("DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "FLUSH BINARY LOGS")
+        until(lambda: not dumps(server), "the dumps of killed daemons are gone")
+        return server
+
+    return prepare
 
 
 def new_daemon(make_daemon: MakeDaemon, source: Source, server: Instance) -> Daemon:
@@ -63,6 +84,16 @@ def read_until_killed(reader: Reader, *, max_bytes: int | None = None) -> None:
     reader.daemon.until_killed()
 
 
+def kill(server: Instance, threads: list[int]) -> None:
+    """End these threads. One may be gone already: a dump ends by itself where its reader was killed."""
+    for thread in threads:
+        try:
+            server.execute(f"KILL {thread}")
+        except pymysql.OperationalError as error:
+            if error.args[0] != ER.NO_SUCH_THREAD:
+                raise
+
+
 def until_gone(server: Instance, threads: set[int]) -> None:
     until(lambda: not threads & set(dumps(server)), "the dump is gone")
 
@@ -79,9 +110,9 @@ def check_complete(reader: Reader, server: Instance, ids: list[int]) -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_killed_after_bytes_are_read_and_before_they_are_routed(
-    run: int, server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+    run: int, new_server: NewServer, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    server = new_server(server_factory, run)
+    server = new_server(run)
     daemon = new_daemon(make_daemon, source, server)
     daemon.start()
     reader = Reader(daemon, "d").open()
@@ -97,9 +128,9 @@ def test_killed_after_bytes_are_read_and_before_they_are_routed(
 
 @pytest.mark.parametrize("run", RUNS)
 def test_killed_between_the_stored_acknowledgement_and_its_answer(
-    run: int, server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+    run: int, new_server: NewServer, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    server = new_server(server_factory, run)
+    server = new_server(run)
     daemon = new_daemon(make_daemon, source, server)
     daemon.start(kill_at="committed", kill_after=3 * run)
     reader = Reader(daemon, "d").open()
@@ -114,9 +145,9 @@ def test_killed_between_the_stored_acknowledgement_and_its_answer(
 
 @pytest.mark.parametrize("run", RUNS)
 def test_killed_in_the_middle_of_a_large_transaction(
-    run: int, server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+    run: int, new_server: NewServer, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    server = new_server(server_factory, run)
+    server = new_server(run)
     daemon = new_daemon(make_daemon, source, server)
     daemon.start(kill_at="routed", kill_after=run)
     reader = Reader(daemon, "d").open()
@@ -130,7 +161,7 @@ def test_killed_in_the_middle_of_a_large_transaction(
         daemon.start()
         # The connection ends in the middle of it too, again and again.
         for _ in range(3):
-            server.execute(*(f"KILL {thread}" for thread in dumps(server)))
+            kill(server, dumps(server))
             reader.step()
     check_complete(reader, server, writing.ids())
     assert max(len(t.data) for t in reader.transactions) > BIG_ROWS * 200
@@ -138,9 +169,9 @@ def test_killed_in_the_middle_of_a_large_transaction(
 
 @pytest.mark.parametrize("run", RUNS)
 def test_the_connection_is_cut_in_the_middle_of_large_transactions(
-    run: int, server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+    run: int, new_server: NewServer, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    server = new_server(server_factory, run)
+    server = new_server(run)
     daemon = new_daemon(make_daemon, source, server)
     api = daemon.start()
     reader = Reader(daemon, "d").open()
@@ -148,7 +179,7 @@ def test_the_connection_is_cut_in_the_middle_of_large_transactions(
         for _ in range(4):
             threads = until(lambda: dumps(server), "there is a dump")
             big.until_written(big.written + 1)
-            server.execute(*(f"KILL {thread}" for thread in threads if thread in dumps(server)))
+            kill(server, threads)
             until_gone(server, set(threads))
     check_complete(reader, server, big.ids())
     assert api.row("d")["state"] == "streaming"
@@ -156,9 +187,9 @@ def test_the_connection_is_cut_in_the_middle_of_large_transactions(
 
 @pytest.mark.parametrize("run", RUNS)
 def test_the_server_is_killed_while_it_is_written_to(
-    run: int, server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+    run: int, new_server: NewServer, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    server = new_server(server_factory, run)
+    server = new_server(run)
     daemon = new_daemon(make_daemon, source, server)
     daemon.start()
     reader = Reader(daemon, "d").open()
@@ -174,9 +205,9 @@ def test_the_server_is_killed_while_it_is_written_to(
 
 
 def test_a_session_that_was_stored_and_not_told_fences_the_older_one(
-    server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+    new_server: NewServer, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    server = new_server(server_factory, 0)
+    server = new_server(0)
     daemon = new_daemon(make_daemon, source, server)
     daemon.start()
     old = Reader(daemon, "d").open()
@@ -194,9 +225,9 @@ def test_a_session_that_was_stored_and_not_told_fences_the_older_one(
 
 
 def test_an_unacknowledged_range_is_the_same_after_a_restart(
-    server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+    new_server: NewServer, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    server = new_server(server_factory, 0)
+    server = new_server(0)
     daemon = new_daemon(make_daemon, source, server)
     api = daemon.start()
     reader = Reader(daemon, "d").open()
@@ -232,9 +263,9 @@ def test_an_unacknowledged_range_is_the_same_after_a_restart(
 
 
 def test_a_reader_is_right_against_a_state_that_is_older_or_newer(
-    server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+    new_server: NewServer, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    server = new_server(server_factory, 0)
+    server = new_server(0)
     daemon = new_daemon(make_daemon, source, server)
     daemon.start()
     reader = Reader(daemon, "d").open()

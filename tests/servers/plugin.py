@@ -2,7 +2,7 @@
 
 `mysql97`, `mysql56`, `mariadb1011`, `mariadb118`: one server of the kind per test process, shared by its tests, so a
 test keeps to databases of its own (`new_database`). `any_server` runs a test on all four. A test that stops, kills,
-resets or configures a server takes its own from `server_factory`.
+resets or configures a server takes its own from `server_factory`, or from `module_server_factory` one for its file.
 
 A server that cannot be had fails the tests that need it. Only a developer who says `--skip-missing-servers` gets them
 skipped instead; under CI that option is refused.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import NoReturn, Protocol
 
 import pytest
@@ -98,8 +98,8 @@ def any_server(request: pytest.FixtureRequest, _shared_servers: Callable[[Kind],
     return _shared_servers(request.param)
 
 
-@pytest.fixture
-def server_factory(pytestconfig: pytest.Config) -> Iterator[ServerFactory]:
+@contextmanager
+def _factory(config: pytest.Config) -> Iterator[ServerFactory]:
     with ExitStack() as stack:
 
         def start(kind: Kind, *options: str) -> Instance:
@@ -107,9 +107,22 @@ def server_factory(pytestconfig: pytest.Config) -> Iterator[ServerFactory]:
                 instance = stack.enter_context(new_instance(kind, *options))
                 instance.start()
             except ServerUnavailable as failure:
-                _missing(pytestconfig, failure)
+                _missing(config, failure)
             return instance
 
+        yield start
+
+
+@pytest.fixture
+def server_factory(pytestconfig: pytest.Config) -> Iterator[ServerFactory]:
+    with _factory(pytestconfig) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def module_server_factory(pytestconfig: pytest.Config) -> Iterator[ServerFactory]:
+    """For servers that a file's tests take one after another; they live until the file's last test ends."""
+    with _factory(pytestconfig) as start:
         yield start
 
 
