@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.demo.parts import Interrupts, of_session
+from tests.support.java import QUICK_JAVA
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +25,12 @@ def start(temporary: Path, *arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"},
+        env={
+            **os.environ,
+            "TMPDIR": str(temporary),
+            "PYTHONUNBUFFERED": "1",
+            "JDK_JAVA_OPTIONS": QUICK_JAVA,
+        },
     )
 
 

@@ -19,13 +19,11 @@ from spark_sink.settings import load
 from spark_sink.target import folder
 from tests.servers import Server
 from tests.support.fake_daemon import FakeDaemon, fake_daemon
+from tests.support.java import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-# Compiling hot code well costs more than these tests run for.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
