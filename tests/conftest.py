@@ -13,16 +13,21 @@ from xdist.scheduler.loadscope import LoadScopeScheduling  # type: ignore[import
 pytest_plugins = ["tests.servers.plugin"]
 
 # No deadline for a single example: it would measure the machine's other load. A failure prints how to repeat it.
-settings.register_profile("fast", deadline=None, print_blob=True)
+settings.register_profile("fast", deadline=None, print_blob=True, max_examples=60)
 settings.register_profile("deep", deadline=None, print_blob=True, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # Folders whose files take longest, longest first: begun last, one of them would run on while other workers are idle.
 _SLOW = ("spark", "demo", "daemon", "servers", "net")
-# Files whose tests share a Spark session, which costs more to start than most of them: one worker runs them.
-_ONE_SPARK = ("tests/spark/test_mirror.py", "tests/spark/test_source.py")
-# A file whose tests share nothing and take minutes each: any worker runs any of them.
-_APART = "tests/spark/test_job.py"
+# Two workers at most run Spark at a time: three JVMs on two cores keep each other from starting a Python worker within
+# the ten seconds that Spark waits for it. The files of the first kind share a session, which costs more to start than
+# most of their tests; those of the second start their own.
+_SPARK = {
+    "tests/spark/test_mirror.py": "session",
+    "tests/spark/test_source.py": "session",
+    "tests/spark/test_job.py": "jobs",
+    "tests/demo/test_demo.py": "jobs",
+}
 
 
 class Units(LoadScopeScheduling):  # type: ignore[misc]
@@ -30,9 +35,7 @@ class Units(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
-        if file in _ONE_SPARK:
-            return _ONE_SPARK[0]
-        return nodeid if file == _APART else file
+        return _SPARK.get(file, file)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Units:

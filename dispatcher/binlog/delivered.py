@@ -40,6 +40,7 @@ __all__ = [
     "changes",
     "decode_table",
     "json_text",
+    "row_counts",
     "split",
 ]
 
@@ -190,6 +191,21 @@ def split(data: bytes, *, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> list[Ta
     return out
 
 
+def row_counts(data: bytes) -> dict[int, int]:
+    """How many rows each rows event holds, by the event's number in its transaction; none is decoded.
+
+    Raises `BinlogError` as `split` does.
+    """
+    index = Index.of(data)
+    layouts = _Layouts(index)
+    found: dict[int, int] = {}
+    for part in _parts(index, layouts):
+        if isinstance(part, _Part):
+            counts = _counts(index, part.events, layouts.table_map(part.layout))
+            found |= zip(part.events[:, rows.INDEX].tolist(), counts.tolist(), strict=True)
+    return found
+
+
 def decode_table(
     payload: bytes,
     definitions: Definitions | None = None,
@@ -288,11 +304,16 @@ def _ddl(index: Index, line: int) -> Ddl | None:
     )
 
 
+def _counts(index: Index, events: NDArray[np.int64], table_map: TableMap) -> NDArray[np.int64]:
+    counts = np.empty(len(events), dtype=np.int64)
+    if (line := rows.count(index.buf, events, cell_widths(table_map.columns), counts)) >= 0:
+        raise _walk_error(int(counts[line]), int(events[line, rows.OFFSET]), table_map)
+    return counts
+
+
 def _slices(index: Index, layouts: _Layouts, part: _Part, bytes_max: int) -> Iterator[TableSlice]:
     table_map = layouts.table_map(part.layout)
-    counts = np.empty(len(part.events), dtype=np.int64)
-    if (line := rows.count(index.buf, part.events, cell_widths(table_map.columns), counts)) >= 0:
-        raise _walk_error(int(counts[line]), int(part.events[line, rows.OFFSET]), table_map)
+    counts = _counts(index, part.events, table_map)
     done = 0
     while done < len(part.events):
         taken, payload = cut(index.buf, part.events[done:], index.txns, index.formats, bytes_max)

@@ -79,7 +79,7 @@ class Inspection:
         make = JsonOutput if options.as_json else TextOutput
         self._output: Output = make(hexdump=options.hexdump)
         self._summary = Summary() if options.summary else None
-        render = _count_only if options.summary else self._output.rows
+        render = None if options.summary else self._output.rows
         self._rows = RowReader(render, options.invalid_dates)
         self._entries: list[Entry] = []
         self._file = ""
@@ -186,7 +186,3 @@ class Inspection:
             out += self._output.render(entry)
         if out:
             self._write(b"".join(out))
-
-
-def _count_only(_part: TableChanges, _table: Table) -> None:
-    return None

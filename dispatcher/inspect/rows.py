@@ -6,7 +6,6 @@ tried again event by event: the rows that can be shown are, and each of the othe
 
 from __future__ import annotations
 
-import itertools
 import struct
 from collections.abc import Callable
 
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dispatcher.binlog import compressed
-from dispatcher.binlog.delivered import TableChanges, changes
+from dispatcher.binlog.delivered import TableChanges, changes, row_counts
 from dispatcher.binlog.event_types import EventType
 from dispatcher.binlog.events import HEADER, MAGIC, Record, encode_record
 from dispatcher.binlog.logfile import LogFormat
@@ -25,7 +24,7 @@ from dispatcher.inspect.tables import Table
 from dispatcher.model.errors import BinlogError, Kind
 
 # Texts of a batch's rows, one a row; their bytes are put one after the other.
-Render = Callable[[TableChanges, Table], pa.StringArray | None]
+Render = Callable[[TableChanges, Table], pa.StringArray]
 
 _SIZES = bytes(41)
 
@@ -44,9 +43,9 @@ _PERMANENT = (Kind.UNSUPPORTED_TYPE, Kind.METADATA_MISSING)
 
 
 class RowReader:
-    """Collects rows events (`add`) and decodes them (`flush`)."""
+    """Collects rows events (`add`) and decodes them (`flush`); without `render` it counts them alone."""
 
-    def __init__(self, render: Render, invalid_dates: InvalidDates) -> None:
+    def __init__(self, render: Render | None, invalid_dates: InvalidDates) -> None:
         self._render = render
         self._invalid_dates = invalid_dates
         self._waiting: list[tuple[Entry, Table, bytes]] = []
@@ -115,23 +114,26 @@ class RowReader:
                 owners.append((entry, table))
             parts.append(event)
             owners.append((entry, table))
-        for part in changes(b"".join(parts), invalid_dates=self._invalid_dates):
+        data = b"".join(parts)
+        if self._render is None:
+            for number, count in row_counts(data).items():
+                owners[number][0].row_count = count
+            return
+        for part in changes(data, invalid_dates=self._invalid_dates):
             assert isinstance(part, TableChanges)
-            self._hand_out(part, owners)
+            self._hand_out(self._render, part, owners)
 
-    def _hand_out(self, part: TableChanges, owners: list[tuple[Entry, Table]]) -> None:
+    def _hand_out(
+        self, render: Render, part: TableChanges, owners: list[tuple[Entry, Table]]
+    ) -> None:
         numbers = part.batch.column("ordinal").to_numpy() >> ROW_BITS
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))
         events = numbers[starts].tolist()
         try:
-            texts = self._render(part, owners[events[0]][1])
+            texts = render(part, owners[events[0]][1])
         except pa.ArrowException as error:  # more than 2 GiB of text, for one
             raise BinlogError(Kind.INVALID_VALUE, f"cannot be shown: {error}") from None
         bounds = [*starts.tolist(), len(numbers)]
-        if texts is None:
-            for number, (start, end) in zip(events, itertools.pairwise(bounds), strict=True):
-                owners[number][0].row_count += end - start
-            return
         _, offsets, data = texts.buffers()
         ends = np.frombuffer(offsets, dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
         cuts = ends[bounds].tolist()
