@@ -60,3 +60,11 @@ def _array(lists: Sequence[Sequence[str]]) -> pa.Array:
     np.cumsum([len(names) for names in lists], out=offsets[1:])
     names = arrow.texts([name for names in lists for name in names])
     return pa.Array.from_buffers(NAMES, len(lists), [None, pa.py_buffer(offsets)], children=[names])
+
+
+def list_of_names(lists: Sequence[Sequence[str] | None]) -> pa.Array:
+    """One list a row, null where it is None."""
+    valid = np.array([names is not None for names in lists], dtype=np.bool_)
+    lines = np.cumsum(valid) - 1
+    known = _array([names for names in lists if names is not None])
+    return known.take(arrow.fixed(pa.int64(), lines.astype(np.int64), valid))

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dispatcher.binlog import arrow, rows
-from dispatcher.binlog.absent import NAMES, Absent
+from dispatcher.binlog.absent import NAMES, Absent, list_of_names
 from dispatcher.binlog.columns import TableDecoder, arrow_type, cell_widths
 from dispatcher.binlog.ddl import QueryKind, classify
 from dispatcher.binlog.events import EventType
@@ -370,7 +370,23 @@ def _absent(
     if absent is None:
         return [pa.nulls(n, NAMES), pa.nulls(n, NAMES)]
     event = found.event[:n] - np.int32(first)
-    return [absent.column(lines, event) for lines in (absent.before, absent.after)]
+    before, after = (absent.column(lines, event) for lines in (absent.before, absent.after))
+    return [before, _unchanged(after, events, table_map, found, n)]
+
+
+def _unchanged(
+    after: pa.Array, events: NDArray[np.int64], table_map: TableMap, found: rows.Found, n: int
+) -> pa.Array:
+    """`after` with the JSON columns of partial updates that were not changed, and whose value is not in the log."""
+    partial = events[found.event[:n], rows.TYPE] == EventType.PARTIAL_UPDATE_ROWS
+    if not partial.any():
+        return after
+    missing = (found.after[:, :n] == rows.ABSENT) & partial
+    lists = after.to_pylist()
+    for row in np.flatnonzero(missing.any(axis=0)).tolist():
+        there = np.flatnonzero(missing[:, row]).tolist()
+        lists[row] = [table_map.columns[c].name for c in there]
+    return list_of_names(lists)
 
 
 def _schema(fields: Sequence[pa.Field]) -> pa.Schema:

@@ -42,6 +42,7 @@ WHY = (
     "refers to a table map that is missing",
     "stands inside a transaction",
     "is one table map too many in its statement",
+    "names no table",
 )
 
 # What survives between calls, by its place in the state array.
@@ -257,6 +258,8 @@ def _table_map(
     if table > stop or table + buf[table - 1] >= stop:
         return _malformed(st, 2)
     table_size = int(buf[table - 1])
+    if not (database_size and table_size):
+        return _malformed(st, 7)
     route = find(buf, database, database_size, table, table_size, slots, names, spans)
     if route < 0:
         st[OFF], st[SIZE] = database, database_size

@@ -164,9 +164,10 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
     row: Int,
     bits: Int,
     partial: bool,
+    old: I32,
 ) -> Int:
     """Pass over one row image with the columns that the bitmap at `bits` names; `partial`: the after-image of a partial
-    update. The offset behind it, or an error code."""
+    update of `old`. The offset behind it, or an error code."""
     columns = len(widths)
     diffs = np.int64(-1)
     if partial:
@@ -201,15 +202,18 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
             cells[c, row] = NULL
             continue
         place = here - base
-        if diffs >= 0 and is_json(width) and bit(buf, diffs, document):
-            place = DIFF - place
-        cells[c, row] = np.int32(place)
+        changes = diffs >= 0 and is_json(width) and bit(buf, diffs, document)
+        length = np.int64(0)
         if width < 0:
-            prefix = -width & _PREFIX
-            if here + prefix > end:
+            width = -width & _PREFIX
+            if here + width > end:
                 return np.int64(CUT_SHORT)
-            width = prefix + little(buf, here, prefix)
-        here += width
+            length = little(buf, here, width)
+        if changes:
+            # No change at all is what the before-image holds, also if that is nothing.
+            place = DIFF - place if length else np.int64(old[c, row])
+        cells[c, row] = np.int32(place)
+        here += width + length
         if here > end:
             return np.int64(CUT_SHORT)
     return here
@@ -267,11 +271,11 @@ def images(  # noqa: PLR0913 - numbers that live in registers
         return at
     if op != INSERT:
         never = kind < 0  # a constant would make numba compile the function once more
-        at = sparse_image(buf, at, end, widths, base, before, row, bits, never)
+        at = sparse_image(buf, at, end, widths, base, before, row, bits, never, before)
     if op != DELETE and at >= 0:
         second = bits + ((len(widths) + 7) >> 3) if op == UPDATE else bits
         partial = kind == PARTIAL_UPDATE
-        at = sparse_image(buf, at, end, widths, base, after, row, second, partial)
+        at = sparse_image(buf, at, end, widths, base, after, row, second, partial, before)
     return at
 
 

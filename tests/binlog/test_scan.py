@@ -541,6 +541,16 @@ def test_rows_outside_a_transaction_are_refused(kind: int, body: bytes) -> None:
     assert info.value.where.startswith("binlog.000001:")
 
 
+@pytest.mark.parametrize(("database", "table"), [("", ""), ("shop", ""), ("", "orders")])
+def test_a_table_map_without_a_name_is_refused(database: str, table: str) -> None:
+    log = e.LogWriter()
+    log.begin()
+    log.add(EventType.TABLE_MAP, e.table_map_body(database, table, 1))
+    with pytest.raises(BinlogError, match="TABLE_MAP_EVENT names no table") as info:
+        feed(splitter(), [log.stream()])
+    assert info.value.kind is Kind.MALFORMED_EVENT
+
+
 def test_rows_without_their_table_map_are_refused() -> None:
     log = e.LogWriter()
     log.begin()

@@ -253,7 +253,12 @@ def test_changes_of_json_keep_their_bit_when_columns_are_absent() -> None:
 @pytest.mark.parametrize(
     ("before", "diffs", "kind", "why"),
     [
-        (None, b"", Kind.INVALID_VALUE, "a change of JSON to a value that is NULL"),
+        (
+            None,
+            jsonb_encoder.diff(0, "$.a", 1),
+            Kind.INVALID_VALUE,
+            "a change of JSON to a value that is NULL",
+        ),
         (document({}), jsonb_encoder.diff(0, "$.a", 1), Kind.INVALID_VALUE, "column 'j': "),
         (document({}), b"\7", Kind.INVALID_VALUE, "column 'j': "),
         (text(b"\x0f", 4), jsonb_encoder.diff(0, "$.a", 1), Kind.INVALID_VALUE, "column 'j': "),
@@ -275,6 +280,17 @@ def test_a_change_of_json_whose_value_is_not_in_the_log() -> None:
     with pytest.raises(BinlogError, match="without the value that it changes") as caught:
         rows_in(partial([True, False], [integer(1, 4)], after, present=there, present_after=changed))  # fmt: skip
     assert caught.value.kind is Kind.ROW_IMAGE
+
+
+def test_no_change_of_json_leaves_a_value_that_is_not_in_the_log_absent() -> None:
+    there = lsb_bits([True] + [False] * 10)
+    changed = lsb_bits([False, False, True] + [False] * 8)
+    unchanged: Row = [text(b"", 4)]
+    (row,) = rows_in(
+        partial([True, False], [integer(1, 4)], unchanged, present=there, present_after=changed)
+    )
+    assert row["after"]["j"] is None
+    assert row["after_absent"] == [spec.name for spec in SOME]
 
 
 def test_every_cut_of_a_partial_update() -> None:

@@ -7,6 +7,7 @@ and memory without bound, which the runner watches. Where there is an encoder, r
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -151,9 +152,16 @@ def json_diffs(data: bytes) -> None:
         jsonb.text(jsondiff.apply(before, diffs))
 
 
+def _finite(text: str) -> float:
+    """No server stores another number."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(text)
+    return value
+
+
 def json_documents(data: bytes) -> None:
     try:
-        document = json.loads(data)
+        document = json.loads(data, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError):
         return
     with suppress(UnicodeEncodeError, OverflowError, RecursionError):
