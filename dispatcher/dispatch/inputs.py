@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from dispatcher.binlog.batch import Batch
 from dispatcher.dispatch.history import Mode, Place
@@ -17,16 +18,34 @@ from dispatcher.model.position import Position
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a consumer without a stored position begins: `earliest`, `latest`, a GTID set, or a file and offset."""
+    """Where a consumer without a stored position begins: `earliest`, `latest`, a GTID set (`gtid`), a file and offset
+    (`file`), or the first transaction that was committed at or after a moment (`timestamp`)."""
 
     at: str = "latest"
     gtid: str = ""
     file: str = ""
     offset: int = 4
+    timestamp_us: int = 0  # microseconds since 1970 UTC
+
+
+class OnQueueFull(StrEnum):
+    """What is done about a consumer whose queue stays full while others ride on its dispatcher."""
+
+    DETACH = "detach"  # wait for it on its budget, then go on without it
+    WAIT = "wait"  # everybody waits, without limit
+
+
+class OnPurged(StrEnum):
+    """What is done about a consumer whose place the server has purged."""
+
+    FAIL = "fail"
+    LATEST = "latest"  # go on at the end of the log, in a new epoch
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
+    """`wait_max_s`: the largest budget of waiting for its full queue."""
+
     name: str
     databases: tuple[str, ...]
     tables: tuple[tuple[str, str], ...] | None
@@ -34,6 +53,20 @@ class ConsumerSpec:
     start: Start = field(default_factory=Start)
     # Take a table's current definition where the log does not tell that of its time.
     assume_current_schema: bool = False
+    wait_max_s: float = 10.0
+    on_queue_full: OnQueueFull = OnQueueFull.DETACH
+    on_purged: OnPurged = OnPurged.FAIL
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """What belongs to a connection key. `merge_bytes_max`: consumers this far apart, in bytes of binlog, ride together;
+    `queues_bytes_max`: memory of all its queues, 0 = only their own limits; `failover_wait_s`: how long another server
+    may take to come to where the consumers are."""
+
+    merge_bytes_max: int = 1 << 20
+    queues_bytes_max: int = 0
+    failover_wait_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +92,8 @@ class ServerView:
     offset: int
     created: Mapping[str, int]
     knows_tables: bool = True
+    # What the moments that were asked for mean here: microseconds since 1970 to places.
+    moments: Mapping[int, Place] = field(default_factory=dict)
 
 
 # -- inputs ---------------------------------------------------------------------------------------------------
@@ -66,27 +101,56 @@ class ServerView:
 
 @dataclass(frozen=True, slots=True)
 class LoggedIn:
+    dispatcher: int
     view: ServerView
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A batch of the connection; `created`: creation time of its file."""
+    """A batch of a dispatcher's connection; `created`: creation time of its file."""
 
+    dispatcher: int
     batch: Batch
     created: int
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection, or the attempt to make one, ended."""
+    """A dispatcher's connection, or the attempt to make one, ended."""
 
+    dispatcher: int
     error: BinlogError
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """The log has come to its end, and nothing will follow, as in a folder of files that is not followed."""
+
+    dispatcher: int
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What the source says of itself now, asked for now and then beside its dispatchers: where its log ends, its files,
+    and (`expire_s`, None = never by age) after how many seconds it purges one that is closed."""
+
+    view: ServerView
+    expire_s: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A consumer is declared. `progress`: what is stored of it."""
+
+    spec: ConsumerSpec
+    progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A consumer is declared no longer. One that is changed is removed, and added as it is now."""
+
+    consumer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +175,7 @@ class LookedUp:
     """The answer to a `LookUp`: what was found of each table, and every statement between there and `order.start` that
     may have altered one."""
 
-    order: LookUp
+    order: LookUp  # names the dispatcher
     found: tuple[Found, ...]
     touches: tuple[Touched, ...]
 
@@ -126,8 +190,13 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Open a connection; wait before it about `after_s` seconds (the executor adds jitter)."""
+    """Open a dispatcher's connection; wait before it about `after_s` seconds (the executor adds jitter).
 
+    A number that is not known begins a new dispatcher. A dispatcher has one connection, or attempt to make one, at a
+    time: Connect comes first of all for it, and then after each Lost, Ended or Close.
+    """
+
+    dispatcher: int
     after_s: float
 
 
@@ -135,25 +204,37 @@ class Connect:
 class Dump:
     """Ask the connection that logged in for the log from here on."""
 
+    dispatcher: int
     mode: Mode
     place: Place
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection; nothing more of it is wanted."""
+    """Close the connection, or give up the attempt to make one; nothing more of it is stepped. A Connect may follow."""
 
+    dispatcher: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """The dispatcher is no more: as Close, and its number may be that of a new one from now on."""
+
+    dispatcher: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Read nothing more until Resume."""
+    """Read nothing more until Resume; a new connection is not paused."""
+
+    dispatcher: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    pass
+    dispatcher: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +248,10 @@ class Store:
 @dataclass(frozen=True, slots=True)
 class LookUp:
     """Ask the server for the definitions of tables, and read the log from `start` to there for statements that may
-    alter them, or (`all_tables`) any table. Each is answered by a `LookedUp`, unless a newer one has come."""
+    alter them, or (`all_tables`) any table. Each is answered by a `LookedUp`, unless a newer one of its dispatcher has
+    come, or that is no more."""
 
+    dispatcher: int
     number: int
     tables: tuple[Name, ...]
     start: Mark
@@ -199,5 +282,8 @@ class Note:
     fields: Mapping[str, object]
 
 
-Effect = Connect | Dump | Close | Pause | Resume | Store | LookUp | StoreVersions | Wake | Note
-Input = LoggedIn | Arrived | Lost | Ended | Acknowledged | Sought | LookedUp | Tick
+Effect = (
+    Connect | Dump | Close | Retire | Pause | Resume | Store | LookUp | StoreVersions | Wake | Note
+)
+OfDispatcher = LoggedIn | Arrived | Lost | Ended | LookedUp
+Input = OfDispatcher | Surveyed | Added | Removed | Acknowledged | Sought | Tick
