@@ -30,8 +30,9 @@ from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
 from tests.support.event_encoder import LogWriter, Transaction
+from tests.support.fake_server import SERVER_NAME, Server, gtid_set
 from tests.support.random_log import random_log, random_wanted
-from tests.support.simulation import SERVER_NAME, Server, World, gtid_set
+from tests.support.simulation import World
 
 SEEDS = st.integers(0, 2**32 - 1)
 WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
