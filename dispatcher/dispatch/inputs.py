@@ -92,8 +92,10 @@ class ServerView:
     offset: int
     created: Mapping[str, int]
     knows_tables: bool = True
-    # What the moments that were asked for mean here: microseconds since 1970 to places.
-    moments: Mapping[int, Place] = field(default_factory=dict)
+    # What the moments (microseconds since 1970), and the files with offsets, that were asked for mean here; an error
+    # where one means nothing, such as an offset inside a transaction.
+    moments: Mapping[int, Place | BinlogError] = field(default_factory=dict)
+    offsets: Mapping[tuple[str, int], Place | BinlogError] = field(default_factory=dict)
 
 
 # -- inputs ---------------------------------------------------------------------------------------------------
