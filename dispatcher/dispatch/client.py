@@ -1,107 +1,75 @@
-"""Everything that shares one connection key: its consumers, and the one dispatcher that they ride on.
+"""Everything that shares one connection key: its consumers, and the dispatchers that they ride on.
 
-`step(input, now) -> effects` is synchronous and decides everything; `net.runner` executes. The dump is opened from
-the intersection of what the consumers have queued, and each consumer passes over what it has already, so any number
-of consumers at any positions are served by one connection. When a queue is full the connection waits (and everybody
-with it); a pause longer than `PAUSE_MAX_S` closes the connection, because the server would cut an undrained dump after
-`net_write_timeout` and keeps its log from being purged meanwhile; it is opened again when there is room.
+`step(input, now) -> effects` is synchronous and decides everything; `net.runner` executes. Each step has two halves:
+what the input itself does, and `_settle`, which brings consumers and dispatchers into the order that the rules want,
+whatever has happened:
 
-The TABLE_MAPs of a server without full metadata are completed on the way (`enrichment`). Where that needs a look-up the
-batch is *held*, and reading pauses like for a full queue, until the answer comes; what cannot be known then fails the
-consumers that need it.
+* a dispatcher without riders is retired;
+* one with a full queue pauses, waits as long as that consumer's budget allows, and goes on without it (`patience`);
+* a consumer that waits boards a dispatcher near its place (`riding`), or a new one;
+* two dispatchers whose consumers may all ride on the one behind become one.
 
-Phases: idle → connecting → streaming ⇄ paused → (closed for room) → connecting ...; a log that has an end: → ended,
-until a reader seeks.
+So any number of consumers at any places end on one connection. A pause longer than `PAUSE_MAX_S` closes the
+connection, because the server would cut an undrained dump after `net_write_timeout` and keeps its log from being purged
+meanwhile; it is opened again when there is room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Mapping
 
-from dispatcher.binlog.arrays import OPEN
-from dispatcher.binlog.batch import Batch, Fault
-from dispatcher.binlog.routes import ALL, Filter, Routes
-from dispatcher.dispatch import checks
-from dispatcher.dispatch.enrichment import Enrichment, Outcome
-from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, make_place
+from dispatcher.binlog.arrays import U8
+from dispatcher.binlog.routes import Routes
+from dispatcher.dispatch import checks, runway
+from dispatcher.dispatch.consumer import Consumer
+from dispatcher.dispatch.dispatcher import Dispatcher, Phase, where
+from dispatcher.dispatch.history import Mode, Place
 from dispatcher.dispatch.inputs import (
     Acknowledged,
+    Added,
     Arrived,
+    ClientLimits,
     Close,
-    Connect,
     ConsumerSpec,
-    Dump,
     Effect,
     Ended,
     Input,
     LoggedIn,
     LookedUp,
-    LookUp,
     Lost,
     Note,
-    Pause,
+    OfDispatcher,
+    OnPurged,
+    OnQueueFull,
     Progress,
+    Removed,
     Resume,
+    Retire,
     ServerView,
     Sought,
-    Store,
+    Start,
     StoreVersions,
+    Surveyed,
     Tick,
     Wake,
 )
-from dispatcher.dispatch.queue import Queue
-from dispatcher.dispatch.takers import Takers
+from dispatcher.dispatch.riding import Files, contained, front, has_transaction, near
 from dispatcher.dispatch.versions import Kept, Mark, Versions
-from dispatcher.model.errors import Action, BinlogError, Kind
+from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import Position, packed_seq
+from dispatcher.model.position import Position
 
 PAUSE_MAX_S = 5.0
 STORE_COVERED_EVERY_S = 1.0
-BACKOFF_MIN_S, BACKOFF_MAX_S = 0.5, 30.0
-OPERATOR_RETRY_S = 10.0
-# The same fault this often in a row, with no transaction between, is one of the log and not of the moment: damage on
-# the way is not repeated, and a log that was purged or reset after the login's check is told by the next one, which
-# knows whom it concerns.
-DAMAGE_MAX = 3
-# One answers; another one is needed where the log went on differently meanwhile, as after a reset.
-LOOK_UPS_MAX = 3
-_ASKED_AGAIN = (Kind.CHECKSUM_MISMATCH, Kind.POSITION_PURGED, Kind.HISTORY_DIFFERS)
-
-
-class Phase(StrEnum):
-    IDLE = "idle"  # no consumer needs a connection
-    CONNECTING = "connecting"
-    STREAMING = "streaming"
-    PAUSED = "paused"  # open, not read
-    ROOMLESS = "closed until there is room"
-    ENDED = "ended"  # all of the log was read, and no more will come
-
-
-class Consumer:
-    """A declared reader and its queue."""
-
-    def __init__(self, spec: ConsumerSpec, progress: Progress | None) -> None:
-        self.spec = spec
-        self.queue = Queue(Filter(spec.databases, spec.tables), spec.queue_bytes_max)
-        self.progress = progress  # stored; applied when the server's mode is known
-        self.started = False  # has a place
-        self.failed: BinlogError | None = None
-        self.error: BinlogError | None = None  # the newest fault, failed or not
-        self.stored_covered = progress.covered if progress else None
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
-    def riding(self) -> bool:
-        return self.failed is None
+# How soon a server that lacks what a consumer has is asked whether it has it now.
+BEHIND_RETRY_S = 1.0
+# What was taken of all queues' memory is not given back to who had most of it at once.
+EVICTED_WAIT_S = 5.0
 
 
 class Client:
-    """See the module. `label`: `user@host:port`; `versions`: what is stored of the tables."""
+    """See the module. `label`: `user@host:port`; `versions`: what is stored of the tables; `lend`: segments for
+    transactions that are larger than their queue."""
 
     def __init__(
         self,
@@ -109,130 +77,204 @@ class Client:
         specs: Iterable[ConsumerSpec],
         progress: Mapping[str, Progress],
         versions: Kept | None = None,
+        limits: ClientLimits | None = None,
+        lend: Callable[[int], U8] | None = None,
     ) -> None:
         self.label = label
+        self.limits = limits or ClientLimits()
         self.routes = Routes()
-        self.enrichment = Enrichment(self.routes, Versions.of(versions))
-        self.consumers = {spec.name: Consumer(spec, progress.get(spec.name)) for spec in specs}
-        self.phase = Phase.IDLE
-        self.view: ServerView | None = None
-        self.error: BinlogError | None = None  # why there is no connection
-        self.read: Place | None = None
-        self.last_timestamp = 0  # of the newest event, s since 1970
-        self.events = self.bytes = self.reconnects = 0
-        self._attempts = 0
-        self._paused_since = 0.0
-        self._stored_at = 0.0
-        self._damage: tuple[str, int] = ("", 0)
-        self._in_transaction = False  # the last batch ended inside of one
-        self._held: Arrived | None = None  # waits for a look-up
-        self._looking = 0  # number of the look-up that is waited for, 0 = none
-        self._look_ups = 0
-        self._asked = 0  # for the batch that is held
+        self.files = Files()
+        self.dispatchers: dict[int, Dispatcher] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self.merges = 0
+        self.survey: Surveyed | None = None
+        self._lend = lend
+        self._kept = versions
+        self._keeper: Dispatcher | None = None  # whose versions are stored
         self._stored_mark: Mark | None = None
-        self._read_ahead: tuple[Gtids, LookedUp] | None = None  # for a dump from that set
+        self._tip: GtidSet | None = None  # what the server has executed for sure
+        self._stored_at = self._now = 0.0
+        for spec in specs:
+            self.consumers[spec.name] = self._consumer(spec, progress.get(spec.name))
+
+    def _consumer(self, spec: ConsumerSpec, progress: Progress | None) -> Consumer:
+        return Consumer(spec, progress)
 
     # -- the step --------------------------------------------------------------------------------------------
 
-    def start(self) -> list[Effect]:
-        self.phase = Phase.CONNECTING
-        return [Connect(0.0)]
+    def start(self, now: float = 0.0) -> list[Effect]:
+        return self._settle(now)
 
     def step(self, what: Input, now: float) -> list[Effect]:
         """Raises BinlogError only for an input that a reader made (Acknowledged, Sought) and that is refused."""
+        self._now = now
+        effects = self._take(what, now)
+        return effects + self._settle(now)
+
+    def _take(self, what: Input, now: float) -> list[Effect]:
+        match what:
+            case Acknowledged():
+                consumer = self.consumers[what.consumer]
+                consumer.queue.acknowledge(what.position)
+                consumer.stored_covered = what.covered
+                return []
+            case Tick():
+                return self._store_progress(now)
+            case Sought():
+                return self._sought(what.consumer, what.after, now)
+            case Surveyed():
+                return self._surveyed(what)
+            case Added():
+                self.consumers[what.spec.name] = self._consumer(what.spec, what.progress)
+                return []
+            case Removed():
+                return self._removed(what.consumer, now)
+            case _:
+                return self._of_dispatcher(what, now)
+
+    def _of_dispatcher(self, what: OfDispatcher, now: float) -> list[Effect]:
         match what:
             case Arrived():
-                return self._arrived(what.batch, what.created, now)
-            case Acknowledged():
-                return self._acknowledged(what.consumer, what.position, what.covered)
-            case Tick():
-                return self._tick(now)
+                self.files.grew(what.batch.file, what.batch.offset)
+                return self.dispatchers[what.dispatcher].arrived(what.batch, what.created, now)
             case LoggedIn():
-                return self._logged_in(what.view, now)
+                return self._logged_in(self.dispatchers[what.dispatcher], what.view, now)
             case Lost():
-                return self._lost(what.error)
+                return self.dispatchers[what.dispatcher].lost(what.error, now)
             case Ended():
-                return self._ended()
-            case Sought():
-                return self._sought(what.consumer, what.after)
+                return self.dispatchers[what.dispatcher].ended(now)
             case LookedUp():
-                return self._looked_up(what, now)
+                dispatcher = self.dispatchers.get(what.order.dispatcher)
+                if dispatcher is None:
+                    return []
+                return [*dispatcher.looked_up(what, now), *self._store_versions()]
 
     def next_wakeup(self) -> float | None:
         """When the next Tick is due by the clock that `step` is given, if anything waits for time to pass."""
-        if self.phase is Phase.PAUSED:
-            return self._paused_since + PAUSE_MAX_S
-        if any(self._covered_moved(consumer) for consumer in self._riding()):
-            return self._stored_at + STORE_COVERED_EVERY_S
-        return None
+        times = [
+            dispatcher.paused_since + PAUSE_MAX_S
+            for dispatcher in self.dispatchers.values()
+            if dispatcher.phase is Phase.PAUSED
+        ]
+        several = len(self.dispatchers) > 1
+        for consumer in self.consumers.values():
+            if (deadline := consumer.patience.deadline) is not None:
+                times.append(deadline)
+            if consumer.waiting:
+                times.append(consumer.attach_after)
+            if several:
+                times.append(consumer.patience.merge_after)
+        times = [
+            time for time in times if time > self._now
+        ]  # whose time has come waits for something else
+        if any(consumer.covered_moved for consumer in self.consumers.values()):
+            times.append(self._stored_at + STORE_COVERED_EVERY_S)
+        return min(times, default=None)
 
-    def files_to_probe(self) -> list[str]:
-        """Files whose creation time the history check needs."""
-        names = []
-        for consumer in self._riding():
-            if consumer.started:
-                names.append(consumer.queue.queued.file)
-            elif consumer.progress:
-                names.append(consumer.progress.covered.file)
-        return sorted({name for name in names if name})
+    # -- what is asked of the server ---------------------------------------------------------------------------
+
+    def files_to_probe(self, dispatcher: int) -> list[str]:
+        """Files whose creation time the history check needs when a dispatcher logs in."""
+        found = self.dispatchers.get(dispatcher)
+        return sorted({name for c in (found.riders if found else ()) if (name := _file_of(c))})
+
+    def files_to_survey(self) -> list[str]:
+        """Files whose creation time the runway needs: that of the one behind each that some consumer still needs."""
+        return runway.files_to_survey(self.survey, [_file_of(c) for c in self.consumers.values()])
+
+    def moments_to_find(self, dispatcher: int) -> list[int]:
+        """Moments at which consumers begin, us since 1970: the server's log has to be searched for them."""
+        return [s.timestamp_us for s in self._starts(dispatcher) if s.at == "timestamp"]
+
+    def offsets_to_find(self, dispatcher: int) -> list[tuple[str, int]]:
+        """Likewise files and offsets."""
+        return [(s.file, s.offset) for s in self._starts(dispatcher) if s.at == "file"]
+
+    def _starts(self, dispatcher: int) -> list[Start]:
+        found = self.dispatchers.get(dispatcher)
+        riders = found.riders if found else ()
+        return [c.spec.start for c in riders if not c.started and c.progress is None]
+
+    def runway_s(self, name: str, now_s: float) -> float | None:
+        """How long until the server purges what a consumer still needs, s; None: never, or not known."""
+        consumer = self.consumers[name]
+        if not consumer.started or self.survey is None:
+            return None
+        server = consumer.queue.server
+        return runway.seconds(self.survey, server, consumer.queue.covered.file, now_s)
 
     # -- connecting ------------------------------------------------------------------------------------------
 
-    def _logged_in(self, view: ServerView, now: float) -> list[Effect]:
-        effects: list[Effect] = []
-        self.view = view
-        for consumer in self._riding():
-            try:
-                self._place_consumer(consumer, view, effects)
-            except BinlogError as error:
-                effects += self._fail(consumer, error.at(f"consumer {consumer.name}, {self.label}"))
-        riding = self._riding()
-        if not riding:
-            self.phase = Phase.IDLE
-            return [*effects, Close("no consumer needs it")]
-        before, self.read = (
-            self.read,
-            _start_of([consumer.queue.queued for consumer in riding], view.mode),
-        )
-        self._in_transaction = False
-        self._begin_enrichment(view, before)
-        self.error, self._attempts = None, 0
-        for consumer in riding:
-            consumer.error = None
-        self.phase = Phase.STREAMING
-        effects += [
-            Dump(view.mode, self.read),
-            Note("info", "streaming", {"from": self._where(self.read)}),
-        ]
-        # A queue that was full when the connection was lost still is: each reconnect would add a buffer to it.
-        effects += self._wait_for_room(now)
-        return effects + [Wake(consumer.name) for consumer in riding]
-
-    def _begin_enrichment(self, view: ServerView, before: Place | None) -> None:
-        """`before`: where the stream before this one had come to."""
-        assert self.read is not None
-        self._held, self._asked = None, 0
-        place, versions = self.read, self.enrichment.versions
-        at: Mark | None = Mark(place.file, place.offset, view.created.get(place.file, 0))
-        gaps = False
-        same = before is not None and before.gtids == place.gtids and versions.server == view.server
+    def _logged_in(self, dispatcher: Dispatcher, view: ServerView, now: float) -> list[Effect]:
+        effects = self._elsewhere(dispatcher, view, now)
+        if error := self._behind(dispatcher, view, now):
+            effects.append(Close(dispatcher.number, "the server is behind", elsewhere=True))
+            return effects + dispatcher.reconnect(error, now, BEHIND_RETRY_S)
+        dispatcher.view = view
+        self.files.saw(view)
         if view.mode is Mode.GTID:
-            # A set says nothing of where in the log it ends, and the file beside it is where somebody looked last.
-            at = self.enrichment.place if same else None
-            gaps = _may_skip(place.gtids, GtidSet.parse(view.executed))
-        versions.login(view.server, [name for name, _ in view.files])
-        self.enrichment.begin(
-            at,
-            mariadb=view.mode is Mode.MARIADB,
-            can_ask=view.knows_tables,
-            gaps=gaps,
-        )
-        ahead = self._read_ahead
-        if gaps and ahead is not None and ahead[0] == place.gtids and same:
-            # The stream is the one that was closed while the log was read ahead.
-            self.enrichment.read_ahead(ahead[1].order.start, list(ahead[1].touches))
+            self._tip = GtidSet.parse(view.executed)
+        first = not all(consumer.started for consumer in dispatcher.riders)
+        for consumer in list(dispatcher.riders):
+            try:
+                self._place(consumer, view, effects)
+            except BinlogError as error:
+                told = error.at(f"consumer {consumer.name}, {self.label}")
+                effects += dispatcher.fail(consumer, told, now)
+        if first:
+            self._part(dispatcher, now)
+        if dispatcher.riders:
+            effects += dispatcher.dump(view)
+        return effects
 
-    def _place_consumer(self, consumer: Consumer, view: ServerView, effects: list[Effect]) -> None:
+    def _elsewhere(self, dispatcher: Dispatcher, view: ServerView, now: float) -> list[Effect]:
+        """A client reads one server at a time: where this one is another, all others go there too."""
+        effects: list[Effect] = []
+        for other in self.dispatchers.values():
+            elsewhere = other.view is not None and other.view.server != view.server
+            if other is not dispatcher and other.open and elsewhere:
+                effects += other.close("the client reads another server now", now)
+                effects += other.connect()
+        return effects
+
+    def _behind(self, dispatcher: Dispatcher, view: ServerView, now: float) -> BinlogError | None:
+        """Another server than the one that was read, which lacks some of that and may get it yet?"""
+        if view.mode is not Mode.GTID:
+            return None
+        executed = GtidSet.parse(view.executed)
+        for consumer in dispatcher.riders:
+            position = _position_of(consumer)
+            if position is None or position.server == view.server or not position.gtid:
+                continue
+            lacking = GtidSet.parse(position.gtid).subtract(executed)
+            if not lacking:
+                continue
+            if dispatcher.behind_since is None:
+                dispatcher.behind_since = now
+            if now - dispatcher.behind_since >= self.limits.failover_wait_s:
+                return None
+            return BinlogError(
+                Kind.CONNECTION_LOST,
+                f"server {view.server} has not executed {checks.short(lacking)} yet",
+                where=self.label,
+                remedy=f"nothing to do; it is asked again for {self.limits.failover_wait_s:g} s"
+                " (failover_wait_seconds)",
+            )
+        return None
+
+    def _place(self, consumer: Consumer, view: ServerView, effects: list[Effect]) -> None:
+        try:
+            self._place_in_history(consumer, view, effects)
+        except BinlogError as error:
+            jumps = consumer.spec.on_purged is OnPurged.LATEST
+            if error.kind is not Kind.POSITION_PURGED or not jumps:
+                raise
+            self._jump(consumer, view, error, effects)
+        consumer.started = consumer.proven = True
+
+    def _place_in_history(
+        self, consumer: Consumer, view: ServerView, effects: list[Effect]
+    ) -> None:
         queue = consumer.queue
         if consumer.started:
             file = queue.queued.file
@@ -242,235 +284,319 @@ class Client:
             return
         if consumer.progress is None:
             place = checks.resolve(view, consumer.spec.start)
-            created = view.created.get(place.file, 0)
-            queue.reset(view.server, view.mode, 0, place, created)
-            position = queue.position(place)
-            effects.append(Store(consumer.name, Progress(position, position, created)))
-            consumer.stored_covered = position
-        else:
-            stored = consumer.progress
-            place = checks.stored_place(view.mode, stored.covered)
-            checks.history(view, view.mode, stored.covered.server, place, stored.created)
-            queue.reset(view.server, view.mode, stored.covered.epoch, place, stored.created)
-            queue.saw_created(place.file, view.created.get(place.file, 0))
-            queue.acknowledged = checks.stored_place(view.mode, stored.acknowledged)
-        consumer.started = True
+            queue.reset(view.server, view.mode, 0, place, view.created.get(place.file, 0))
+            effects.append(consumer.store())
+            return
+        stored = consumer.progress
+        place = checks.stored_place(view.mode, stored.covered)
+        checks.history(view, view.mode, stored.covered.server, place, stored.created)
+        queue.reset(view.server, view.mode, stored.covered.epoch, place, stored.created)
+        queue.saw_created(place.file, view.created.get(place.file, 0))
+        queue.acknowledged = checks.stored_place(view.mode, stored.acknowledged)
 
-    def _lost(self, error: BinlogError) -> list[Effect]:
-        self._held = None
-        for consumer in self.consumers.values():
-            consumer.queue.rollback()
-        if not self._riding():
-            self.phase = Phase.IDLE
-            return []
-        if self.phase is Phase.ROOMLESS:
-            return []  # it was to be closed anyway
-        self.error = error
-        self.reconnects += self.phase in (Phase.STREAMING, Phase.PAUSED)
-        if error.kind in _ASKED_AGAIN:
-            same = error.where == self._damage[0]
-            self._damage = (error.where, self._damage[1] + 1 if same else 1)
-        fatal = error.action is Action.FATAL and error.kind not in _ASKED_AGAIN
-        if fatal or self._damage[1] >= DAMAGE_MAX:
-            effects = [
-                e for consumer in self._riding() for e in self._fail(consumer, error.at(self.label))
-            ]
-            self.phase = Phase.IDLE
-            return effects
-        self.phase = Phase.CONNECTING
-        after_s = min(BACKOFF_MIN_S * 2**self._attempts, BACKOFF_MAX_S)
-        if error.action is Action.OPERATOR:
-            after_s = max(after_s, OPERATOR_RETRY_S)
-        self._attempts = min(self._attempts + 1, 10)
-        for consumer in self._riding():
-            consumer.error = error
-        note = Note("warning", "not connected", {"error": str(error), "retry_s": after_s})
-        return [note, Connect(after_s), *(Wake(consumer.name) for consumer in self._riding())]
+    def _jump(
+        self, consumer: Consumer, view: ServerView, error: BinlogError, effects: list[Effect]
+    ) -> None:
+        """Go on at the end of the log, in a new epoch: what lies between is lost to the consumer."""
+        queue = consumer.queue
+        epoch = queue.epoch
+        if not consumer.started and consumer.progress is not None:
+            epoch = consumer.progress.covered.epoch
+        place = checks.end_of(view)
+        queue.reset(view.server, view.mode, epoch + 1, place, view.created.get(place.file, 0))
+        consumer.gaps += 1
+        effects += [
+            consumer.store(),
+            Note(
+                "warning",
+                "went on behind a gap",
+                {"consumer": consumer.name, "why": str(error), "to": where(place)},
+            ),
+        ]
 
-    def _ended(self) -> list[Effect]:
-        for consumer in self.consumers.values():
-            consumer.queue.rollback()
-        self.phase = Phase.ENDED
-        assert self.read is not None, "an end before the dump"
-        fields = {"at": self._where(self.read), "in_transaction": self._in_transaction}
-        level = "warning" if self._in_transaction else "info"
-        return [Note(level, "ended", fields), *(Wake(c.name) for c in self._riding())]
+    def _part(self, dispatcher: Dispatcher, now: float) -> None:
+        """Who is far from the one furthest ahead goes, and gets a dispatcher of its own when it settles."""
+        placed = [(consumer, consumer.queue.queued) for consumer in dispatcher.riders]
+        stays = front(self.files, dispatcher.mode, placed, self.limits.merge_bytes_max)
+        for consumer in [c for c, _ in placed if c not in stays]:
+            dispatcher.leave(consumer, now)
 
-    # -- the stream ------------------------------------------------------------------------------------------
+    # -- order -----------------------------------------------------------------------------------------------
 
-    def _arrived(self, batch: Batch, created: int, now: float) -> list[Effect]:
-        assert self.read is not None and self._held is None, "a batch before the dump, or too early"
-        steps = Steps.of(batch)
-        takers = Takers(self._riding(), steps, self.read, self.routes)
-        ask = self._asked < LOOK_UPS_MAX
-        outcome = self.enrichment.of(batch, created, takers.wanted(), takers.need, ask=ask)
-        if outcome.missing:
-            return self._look_up(outcome, created, now)
-        self._asked = 0
+    def _settle(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        for consumer, failure in takers.failing(outcome.failures):
-            where = f"consumer {consumer.name}, {self.label}"
-            effects += self._fail(consumer, failure.error.at(where))
-        after = self._read_after(batch, steps)
-        for consumer, level in takers.level():
-            if not consumer.riding:
-                continue
-            queue = consumer.queue
-            count = queue.taken_transactions
-            queue.take(outcome.batch, steps, self.routes, created, after, level=level)
-            if queue.taken_transactions != count:
-                effects.append(Wake(consumer.name))
-        self.enrichment.took(batch, created)
-        self.read = after
-        self.events += batch.events
-        self.bytes += batch.bytes
-        self.last_timestamp = batch.timestamp or self.last_timestamp
-        if steps.ended.any():  # past the event that was damaged, if there was one
-            self._damage = ("", 0)
-        if batch.fault:
-            effects += self._fault(batch, batch.fault, steps)
-        elif outcome.failures:
-            effects += self._close_if_idle()
-        return effects + self._wait_for_room(now)
-
-    def _look_up(self, outcome: Outcome, created: int, now: float) -> list[Effect]:
-        """Hold the batch and stop reading until the server has told what its tables are."""
-        assert outcome.start is not None
-        self._held = Arrived(outcome.batch.own(), created)
-        effects: list[Effect] = []
-        if not self._looking or self.phase is Phase.STREAMING:
-            self._asked += 1
-            self._look_ups += 1
-            self._looking = self._look_ups
-            effects.append(
-                LookUp(self._looking, outcome.missing, outcome.start, all_tables=outcome.gaps)
-            )
-            tables = [".".join(name) for name in outcome.missing]
-            fields = {"tables": tables, "from": str(outcome.start)}
-            effects.append(Note("info", "looking up tables", fields))
-        if self.phase is Phase.STREAMING:
-            self.phase = Phase.PAUSED
-            self._paused_since = now
-            effects.append(Pause())
+        for dispatcher in list(self.dispatchers.values()):
+            effects += self._room(dispatcher, now)
+        if self.limits.queues_bytes_max:
+            effects += self._evict(now)
+        for consumer in self.consumers.values():
+            if consumer.waiting and self._may_attach(consumer, now):
+                effects += self._attach(consumer, now)
+        effects += self._retire_empty()
+        if len(self.dispatchers) > 1:
+            effects += self._fold(now)
         return effects
 
-    def _looked_up(self, what: LookedUp, now: float) -> list[Effect]:
-        versions = self.enrichment.versions
-        versions.learn(what.order.start, what.found, what.touches)
-        if what.order.number == self._looking:
-            self._looking = 0
-            if what.order.all_tables and self.read is not None:
-                self._read_ahead = self.read.gtids, what
-                self.enrichment.read_ahead(what.order.start, list(what.touches))
-        effects: list[Effect] = [Note("info", "looked up tables", {"found": len(what.found)})]
-        if self._held is not None:
-            held, self._held = self._held, None
-            effects += self._arrived(held.batch, held.created, now)
-        return effects + self._store_versions() + self._room_made()
+    def _retire_empty(self) -> list[Effect]:
+        effects: list[Effect] = []
+        for dispatcher in [d for d in self.dispatchers.values() if not d.riders]:
+            effects += self._retire(dispatcher, "no consumer needs it")
+        return effects
+
+    def _retire(self, dispatcher: Dispatcher, reason: str) -> list[Effect]:
+        if self.main is dispatcher:
+            self._kept = dispatcher.enrichment.versions.known()
+        del self.dispatchers[dispatcher.number]
+        return [Retire(dispatcher.number, reason)]
+
+    @property
+    def main(self) -> Dispatcher | None:
+        """The dispatcher that is furthest ahead."""
+        return max(
+            self.dispatchers.values(),
+            key=lambda d: (d.read.seq if d.read else -1, -d.number),
+            default=None,
+        )
+
+    # -- boarding --------------------------------------------------------------------------------------------
+
+    def _may_attach(self, consumer: Consumer, now: float) -> bool:
+        if now < consumer.attach_after:
+            return False
+        return not consumer.started or self._has_room(consumer)
+
+    def _has_room(self, consumer: Consumer) -> bool:
+        """Enough that connecting for it is worth it?"""
+        limit = self.limits.queues_bytes_max
+        if limit and self._held_bytes() > limit - limit // 4:
+            return False
+        return consumer.queue.roomy
+
+    def _held_bytes(self) -> int:
+        return sum(consumer.queue.held_bytes for consumer in self.consumers.values())
+
+    def _attach(self, consumer: Consumer, now: float) -> list[Effect]:
+        consumer.attach_after = 0.0
+        for dispatcher in self._nearest_first(consumer):
+            if self._may_board(consumer, dispatcher, now):
+                dispatcher.board(consumer)
+                return [Wake(consumer.name)]
+        number = next(n for n in range(1, len(self.dispatchers) + 2) if n not in self.dispatchers)
+        main = self.main
+        kept = main.enrichment.versions.known() if main and main.read else self._kept
+        dispatcher = Dispatcher(number, self.label, self.routes, Versions.of(kept))
+        self.dispatchers[number] = dispatcher
+        dispatcher.board(consumer)
+        return [*dispatcher.connect(), Wake(consumer.name)]
+
+    def _nearest_first(self, consumer: Consumer) -> list[Dispatcher]:
+        def apart(dispatcher: Dispatcher) -> tuple[float, int]:
+            if dispatcher.read is None or not consumer.started:
+                return float("inf"), dispatcher.number
+            queue = consumer.queue
+            distance = self.files.between(queue.mode, dispatcher.read, queue.queued)
+            return float("inf") if distance is None else distance, dispatcher.number
+
+        return sorted(self.dispatchers.values(), key=apart)
+
+    def _may_board(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> bool:
+        if dispatcher.phase is Phase.CONNECTING:
+            return self._may_begin_with(consumer, dispatcher, now)
+        if not dispatcher.open or not consumer.started or not consumer.proven:
+            return False
+        return (
+            self._at_ease([consumer, *dispatcher.riders], now)
+            and dispatcher.phase is Phase.STREAMING
+            and self._may_ride(consumer, dispatcher)
+        )
+
+    def _may_begin_with(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> bool:
+        """Ride on a dispatcher whose dump is not asked for yet, and will begin with what all its riders have?"""
+        riders = dispatcher.riders
+        if not riders:
+            return False
+        if not consumer.started:
+            return not any(rider.started for rider in riders)
+        if not self._at_ease([consumer, *riders], now):
+            return False
+        queue, bytes_max = consumer.queue, self.limits.merge_bytes_max
+        return all(
+            rider.started
+            and rider.queue.mode is queue.mode
+            and near(self.files, queue.mode, rider.queue.queued, queue.queued, bytes_max)
+            for rider in riders
+        )
+
+    def _may_ride(self, consumer: Consumer, dispatcher: Dispatcher) -> bool:
+        """Rule of rules; see `riding`."""
+        queue, read, view = consumer.queue, dispatcher.read, dispatcher.view
+        if read is None or view is None or view.mode is not queue.mode:
+            return False
+        if view.server != queue.server:
+            return False
+        if not contained(queue.mode, read, queue.queued):
+            return False
+        if not has_transaction(queue.queued, dispatcher.inside):
+            return False
+        distance = self.files.between(queue.mode, read, queue.queued)
+        return distance is not None and distance <= self.limits.merge_bytes_max
+
+    @staticmethod
+    def _at_ease(consumers: Iterable[Consumer], now: float) -> bool:
+        """Does none of them bring the others to a halt at once, or as it lately did again and again?"""
+        return all(now >= c.patience.merge_after and not c.queue.full for c in consumers)
+
+    def _fold(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for ahead in sorted(self.dispatchers.values(), key=lambda d: -d.number):
+            for behind in list(self.dispatchers.values()):
+                if ahead is not behind and self._may_fold(ahead, behind, now):
+                    effects += self._fold_into(ahead, behind, now)
+                    break
+        return effects
+
+    def _may_fold(self, ahead: Dispatcher, behind: Dispatcher, now: float) -> bool:
+        if not self._alike(ahead, behind):
+            return False
+        riders = ahead.riders
+        return all(self._may_ride(rider, behind) for rider in riders) and self._at_ease(
+            (*riders, *behind.riders), now
+        )
+
+    @staticmethod
+    def _alike(ahead: Dispatcher, behind: Dispatcher) -> bool:
+        """Do both of them read, and wait for nothing? Those that have come to the end are one where they are."""
+        if ahead.phase is behind.phase is Phase.ENDED:
+            assert ahead.read is not None and behind.read is not None
+            return ahead.read.seq == behind.read.seq
+        reading = ahead.phase is behind.phase is Phase.STREAMING
+        return reading and not ahead.holds and not behind.holds
+
+    def _fold_into(self, ahead: Dispatcher, behind: Dispatcher, now: float) -> list[Effect]:
+        names = ahead.consumers
+        for consumer in list(ahead.riders):
+            ahead.leave(consumer, now)
+            behind.board(consumer)
+        self.merges += 1
+        fields = {"consumers": names, "from": ahead.number, "into": behind.number}
+        return [Note("info", "merged", fields), *self._retire(ahead, "merged")]
+
+    # -- room ------------------------------------------------------------------------------------------------
+
+    def _room(self, dispatcher: Dispatcher, now: float) -> list[Effect]:
+        if dispatcher.phase not in (Phase.STREAMING, Phase.PAUSED, Phase.ROOMLESS):
+            return []
+        effects: list[Effect] = []
+        blocking = self._blocking(dispatcher)
+        for consumer in dispatcher.riders:
+            if consumer in blocking and self._may_detach(consumer, dispatcher):
+                consumer.patience.begin(now)
+            else:
+                consumer.patience.end(now)
+        for consumer in blocking:
+            if self._may_detach(consumer, dispatcher) and consumer.patience.exhausted(now):
+                effects += self._detach(consumer, dispatcher, now)
+        return effects + self._go_on(dispatcher, self._blocking(dispatcher), now)
+
+    def _blocking(self, dispatcher: Dispatcher) -> list[Consumer]:
+        """Those riders for whom the dispatcher does not read on."""
+        return [consumer for consumer in dispatcher.riders if consumer.queue.full]
+
+    def _go_on(self, dispatcher: Dispatcher, blocking: list[Consumer], now: float) -> list[Effect]:
+        if not dispatcher.riders:
+            return []
+        halted = bool(blocking) or self._over()
+        if dispatcher.phase is Phase.STREAMING and halted:
+            fields = {"dispatcher": dispatcher.number, "full": [c.name for c in blocking]}
+            return [*dispatcher.pause(now), Note("debug", "paused", fields)]
+        if dispatcher.phase is Phase.PAUSED:
+            if not halted and not dispatcher.holds:
+                dispatcher.phase = Phase.STREAMING
+                return [Resume(dispatcher.number)]
+            if now - dispatcher.paused_since >= PAUSE_MAX_S:
+                why = "a queue is full" if halted else "looking up tables takes long"
+                fields = {"dispatcher": dispatcher.number, "full": [c.name for c in blocking]}
+                return [
+                    *dispatcher.close(why, now),
+                    Note("info", "closed until there is room", fields),
+                ]
+        elif dispatcher.phase is Phase.ROOMLESS:
+            roomy = all(self._has_room(consumer) for consumer in dispatcher.riders)
+            if roomy and not dispatcher.looking:
+                return dispatcher.connect()
+        return []
+
+    @staticmethod
+    def _may_detach(consumer: Consumer, dispatcher: Dispatcher) -> bool:
+        """Alone it holds up nobody, and somebody stays."""
+        return consumer.spec.on_queue_full is OnQueueFull.DETACH and len(dispatcher.riders) > 1
+
+    def _detach(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> list[Effect]:
+        dispatcher.leave(consumer, now)
+        consumer.patience.detached(now)
+        consumer.detaches += 1
+        fields = {"consumer": consumer.name, "held_bytes": consumer.queue.held_bytes}
+        return [Note("info", "detached", fields)]
+
+    # -- all queues' memory ----------------------------------------------------------------------------------
+
+    def _over(self) -> bool:
+        limit = self.limits.queues_bytes_max
+        return bool(limit) and self._held_bytes() >= limit
+
+    def _evict(self, now: float) -> list[Effect]:
+        """While all queues together are full everybody waits for the largest of them, on its budget. Then what it holds
+        is forgotten; it is read again when there is room."""
+        others = [c for c in self.consumers.values() if c.failed is None]
+        largest = self._largest() if len(others) > 1 and self._over() else None
+        for consumer in others:
+            if consumer is largest:
+                consumer.patience.begin(now)
+            elif consumer.dispatcher is None or not consumer.queue.full:
+                consumer.patience.end(now)
+        if largest is None or not (largest.waiting or largest.patience.exhausted(now)):
+            return []
+        if largest.dispatcher is not None:
+            self.dispatchers[largest.dispatcher].leave(largest, now)
+        largest.patience.detached(now)
+        largest.detaches += 1
+        held = largest.queue.held_bytes
+        largest.queue.evict()
+        largest.attach_after = now + EVICTED_WAIT_S
+        fields = {"consumer": largest.name, "held_bytes": held}
+        return [Note("info", "queue forgotten, all queues are full", fields)]
+
+    def _largest(self) -> Consumer | None:
+        may = [
+            consumer
+            for consumer in self.consumers.values()
+            if consumer.spec.on_queue_full is OnQueueFull.DETACH and consumer.queue.held_bytes
+        ]
+        return max(may, key=lambda consumer: consumer.queue.held_bytes, default=None)
+
+    # -- storing ---------------------------------------------------------------------------------------------
+
+    def _store_progress(self, now: float) -> list[Effect]:
+        if now - self._stored_at < STORE_COVERED_EVERY_S:
+            return []
+        self._stored_at = now
+        moved = [consumer for consumer in self.consumers.values() if consumer.covered_moved]
+        return [*(consumer.store() for consumer in moved), *self._store_versions()]
 
     def _store_versions(self) -> list[Effect]:
         """What is known of tables, or how far that holds; nothing where nothing is known, as of a server that tells."""
-        versions = self.enrichment.versions
+        main = self.main
+        if main is None or main.read is None:
+            return []
+        versions = main.enrichment.versions
+        changed = versions.changed or (main is not self._keeper and bool(len(versions)))
         mark = versions.mark
-        if mark is None or not (versions.changed or (len(versions) and mark != self._stored_mark)):
+        if mark is None or not (changed or (len(versions) and mark != self._stored_mark)):
             return []
-        self._stored_mark = mark
-        return [StoreVersions(mark, versions.keep() if versions.changed else None)]
-
-    def _read_after(self, batch: Batch, steps: Steps) -> Place:
-        """The place after the last transaction of a batch that is complete.
-
-        Never inside a transaction, where no dump may begin. Outside of one it moves on over events that belong to
-        none, such as a rotation: without GTIDs that alone keeps the place out of files that will be purged.
-        """
-        assert self.read is not None and self.view is not None
-        count = int(steps.ended.sum())
-        gtids = steps.after(self.read.gtids, len(steps.source)) if count else self.read.gtids
-        if len(batch.tx.flags):
-            self._in_transaction = bool(batch.tx.flags[-1] & OPEN)
-        file, offset = batch.file, batch.offset
-        if self._in_transaction:
-            if not count:
-                return self.read
-            offset = int(steps.end[steps.ended][-1])
-        if self.view.mode is Mode.GTID:
-            return Place(gtids, file, offset, self.read.seq + count)
-        return max(self.read, Place(gtids, file, offset, packed_seq(file, offset)), key=_seq_of)
-
-    def _fault(self, batch: Batch, fault: Fault, steps: Steps) -> list[Effect]:
-        effects: list[Effect] = []
-        for consumer in self._riding():
-            queue = consumer.queue
-            wants = queue.wanted.wants(self.routes)
-            if fault.route != ALL and not (fault.route >= 0 and wants[fault.route]):
-                continue
-            if not self._has_passed(queue.queued, batch, steps):
-                consumer.queue.rollback()
-                effects += self._fail(
-                    consumer, fault.error.at(f"consumer {consumer.name}, {self.label}")
-                )
-        return effects + self._close_if_idle()
-
-    def _close_if_idle(self) -> list[Effect]:
-        if self._riding():
-            return []
-        self.phase = Phase.IDLE
-        return [Close("no consumer needs it")]
-
-    def _has_passed(self, queued: Place, batch: Batch, steps: Steps) -> bool:
-        """Does a place lie behind the event that follows a batch, so that a fault there is none of the consumer's?
-
-        It does when the transaction that the event stands in is held already, as after a start past the event.
-        """
-        assert self.read is not None and self.view is not None
-        if self.view.mode is not Mode.GTID:
-            return queued.seq > packed_seq(batch.file, batch.offset)
-        if not self._in_transaction:
-            return queued.seq > self.read.seq
-        skip = steps.skip(Mode.GTID, queued)
-        return skip is not None and bool(skip[-1])
-
-    def _wait_for_room(self, now: float) -> list[Effect]:
-        full = [consumer.name for consumer in self._riding() if consumer.queue.full]
-        if full and self.phase is Phase.STREAMING:
-            self.phase = Phase.PAUSED
-            self._paused_since = now
-            return [Pause(), Note("debug", "paused", {"full": full})]
-        return []
-
-    def _tick(self, now: float) -> list[Effect]:
-        effects: list[Effect] = []
-        if self.phase is Phase.PAUSED and now - self._paused_since >= PAUSE_MAX_S:
-            self.phase = Phase.ROOMLESS
-            self._held = None
-            for consumer in self.consumers.values():
-                consumer.queue.rollback()
-            full = [consumer.name for consumer in self._riding() if consumer.queue.full]
-            effects += [
-                Close("a queue is full" if full else "looking up tables takes long"),
-                Note("info", "closed until there is room", {"full": full}),
-            ]
-        if now - self._stored_at >= STORE_COVERED_EVERY_S:
-            self._stored_at = now
-            for consumer in self._riding():
-                if self._covered_moved(consumer):
-                    effects.append(self._store(consumer))
-            effects += self._store_versions()
-        return effects
-
-    def _covered_moved(self, consumer: Consumer) -> bool:
-        if not consumer.started or consumer.stored_covered is None:
-            return False
-        return consumer.queue.covered.seq > consumer.stored_covered.seq
-
-    def _store(self, consumer: Consumer) -> Store:
-        queue = consumer.queue
-        covered = queue.covered
-        position = consumer.stored_covered = queue.position(covered)
-        progress = Progress(
-            queue.position(queue.acknowledged), position, queue.created_of(covered.file)
-        )
-        return Store(consumer.name, progress)
+        self._keeper, self._stored_mark = main, mark
+        kept = versions.keep() if changed else None
+        self._kept = kept or self._kept
+        return [StoreVersions(mark, kept)]
 
     # -- readers ---------------------------------------------------------------------------------------------
 
@@ -492,33 +618,11 @@ class Client:
             covered = stored
         return Progress(queue.position(place), covered, queue.created_of(covered.file))
 
-    def _acknowledged(self, name: str, position: Position, covered: Position) -> list[Effect]:
-        consumer = self.consumers[name]
-        consumer.queue.acknowledge(position)
-        consumer.stored_covered = covered
-        return self._room_made()
-
-    def _room_made(self) -> list[Effect]:
-        riding = self._riding()
-        if self._held is not None:
-            return []
-        if self.phase is Phase.PAUSED and not any(consumer.queue.full for consumer in riding):
-            self.phase = Phase.STREAMING
-            return [Resume()]
-        if (
-            self.phase is Phase.ROOMLESS
-            and not self._looking
-            and all(c.queue.held_bytes <= c.queue.bytes_max // 2 for c in riding)
-        ):
-            self.phase = Phase.CONNECTING
-            return [Connect(0.0)]
-        return []
-
-    def _sought(self, name: str, after: Position) -> list[Effect]:
+    def _sought(self, name: str, after: Position, now: float) -> list[Effect]:
         """A reader that is ahead of what is stored skips forward, one that is behind it seeks back.
 
-        Either way the dump begins anew: the dispatcher may be past the place already, as it is when the consumer had
-        failed, and only a login checks that the place is one of the server's history.
+        Nobody else notices: the consumer leaves its dispatcher and boards one anew. Only what the server is known to
+        have executed is taken for a place of its history without asking it.
         """
         consumer = self.consumers[name]
         queue = consumer.queue
@@ -527,67 +631,48 @@ class Client:
             return []
         back = after.seq < queue.acknowledged.seq
         created = queue.created_of(place.file)
+        if consumer.dispatcher is not None:
+            self.dispatchers[consumer.dispatcher].leave(consumer, now)
         queue.reset(queue.server, queue.mode, queue.epoch, place, created)
         consumer.failed = None
-        effects: list[Effect] = [
-            self._store(consumer),
-            Note("info", "sought", {"consumer": name, "back": back, "to": self._where(place)}),
-        ]
-        self._held = None
-        if self.phase in (Phase.STREAMING, Phase.PAUSED):
-            for other in self.consumers.values():
-                other.queue.rollback()
-            effects.append(Close("a reader seeks"))
-        if self.phase is not Phase.CONNECTING:
-            self.phase = Phase.CONNECTING
-            effects.append(Connect(0.0))
-        return effects
+        consumer.attach_after = 0.0
+        consumer.proven = self._is_known(consumer, place)
+        fields = {"consumer": name, "back": back, "to": where(place)}
+        return [consumer.store(), Note("info", "sought", fields)]
 
-    # -- small things ----------------------------------------------------------------------------------------
+    def _is_known(self, consumer: Consumer, place: Place) -> bool:
+        if consumer.queue.server != self.files.server:
+            return False
+        if consumer.queue.mode is not Mode.GTID:
+            return self.files.has(place)
+        if self._tip is None:
+            return False
+        assert isinstance(place.gtids, GtidSet)
+        return self._tip.contains(place.gtids)
 
-    def _riding(self) -> list[Consumer]:
-        return [consumer for consumer in self.consumers.values() if consumer.riding]
+    def _surveyed(self, what: Surveyed) -> list[Effect]:
+        self.survey = what
+        view = what.view
+        if view.server == self.files.server:
+            self.files.saw(view)
+            if view.mode is Mode.GTID:
+                self._tip = GtidSet.parse(view.executed)
+        return []
 
-    def _fail(self, consumer: Consumer, error: BinlogError) -> list[Effect]:
-        consumer.failed = consumer.error = error
-        consumer.queue.rollback()
-        return [
-            Note("error", "consumer failed", {"consumer": consumer.name, "error": str(error)}),
-            Wake(consumer.name),
-        ]
-
-    @staticmethod
-    def _where(place: Place) -> str:
-        return f"{place.file}:{place.offset}" if place.file else str(place.gtids) or "the beginning"
-
-
-def _start_of(places: list[Place], mode: Mode) -> Place:
-    """The place from which one dump serves all of them."""
-    if mode is not Mode.GTID:
-        return min(places, key=lambda place: place.seq)
-    gtids: Gtids = places[0].gtids
-    for place in places[1:]:
-        assert isinstance(gtids, GtidSet) and isinstance(place.gtids, GtidSet)
-        gtids = gtids.intersection(place.gtids)
-    same = next((place for place in places if place.gtids == gtids), None)
-    return same or make_place(mode, str(gtids), "", 0)
+    def _removed(self, name: str, now: float) -> list[Effect]:
+        consumer = self.consumers.pop(name)
+        if consumer.dispatcher is not None:
+            self.dispatchers[consumer.dispatcher].leave(consumer, now)
+        return [Note("info", "consumer removed", {"consumer": name})]
 
 
-def _may_skip(held: Gtids, executed: GtidSet) -> bool:
-    """May a dump from a set leave out a transaction that lies behind one that it sends?
-
-    Of one source the lower number lies first. Of several the order is not known, unless nothing is missing yet.
-    """
-    assert isinstance(held, GtidSet)
-    missing = executed.subtract(held).sources()
-    if not missing:
-        return False
-    if len(executed.sources()) > 1:
-        return True
-    ((source, intervals),) = missing.items()
-    own = held.sources().get(source, ())
-    return any(end > intervals[0][0] for _, end in own)
+def _position_of(consumer: Consumer) -> Position | None:
+    """Up to where it has the log, as far as that is known without a server."""
+    if consumer.started:
+        return consumer.queue.position(consumer.queue.queued)
+    return consumer.progress.covered if consumer.progress else None
 
 
-def _seq_of(place: Place) -> int:
-    return place.seq
+def _file_of(consumer: Consumer) -> str:
+    position = _position_of(consumer)
+    return position.file if position else ""

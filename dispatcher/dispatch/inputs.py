@@ -213,10 +213,12 @@ class Dump:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection, or give up the attempt to make one; nothing more of it is stepped. A Connect may follow."""
+    """Close the connection, or give up the attempt to make one; nothing more of it is stepped. A Connect may follow, to
+    another host of the source if there is one (`elsewhere`)."""
 
     dispatcher: int
     reason: str
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,17 @@ class Queue:
         """No more may be taken. A transaction that has begun is let in whole: it can be read only then."""
         return self._log.allocated >= self.bytes_max and bool(self._runs)
 
+    @property
+    def roomy(self) -> bool:
+        """At most half full: worth a connection."""
+        return self._log.allocated <= self.bytes_max // 2
+
+    def evict(self) -> None:
+        """Forget all that is not acknowledged; it is read from the server again."""
+        place = self.acknowledged
+        if self._runs:
+            self.reset(self.server, self.mode, self.epoch, place, self.created_of(place.file))
+
     def take(
         self,
         batch: Batch,
