@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from dispatcher.binlog.batch import Batch
 from dispatcher.dispatch.history import Mode, Place
@@ -17,16 +18,34 @@ from dispatcher.model.position import Position
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a consumer without a stored position begins: `earliest`, `latest`, a GTID set, or a file and offset."""
+    """Where a consumer without a stored position begins: `earliest`, `latest`, a GTID set (`gtid`), a file and offset
+    (`file`), or the first transaction that was committed at or after a moment (`timestamp`)."""
 
     at: str = "latest"
     gtid: str = ""
     file: str = ""
     offset: int = 4
+    timestamp_us: int = 0  # microseconds since 1970 UTC
+
+
+class OnQueueFull(StrEnum):
+    """What is done about a consumer whose queue stays full while others ride on its dispatcher."""
+
+    DETACH = "detach"  # wait for it on its budget, then go on without it
+    WAIT = "wait"  # everybody waits, without limit
+
+
+class OnPurged(StrEnum):
+    """What is done about a consumer whose place the server has purged."""
+
+    FAIL = "fail"
+    LATEST = "latest"  # go on at the end of the log, in a new epoch
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
+    """`wait_max_s`: the largest budget of waiting for its full queue."""
+
     name: str
     databases: tuple[str, ...]
     tables: tuple[tuple[str, str], ...] | None
@@ -34,6 +53,20 @@ class ConsumerSpec:
     start: Start = field(default_factory=Start)
     # Take a table's current definition where the log does not tell that of its time.
     assume_current_schema: bool = False
+    wait_max_s: float = 10.0
+    on_queue_full: OnQueueFull = OnQueueFull.DETACH
+    on_purged: OnPurged = OnPurged.FAIL
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """What belongs to a connection key. `merge_bytes_max`: consumers this far apart, in bytes of binlog, ride together;
+    `queues_bytes_max`: memory of all its queues, 0 = only their own limits; `failover_wait_s`: how long another server
+    may take to come to where the consumers are."""
+
+    merge_bytes_max: int = 1 << 20
+    queues_bytes_max: int = 0
+    failover_wait_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +92,10 @@ class ServerView:
     offset: int
     created: Mapping[str, int]
     knows_tables: bool = True
+    # What the moments (microseconds since 1970), and the files with offsets, that were asked for mean here; an error
+    # where one means nothing, such as an offset inside a transaction.
+    moments: Mapping[int, Place | BinlogError] = field(default_factory=dict)
+    offsets: Mapping[tuple[str, int], Place | BinlogError] = field(default_factory=dict)
 
 
 # -- inputs ---------------------------------------------------------------------------------------------------
@@ -87,6 +124,15 @@ class Lost:
 @dataclass(frozen=True, slots=True)
 class Ended:
     """The log has come to its end, and nothing will follow, as in a folder of files that is not followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What the source says of itself now, asked for now and then beside its dispatchers: where its log ends, its files,
+    and (`expire_s`, None = never by age) after how many seconds it purges one that is closed."""
+
+    view: ServerView
+    expire_s: int | None
 
 
 @dataclass(frozen=True, slots=True)
