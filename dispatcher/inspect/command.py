@@ -164,7 +164,7 @@ def _source(logs: Sequence[str], login: Login, start: Bound | None, *, follow: b
 
 def _address(url: str) -> tuple[str, str, int, str]:
     """(user, host, port, file) of mysql://user@host:port/file."""
-    from dispatcher.settings.model import split_host_port  # noqa: PLC0415 - pydantic
+    from dispatcher.settings.values import split_host_port  # noqa: PLC0415 - pydantic
 
     address, _, file = url.removeprefix(_SCHEME).partition("/")
     user, at, place = address.rpartition("@")

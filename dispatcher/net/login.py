@@ -70,9 +70,10 @@ def endpoint_of(consumer: Consumer) -> Endpoint:
     """Which server a declared consumer reads from. Consumers that may share a connection get equal ones."""
     mysql, tls = consumer.mysql, consumer.tls
     assert mysql is not None, "a consumer of files has no server"
+    address = mysql.addresses[0]
     return Endpoint(
-        mysql.host,
-        mysql.port,
+        address.host,
+        address.port,
         mysql.user,
         consumer.secret,
         Tls(TlsMode(tls.mode), tls.ca, tls.cert, tls.key),

@@ -33,18 +33,16 @@ from dispatcher.settings.model import (
 )
 from dispatcher.settings.source import KeyPath, Tree, read
 
-# Known words of the design that this version does not act on; taking them silently would be a lie.
-_NOT_YET = frozenset(
-    {
-        "max_milliseconds_to_wait_in_binlog_queue",
-        "on_queue_full",
-        "max_bytes_in_all_queues",
-        "max_bytes_to_merge",
-        "max_bytes_in_spill",
-        "failover_wait",
-        "hosts",
-    }
-)
+# Keys that are looked for in a consumer, and what is there instead.
+_INSTEAD = {
+    "hosts": "several hosts stand in mysql: user@host1:port,host2:port",
+    "host": "the host stands in mysql: user@host:port",
+    "port": "the port stands in mysql: user@host:port",
+    "user": "the user stands in mysql: user@host:port",
+    "failover_wait": "did you mean 'failover_wait_seconds'?",
+    "max_bytes_in_spill": "it stands in state, for all consumers",
+    "max_bytes_in_prepared": "it stands in state, for all consumers",
+}
 _EXPECTED = {
     "missing": "is missing",
     "string_type": "expected text; quote it if it is some",
@@ -156,7 +154,10 @@ def _section(
 def _what(detail: ErrorDetails, model: type[BaseModel]) -> str:
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return _unknown_key(str(detail["loc"][-1]), _keys(model, detail["loc"][:-1]))
+        key = str(detail["loc"][-1])
+        if issubclass(model, Limits) and len(detail["loc"]) == 1 and key in _INSTEAD:
+            return f"unknown key; {_INSTEAD[key]}"
+        return _unknown_key(key, _keys(model, detail["loc"][:-1]))
     if kind == "value_error":
         return str(detail.get("ctx", {}).get("error", detail["msg"]))
     return _EXPECTED.get(kind, detail["msg"].replace("Input should be", "must be"))
@@ -176,8 +177,6 @@ def _keys(model: type[BaseModel], loc: KeyPath) -> Iterable[str]:
 
 
 def _unknown_key(key: str, known: Iterable[str]) -> str:
-    if key in _NOT_YET:
-        return "not supported by this version"
     close = difflib.get_close_matches(key, list(known), n=1)
     return f"unknown key; did you mean {close[0]!r}?" if close else "unknown key"
 

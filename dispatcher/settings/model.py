@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -25,81 +23,23 @@ from pydantic import (
 
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
+from dispatcher.settings.values import (
+    ByteSize,
+    Names,
+    ReadableFile,
+    SecretFile,
+    WholeNumber,
+    parse_moment,
+    parse_whole_number,
+    split_host_port,
+)
 
 TOKEN_LENGTH_MIN = 16
 NO_SOURCE = "the source is missing: say mysql: user@host:port, or files: {path: FOLDER}"
 NO_CREDENTIAL = "the password is missing: say password_file or password"
 CONSUMER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)\Z", re.IGNORECASE)
-_UNITS = {"B": 1} | {
-    f"{letter}{infix}B".upper(): base**power
-    for power, letter in enumerate("KMGT", 1)
-    for infix, base in (("", 1000), ("i", 1024))
-}
 _MARIADB_GTID = re.compile(r"\d+-\d+-\d+(?:\s*,\s*\d+-\d+-\d+)*\Z")
-_HOST_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]]*))(?::(?P<port>\d{1,5}))?\Z")
-
-
-def parse_bytes(value: Any) -> int:
-    """64MiB, "1 MB", 4096: bytes. KB is 1000, KiB 1024; a bare K would leave open which."""
-    if isinstance(value, str) and (match := _SIZE.match(value.strip())):
-        # Decimal, because a float has no room for all the digits of a large size.
-        return int(Decimal(match[1]) * _UNITS[match[2].upper()])
-    return parse_whole_number(value, "a number of bytes like 4096, 64MiB or 1 MB")
-
-
-def parse_whole_number(value: Any, expected: str = "a whole number") -> int:
-    if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()):
-        return int(value)
-    # YAML's true is not 1 here.
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise ValueError(f"expected {expected}, not {value!r}")
-
-
-def split_host_port(text: str, default_port: int) -> tuple[str, int]:
-    match = _HOST_PORT.match(text)
-    host = match and (match["v6"] or match["host"])
-    port = int(match["port"] or default_port) if match else -1
-    if not host or not 0 <= port <= 65535:
-        raise ValueError("expected host:port, with IPv6 addresses like [::1]:3306")
-    return host.lower(), port
-
-
-def _read_secret(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("expected the name of a file")
-    try:
-        return Path(value).read_text(encoding="utf-8").rstrip("\r\n")
-    except OSError as error:
-        raise ValueError(f"the file {value} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"the file {value} is not UTF-8 text") from None
-
-
-def _readable(path: Path) -> Path:
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise ValueError(f"the file {path} cannot be read: {error.strerror}") from None
-    return path
-
-
-def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
-    for n, name in enumerate(names):
-        if not name:
-            raise ValueError("holds an empty name")
-        if name in names[:n]:
-            raise ValueError(f"names {name!r} twice")
-    return names
-
-
-ByteSize = Annotated[int, BeforeValidator(parse_bytes)]
-WholeNumber = Annotated[int, BeforeValidator(parse_whole_number)]
-SecretFile = Annotated[SecretStr, BeforeValidator(_read_secret)]  # its content
-ReadableFile = Annotated[Path, AfterValidator(_readable)]
-Names = Annotated[tuple[str, ...], AfterValidator(_distinct)]
 
 
 class Section(BaseModel):
@@ -111,9 +51,16 @@ class Limits(Section):
 
     # False: a connection of its own, never shared.
     use_binlog_client: bool = True
-    # What the consumer has not acknowledged; a larger single transaction is still admitted.
+    # What the consumer has not acknowledged, in memory; a transaction that is larger goes to disk.
     max_bytes_in_binlog_queue: ByteSize = Field(64 * 2**20, ge=1)
-    # These three belong to the connection, so consumers that share one must agree on them.
+    # How long the others on its connection wait, in all, while this consumer's queue is full.
+    max_milliseconds_to_wait_in_binlog_queue: WholeNumber = Field(10_000, ge=0, le=3_600_000)
+    on_queue_full: Literal["detach", "wait"] = "detach"  # wait: without limit
+    on_purged: Literal["fail", "latest"] = "fail"  # latest: go on at the end of the log
+    # The rest up to heartbeat_milliseconds belongs to the connection, so consumers that share one must agree.
+    max_bytes_to_merge: ByteSize = Field(2**20, ge=0)
+    max_bytes_in_all_queues: ByteSize = Field(0, ge=0)  # 0: each consumer's own limit only
+    failover_wait_seconds: WholeNumber = Field(60, ge=0, le=86_400)
     max_bytes_in_binlog_dispatcher_buffer: ByteSize = Field(2**20, ge=1)
     max_flush_milliseconds_in_binlog_dispatcher: WholeNumber = Field(1000, ge=1, le=3_600_000)
     heartbeat_milliseconds: WholeNumber = Field(1000, ge=100, le=3_600_000)
@@ -125,6 +72,9 @@ class Limits(Section):
 
 
 PER_CONNECTION = (
+    ("max_bytes_to_merge",),
+    ("max_bytes_in_all_queues",),
+    ("failover_wait_seconds",),
     ("max_bytes_in_binlog_dispatcher_buffer",),
     ("max_flush_milliseconds_in_binlog_dispatcher",),
     ("heartbeat_milliseconds",),
@@ -133,27 +83,42 @@ PER_CONNECTION = (
 )
 
 
-class Mysql(Section):
-    """`user@host:port`; the port may be left out, 3306 then."""
-
-    user: str
+class Address(Section):
     host: str
     port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Mysql(Section):
+    """`user@host:port`, or `user@host1:port,host2:port` where one stands in for another; a port left out is 3306."""
+
+    user: str
+    addresses: tuple[Address, ...]  # in the order in which they are tried
 
     @classmethod
     def parse(cls, value: Any) -> Mysql:
         if not isinstance(value, str):
             raise ValueError("expected text like repl@db1:3306")
-        user, at, address = value.rpartition("@")
+        user, at, hosts = value.rpartition("@")
         # Whatever is wrong with the text, it may hold a password and is not repeated.
         if not at or not user:
             raise ValueError("expected user@host:port")
         if ":" in user:
             raise ValueError("a password does not belong here; use password_file or password")
-        host, port = split_host_port(address, 3306)
-        if port == 0:
-            raise ValueError("port 0 is none")
-        return cls(user=user, host=host, port=port)
+        if "@" in user and "," in user:
+            raise ValueError("the user is the same on all hosts: user@host1:port,host2:port")
+        addresses = []
+        for text in hosts.split(","):
+            host, port = split_host_port(text.strip(), 3306)
+            if port == 0:
+                raise ValueError("port 0 is none")
+            addresses.append(Address(host=host, port=port))
+        for n, address in enumerate(addresses):
+            if address in addresses[:n]:
+                raise ValueError(f"names {address} twice")
+        return cls(user=user, addresses=tuple(addresses))
 
 
 class Files(Section):
@@ -193,12 +158,13 @@ class MysqlTls(Section):
 
 
 class Start(Section):
-    """Where a consumer begins that has no stored position: one of the four forms of `at`."""
+    """Where a consumer begins that has no stored position: one of the five forms of `at`."""
 
-    at: Literal["earliest", "latest", "gtid", "file"] = "latest"
+    at: Literal["earliest", "latest", "gtid", "file", "timestamp"] = "latest"
     gtid: str = ""  # executed set, canonical; MariaDB: domain-server-sequence per domain
     file: str = ""
     offset: int = 4
+    timestamp_us: int = 0  # microseconds since 1970 UTC
 
     @classmethod
     def parse(cls, value: Any) -> Start:
@@ -214,8 +180,11 @@ class Start(Section):
             if offset < 4:
                 raise ValueError("offset: a binlog's first event is at 4")
             return cls(at="file", file=value["file"], offset=offset)
+        if keys == {"timestamp"}:
+            return cls(at="timestamp", timestamp_us=parse_moment(value["timestamp"]))
         raise ValueError(
-            "expected earliest, latest, {gtid: SET} or {file: binlog.000001, offset: 4}"
+            "expected earliest, latest, {timestamp: 2026-11-21T12:00:00Z}, {gtid: SET}"
+            " or {file: binlog.000001, offset: 4}"
         )
 
 
@@ -263,21 +232,20 @@ class Consumer(Limits):
         return secret.get_secret_value()
 
     @property
-    def connection_key(self) -> tuple[str | int | None, ...]:
+    def connection_key(self) -> tuple[str | None, ...]:
         """Equal for consumers that read through one connection, or the same files."""
         if self.files is not None:
             return "files", str(self.files.path), self.files.prefix
         assert self.mysql is not None
-        return self.mysql.user, self.secret, self.mysql.host, self.mysql.port
+        return self.mysql.user, self.secret, *map(str, self.mysql.addresses)
 
     @property
     def label(self) -> str:
-        """`user@host:port`, or `files:/folder`."""
+        """`user@host:port`, `user@host1:port,host2:port`, or `files:/folder`."""
         if self.files is not None:
             return f"files:{self.files.path / (self.files.prefix or '')}"
         assert self.mysql is not None
-        host = f"[{self.mysql.host}]" if ":" in self.mysql.host else self.mysql.host
-        return f"{self.mysql.user}@{host}:{self.mysql.port}"
+        return f"{self.mysql.user}@{','.join(map(str, self.mysql.addresses))}"
 
 
 class Listen(Section):
@@ -340,7 +308,13 @@ class Api(Section):
 
 
 class State(Section):
+    """Two limits for all consumers together; 0: what would go there stops its consumer."""
+
     path: Path = Path("/var/lib/binlog-dispatcher/state.db")
+    # Files beside `path`, for transactions that are larger than their consumer's queue.
+    max_bytes_in_spill: ByteSize = Field(default=10 * 2**30, ge=0)
+    # Rows of XA transactions that are prepared and not committed yet.
+    max_bytes_in_prepared: ByteSize = Field(default=256 * 2**20, ge=0)
 
 
 class Log(Section):

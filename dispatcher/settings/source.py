@@ -73,7 +73,10 @@ class Tree:
         return Origin("settings")
 
     def find(self, path: KeyPath, what: str) -> None:
-        if path not in self.unread:
+        # Of a value that was not read, or was read in part, enough is said; a section's other values are judged.
+        if path not in self.unread and not (
+            len(path) > 2 and any(u[: len(path)] == path for u in self.unread)
+        ):
             self.findings.append(Finding(self.origin(path), path, what))
 
     def merge(self, values: Mapping[str, Any], origins: Mapping[KeyPath, Origin]) -> None:

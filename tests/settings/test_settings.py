@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from dispatcher.model.errors import Kind, UserError
 from dispatcher.settings import Settings, SettingsError, load
-from dispatcher.settings.model import NO_SOURCE, parse_bytes, split_host_port
+from dispatcher.settings.model import NO_SOURCE, PER_CONNECTION, Limits
+from dispatcher.settings.values import parse_bytes, split_host_port
 
 ROOT = Path(__file__).parents[2]
 MINIMAL = """\
@@ -71,11 +72,16 @@ def test_defaults(settings: Load) -> None:
     loaded = settings(MINIMAL)
     shop = loaded.consumers["shop"]
     assert shop.mysql is not None
-    assert (shop.mysql.user, shop.mysql.host, shop.mysql.port) == ("repl", "db1", 3306)
+    assert shop.mysql.user == "repl"
+    assert [(a.host, a.port) for a in shop.mysql.addresses] == [("db1", 3306)]
     assert shop.secret == "geheim" and shop.label == "repl@db1:3306"
     assert shop.databases == ("shop",) and shop.tables is None
     assert shop.use_binlog_client
     assert shop.max_bytes_in_binlog_queue == 64 * 1024 * 1024
+    assert shop.max_milliseconds_to_wait_in_binlog_queue == 10_000
+    assert (shop.on_queue_full, shop.on_purged) == ("detach", "fail")
+    assert (shop.max_bytes_to_merge, shop.max_bytes_in_all_queues) == (1024 * 1024, 0)
+    assert shop.failover_wait_seconds == 60
     assert shop.max_bytes_in_binlog_dispatcher_buffer == 1024 * 1024
     assert shop.max_flush_milliseconds_in_binlog_dispatcher == 1000
     assert shop.heartbeat_milliseconds == 1000
@@ -85,6 +91,8 @@ def test_defaults(settings: Load) -> None:
     assert (loaded.api.listen.host, loaded.api.listen.port) == ("127.0.0.1", 8085)
     assert loaded.api.tokens == () and loaded.api.tls is None
     assert loaded.state.path == Path("/var/lib/binlog-dispatcher/state.db")
+    assert loaded.state.max_bytes_in_spill == 10 * 2**30
+    assert loaded.state.max_bytes_in_prepared == 256 * 2**20
     assert (loaded.log.level, loaded.log.format) == ("info", "console")
 
 
@@ -185,7 +193,7 @@ def test_consumers_in_the_environment(settings: Load) -> None:
     assert shop.secret == "ganz geheim" and shop.databases == ("a", "b")
     assert shop.max_bytes_in_binlog_queue == 5 * 1024 * 1024 and not shop.use_binlog_client
     assert new.mysql is not None
-    assert new.mysql.host == "::1" and new.secret == "[not a list]"
+    assert new.mysql.addresses[0].host == "::1" and new.secret == "[not a list]"
     assert new.label == "u@[::1]:3307"
     assert loaded.api.listen.host == "::1"
 
@@ -304,7 +312,7 @@ def test_host_and_port(text: str, host: str, port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":3306", "db1:", "db1:x", "db1:70000", "::1", "a:1:2", "[::1"]
+    "text", ["", ":3306", "db1:", "db1:x", "db1:70000", "::1", "a:1:2", "[::1", "a,b", "a b", "a/b"]
 )
 def test_what_is_no_host_and_port(text: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
@@ -312,7 +320,22 @@ def test_what_is_no_host_and_port(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "mysql", ["db1:3306", "@db1:3306", "repl@", "repl@db1:0", "repl:geheim@db1", "[1]", "3306", "~"]
+    "mysql",
+    [
+        "db1:3306",
+        "@db1:3306",
+        "repl@",
+        "repl@db1:0",
+        "repl:geheim@db1",
+        "repl@db1,",
+        "repl@db1,:1",
+        "repl@db1,DB1:3306",
+        "repl@db1,repl@db2",
+        "repl:geheim@db1,db2",
+        "[1]",
+        "3306",
+        "~",
+    ],
 )
 def test_what_is_no_connection(wrong: Wrong, mysql: str) -> None:
     text = f"consumers:\n  a:\n    password: x\n    databases: [a]\n    mysql: {mysql!r}\n"
@@ -327,6 +350,16 @@ def test_a_user_may_hold_an_at_sign(settings: Load) -> None:
     assert mysql is not None and mysql.user == "me@corp"
 
 
+def test_several_hosts_of_one_source(settings: Load) -> None:
+    text = consumer().replace("repl@db1", "repl@db1, DB2:3307,[::1],10.0.0.1:1")
+    shop = settings(text).consumers["shop"]
+    assert shop.label == "repl@db1:3306,db2:3307,[::1]:3306,10.0.0.1:1"
+    other = settings(text.replace("db1, DB2:3307", "DB2:3307,db1")).consumers["shop"]
+    assert shop.connection_key != other.connection_key
+    again = settings(text.replace("db1, ", "DB1:3306,")).consumers["shop"]
+    assert shop.connection_key == again.connection_key
+
+
 @pytest.mark.parametrize(
     ("text", "at", "gtid", "file", "offset"),
     [
@@ -335,6 +368,13 @@ def test_a_user_may_hold_an_at_sign(settings: Load) -> None:
         (f"{{gtid: '{UUID.upper()}:1-5:7'}}", "gtid", f"{UUID}:1-5:7", "", 4),
         ("{gtid: ''}", "gtid", "", "", 4),
         ("{gtid: '0-1-100, 1-2-3'}", "gtid", "0-1-100,1-2-3", "", 4),
+        (
+            f"{{gtid: '{UUID}:9-9:1-5:7-8:Tag_1:3,\n      00000000-0000-0000-0000-000000000001:1-2'}}",
+            "gtid",
+            f"00000000-0000-0000-0000-000000000001:1-2,{UUID}:1-5:7-9:tag_1:3",
+            "",
+            4,
+        ),
         ("{file: binlog.000042, offset: 1234}", "file", "", "binlog.000042", 1234),
     ],
 )
@@ -343,10 +383,44 @@ def test_starts(settings: Load, text: str, at: str, gtid: str, file: str, offset
     assert (start.at, start.gtid, start.file, start.offset) == (at, gtid, file, offset)
 
 
+NOON_US = 1_795_262_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "moment_us"),
+    [
+        ("2026-11-21T12:00:00Z", NOON_US),
+        ("2026-11-21T12:00:00", NOON_US),
+        ("2026-11-21 12:00:00", NOON_US),
+        ("'2026-11-21 12:00'", NOON_US),
+        ("'20261121T120000Z'", NOON_US),
+        ("2026-11-21T13:00:00+01:00", NOON_US),
+        ("'2026-11-21T13:00:00+01:00'", NOON_US),
+        ("2026-11-21T06:30:00-05:30", NOON_US),
+        ("2026-11-21", NOON_US - 12 * 3_600_000_000),
+        ("2026-11-21T12:00:00.000001Z", NOON_US + 1),
+        ("'2026-11-21T12:00:00.123456Z'", NOON_US + 123_456),
+        ("1970-01-01", 0),
+    ],
+)
+def test_start_at_a_moment(settings: Load, text: str, moment_us: int) -> None:
+    start = settings(consumer(f"start: {{timestamp: {text}}}")).consumers["shop"].start
+    assert (start.at, start.timestamp_us) == ("timestamp", moment_us)
+
+
+@pytest.mark.parametrize(
+    "text", ["noon", "1795262400", "true", "~", "[1]", "1969-12-31", "2026-13-01", "'12:00'"]
+)
+def test_what_is_no_moment(wrong: Wrong, text: str) -> None:
+    (line,) = wrong(consumer(f"start: {{timestamp: {text}}}"))
+    assert line.startswith("a.yaml:6: consumers.shop.start")
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "sometime",
+        "{timestamp: 2026-11-21, offset: 4}",
         "{gtid: nonsense}",
         f"{{gtid: '{UUID}'}}",
         "{file: binlog.000042}",
@@ -371,11 +445,37 @@ def test_what_is_no_start(wrong: Wrong, text: str) -> None:
         ("databses: [shop]", "6: consumers.shop.databses: unknown key; did you mean 'databases'?"),
         ("zzz: 1", "6: consumers.shop.zzz: unknown key"),
         (
-            "max_milliseconds_to_wait_in_binlog_queue: 1",
+            "max_milliseconds_to_wait_in_binlog_queue: 3600001",
             "6: consumers.shop.max_milliseconds_to_wait_in_binlog_queue:"
-            " not supported by this version",
+            " must be less than or equal to 3600000",
         ),
-        ("hosts: [a, b]", "6: consumers.shop.hosts: not supported by this version"),
+        (
+            "max_milliseconds_to_wait_in_binlog_queue: -1",
+            "6: consumers.shop.max_milliseconds_to_wait_in_binlog_queue:"
+            " must be greater than or equal to 0",
+        ),
+        ("on_queue_full: drop", "6: consumers.shop.on_queue_full: must be 'detach' or 'wait'"),
+        ("on_purged: earliest", "6: consumers.shop.on_purged: must be 'fail' or 'latest'"),
+        (
+            "max_bytes_to_merge: 1M",
+            "6: consumers.shop.max_bytes_to_merge: expected a number of bytes like 4096, 64MiB or 1 MB, not '1M'",
+        ),
+        (
+            "max_bytes_in_all_queues: -1",
+            "6: consumers.shop.max_bytes_in_all_queues: must be greater than or equal to 0",
+        ),
+        (
+            "failover_wait_seconds: 86401",
+            "6: consumers.shop.failover_wait_seconds: must be less than or equal to 86400",
+        ),
+        (
+            "hosts: [a, b]",
+            "6: consumers.shop.hosts: unknown key; several hosts stand in mysql: user@host1:port,host2:port",
+        ),
+        (
+            "max_bytes_in_spill: 1",
+            "6: consumers.shop.max_bytes_in_spill: unknown key; it stands in state, for all consumers",
+        ),
         (
             "databases: [other]",
             "6: consumers.shop.databases: duplicate key; the first is in line 5",
@@ -486,6 +586,14 @@ def test_one_mistake_in_a_consumer(wrong: Wrong, more: str, finding: str) -> Non
             "|a.yaml:3: api.tls.key: is missing",
         ),
         ("state: {path: }", "3: state.path: expected the name of a file"),
+        (
+            "state:\n  max_bytes_in_spill: 5 apples",
+            "4: state.max_bytes_in_spill: expected a number of bytes like 4096, 64MiB or 1 MB, not '5 apples'",
+        ),
+        (
+            "state: {max_bytes_in_prepared: -1}",
+            "3: state.max_bytes_in_prepared: must be greater than or equal to 0",
+        ),
         ("log: {level: loud}", "3: log.level: must be 'debug', 'info', 'warning' or 'error'"),
         ("log: {format: xml}", "3: log.format: must be 'console' or 'json'"),
         ("defaults: {database: [x]}", "3: defaults.database: unknown key"),
@@ -631,6 +739,14 @@ consumers:
     ]
 
 
+@pytest.mark.parametrize(
+    "name", [name for (name, *rest) in PER_CONNECTION if name in Limits.model_fields]
+)
+def test_what_belongs_to_the_connection_may_stand_in_defaults(settings: Load, name: str) -> None:
+    a, b = settings(SHARED.replace("%s", "") + f"defaults: {{{name}: 4321}}").consumers.values()
+    assert getattr(a, name) == getattr(b, name) == 4321
+
+
 SHARED = """\
 consumers:
   a: {mysql: u@h, password: x, databases: [a]}
@@ -648,6 +764,9 @@ consumers:
         ("heartbeat_milliseconds", "500", " (500 and 1000)"),
         ("max_flush_milliseconds_in_binlog_dispatcher", "9", " (9 and 1000)"),
         ("max_bytes_in_binlog_dispatcher_buffer", "1KiB", " (1024 and 1048576)"),
+        ("max_bytes_to_merge", "0", " (0 and 1048576)"),
+        ("max_bytes_in_all_queues", "1KiB", " (1024 and 0)"),
+        ("failover_wait_seconds", "0", " (0 and 60)"),
         ("tls", "{mode: disabled}", ""),
     ],
 )
@@ -676,8 +795,11 @@ def test_consumers_of_different_connections_need_not(
 
 
 def test_consumers_of_one_connection_may_differ_in_what_is_their_own(settings: Load) -> None:
-    a, b = settings(SHARED % "max_bytes_in_binlog_queue: 5").consumers.values()
+    own = "max_bytes_in_binlog_queue: 5\n    max_milliseconds_to_wait_in_binlog_queue: 0"
+    own += "\n    on_queue_full: wait\n    on_purged: latest"
+    a, b = settings(SHARED % own).consumers.values()
     assert a.connection_key == b.connection_key
+    assert (b.on_queue_full, b.on_purged) == ("wait", "latest")
 
 
 FILES = """\

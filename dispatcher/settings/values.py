@@ -1,0 +1,105 @@
+"""Texts and YAML values to numbers, moments, addresses and secrets: what types of settings are made of.
+
+Everything here raises ValueError with a text that says what was expected; one that may hold a secret is not repeated.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, SecretStr
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)\Z", re.IGNORECASE)
+_UNITS = {"B": 1} | {
+    f"{letter}{infix}B".upper(): base**power
+    for power, letter in enumerate("KMGT", 1)
+    for infix, base in (("", 1000), ("i", 1024))
+}
+_HOST_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\],\s/@]*))(?::(?P<port>\d{1,5}))?\Z")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_bytes(value: Any) -> int:
+    """64MiB, "1 MB", 4096: bytes. KB is 1000, KiB 1024; a bare K would leave open which."""
+    if isinstance(value, str) and (match := _SIZE.match(value.strip())):
+        # Decimal, because a float has no room for all the digits of a large size.
+        return int(Decimal(match[1]) * _UNITS[match[2].upper()])
+    return parse_whole_number(value, "a number of bytes like 4096, 64MiB or 1 MB")
+
+
+def parse_whole_number(value: Any, expected: str = "a whole number") -> int:
+    if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()):
+        return int(value)
+    # YAML's true is not 1 here.
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError(f"expected {expected}, not {value!r}")
+
+
+def parse_moment(value: Any) -> int:
+    """ISO 8601, in UTC unless it says otherwise: microseconds since 1970. A day alone is its first moment."""
+    expected = "expected a moment like 2026-11-21T12:00:00Z, in 1970 or later"
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError:
+            raise ValueError(expected) from None
+    elif isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime.combine(value, time())
+    if not isinstance(value, datetime):
+        raise ValueError(expected)
+    try:
+        since = value.replace(tzinfo=value.tzinfo or UTC) - _EPOCH
+    except OverflowError:
+        raise ValueError(expected) from None
+    if since < timedelta():
+        raise ValueError(expected)
+    return since // timedelta(microseconds=1)
+
+
+def split_host_port(text: str, default_port: int) -> tuple[str, int]:
+    match = _HOST_PORT.match(text)
+    host = match and (match["v6"] or match["host"])
+    port = int(match["port"] or default_port) if match else -1
+    if not host or not 0 <= port <= 65535:
+        raise ValueError("expected host:port, with IPv6 addresses like [::1]:3306")
+    return host.lower(), port
+
+
+def _read_secret(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("expected the name of a file")
+    try:
+        return Path(value).read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as error:
+        raise ValueError(f"the file {value} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"the file {value} is not UTF-8 text") from None
+
+
+def _readable(path: Path) -> Path:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ValueError(f"the file {path} cannot be read: {error.strerror}") from None
+    return path
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    for n, name in enumerate(names):
+        if not name:
+            raise ValueError("holds an empty name")
+        if name in names[:n]:
+            raise ValueError(f"names {name!r} twice")
+    return names
+
+
+ByteSize = Annotated[int, BeforeValidator(parse_bytes)]
+WholeNumber = Annotated[int, BeforeValidator(parse_whole_number)]
+SecretFile = Annotated[SecretStr, BeforeValidator(_read_secret)]  # its content
+ReadableFile = Annotated[Path, AfterValidator(_readable)]
+Names = Annotated[tuple[str, ...], AfterValidator(_distinct)]

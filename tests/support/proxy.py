@@ -1,0 +1,401 @@
+"""A TCP proxy on the loopback that is as bad a network as it is told to be, while connections run through it.
+
+A link is one connection of a client, and the one to the server that was made for it. What is done to a link's bytes is
+its `Weather`; setting it returns when it holds, so that nothing moves by the old one any more. All links run in one
+thread of this process, on `selectors`. Bytes are counted and damaged as they leave for the other side: a byte that
+`Weather.cut_at` or `garble_at` names is a byte of the stream, however the reads fell.
+
+A swallowing link is a half-open connection: nothing arrives on either side, and neither side is told of the end of
+the other one. It ends with that weather, for TCP would never go on behind a hole. `Link.server_side` is the link's
+address as the server's list of threads shows it, which tells a dump's link from others without a look into what may
+be encrypted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+T = TypeVar("T")
+
+_READ_BYTES = 1 << 16
+_HELD_BYTES = 1 << 18  # as a network would: a sender that is not read from comes to wait soon
+_THROTTLE_S = 0.01
+
+
+@dataclass(frozen=True)
+class Weather:
+    """What happens to a link's bytes. Offsets count bytes of the server's stream from the link's beginning."""
+
+    stall: bool = False  # nothing moves, in neither direction; both sides come to wait
+    swallow: bool = False  # everything is taken, and nothing comes out
+    bytes_per_s: int = 0  # of the server's stream; 0 = as fast as it goes
+    cut_at: int | None = None  # this many bytes arrive, then the link ends
+    garble_at: int | None = None  # one bit of this byte is another one
+    garble_bit: int = 0
+
+
+FAIR = Weather()
+STALLED = Weather(stall=True)
+SWALLOWING = Weather(swallow=True)
+
+
+class _Way:
+    """One direction of a link."""
+
+    def __init__(self, source: socket.socket, sink: socket.socket, *, from_server: bool) -> None:
+        self.source = source
+        self.sink = sink
+        self.from_server = from_server
+        self.held = bytearray()
+        self.passed = 0
+        self.source_ended = False
+        self.sink_ended = False
+
+    @property
+    def over(self) -> bool:
+        return self.sink_ended
+
+
+class Link:
+    """A connection through the proxy. Numbers may be read from any thread."""
+
+    def __init__(self, number: int, client: socket.socket, server: socket.socket) -> None:
+        self.number = number
+        self.client = client
+        self.server = server
+        self.server_side = "{}:{}".format(*server.getsockname())
+        self.weather = FAIR
+        self.up = _Way(client, server, from_server=False)
+        self.down = _Way(server, client, from_server=True)
+        self.is_open = True
+        self.allowance = 0.0
+        self.allowed_at = time.monotonic()
+
+    @property
+    def bytes_down(self) -> int:
+        """How many bytes of the server's have been passed to the client."""
+        return self.down.passed
+
+    @property
+    def bytes_up(self) -> int:
+        return self.up.passed
+
+    def earn(self, now: float) -> None:
+        """Add what the throttle allows since the last time; a tenth of a second's worth can be saved up."""
+        rate = self.weather.bytes_per_s
+        earned = self.allowance + (now - self.allowed_at) * rate
+        self.allowance = min(earned, max(1.0, rate / 10))
+        self.allowed_at = now
+
+
+class Proxy:
+    """`with Proxy(server.port) as proxy:` connect to `proxy.port` instead; ends with all its links."""
+
+    def __init__(self, target_port: int) -> None:
+        self.target = ("127.0.0.1", target_port)
+        self.links: list[Link] = []  # all that ever were
+        self._weather = FAIR
+        self._listener: socket.socket | None = _listen(0)
+        self.port = int(self._listener.getsockname()[1])
+        self._selector = selectors.DefaultSelector()
+        self._orders: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+        self._waker, self._woken = socket.socketpair()
+        for end in (self._waker, self._woken):
+            end.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._ending = False
+        self._numbers = itertools.count(1)
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._order(self._end)
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+    # -- what a test says; each of these holds when it returns ------------------------------------------------
+
+    @property
+    def opened(self) -> int:
+        """Connections that ever were."""
+        return len(self.links)
+
+    @property
+    def open_links(self) -> list[Link]:
+        """Connections that either side still holds open."""
+        return [link for link in self.links if link.is_open]
+
+    def set(self, weather: Weather, *links: Link) -> None:
+        """The weather of these links; of none: of all that are and will be."""
+
+        def change() -> None:
+            if not links:
+                self._weather = weather
+            for link in links or self.open_links:
+                if link.weather.swallow and not weather.swallow:
+                    self._close(link, reset=True)
+                    continue
+                link.weather = weather
+                link.allowance, link.allowed_at = 0.0, time.monotonic()
+                if weather.swallow:
+                    link.up.held.clear()
+                    link.down.held.clear()
+
+        self._order(change)
+
+    def cut(self, *links: Link, reset: bool = True) -> None:
+        """End these links, or all: by a reset (RST), or orderly (FIN)."""
+
+        def close() -> None:
+            for link in links or self.open_links:
+                self._close(link, reset=reset)
+
+        self._order(close)
+
+    def refuse(self) -> None:
+        """Refuse new connections until `accept`."""
+
+        def close() -> None:
+            if self._listener is not None:
+                self._selector.unregister(self._listener)
+                self._listener.close()
+                self._listener = None
+
+        self._order(close)
+
+    def accept(self) -> None:
+        """Accept new connections again, on the same port."""
+
+        def listen() -> None:
+            if self._listener is None:
+                self._listener = _listen(self.port)
+                self._selector.register(self._listener, selectors.EVENT_READ)
+
+        self._order(listen)
+
+    def lead_to(self, port: int) -> None:
+        """New connections go to another server."""
+
+        def change() -> None:
+            self.target = ("127.0.0.1", port)
+
+        self._order(change)
+
+    def of_hosts(self, hosts: Iterable[str]) -> list[Link]:
+        """Open links that a server's list of threads shows as these hosts."""
+        wanted = list(hosts)
+        return [link for link in self.open_links if link.server_side in wanted]
+
+    def _order(self, action: Callable[[], T]) -> T:
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(action())
+            except BaseException as error:  # noqa: BLE001  it is raised where the order was given
+                done.set_exception(error)
+
+        with self._lock:
+            self._orders.append(run)
+        self._waker.send(b"!")
+        return done.result(10)
+
+    # -- the thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._ending:
+            throttled = any(link.weather.bytes_per_s for link in self.open_links)
+            ready = self._selector.select(_THROTTLE_S if throttled else None)
+            for key, _ in ready:
+                if key.fileobj is self._woken:
+                    self._obey()
+                elif key.fileobj is self._listener:
+                    self._welcome()
+                elif key.data is not None and key.data.is_open:
+                    self._move(key.data)
+            if throttled:
+                for link in self.open_links:
+                    self._move(link)
+
+    def _obey(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._woken.recv(4096)
+        with self._lock:
+            orders, self._orders = self._orders, []
+        for order in orders:
+            order()
+        if not self._ending:
+            for link in self.open_links:
+                self._move(link)
+
+    def _welcome(self) -> None:
+        assert self._listener is not None
+        with contextlib.suppress(BlockingIOError):
+            client, _ = self._listener.accept()
+            server = socket.socket()
+            try:
+                server.connect(self.target)
+            except OSError:
+                server.close()
+                _reset(client)
+                return
+            for end in (client, server):
+                end.setblocking(False)
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link = Link(next(self._numbers), client, server)
+            link.weather = self._weather
+            self.links.append(link)
+            self._move(link)
+
+    def _move(self, link: Link) -> None:
+        """Move what can be moved, and wait for what can come next."""
+        if not link.weather.stall:
+            link.earn(time.monotonic())
+            for way in (link.up, link.down):
+                try:
+                    self._read(link, way)
+                    self._write(link, way)
+                except OSError as error:
+                    if not self._lost(link, way, error):
+                        return
+                if not link.is_open:
+                    return
+        if link.up.over and link.down.over:
+            self._close(link, reset=False)
+        else:
+            self._await(link)
+
+    def _lost(self, link: Link, way: _Way, error: OSError) -> bool:
+        """A side is gone. Whether the link goes on: the other side of a half-open one is not told."""
+        if error.errno not in (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN):
+            raise error
+        if not link.weather.swallow:
+            self._close(link, reset=True)
+            return False
+        way.source_ended = way.sink_ended = True
+        return True
+
+    def _read(self, link: Link, way: _Way) -> None:
+        while not way.source_ended and len(way.held) < _HELD_BYTES:
+            try:
+                data = way.source.recv(_READ_BYTES)
+            except BlockingIOError:
+                return
+            if not data:
+                way.source_ended = True
+                if link.weather.swallow:
+                    way.sink_ended = True  # for the books: there is no more to wait for this way
+            elif not link.weather.swallow:
+                way.held += data
+
+    def _write(self, link: Link, way: _Way) -> None:
+        weather = link.weather
+        while way.held:
+            size = min(len(way.held), _READ_BYTES)
+            if way.from_server:
+                if weather.cut_at is not None:
+                    size = min(size, weather.cut_at - way.passed)
+                    if size <= 0:
+                        self._close(link, reset=False)
+                        return
+                if weather.bytes_per_s:
+                    size = min(size, int(link.allowance))
+                    if size == 0:
+                        return
+                _garble(way, weather, size)
+            try:
+                sent = way.sink.send(memoryview(way.held)[:size])
+            except BlockingIOError:
+                _garble(way, weather, size)  # undo: it is done again with the next try
+                return
+            if way.from_server:
+                # What was not taken is damaged again with the next try.
+                _garble(way, weather, size, skip=sent)
+                link.allowance -= sent
+            way.passed += sent
+            del way.held[:sent]
+        if way.source_ended and not way.sink_ended and not weather.swallow:
+            way.sink_ended = True
+            way.sink.shutdown(socket.SHUT_WR)
+
+    def _await(self, link: Link) -> None:
+        for end, out_of, into in (
+            (link.client, link.up, link.down),
+            (link.server, link.down, link.up),
+        ):
+            events = 0
+            if not link.weather.stall:
+                if not out_of.source_ended and len(out_of.held) < _HELD_BYTES:
+                    events |= selectors.EVENT_READ
+                if into.held and not (into.from_server and link.weather.bytes_per_s):
+                    events |= selectors.EVENT_WRITE
+            known = self._selector.get_map().get(end)
+            if known is None and events:
+                self._selector.register(end, events, link)
+            elif known is not None and not events:
+                self._selector.unregister(end)
+            elif known is not None and known.events != events:
+                self._selector.modify(end, events, link)
+
+    def _close(self, link: Link, *, reset: bool) -> None:
+        if not link.is_open:
+            return
+        link.is_open = False
+        for end in (link.client, link.server):
+            if end in self._selector.get_map():
+                self._selector.unregister(end)
+            if reset:
+                _reset(end)
+            else:
+                end.close()
+
+    def _end(self) -> None:
+        self._ending = True
+        for link in self.open_links:
+            self._close(link, reset=True)
+        if self._listener is not None:
+            self._selector.unregister(self._listener)
+            self._listener.close()
+        self._selector.close()
+        self._waker.close()
+        self._woken.close()
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(64)
+    listener.setblocking(False)
+    return listener
+
+
+def _reset(end: socket.socket) -> None:
+    """Close with RST instead of FIN."""
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    end.close()
+
+
+def _garble(way: _Way, weather: Weather, size: int, *, skip: int = 0) -> None:
+    """Flip the bit if it is among the `size` bytes that come next, but for the first `skip` of them."""
+    if weather.garble_at is None or not way.from_server:
+        return
+    at = weather.garble_at - way.passed
+    if skip <= at < size:
+        way.held[at] ^= 1 << weather.garble_bit
