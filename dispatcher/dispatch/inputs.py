@@ -156,15 +156,6 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
-    """What the source says of itself now, asked for now and then beside its dispatchers: where its log ends, its files,
-    and (`expire_s`, None = never by age) after how many seconds it purges one that is closed."""
-
-    view: ServerView
-    expire_s: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Acknowledged:
     """A reader's acknowledgement that is stored already, with how far nothing of the consumer's own lies."""
 
