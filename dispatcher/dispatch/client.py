@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from dispatcher.binlog.arrays import U8
 from dispatcher.binlog.routes import Routes
-from dispatcher.dispatch import checks, runway
+from dispatcher.dispatch import placing, runway
+from dispatcher.dispatch.boarding import Boarding
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase, where
 from dispatcher.dispatch.history import Mode, Place
@@ -39,11 +40,8 @@ from dispatcher.dispatch.inputs import (
     Lost,
     Note,
     OfDispatcher,
-    OnPurged,
-    OnQueueFull,
     Progress,
     Removed,
-    Resume,
     Retire,
     ServerView,
     Sought,
@@ -53,18 +51,16 @@ from dispatcher.dispatch.inputs import (
     Tick,
     Wake,
 )
-from dispatcher.dispatch.riding import Files, contained, front, has_transaction, near
+from dispatcher.dispatch.riding import Files, front
+from dispatcher.dispatch.rooms import PAUSE_MAX_S, Rooms
 from dispatcher.dispatch.versions import Kept, Mark, Versions
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 
-PAUSE_MAX_S = 5.0
 STORE_COVERED_EVERY_S = 1.0
 # How soon a server that lacks what a consumer has is asked whether it has it now.
 BEHIND_RETRY_S = 1.0
-# What was taken of all queues' memory is not given back to who had most of it at once.
-EVICTED_WAIT_S = 5.0
 
 
 class Client:
@@ -86,6 +82,8 @@ class Client:
         self.files = Files()
         self.dispatchers: dict[int, Dispatcher] = {}
         self.consumers: dict[str, Consumer] = {}
+        self._boarding = Boarding(self.files, self.limits)
+        self._rooms = Rooms(self.consumers, self.limits)
         self.merges = 0
         self.survey: Surveyed | None = None
         self._lend = lend
@@ -207,7 +205,7 @@ class Client:
 
     def _logged_in(self, dispatcher: Dispatcher, view: ServerView, now: float) -> list[Effect]:
         effects = self._elsewhere(dispatcher, view, now)
-        if error := self._behind(dispatcher, view, now):
+        if error := placing.behind(dispatcher, view, self.limits.failover_wait_s, now):
             effects.append(Close(dispatcher.number, "the server is behind", elsewhere=True))
             return effects + dispatcher.reconnect(error, now, BEHIND_RETRY_S)
         dispatcher.view = view
@@ -217,7 +215,7 @@ class Client:
         first = not all(consumer.started for consumer in dispatcher.riders)
         for consumer in list(dispatcher.riders):
             try:
-                self._place(consumer, view, effects)
+                effects += placing.place(consumer, view)
             except BinlogError as error:
                 told = error.at(f"consumer {consumer.name}, {self.label}")
                 effects += dispatcher.fail(consumer, told, now)
@@ -237,83 +235,6 @@ class Client:
                 effects += other.connect()
         return effects
 
-    def _behind(self, dispatcher: Dispatcher, view: ServerView, now: float) -> BinlogError | None:
-        """Another server than the one that was read, which lacks some of that and may get it yet?"""
-        if view.mode is not Mode.GTID:
-            return None
-        executed = GtidSet.parse(view.executed)
-        for consumer in dispatcher.riders:
-            position = _position_of(consumer)
-            if position is None or position.server == view.server or not position.gtid:
-                continue
-            lacking = GtidSet.parse(position.gtid).subtract(executed)
-            if not lacking:
-                continue
-            if dispatcher.behind_since is None:
-                dispatcher.behind_since = now
-            if now - dispatcher.behind_since >= self.limits.failover_wait_s:
-                return None
-            return BinlogError(
-                Kind.CONNECTION_LOST,
-                f"server {view.server} has not executed {checks.short(lacking)} yet",
-                where=self.label,
-                remedy=f"nothing to do; it is asked again for {self.limits.failover_wait_s:g} s"
-                " (failover_wait_seconds)",
-            )
-        return None
-
-    def _place(self, consumer: Consumer, view: ServerView, effects: list[Effect]) -> None:
-        try:
-            self._place_in_history(consumer, view, effects)
-        except BinlogError as error:
-            jumps = consumer.spec.on_purged is OnPurged.LATEST
-            if error.kind is not Kind.POSITION_PURGED or not jumps:
-                raise
-            self._jump(consumer, view, error, effects)
-        consumer.started = consumer.proven = True
-
-    def _place_in_history(
-        self, consumer: Consumer, view: ServerView, effects: list[Effect]
-    ) -> None:
-        queue = consumer.queue
-        if consumer.started:
-            file = queue.queued.file
-            checks.history(view, queue.mode, queue.server, queue.queued, queue.created_of(file))
-            queue.saw_created(file, view.created.get(file, 0))
-            queue.server = view.server
-            return
-        if consumer.progress is None:
-            place = checks.resolve(view, consumer.spec.start)
-            queue.reset(view.server, view.mode, 0, place, view.created.get(place.file, 0))
-            effects.append(consumer.store())
-            return
-        stored = consumer.progress
-        place = checks.stored_place(view.mode, stored.covered)
-        checks.history(view, view.mode, stored.covered.server, place, stored.created)
-        queue.reset(view.server, view.mode, stored.covered.epoch, place, stored.created)
-        queue.saw_created(place.file, view.created.get(place.file, 0))
-        queue.acknowledged = checks.stored_place(view.mode, stored.acknowledged)
-
-    def _jump(
-        self, consumer: Consumer, view: ServerView, error: BinlogError, effects: list[Effect]
-    ) -> None:
-        """Go on at the end of the log, in a new epoch: what lies between is lost to the consumer."""
-        queue = consumer.queue
-        epoch = queue.epoch
-        if not consumer.started and consumer.progress is not None:
-            epoch = consumer.progress.covered.epoch
-        place = checks.end_of(view)
-        queue.reset(view.server, view.mode, epoch + 1, place, view.created.get(place.file, 0))
-        consumer.gaps += 1
-        effects += [
-            consumer.store(),
-            Note(
-                "warning",
-                "went on behind a gap",
-                {"consumer": consumer.name, "why": str(error), "to": where(place)},
-            ),
-        ]
-
     def _part(self, dispatcher: Dispatcher, now: float) -> None:
         """Who is far from the one furthest ahead goes, and gets a dispatcher of its own when it settles."""
         placed = [(consumer, consumer.queue.queued) for consumer in dispatcher.riders]
@@ -326,11 +247,10 @@ class Client:
     def _settle(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for dispatcher in list(self.dispatchers.values()):
-            effects += self._room(dispatcher, now)
-        if self.limits.queues_bytes_max:
-            effects += self._evict(now)
+            effects += self._rooms.settle(dispatcher, now)
+        effects += self._rooms.evict(self.dispatchers, now)
         for consumer in self.consumers.values():
-            if consumer.waiting and self._may_attach(consumer, now):
+            if consumer.waiting and self._rooms.may_attach(consumer, now):
                 effects += self._attach(consumer, now)
         effects += self._retire_empty()
         if len(self.dispatchers) > 1:
@@ -360,25 +280,10 @@ class Client:
 
     # -- boarding --------------------------------------------------------------------------------------------
 
-    def _may_attach(self, consumer: Consumer, now: float) -> bool:
-        if now < consumer.attach_after:
-            return False
-        return not consumer.started or self._has_room(consumer)
-
-    def _has_room(self, consumer: Consumer) -> bool:
-        """Enough that connecting for it is worth it?"""
-        limit = self.limits.queues_bytes_max
-        if limit and self._held_bytes() > limit - limit // 4:
-            return False
-        return consumer.queue.roomy
-
-    def _held_bytes(self) -> int:
-        return sum(consumer.queue.held_bytes for consumer in self.consumers.values())
-
     def _attach(self, consumer: Consumer, now: float) -> list[Effect]:
         consumer.attach_after = 0.0
-        for dispatcher in self._nearest_first(consumer):
-            if self._may_board(consumer, dispatcher, now):
+        for dispatcher in self._boarding.nearest_first(consumer, self.dispatchers.values()):
+            if self._boarding.may_board(consumer, dispatcher, now):
                 dispatcher.board(consumer)
                 return [Wake(consumer.name)]
         number = next(n for n in range(1, len(self.dispatchers) + 2) if n not in self.dispatchers)
@@ -389,88 +294,14 @@ class Client:
         dispatcher.board(consumer)
         return [*dispatcher.connect(), Wake(consumer.name)]
 
-    def _nearest_first(self, consumer: Consumer) -> list[Dispatcher]:
-        def apart(dispatcher: Dispatcher) -> tuple[float, int]:
-            if dispatcher.read is None or not consumer.started:
-                return float("inf"), dispatcher.number
-            queue = consumer.queue
-            distance = self.files.between(queue.mode, dispatcher.read, queue.queued)
-            return float("inf") if distance is None else distance, dispatcher.number
-
-        return sorted(self.dispatchers.values(), key=apart)
-
-    def _may_board(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> bool:
-        if dispatcher.phase is Phase.CONNECTING:
-            return self._may_begin_with(consumer, dispatcher, now)
-        if not dispatcher.open or not consumer.started or not consumer.proven:
-            return False
-        return (
-            self._at_ease([consumer, *dispatcher.riders], now)
-            and dispatcher.phase is Phase.STREAMING
-            and self._may_ride(consumer, dispatcher)
-        )
-
-    def _may_begin_with(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> bool:
-        """Ride on a dispatcher whose dump is not asked for yet, and will begin with what all its riders have?"""
-        riders = dispatcher.riders
-        if not riders:
-            return False
-        if not consumer.started:
-            return not any(rider.started for rider in riders)
-        if not self._at_ease([consumer, *riders], now):
-            return False
-        queue, bytes_max = consumer.queue, self.limits.merge_bytes_max
-        return all(
-            rider.started
-            and rider.queue.mode is queue.mode
-            and near(self.files, queue.mode, rider.queue.queued, queue.queued, bytes_max)
-            for rider in riders
-        )
-
-    def _may_ride(self, consumer: Consumer, dispatcher: Dispatcher) -> bool:
-        """Rule of rules; see `riding`."""
-        queue, read, view = consumer.queue, dispatcher.read, dispatcher.view
-        if read is None or view is None or view.mode is not queue.mode:
-            return False
-        if view.server != queue.server:
-            return False
-        if not contained(queue.mode, read, queue.queued):
-            return False
-        if not has_transaction(queue.queued, dispatcher.inside):
-            return False
-        distance = self.files.between(queue.mode, read, queue.queued)
-        return distance is not None and distance <= self.limits.merge_bytes_max
-
-    @staticmethod
-    def _at_ease(consumers: Iterable[Consumer], now: float) -> bool:
-        """Does none of them bring the others to a halt at once, or as it lately did again and again?"""
-        return all(now >= c.patience.merge_after and not c.queue.full for c in consumers)
-
     def _fold(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for ahead in sorted(self.dispatchers.values(), key=lambda d: -d.number):
             for behind in list(self.dispatchers.values()):
-                if ahead is not behind and self._may_fold(ahead, behind, now):
+                if ahead is not behind and self._boarding.may_fold(ahead, behind, now):
                     effects += self._fold_into(ahead, behind, now)
                     break
         return effects
-
-    def _may_fold(self, ahead: Dispatcher, behind: Dispatcher, now: float) -> bool:
-        if not self._alike(ahead, behind):
-            return False
-        riders = ahead.riders
-        return all(self._may_ride(rider, behind) for rider in riders) and self._at_ease(
-            (*riders, *behind.riders), now
-        )
-
-    @staticmethod
-    def _alike(ahead: Dispatcher, behind: Dispatcher) -> bool:
-        """Do both of them read, and wait for nothing? Those that have come to the end are one where they are."""
-        if ahead.phase is behind.phase is Phase.ENDED:
-            assert ahead.read is not None and behind.read is not None
-            return ahead.read.seq == behind.read.seq
-        reading = ahead.phase is behind.phase is Phase.STREAMING
-        return reading and not ahead.holds and not behind.holds
 
     def _fold_into(self, ahead: Dispatcher, behind: Dispatcher, now: float) -> list[Effect]:
         names = ahead.consumers
@@ -480,99 +311,6 @@ class Client:
         self.merges += 1
         fields = {"consumers": names, "from": ahead.number, "into": behind.number}
         return [Note("info", "merged", fields), *self._retire(ahead, "merged")]
-
-    # -- room ------------------------------------------------------------------------------------------------
-
-    def _room(self, dispatcher: Dispatcher, now: float) -> list[Effect]:
-        if dispatcher.phase not in (Phase.STREAMING, Phase.PAUSED, Phase.ROOMLESS):
-            return []
-        effects: list[Effect] = []
-        blocking = self._blocking(dispatcher)
-        for consumer in dispatcher.riders:
-            if consumer in blocking and self._may_detach(consumer, dispatcher):
-                consumer.patience.begin(now)
-            else:
-                consumer.patience.end(now)
-        for consumer in blocking:
-            if self._may_detach(consumer, dispatcher) and consumer.patience.exhausted(now):
-                effects += self._detach(consumer, dispatcher, now)
-        return effects + self._go_on(dispatcher, self._blocking(dispatcher), now)
-
-    def _blocking(self, dispatcher: Dispatcher) -> list[Consumer]:
-        """Those riders for whom the dispatcher does not read on."""
-        return [consumer for consumer in dispatcher.riders if consumer.queue.full]
-
-    def _go_on(self, dispatcher: Dispatcher, blocking: list[Consumer], now: float) -> list[Effect]:
-        if not dispatcher.riders:
-            return []
-        halted = bool(blocking) or self._over()
-        if dispatcher.phase is Phase.STREAMING and halted:
-            fields = {"dispatcher": dispatcher.number, "full": [c.name for c in blocking]}
-            return [*dispatcher.pause(now), Note("debug", "paused", fields)]
-        if dispatcher.phase is Phase.PAUSED:
-            if not halted and not dispatcher.holds:
-                dispatcher.phase = Phase.STREAMING
-                return [Resume(dispatcher.number)]
-            if now - dispatcher.paused_since >= PAUSE_MAX_S:
-                why = "a queue is full" if halted else "looking up tables takes long"
-                fields = {"dispatcher": dispatcher.number, "full": [c.name for c in blocking]}
-                return [
-                    *dispatcher.close(why, now),
-                    Note("info", "closed until there is room", fields),
-                ]
-        elif dispatcher.phase is Phase.ROOMLESS:
-            roomy = all(self._has_room(consumer) for consumer in dispatcher.riders)
-            if roomy and not dispatcher.looking:
-                return dispatcher.connect()
-        return []
-
-    @staticmethod
-    def _may_detach(consumer: Consumer, dispatcher: Dispatcher) -> bool:
-        """Alone it holds up nobody, and somebody stays."""
-        return consumer.spec.on_queue_full is OnQueueFull.DETACH and len(dispatcher.riders) > 1
-
-    def _detach(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> list[Effect]:
-        dispatcher.leave(consumer, now)
-        consumer.patience.detached(now)
-        consumer.detaches += 1
-        fields = {"consumer": consumer.name, "held_bytes": consumer.queue.held_bytes}
-        return [Note("info", "detached", fields)]
-
-    # -- all queues' memory ----------------------------------------------------------------------------------
-
-    def _over(self) -> bool:
-        limit = self.limits.queues_bytes_max
-        return bool(limit) and self._held_bytes() >= limit
-
-    def _evict(self, now: float) -> list[Effect]:
-        """While all queues together are full everybody waits for the largest of them, on its budget. Then what it holds
-        is forgotten; it is read again when there is room."""
-        others = [c for c in self.consumers.values() if c.failed is None]
-        largest = self._largest() if len(others) > 1 and self._over() else None
-        for consumer in others:
-            if consumer is largest:
-                consumer.patience.begin(now)
-            elif consumer.dispatcher is None or not consumer.queue.full:
-                consumer.patience.end(now)
-        if largest is None or not (largest.waiting or largest.patience.exhausted(now)):
-            return []
-        if largest.dispatcher is not None:
-            self.dispatchers[largest.dispatcher].leave(largest, now)
-        largest.patience.detached(now)
-        largest.detaches += 1
-        held = largest.queue.held_bytes
-        largest.queue.evict()
-        largest.attach_after = now + EVICTED_WAIT_S
-        fields = {"consumer": largest.name, "held_bytes": held}
-        return [Note("info", "queue forgotten, all queues are full", fields)]
-
-    def _largest(self) -> Consumer | None:
-        may = [
-            consumer
-            for consumer in self.consumers.values()
-            if consumer.spec.on_queue_full is OnQueueFull.DETACH and consumer.queue.held_bytes
-        ]
-        return max(may, key=lambda consumer: consumer.queue.held_bytes, default=None)
 
     # -- storing ---------------------------------------------------------------------------------------------
 
@@ -666,13 +404,6 @@ class Client:
         return [Note("info", "consumer removed", {"consumer": name})]
 
 
-def _position_of(consumer: Consumer) -> Position | None:
-    """Up to where it has the log, as far as that is known without a server."""
-    if consumer.started:
-        return consumer.queue.position(consumer.queue.queued)
-    return consumer.progress.covered if consumer.progress else None
-
-
 def _file_of(consumer: Consumer) -> str:
-    position = _position_of(consumer)
+    position = consumer.position
     return position.file if position else ""

@@ -7,6 +7,7 @@ from dispatcher.dispatch.inputs import ConsumerSpec, Effect, Note, Progress, Sto
 from dispatcher.dispatch.patience import Patience
 from dispatcher.dispatch.queue import Queue
 from dispatcher.model.errors import BinlogError
+from dispatcher.model.position import Position
 
 
 class Consumer:
@@ -34,6 +35,13 @@ class Consumer:
     @property
     def waiting(self) -> bool:
         return self.dispatcher is None and self.failed is None
+
+    @property
+    def position(self) -> Position | None:
+        """Up to where it has the log, as far as that is known without a server."""
+        if self.started:
+            return self.queue.position(self.queue.queued)
+        return self.progress.covered if self.progress else None
 
     def fail(self, error: BinlogError) -> list[Effect]:
         """It cannot go on until a reader seeks, or somebody mends its cause and the daemon is restarted."""

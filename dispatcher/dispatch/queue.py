@@ -9,7 +9,7 @@ position among them means "everything up to here", so it needs no entry.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.events import MAGIC, FormatDescription
 from dispatcher.binlog.routes import Filter, Routes
 from dispatcher.binlog.take import Log
-from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, place_of
+from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, place_of, without_file
 from dispatcher.model.errors import Kind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number, packed_seq
@@ -38,12 +38,8 @@ class Run:
 
     def place(self, index: int) -> Place:
         tx = int(self.tx[index])
-        return Place(
-            self.steps.after(self.base, tx),
-            self.steps.file,
-            int(self.steps.end[tx]),
-            int(self.seq[index]),
-        )
+        gtids, seq, file = self.steps.after(self.base, tx), int(self.seq[index]), self.steps.file
+        return Place(gtids, file, int(self.steps.end[tx]) if file else 0, seq)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +84,14 @@ class Queue:
         self._created = {place.file: created} if created else {}
         self.delivered_seq = place.seq
         self._acknowledged_end = self._log.committed
+
+    def move_to(self, server: str) -> None:
+        """Another server has the same transactions from now on, in files of its own (with GTIDs only)."""
+        self.server = server
+        self.queued, self.acknowledged = without_file(self.queued), without_file(self.acknowledged)
+        self._created = {}
+        for run in self._runs:
+            run.steps = replace(run.steps, file="")
 
     # -- filling ---------------------------------------------------------------------------------------------
 
@@ -216,6 +220,8 @@ class Queue:
         self.check_history(position)
         place = place_of(self.mode, position)
         if self.mode is Mode.GTID:
+            if position.server != self.server:
+                place = without_file(place)
             assert isinstance(place.gtids, GtidSet)
             if place.seq != len(place.gtids):
                 raise _unknown("its seq does not fit its GTID set")

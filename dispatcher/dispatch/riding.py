@@ -83,9 +83,9 @@ def has_transaction(queued: Place, inside: Inside) -> bool:
     return bool(source) and queued.gtids.has(source, gno)
 
 
-def near(files: Files, mode: Mode, a: Place, b: Place, bytes_max: int) -> bool:
-    """May a and b begin on one dump?"""
-    distance = files.between(mode, a, b)
+def near(files: Files | None, mode: Mode, a: Place, b: Place, bytes_max: int) -> bool:
+    """May a and b begin on one dump? `files`: None where those of their server are not known."""
+    distance = files.between(mode, a, b) if files is not None else None
     if distance is not None:
         return distance <= bytes_max
     if mode is not Mode.GTID:
