@@ -1,8 +1,8 @@
 """What is done about full queues: pauses, budgets, detaching, and the bound on all queues together.
 
 A dispatcher with a full queue is not read on. Its riders wait for that consumer as long as its budget allows; then it
-is detached: it keeps what is queued, its reader sees no error, and when half of it is read it boards a dispatcher again.
-One that rides alone holds up nobody and is not detached.
+is detached: it keeps what is queued, its reader sees no error, and when half of it is read it boards a dispatcher
+again. One that rides alone holds up nobody and is not detached.
 
 `queues_bytes_max` bounds what all queues of a client hold. While they hold that much everybody waits for the largest of
 them, on its budget; then its bytes are forgotten down to what is acknowledged, and read from the server again when
