@@ -102,7 +102,12 @@ class LoggedInConnection:
             self.close()
             raise
 
-    def view(self, files: Sequence[str]) -> ServerView:
+    def view(
+        self,
+        files: Sequence[str],
+        moments: Sequence[int] = (),  # noqa: ARG002
+        offsets: Sequence[tuple[str, int]] = (),  # noqa: ARG002
+    ) -> ServerView:
         """What the dispatcher's history check needs; `files`: those whose creation time it asks for."""
         known = self.facts
         names = {file.name for file in known.files}

@@ -33,7 +33,7 @@ from dispatcher.binlog.arrays import ABORTED, OPEN
 from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
-from dispatcher.dispatch.history import Mode, Place, Steps, make_place
+from dispatcher.dispatch.history import Mode, Place, Steps
 from dispatcher.dispatch.inputs import ServerView
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
@@ -60,14 +60,16 @@ class FilesSource:
     def label(self) -> str:
         return self.folder.label
 
-    def open(self) -> OpenedFiles:
+    def open(self, _dispatcher: int = 1) -> OpenedFiles:
         """Raises BinlogError (FILES) for a folder that holds no log, or none that is whole."""
         with self._looking:
             return OpenedFiles(self.folder, self._follow, self._server)
 
-    def tip(self) -> Place:
-        opened = self.open()
-        return make_place(opened.mode, str(opened.tip.gtids), opened.tip.file, opened.tip.offset)
+    def survey(self, files: Sequence[str] = ()) -> tuple[ServerView, int | None]:
+        return self.open().view(files), None
+
+    def move_on(self) -> None:
+        """There is one folder."""
 
     def server(self) -> ServerSource:
         raise BinlogError(
@@ -119,7 +121,12 @@ class OpenedFiles:
             listed.append((self.tip.file, self.tip.offset))
         return listed
 
-    def view(self, files: Sequence[str]) -> ServerView:
+    def view(
+        self,
+        files: Sequence[str],
+        moments: Sequence[int] = (),  # noqa: ARG002
+        offsets: Sequence[tuple[str, int]] = (),  # noqa: ARG002
+    ) -> ServerView:
         wanted = {*files, self.tip.file}
         created = {n: head.created for n, head in self._heads.items() if n in wanted}
         oldest = next(iter(self._heads.values())).held

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import uuid5
 
 import pymysql
@@ -36,6 +37,7 @@ from dispatcher.net.connection import Identity, LoggedInConnection
 from dispatcher.net.definitions import table_definition
 from dispatcher.net.server import Connection, client_error, connect, log_end
 from dispatcher.net.source import ServerSource
+from dispatcher.net.threads import in_thread
 
 BUFFER_BYTES = 1 << 20
 TOUCHES_MAX = 100_000
@@ -49,7 +51,7 @@ _Raw = tuple[Name, Definition | BinlogError, str, int]  # file and offset
 
 async def look_up(server: ServerSource, order: LookUp) -> LookedUp:
     """Raises `BinlogError` where the server cannot be asked, or no longer has the log."""
-    answers = await asyncio.to_thread(_definitions, server, order.tables)
+    answers = await in_thread("look up", partial(_definitions, server, order.tables))
     end = max((Mark(file, offset) for _, _, file, offset in answers), key=lambda mark: mark.key)
     ahead = _Ahead(server, order, end)
     await ahead.read()
@@ -153,9 +155,10 @@ class _Ahead:
         # Behind 4 GiB it begins at the file's beginning, where `_keep` leaves out what is not asked for.
         place = make_place(Mode.FILE, "", start.file, start.offset)
         routes, marks = Routes(), Marks()
-        opened = await asyncio.to_thread(self._open)
+        opened = await in_thread("look up", self._open, lambda opened: opened.close())
         try:
-            stream = await asyncio.to_thread(opened.dump, Mode.FILE, place, routes, BUFFER_BYTES)
+            ask = partial(opened.dump, Mode.FILE, place, routes, BUFFER_BYTES)
+            stream = await in_thread("look up", ask, lambda stream: stream.close())
         except BaseException:
             opened.close()
             raise
@@ -176,9 +179,10 @@ class _Ahead:
             stream.close()
 
     def _open(self) -> LoggedInConnection:
-        own = self._server.identity
+        number = self._order.dispatcher
+        own = self._server.identity(number)
         identity = Identity(uuid5(own.server_uuid, "look-up"), own.server_id ^ 0x2000_0000)
-        return replace(self._server, identity=identity).open()
+        return replace(self._server, identity=lambda _: identity).open(number)
 
     def _keep(self, found: Sequence[Touched]) -> None:
         order = self._order

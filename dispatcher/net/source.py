@@ -7,14 +7,14 @@ server can tell, such as the columns of a table, is asked of `server()`, which r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
-from dispatcher.dispatch.history import Mode, Place, make_place
+from dispatcher.dispatch.history import Mode, Place
 from dispatcher.dispatch.inputs import ServerView
 from dispatcher.model.errors import BinlogError
 from dispatcher.net.connection import Identity, LoggedInConnection, mode_of
@@ -51,8 +51,14 @@ class Opened(Protocol):
     def found(self) -> Sequence[BinlogError]:
         """What is wrong with it, though not so much that nothing can be read."""
 
-    def view(self, files: Sequence[str]) -> ServerView:
-        """`files`: those whose creation time the history check asks for. Raises BinlogError."""
+    def view(
+        self,
+        files: Sequence[str],
+        moments: Sequence[int] = (),
+        offsets: Sequence[tuple[str, int]] = (),
+    ) -> ServerView:
+        """`files`: those whose creation time the history check asks for; `moments` (microseconds since 1970) and
+        `offsets` (file, offset): what is asked for as places. Raises BinlogError."""
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> Dump:
         """The log from `place` on. Raises BinlogError."""
@@ -67,11 +73,15 @@ class Source(Protocol):
     def label(self) -> str:
         """What people, logs and metrics see."""
 
-    def open(self) -> Opened:
-        """Raises BinlogError."""
+    def open(self, dispatcher: int) -> Opened:
+        """For the dispatcher of this number. Raises BinlogError."""
 
-    def tip(self) -> Place:
-        """The end of the log just now. Raises BinlogError."""
+    def survey(self, files: Sequence[str] = ()) -> tuple[ServerView, int | None]:
+        """What it holds just now, and after how many seconds it purges a closed file (None: never by age). Raises
+        BinlogError."""
+
+    def move_on(self) -> None:
+        """Try another host next, where there are several."""
 
     def server(self) -> ServerSource:
         """The server behind it. Raises BinlogError (METADATA_MISSING) where there is none."""
@@ -79,26 +89,41 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerSource:
-    """A MySQL or MariaDB server. `heartbeat_s`: how often it is to say that it is there."""
+    """A MySQL or MariaDB server. `identity`: of the dispatcher of a number; `heartbeat_s`: how often it is to say
+    that it is there."""
 
     endpoint: Endpoint
-    identity: Identity
+    identity: Callable[[int], Identity]
     heartbeat_s: float
 
     @property
     def label(self) -> str:
         return self.endpoint.label
 
-    def open(self) -> LoggedInConnection:
-        return LoggedInConnection(self.endpoint, self.identity, heartbeat_s=self.heartbeat_s)
+    def open(self, dispatcher: int) -> LoggedInConnection:
+        identity = self.identity(dispatcher)
+        return LoggedInConnection(self.endpoint, identity, heartbeat_s=self.heartbeat_s)
 
-    def tip(self) -> Place:
+    def survey(self, files: Sequence[str] = ()) -> tuple[ServerView, int | None]:
         connection = connect(self.endpoint, timeout_s=TIP_TIMEOUT_S)
         try:
             known = facts(connection)
         finally:
             connection.close()
-        return make_place(mode_of(known), known.gtid_executed, known.file, known.offset)
+        view = ServerView(
+            server=known.server_uuid,
+            mode=mode_of(known),
+            executed=known.gtid_executed,
+            purged=known.gtid_purged,
+            files=tuple((file.name, file.size) for file in known.files),
+            file=known.file,
+            offset=known.offset,
+            created={},
+        )
+        return view, known.expire_seconds
+
+    def move_on(self) -> None:
+        """There is one host."""
 
     def server(self) -> ServerSource:
         return self
