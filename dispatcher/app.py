@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 
 import structlog
 import uvicorn
@@ -34,6 +35,7 @@ from dispatcher.net.server import endpoint_of
 from dispatcher.net.source import ServerSource, Source
 from dispatcher.net.tasks import Tasks
 from dispatcher.settings import Consumer, Settings
+from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs
 from dispatcher.telemetry.metrics import Metrics
@@ -105,6 +107,8 @@ class Daemon:
     def __init__(self, settings: Settings, store: StateStore) -> None:
         self._settings = settings
         self._store = store
+        # Beside the store, whose lock keeps other daemons away from both.
+        self._spill = Spill(Path(f"{settings.state.path}.spill"), settings.state.max_bytes_in_spill)
         self._log = structlog.get_logger("dispatcher")
         # One thread for the store: its calls are made in the order in which the loop asked for them.
         self._store_thread = ThreadPoolExecutor(1, "store")
@@ -128,6 +132,7 @@ class Daemon:
             [spec_of(name, consumer) for name, consumer in group],
             progress,
             self._store.load_versions(key),
+            self._spill.lend,
         )
         runner = ClientRunner(
             client,

@@ -59,7 +59,7 @@ POOL = Pool(1 << 24)
 """The process's own: 16 MiB serve many logs, since a segment is idle only between two of them."""
 
 
-def cool(view: U8 | memoryview) -> None:
+def cool(view: U8 | memoryview | bytes) -> None:
     """Give back the resident memory behind a view of a segment that is mapped to a file; of any other, nothing.
 
     The bytes stay: the next look at them takes them from the system's cache or the file. So this is safe at any time,

@@ -22,6 +22,7 @@ from enum import StrEnum
 from dispatcher.binlog.arrays import OPEN
 from dispatcher.binlog.batch import Batch, Fault
 from dispatcher.binlog.routes import ALL, Filter, Routes
+from dispatcher.binlog.segments import Lend
 from dispatcher.dispatch import checks
 from dispatcher.dispatch.enrichment import Enrichment, Outcome
 from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, make_place
@@ -82,9 +83,11 @@ class Phase(StrEnum):
 class Consumer:
     """A declared reader and its queue."""
 
-    def __init__(self, spec: ConsumerSpec, progress: Progress | None) -> None:
+    def __init__(
+        self, spec: ConsumerSpec, progress: Progress | None, lend: Lend | None = None
+    ) -> None:
         self.spec = spec
-        self.queue = Queue(Filter(spec.databases, spec.tables), spec.queue_bytes_max)
+        self.queue = Queue(Filter(spec.databases, spec.tables), spec.queue_bytes_max, lend)
         self.progress = progress  # stored; applied when the server's mode is known
         self.started = False  # has a place
         self.failed: BinlogError | None = None
@@ -101,7 +104,7 @@ class Consumer:
 
 
 class Client:
-    """See the module. `label`: `user@host:port`; `versions`: what is stored of the tables."""
+    """See the module. `label`: `user@host:port`; `versions`: what is stored of the tables; `lend`: see `Queue`."""
 
     def __init__(
         self,
@@ -109,11 +112,14 @@ class Client:
         specs: Iterable[ConsumerSpec],
         progress: Mapping[str, Progress],
         versions: Kept | None = None,
+        lend: Lend | None = None,
     ) -> None:
         self.label = label
         self.routes = Routes()
         self.enrichment = Enrichment(self.routes, Versions.of(versions))
-        self.consumers = {spec.name: Consumer(spec, progress.get(spec.name)) for spec in specs}
+        self.consumers = {
+            spec.name: Consumer(spec, progress.get(spec.name), lend) for spec in specs
+        }
         self.phase = Phase.IDLE
         self.view: ServerView | None = None
         self.error: BinlogError | None = None  # why there is no connection
@@ -317,7 +323,11 @@ class Client:
                 continue
             queue = consumer.queue
             count = queue.taken_transactions
-            queue.take(outcome.batch, steps, self.routes, created, after, level=level)
+            try:
+                queue.take(outcome.batch, steps, self.routes, created, after, level=level)
+            except BinlogError as error:  # no room on disk
+                effects += self._fail(consumer, error.at(f"consumer {consumer.name}, {self.label}"))
+                continue
             if queue.taken_transactions != count:
                 effects.append(Wake(consumer.name))
         self.enrichment.took(batch, created)
