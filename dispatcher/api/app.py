@@ -26,6 +26,7 @@ from dispatcher.api.models import (
     SlicesAnswer,
     SlicesRequest,
 )
+from dispatcher.binlog.segments import cool
 from dispatcher.model.errors import Action, BinlogError, Kind, UserError
 
 _STATUS = {
@@ -162,8 +163,10 @@ def _consumer_routes(daemon: Daemon, tokens: Tokens) -> APIRouter:
 
 
 async def _stream(parts: list[bytes | memoryview]) -> AsyncIterator[bytes | memoryview]:
-    for part in parts:
+    for n, part in enumerate(parts):
         yield part
+        if n:  # the one before is sent by now
+            cool(parts[n - 1])
 
 
 def _status_routes(

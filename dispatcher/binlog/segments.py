@@ -4,16 +4,24 @@ A segment that is allocated afresh costs a page fault for every 4 KiB, more than
 use a moment ago lies in the processor's cache. But a segment that a log has dropped may still be on its way to a
 reader. So each loan is an array of its own over the lasting memory, and the memory comes back when the last view of
 that array is gone: views keep the array alive, and its end is what returns the loan.
+
+Segments of a transaction that is too large for memory are lent by somebody else, who maps them to a file. Pages of
+those that were written or read are resident until the system wants them back, or until somebody says that they are not
+needed for now (`cool`).
 """
 
 from __future__ import annotations
 
+import mmap
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 U8 = NDArray[np.uint8]
+Lend = Callable[[int], U8]
+"""An array of so many bytes, writable, its content undefined. Raises BinlogError where there is no room for it."""
 
 POOLED_MIN = 1 << 18  # smaller ones are cheap enough
 
@@ -49,3 +57,17 @@ class Pool:
 
 POOL = Pool(1 << 24)
 """The process's own: 16 MiB serve many logs, since a segment is idle only between two of them."""
+
+
+def cool(view: U8 | memoryview | bytes) -> None:
+    """Give back the resident memory behind a view of a segment that is mapped to a file; of any other, nothing.
+
+    The bytes stay: the next look at them takes them from the system's cache or the file. So this is safe at any time,
+    whoever else has a view.
+    """
+    # A loan is an array over a memoryview of what was lent.
+    array: object = view.obj if isinstance(view, memoryview) else view
+    lender: object = array.base if isinstance(array, np.ndarray) else None
+    mapping: object = lender.obj if isinstance(lender, memoryview) else None
+    if isinstance(mapping, mmap.mmap):
+        mapping.madvise(mmap.MADV_DONTNEED)

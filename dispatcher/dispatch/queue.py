@@ -4,6 +4,15 @@ queued ⊇ delivered ⊇ acknowledged. Bytes lie in a `Log`, found by logical of
 that knows seq, logical end and place of every transaction in it. A reader's position is found by its seq, which is
 totally ordered within an epoch; whatever lies between two transactions of the consumer's own are markers, and a
 position among them means "everything up to here", so it needs no entry.
+
+Bound: a queue takes a batch while it is not full, and then all of it, so that it holds in memory at most
+
+    max(bytes_max, LARGE_MIN) + 2 * taken + segment_max
+
+bytes, segments at their allocated size, where `taken` is what it took of the last batch (its share of it, and a record
+per transaction) and `segment_max` is an eighth of `bytes_max`, at least 16 KiB and at most 1 MiB. A transaction that
+alone would hold more than the first term goes on in segments from `lend` (see `Log`), and is not counted. One such at a
+time: while it is there, complete and not acknowledged, the queue is full.
 """
 
 from __future__ import annotations
@@ -17,11 +26,14 @@ from numpy.typing import NDArray
 from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.events import MAGIC, FormatDescription
 from dispatcher.binlog.routes import Filter, Routes
+from dispatcher.binlog.segments import Lend
 from dispatcher.binlog.take import Log
 from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, place_of, without_file
 from dispatcher.model.errors import Kind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number, packed_seq
+
+LARGE_MIN = 1 << 20  # what fits in here stays in memory, however small the queue
 
 
 @dataclass(slots=True)
@@ -52,9 +64,12 @@ class Answer:
 
 
 class Queue:
-    """Not started until `reset()` has given it a place; `server`, `epoch`: of every position it hands out."""
+    """Not started until `reset()` has given it a place; `server`, `epoch`: of every position it hands out.
 
-    def __init__(self, wanted: Filter, bytes_max: int) -> None:
+    `lend`: room on disk for transactions that do not fit; without it they stay in memory.
+    """
+
+    def __init__(self, wanted: Filter, bytes_max: int, lend: Lend | None = None) -> None:
         self.wanted = wanted
         self.bytes_max = bytes_max
         self.server = ""
@@ -68,7 +83,9 @@ class Queue:
         self.transactions = self.events = 0  # queued and not acknowledged
         self.taken_transactions = self.taken_bytes = 0  # since the start
         # An eighth, so that what a reader has acknowledged is soon given back.
-        self._log = Log(min(1 << 20, bytes_max // 8))
+        self._log = Log(
+            min(1 << 20, bytes_max // 8), lend=lend, large_bytes=max(bytes_max, LARGE_MIN)
+        )
         self._runs: deque[Run] = deque()
         self._formats: deque[tuple[int, FormatDescription]] = deque()
         self._acknowledged_end = 0  # logical
@@ -101,13 +118,24 @@ class Queue:
         return self._log.allocated
 
     @property
+    def spilled_bytes(self) -> int:
+        """Disk that the queue holds: segments that were lent, at their size."""
+        return self._log.spilled
+
+    @property
     def unacknowledged_bytes(self) -> int:
         return self._log.committed - self._acknowledged_end
 
     @property
     def full(self) -> bool:
-        """No more may be taken. A transaction that has begun is let in whole: it can be read only then."""
-        return self._log.allocated >= self.bytes_max and bool(self._runs)
+        """No more may be taken. A transaction that has begun is let in whole: it can be read only then.
+
+        So only what is complete makes a queue full, and a reader can always make room.
+        """
+        if not self._runs:
+            return False
+        spilled = self._log.spilled_end > self._acknowledged_end
+        return spilled or self._log.allocated >= self.bytes_max
 
     @property
     def roomy(self) -> bool:
@@ -134,16 +162,19 @@ class Queue:
 
         `after`: the dispatcher's place after the batch. `level`: the queue and the dispatcher stood at the same place
         before it (all consumers at the tip then share one value); else the consumer may have some of it already.
+
+        Raises BinlogError where there is no room on disk; then nothing of the batch counts, and `rollback()` must
+        follow.
         """
         level = level and steps.follows(self.mode, self.queued)
         skip = None if level else steps.skip(self.mode, self.queued)
-        if created:
-            self._created[batch.file] = created
         base = self.queued.gtids
         taken, seq = self._log.take(
             batch, self.wanted.wants(routes), skip, epoch=self.epoch, seq=self.queued.seq,
             packed=self.mode is not Mode.GTID,
         )  # fmt: skip
+        if created:
+            self._created[batch.file] = created
         if len(taken.tx):
             start = self._runs[-1].end[-1] if self._runs else self._acknowledged_end
             if not self._formats or self._formats[-1][1] is not batch.format:
@@ -173,7 +204,7 @@ class Queue:
             self.queued = Place(gtids, after.file, after.offset, seq)
 
     def rollback(self) -> None:
-        """The connection was lost inside a transaction: forget its beginning."""
+        """The connection was lost inside a transaction, or there is no room for it: forget its beginning."""
         self._log.rollback()
 
     # -- reading ---------------------------------------------------------------------------------------------

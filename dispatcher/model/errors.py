@@ -52,6 +52,7 @@ class Kind(StrEnum):
     # this side
     SETTINGS = "settings"
     STATE_STORE = "state store"
+    SPILL = "spill"
     UNSUPPORTED_CHANGE = "table change that the mirror cannot apply"
     INTERNAL = "internal error"
 
@@ -141,6 +142,10 @@ POLICY: dict[Kind, Policy] = {
     Kind.SETTINGS: Policy(Action.REFUSE, "correct the settings"),
     Kind.STATE_STORE: Policy(
         Action.OPERATOR, "check the state directory: owner, free space, file system"
+    ),
+    Kind.SPILL: Policy(
+        Action.OPERATOR,
+        "raise state.max_bytes_in_spill, or free space on the disk of the state directory; the daemon tries again",
     ),
     Kind.UNSUPPORTED_CHANGE: Policy(
         Action.FATAL,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from dispatcher.binlog.arrays import ABORTED, OPEN
 from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.routes import Filter, Routes
 from dispatcher.binlog.scan import Splitter
 from dispatcher.binlog.take import Log
+from dispatcher.model.errors import BinlogError, Kind
 from tests.support import event_encoder as e
 from tests.support.random_log import Wanted, delivered, random_log, random_wanted
 
@@ -27,6 +30,28 @@ class SmallLog(Log):
     """Segments so small that every statement meets their borders."""
 
     SEGMENT_MIN = 64
+    SPILLED_MIN, SPILLED_MAX = 100, 3000
+    PIECE = 70
+
+
+class Lender:
+    """Lends until it has no more: `refuses` says of which call on; `lent` counts what has not come back."""
+
+    def __init__(self, refuses: int = 1 << 60) -> None:
+        self.calls = self.lent = 0
+        self.refuses = refuses
+
+    def __call__(self, size: int) -> NDArray[np.uint8]:
+        self.calls += 1
+        if self.calls >= self.refuses:
+            raise BinlogError(Kind.SPILL, "no room")
+        loan = np.zeros(size, dtype=np.uint8)
+        self.lent += size
+        weakref.finalize(loan, self._back, size)
+        return loan
+
+    def _back(self, size: int) -> None:
+        self.lent -= size
 
 
 def batches(rng: random.Random, log: e.LogWriter, routes: Routes, held: Held) -> Iterator[Batch]:
@@ -45,7 +70,11 @@ class Taker:
     """A log and what its consumer knows: what is held, the seq, and the logical end of each transaction taken."""
 
     def __init__(self, rng: random.Random, wanted: Wanted, *, held: Held, packed: bool) -> None:
-        self.log = (Log if rng.random() < 0.3 else SmallLog)(rng.choice((1, 200, 3000, 1 << 20)))
+        self.lender = Lender()
+        lend = self.lender if rng.random() < 0.5 else None
+        large = rng.choice((0, 300, 5000))
+        size = rng.choice((1, 200, 3000, 1 << 20))
+        self.log = (Log if rng.random() < 0.3 else SmallLog)(size, lend=lend, large_bytes=large)
         self.filter = Filter(wanted.databases, wanted.tables)
         self.held = set(held)
         self.seq = len(held)
@@ -166,6 +195,50 @@ def test_any_range_can_be_read_again_and_again_and_dropping_keeps_the_rest(seed:
     assert taker.log.allocated == 0
     for view, data in views:
         assert b"".join(view) == data, "views stay valid when the log drops them"
+
+
+@given(SEEDS, st.integers(1, 12))
+def test_a_lender_that_refuses_changes_nothing(seed: int, refuses: int) -> None:
+    rng = random.Random(seed)
+    log = random_log(rng, size_max=rng.choice((30, 3000)))
+    wanted = random_wanted(rng)
+    held = {(t.source, t.gno) for t in log.transactions if rng.random() < 0.3}
+    taker = Taker(rng, wanted, held=held, packed=False)
+    taker.lender.refuses = refuses
+    taker.log = SmallLog(
+        rng.choice((1, 500)), lend=taker.lender, large_bytes=rng.choice((0, 300, 2000))
+    )
+    routes = Routes()
+    dropped = refused = 0
+    before, ends = b"", (0, 0)
+    while True:
+        try:
+            for batch in batches(rng, log, routes, set()):
+                before = taker.bytes(dropped)
+                ends = taker.log.committed, taker.log.spilled_end
+                taker.take(batch, routes)
+                if rng.random() < 0.05 and taker.ends:
+                    dropped = rng.choice(
+                        [end for end, _ in taker.ends if end >= dropped] or [dropped]
+                    )
+                    taker.log.drop(dropped)
+            break
+        except BinlogError:
+            refused += 1
+            taker.lender.refuses = taker.lender.calls + rng.randrange(1, 12)
+            taker.log.rollback()
+            assert taker.log.open_bytes == 0
+            assert (taker.log.committed, taker.log.spilled_end) == ends
+            assert taker.bytes(dropped) == before
+            assert taker.log.spilled == taker.lender.lent
+            if refused > 20:
+                taker.lender.refuses = 1 << 60
+    taker.log.rollback()
+    want = reference(log, wanted, held, packed=False)
+    assert taker.bytes(dropped) == b"".join(want)[dropped:]
+    assert [end for end, _ in taker.ends] == _ends(want)
+    taker.log.drop(taker.log.committed)
+    assert taker.log.spilled == taker.log.allocated == taker.lender.lent == 0
 
 
 def test_memory_is_counted_and_bounded_by_what_is_held() -> None:

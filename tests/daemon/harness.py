@@ -182,7 +182,7 @@ class Daemon:
         settings = {
             **self.settings,
             "api": {"listen": f"127.0.0.1:{self.port}", **self.settings.get("api", {})},
-            "state": {"path": str(self.folder / "state.db")},
+            "state": {"path": str(self.folder / "state.db"), **self.settings.get("state", {})},
             "log": {"level": "debug", "format": "json"},
         }
         # JSON is YAML.

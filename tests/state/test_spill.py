@@ -1,0 +1,143 @@
+"""Disk that looks like memory: counted, given back with its last view, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dispatcher.binlog.segments import cool
+from dispatcher.model.errors import Action, BinlogError, Kind
+from dispatcher.state.spill import Spill
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def spill(tmp_path: Path) -> Spill:
+    return Spill(tmp_path / "deep" / "spill", 10 * MIB)
+
+
+def mappings(folder: Path) -> list[str]:
+    """The files of a folder that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if str(folder) in line]
+
+
+def resident_bytes() -> int:
+    """Of this process, for files alone."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    names = ("RssFile:", "RssShmem:")
+    return 1024 * sum(int(li.split()[1]) for li in status.splitlines() if li.startswith(names))
+
+
+def test_what_is_lent_is_written_and_read_like_memory(spill: Spill, tmp_path: Path) -> None:
+    segment = spill.lend(3 * MIB + 5)
+    assert segment.flags.writeable and segment.dtype == np.uint8 and len(segment) == 3 * MIB + 5
+    segment[:] = np.arange(len(segment), dtype=np.uint32).view(np.uint8)[: len(segment)]
+    want = segment.tobytes()
+    cool(segment)
+    view = memoryview(segment)[MIB : 2 * MIB]  # type: ignore[arg-type]
+    assert segment.tobytes() == want and view == want[MIB : 2 * MIB]
+    cool(view)
+    assert view == want[MIB : 2 * MIB]
+    assert list((tmp_path / "deep" / "spill").iterdir()) == [], "a file has no name"
+
+
+def test_space_comes_back_with_the_last_view(spill: Spill, tmp_path: Path) -> None:
+    segment = spill.lend(MIB)
+    view = memoryview(segment)[5:10]  # type: ignore[arg-type]
+    part = segment[100:][5:]
+    del segment
+    assert spill.bytes == MIB
+    del view
+    assert spill.bytes == MIB and len(mappings(tmp_path)) == 1
+    del part
+    assert spill.bytes == 0 and mappings(tmp_path) == []
+
+
+def test_what_is_cooled_is_not_resident(spill: Spill) -> None:
+    before = resident_bytes()
+    segment = spill.lend(8 * MIB)
+    segment[:] = 7
+    assert resident_bytes() - before >= 7 * MIB
+    cool(segment)
+    assert resident_bytes() - before < MIB
+    assert int(segment.sum(dtype=np.int64)) == 7 * 8 * MIB
+    cool(memoryview(segment)[MIB:])  # type: ignore[arg-type]
+    assert resident_bytes() - before < MIB
+
+
+def test_memory_is_left_alone_by_cooling() -> None:
+    memory = np.full(MIB, 3, dtype=np.uint8)
+    cool(memory)
+    cool(memoryview(memory)[5:])  # type: ignore[arg-type]
+    cool(memoryview(b"bytes"))
+    assert (memory == 3).all()
+
+
+def test_no_more_is_lent_than_allowed(spill: Spill) -> None:
+    first = spill.lend(6 * MIB)
+    with pytest.raises(BinlogError, match=r"max_bytes_in_spill") as info:
+        spill.lend(4 * MIB + 1)
+    assert (info.value.kind, info.value.action) == (Kind.SPILL, Action.OPERATOR)
+    second = spill.lend(4 * MIB)
+    assert spill.bytes == len(first) + len(second)
+    del first
+    assert len(spill.lend(6 * MIB)) == 6 * MIB
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """As on a full disk: the system refuses to make a file larger than 1 MiB."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_full_disk_refuses_before_anything_is_written(spill: Spill) -> None:
+    with pytest.raises(BinlogError, match="File too large") as info:
+        spill.lend(2 * MIB)
+    assert info.value.kind is Kind.SPILL and info.value.__cause__ is None
+    assert spill.bytes == 0
+    assert len(spill.lend(MIB)) == MIB
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BinlogError) as info:
+        Spill(tmp_path / "file" / "spill", MIB)
+    assert info.value.kind is Kind.SPILL and str(tmp_path) in str(info.value)
+
+
+def test_what_an_earlier_daemon_left_goes_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "spill-abc").write_bytes(b"left")
+    (tmp_path / "notes").write_bytes(b"mine")
+    Spill(tmp_path, MIB)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+_DIES = """
+import sys, signal, os
+from pathlib import Path
+from dispatcher.state.spill import Spill
+spill = Spill(Path(sys.argv[1]), 1 << 24)
+segment = spill.lend(1 << 23)
+segment[:] = 1
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_nothing_is_left_by_a_process_that_dies(tmp_path: Path) -> None:
+    died = subprocess.run([sys.executable, "-c", _DIES, str(tmp_path)], env=os.environ, check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert list(tmp_path.iterdir()) == []
