@@ -35,6 +35,7 @@ from dispatcher.net.storing import Storing
 from dispatcher.net.tasks import Tasks
 from dispatcher.net.threads import in_thread
 from dispatcher.settings import Settings
+from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs
 from dispatcher.telemetry.metrics import Metrics
@@ -95,7 +96,9 @@ class Daemon:
         self._store = Storing(state)
         self._crash: BaseException | None = None
         self._tasks = Tasks(self._on_task_error)
-        self._clients = Clients(self._store, self._log, self._on_task_error)
+        # Beside the store, whose lock keeps other daemons away from both.
+        spill = Spill(Path(f"{settings.state.path}.spill"), settings.state.max_bytes_in_spill)
+        self._clients = Clients(self._store, spill.lend, self._log, self._on_task_error)
         self._tokens = Tokens(_tokens(settings))
         self._secrets = dict.fromkeys(settings.secrets())
         self._reload = asyncio.Event()

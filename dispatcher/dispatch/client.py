@@ -16,10 +16,10 @@ meanwhile; it is opened again when there is room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from dispatcher.binlog.arrays import U8
 from dispatcher.binlog.routes import Routes
+from dispatcher.binlog.segments import Lend
 from dispatcher.dispatch import placing, runway
 from dispatcher.dispatch.boarding import Boarding
 from dispatcher.dispatch.consumer import Consumer
@@ -74,7 +74,7 @@ class Client:
         progress: Mapping[str, Progress],
         versions: Kept | None = None,
         limits: ClientLimits | None = None,
-        lend: Callable[[int], U8] | None = None,
+        lend: Lend | None = None,
     ) -> None:
         self.label = label
         self.limits = limits or ClientLimits()
@@ -96,7 +96,7 @@ class Client:
             self.consumers[spec.name] = self._consumer(spec, progress.get(spec.name))
 
     def _consumer(self, spec: ConsumerSpec, progress: Progress | None) -> Consumer:
-        return Consumer(spec, progress)
+        return Consumer(spec, progress, self._lend)
 
     # -- the step --------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dispatcher.binlog.routes import Filter
+from dispatcher.binlog.segments import Lend
 from dispatcher.dispatch.inputs import ConsumerSpec, Effect, Note, Progress, Store, Wake
 from dispatcher.dispatch.patience import Patience
 from dispatcher.dispatch.queue import Queue
@@ -13,9 +14,11 @@ from dispatcher.model.position import Position
 class Consumer:
     """`dispatcher`: the number of the one that it rides on; None: it waits, for room or a connection, or has failed."""
 
-    def __init__(self, spec: ConsumerSpec, progress: Progress | None) -> None:
+    def __init__(
+        self, spec: ConsumerSpec, progress: Progress | None, lend: Lend | None = None
+    ) -> None:
         self.spec = spec
-        self.queue = Queue(Filter(spec.databases, spec.tables), spec.queue_bytes_max)
+        self.queue = Queue(Filter(spec.databases, spec.tables), spec.queue_bytes_max, lend)
         self.progress = progress  # stored; applied when the server's mode is known
         self.started = False  # has a place
         self.proven = True  # its place is one of the server's history: read, or checked by a login
