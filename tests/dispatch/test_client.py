@@ -374,7 +374,8 @@ def test_who_has_the_transaction_that_a_dispatcher_stands_in_merges_in_the_middl
         play.read()
     for name, held, number in (("ahead", 4, 1), ("late", 3, 2)):
         play.readers[name] = Reader(Wanted(("shop", "billing", "crm"), None))
-        play.step(Added(spec(name), at(log, held)))
+        play.store[name] = at(log, held)
+        play.step(Added(spec(name), play.store[name]))
         play.connect()
         # The second one lacks the beginning that has gone by, so all go where it is still to come.
         assert behind.consumers[name].dispatcher == number
