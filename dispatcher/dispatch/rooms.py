@@ -36,14 +36,19 @@ class Rooms:
         if dispatcher.phase not in (Phase.STREAMING, Phase.PAUSED, Phase.ROOMLESS):
             return []
         effects: list[Effect] = []
+        self._wait(dispatcher, now)
         for consumer in list(dispatcher.riders):
-            if not (consumer.queue.full and _may_detach(consumer, dispatcher)):
-                consumer.patience.end(now)
-                continue
-            consumer.patience.begin(now)
-            if consumer.patience.exhausted(now):
+            if _may_detach(consumer, dispatcher) and consumer.patience.exhausted(now):
                 effects += _detach(consumer, dispatcher, now)
         return effects + self._go_on(dispatcher, now)
+
+    @staticmethod
+    def _wait(dispatcher: Dispatcher, now: float) -> None:
+        for consumer in dispatcher.riders:
+            if _blocks(consumer, dispatcher) and _may_detach(consumer, dispatcher):
+                consumer.patience.begin(now)
+            else:
+                consumer.patience.end(now)
 
     def _go_on(self, dispatcher: Dispatcher, now: float) -> list[Effect]:
         full = [consumer.name for consumer in dispatcher.riders if consumer.queue.full]
@@ -58,7 +63,9 @@ class Rooms:
             if now - dispatcher.paused_since >= PAUSE_MAX_S:
                 why = "a queue is full" if halted else "looking up tables takes long"
                 note = Note("info", "closed until there is room", fields)
-                return [*dispatcher.close(why, now), note]
+                effects = [*dispatcher.close(why, now), note]
+                self._wait(dispatcher, now)  # which goes on, on the same budgets
+                return effects
         elif dispatcher.phase is Phase.ROOMLESS:
             roomy = all(self._has_room(consumer) for consumer in dispatcher.riders)
             if roomy and not dispatcher.looking:
@@ -113,6 +120,12 @@ class Rooms:
             if consumer.spec.on_queue_full is OnQueueFull.DETACH and consumer.queue.held_bytes
         ]
         return max(may, key=lambda consumer: consumer.queue.held_bytes, default=None)
+
+
+def _blocks(consumer: Consumer, dispatcher: Dispatcher) -> bool:
+    """Do the others on a dispatcher wait for it? Once closed it is opened again when there is room, not a little."""
+    queue = consumer.queue
+    return not queue.roomy if dispatcher.phase is Phase.ROOMLESS else queue.full
 
 
 def _may_detach(consumer: Consumer, dispatcher: Dispatcher) -> bool:
