@@ -51,8 +51,15 @@ class _Attempt:
     after_s: float
     dump: Dump | None = None
     paused: bool = False
-    closed: bool = False
     stream: DumpStream | None = None
+    _closed: bool = False
+
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Nothing of it is stepped from now on."""
+        self._closed = True
 
 
 class DispatcherRunner:
@@ -70,7 +77,7 @@ class DispatcherRunner:
     # -- orders ----------------------------------------------------------------------------------------------
 
     def connect(self, after_s: float) -> None:
-        assert self._attempt is None or self._attempt.closed, (
+        assert self._attempt is None or self._attempt.closed(), (
             "a second connection of one dispatcher"
         )
         self._attempt = _Attempt(after_s)
@@ -87,9 +94,9 @@ class DispatcherRunner:
     def close(self) -> None:
         """Nothing of the attempt is stepped from now on."""
         attempt = self._attempt
-        if attempt is None or attempt.closed:
+        if attempt is None or attempt.closed():
             return
-        attempt.closed = True
+        attempt.close()
         if attempt.stream:
             attempt.stream.interrupt()
         self._changed.set()
@@ -101,7 +108,7 @@ class DispatcherRunner:
 
     @property
     def _open(self) -> _Attempt:
-        assert self._attempt is not None and not self._attempt.closed, "no connection is open"
+        assert self._attempt is not None and not self._attempt.closed(), "no connection is open"
         return self._attempt
 
     # -- the task --------------------------------------------------------------------------------------------
@@ -116,14 +123,14 @@ class DispatcherRunner:
                 await self._backoff(attempt)
                 await self._connection(attempt)
             except BinlogError as error:
-                if not attempt.closed:
-                    attempt.closed = True
+                if not attempt.closed():
+                    attempt.close()
                     self._owner.step(Lost(self.number, error))
 
     async def _next_attempt(self) -> _Attempt | None:
         """Wait until the rules order one; None when they have retired the dispatcher."""
         await self._until(
-            lambda: self._retired or (self._attempt is not None and not self._attempt.closed)
+            lambda: self._retired or (self._attempt is not None and not self._attempt.closed())
         )
         return None if self._retired else self._attempt
 
@@ -132,11 +139,11 @@ class DispatcherRunner:
             jitter = random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
             with suppress(TimeoutError):
                 async with asyncio.timeout(attempt.after_s * jitter):
-                    await self._until(lambda: attempt.closed)
+                    await self._until(lambda: attempt.closed())
 
     async def _connection(self, attempt: _Attempt) -> None:
         """Raises BinlogError."""
-        if attempt.closed:
+        if attempt.closed():
             return
         name = f"log in {self.number}"
         open_ = partial(self._owner.source.open, self.number)
@@ -158,7 +165,7 @@ class DispatcherRunner:
 
     async def _ask(self, attempt: _Attempt, opened: Opened, name: str) -> DumpStream | None:
         """The log from where the rules say; None when the attempt was closed. Raises BinlogError."""
-        if attempt.closed:
+        if attempt.closed():
             return None
         owner, client = self._owner, self._owner.client
         view = await in_thread(
@@ -170,7 +177,7 @@ class DispatcherRunner:
                 client.offsets_to_find(self.number),
             ),
         )
-        if attempt.closed:
+        if attempt.closed():
             return None
         owner.logged_in(view, opened.found)
         owner.step(LoggedIn(self.number, view))
@@ -186,8 +193,8 @@ class DispatcherRunner:
 
     async def _dump_order(self, attempt: _Attempt) -> Dump | None:
         """None when the attempt is closed instead."""
-        await self._until(lambda: attempt.closed or attempt.dump is not None)
-        return None if attempt.closed else attempt.dump
+        await self._until(lambda: attempt.closed() or attempt.dump is not None)
+        return None if attempt.closed() else attempt.dump
 
     async def _read(self, attempt: _Attempt, stream: DumpStream) -> None:
         owner, number, splitter = self._owner, self.number, stream.splitter
@@ -205,14 +212,14 @@ class DispatcherRunner:
             await asyncio.sleep(0)
 
     def _over(self, attempt: _Attempt) -> None:
-        if not attempt.closed:
-            attempt.closed = True
+        if not attempt.closed():
+            attempt.close()
             self._owner.step(Ended(self.number))
 
     async def _may_read(self, attempt: _Attempt) -> bool:
         """Wait while reading is paused; False when the connection is to be closed instead."""
-        await self._until(lambda: attempt.closed or not attempt.paused)
-        return not attempt.closed
+        await self._until(lambda: attempt.closed() or not attempt.paused)
+        return not attempt.closed()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():

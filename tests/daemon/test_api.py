@@ -47,6 +47,9 @@ EXTRAS = [
     "acknowledged",
     "covered",
     "runway_seconds",
+    "detaches",
+    "gaps",
+    "spilled_bytes",
     "last_error",
 ]
 KEYS = ["server", "gtid", "file", "offset", "seq", "epoch"]
