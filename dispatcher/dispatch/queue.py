@@ -78,6 +78,9 @@ class Queue:
         self.queued = Place(GtidSet(), "", 0, 0)
         self.acknowledged = self.queued
         self.delivered_seq = 0
+        # A reader asks for what lies before it, as it was given it before a restart. It was in the queue then; that other
+        # batches may make it a little larger now must not keep it out.
+        self.needed_seq = 0
         # Creation times of the files from the acknowledged one on, s since 1970.
         self._created: dict[str, int] = {}
         self.transactions = self.events = 0  # queued and not acknowledged
@@ -100,6 +103,7 @@ class Queue:
         self.queued = self.acknowledged = place
         self._created = {place.file: created} if created else {}
         self.delivered_seq = place.seq
+        self.needed_seq = 0
         self._acknowledged_end = self._log.committed
 
     def move_to(self, server: str) -> None:
@@ -134,13 +138,17 @@ class Queue:
         """
         if not self._runs:
             return False
+        if self.queued.seq < self.needed_seq:
+            return self._log.allocated >= 2 * max(self.bytes_max, LARGE_MIN)
         spilled = self._log.spilled_end > self._acknowledged_end
         return spilled or self._log.allocated >= self.bytes_max
 
     @property
     def roomy(self) -> bool:
         """At most half full: worth a connection."""
-        return self._log.allocated <= self.bytes_max // 2
+        if self.full:
+            return False
+        return self._log.allocated <= self.bytes_max // 2 or self.queued.seq < self.needed_seq
 
     def evict(self) -> None:
         """Forget all that is not acknowledged; it is read from the server again."""

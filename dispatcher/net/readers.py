@@ -214,20 +214,21 @@ class Readers:
         return [cut.as_dict() for cut in reader.queue.cut(reader.now(start), reader.now(end), n)]
 
     async def acknowledge(self, name: str, session: int, position: Position) -> dict[str, Any]:
-        """Store, then forget. Waits while the position is still being read from the server again."""
+        """Store, then forget. What was handed out before a restart may be acknowledged before it was read again: then it
+        is not."""
         self._reader(name).check_session(session)
         if session == READ_ONLY:
             raise UserError(Kind.SESSION_FENCED, "a read-only session acknowledges nothing")
         await self._started(name)
         while True:
-            reader = await self._until_read(name, session, position)
+            reader = await self._until_known(name, session, position)
             async with reader.acknowledging:
                 if self._readers.get(name) is not reader:
                     continue  # another one took its place
                 reader.check_session(session)
                 # What lay before a gap is gone, acknowledged or not.
                 if not reader.behind_gap(position):
-                    await reader.runner.acknowledge(name, position)
+                    await self._acknowledge(reader, position)
                 return reader.acknowledged.as_dict()
 
     async def table(self, name: str, database: str, table: str) -> dict[str, Any]:
@@ -269,13 +270,21 @@ class Readers:
             async with reader.acknowledging:
                 if self._readers.get(name) is not reader:
                     continue
-                queue = reader.queue
-                if queue.acknowledged.seq <= after.seq <= queue.queued.seq:
-                    await reader.runner.acknowledge(name, after)
-                else:
+                if after.seq < reader.queue.acknowledged.seq:
                     reader.runner.step(Sought(name, after))
                     await reader.runner.flush()
+                else:
+                    await self._acknowledge(reader, after)
                 return reader
+
+    @staticmethod
+    async def _acknowledge(reader: Reader, position: Position) -> None:
+        """Ahead of what is queued it skips forward. The caller holds `acknowledging`."""
+        if position.seq > reader.queue.queued.seq:
+            reader.runner.step(Sought(reader.consumer.name, position))
+            await reader.runner.flush()
+        else:
+            await reader.runner.acknowledge(reader.consumer.name, position)
 
     async def _started(self, name: str) -> Reader:
         """Its reader when it has a place, which it has once its server was reached for the first time."""
@@ -294,12 +303,28 @@ class Readers:
 
         def read(reader: Reader) -> bool:
             reader.check_session(session)
-            return reader.now(end).seq <= reader.queue.queued.seq
+            seq = reader.now(end).seq
+            reader.queue.needed_seq = max(reader.queue.needed_seq, seq)
+            return seq <= reader.queue.queued.seq
 
         def why(reader: Reader) -> str:
             return f"seq {end.seq} is not read yet (at {reader.queue.queued.seq})"
 
         return await self._until(name, read, why)
+
+    async def _until_known(self, name: str, session: int, position: Position) -> Reader:
+        """Its reader when a position may be acknowledged: it is queued, or known to be of the source's history."""
+
+        def known(reader: Reader) -> bool:
+            reader.check_session(session)
+            if reader.now(position).seq <= reader.queue.queued.seq:
+                return True
+            return reader.runner.has_reached(reader.queue.place_of(position))
+
+        def why(reader: Reader) -> str:
+            return f"the source has not reached seq {position.seq} yet"
+
+        return await self._until(name, known, why)
 
     async def _until(
         self,

@@ -41,6 +41,7 @@ from dispatcher.dispatch.inputs import (
     Wake,
 )
 from dispatcher.model.errors import Action, BinlogError, Kind
+from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 from dispatcher.net.dispatcher import DispatcherRunner
 from dispatcher.net.lookups import look_up, not_looked_up
@@ -103,6 +104,7 @@ class ClientRunner:
         self._running: dict[int, asyncio.Task[None]] = {}  # the newest of each number, ended or not
         self._to_store = _ToStore()
         self._storing = asyncio.Lock()
+        self._acknowledging: dict[str, Progress] = {}
         self._look_ups: dict[int, LookUp] = {}  # the newest of each dispatcher
         self._ordered = asyncio.Event()
         self._hurried = asyncio.Event()
@@ -137,7 +139,7 @@ class ClientRunner:
                 case Wake():
                     self.wake(effect.consumer)
                 case Store():
-                    self._to_store.progress[effect.consumer] = effect.progress
+                    self._store_progress(effect)
                 case Note():
                     self._note(effect.level, effect.event, effect.fields)
                 case StoreVersions():
@@ -147,6 +149,13 @@ class ClientRunner:
                     self._ordered.set()
                 case _:
                     self._order(effect)
+
+    def _store_progress(self, effect: Store) -> None:
+        """Not under an acknowledgement that is on its way, which the rules do not know of yet; they say it again."""
+        coming = self._acknowledging.get(effect.consumer)
+        ours = effect.progress.acknowledged
+        if coming is None or coming.acknowledged.order <= ours.order:
+            self._to_store.progress[effect.consumer] = effect.progress
 
     def _order(self, effect: Connect | Dump | Close | Retire | Pause | Resume) -> None:
         """What concerns one dispatcher's connection."""
@@ -183,6 +192,15 @@ class ClientRunner:
         self._saw_tip(view)
         for error in found:
             self._note("warning", "server", {"finding": str(error)})
+
+    def has_reached(self, place: Place) -> bool:
+        """Is a place known to be of the source's history, as of the newest look at it?"""
+        tip = self.tip
+        if tip is None:
+            return False
+        if isinstance(tip.gtids, GtidSet) and isinstance(place.gtids, GtidSet):
+            return tip.gtids.contains(place.gtids)
+        return place.seq <= tip.seq
 
     def _saw_tip(self, view: ServerView) -> None:
         self.tip = make_place(view.mode, view.executed, view.file, view.offset)
@@ -292,12 +310,18 @@ class ClientRunner:
                 raise
 
     async def acknowledge(self, consumer: str, position: Position) -> None:
-        """Store, then forget, what a reader acknowledged. Raises BinlogError, UserError for a position that is none."""
+        """Store, then forget, what a reader acknowledged; one call at a time for a consumer.
+
+        Raises BinlogError, UserError for a position that is none.
+        """
         progress = self.client.progress_after(consumer, position)
         if progress is None:
             return
-        self._to_store.progress[consumer] = progress
-        await self.flush()
+        self._to_store.progress[consumer] = self._acknowledging[consumer] = progress
+        try:
+            await self.flush()
+        finally:
+            del self._acknowledging[consumer]
         if (
             self.client.consumers[consumer].queue.epoch == position.epoch
         ):  # else it went on behind a gap meanwhile
