@@ -78,8 +78,8 @@ class Queue:
         self.queued = Place(GtidSet(), "", 0, 0)
         self.acknowledged = self.queued
         self.delivered_seq = 0
-        # A reader asks for what lies before it, as it was given it before a restart. It was in the queue then; that other
-        # batches may make it a little larger now must not keep it out.
+        # A reader asks for what lies before it, as it was given it before a restart. It was in the queue then; that
+        # other batches may make it a little larger now must not keep it out.
         self.needed_seq = 0
         # Creation times of the files from the acknowledged one on, s since 1970.
         self._created: dict[str, int] = {}

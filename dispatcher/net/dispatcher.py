@@ -139,7 +139,7 @@ class DispatcherRunner:
             jitter = random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
             with suppress(TimeoutError):
                 async with asyncio.timeout(attempt.after_s * jitter):
-                    await self._until(lambda: attempt.closed())
+                    await self._until(attempt.closed)
 
     async def _connection(self, attempt: _Attempt) -> None:
         """Raises BinlogError."""

@@ -214,8 +214,7 @@ class Readers:
         return [cut.as_dict() for cut in reader.queue.cut(reader.now(start), reader.now(end), n)]
 
     async def acknowledge(self, name: str, session: int, position: Position) -> dict[str, Any]:
-        """Store, then forget. What was handed out before a restart may be acknowledged before it was read again: then it
-        is not."""
+        """Store, then forget. What was handed out before a restart may be acknowledged before it was read again."""
         self._reader(name).check_session(session)
         if session == READ_ONLY:
             raise UserError(Kind.SESSION_FENCED, "a read-only session acknowledges nothing")
@@ -321,7 +320,7 @@ class Readers:
                 return True
             return reader.runner.has_reached(reader.queue.place_of(position))
 
-        def why(reader: Reader) -> str:
+        def why(_: Reader) -> str:
             return f"the source has not reached seq {position.seq} yet"
 
         return await self._until(name, known, why)
