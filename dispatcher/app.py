@@ -27,11 +27,10 @@ from dispatcher.binlog.warm import load_kernels
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.inputs import ConsumerSpec, Progress, Start
 from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.net.connection import Identity
 from dispatcher.net.files import files_source
 from dispatcher.net.readers import Reader, Readers
 from dispatcher.net.runner import ClientRunner
-from dispatcher.net.server import endpoint_of
+from dispatcher.net.server import endpoints_of
 from dispatcher.net.source import ServerSource, Source
 from dispatcher.net.tasks import Tasks
 from dispatcher.settings import Consumer, Settings
@@ -159,11 +158,10 @@ class Daemon:
         installation = self._store.installation_id
         if consumer.files is not None:
             return files_source(consumer.files, installation)
-        endpoint = endpoint_of(consumer)
-        # The dispatcher's number is part of its identity: stable for the shared one, and one for each unshared one.
-        label = endpoint.label if consumer.use_binlog_client else f"{endpoint.label}/{name}"
-        identity = Identity.of(installation, label, 1)
-        return ServerSource(endpoint, identity, consumer.heartbeat_milliseconds / 1000)
+        # A name for what is shared, and one for each that is not.
+        name = consumer.label if consumer.use_binlog_client else f"{consumer.label}/{name}"
+        heartbeat_s = consumer.heartbeat_milliseconds / 1000
+        return ServerSource(endpoints_of(consumer), installation, name, heartbeat_s=heartbeat_s)
 
     def _save(self, progress: Sequence[tuple[str, Progress]]) -> None:
         try:

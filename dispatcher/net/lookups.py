@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
-from uuid import uuid5
 
 import pymysql
 
@@ -32,9 +30,8 @@ from dispatcher.dispatch.versions import (
     touches,
 )
 from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.net.connection import Identity, LoggedInConnection
 from dispatcher.net.definitions import table_definition
-from dispatcher.net.server import Connection, client_error, connect, log_end
+from dispatcher.net.server import Connection, client_error, log_end
 from dispatcher.net.source import ServerSource
 
 BUFFER_BYTES = 1 << 20
@@ -69,7 +66,7 @@ def not_looked_up(order: LookUp, error: BinlogError) -> LookedUp:
 
 
 def _definitions(server: ServerSource, tables: Sequence[Name]) -> list[_Raw]:
-    connection = connect(server.endpoint)
+    connection = server.connect()
     try:
         mariadb = _prepare(connection)
         return [_definition(connection, name, mariadb) for name in tables]
@@ -153,13 +150,13 @@ class _Ahead:
         # Behind 4 GiB it begins at the file's beginning, where `_keep` leaves out what is not asked for.
         place = make_place(Mode.FILE, "", start.file, start.offset)
         routes, marks = Routes(), Marks()
-        opened = await asyncio.to_thread(self._open)
+        opened = await asyncio.to_thread(self._server.open_once)
         try:
             stream = await asyncio.to_thread(opened.dump, Mode.FILE, place, routes, BUFFER_BYTES)
         except BaseException:
             opened.close()
             raise
-        stream.splitter.file = start.file
+        stream.splitter.file, stream.splitter.prepared = start.file, None
         try:
             while True:
                 for batch in await stream.batches():
@@ -174,11 +171,6 @@ class _Ahead:
                 await asyncio.sleep(0)
         finally:
             stream.close()
-
-    def _open(self) -> LoggedInConnection:
-        own = self._server.identity
-        identity = Identity(uuid5(own.server_uuid, "look-up"), own.server_id ^ 0x2000_0000)
-        return replace(self._server, identity=identity).open()
 
     def _keep(self, found: Sequence[Touched]) -> None:
         order = self._order

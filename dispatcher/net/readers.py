@@ -21,7 +21,7 @@ from dispatcher.dispatch.queue import Answer
 from dispatcher.model.errors import Action, BinlogError, Kind, UserError
 from dispatcher.model.position import Position
 from dispatcher.net.runner import ClientRunner
-from dispatcher.net.server import connect, table_columns
+from dispatcher.net.server import table_columns
 
 READ_ONLY = 0
 RANGE_WAIT_S = 30.0
@@ -262,7 +262,7 @@ class Readers:
                 f"consumer {reader.consumer.name} does not read database {database!r}",
                 remedy="add the database to the consumer's databases",
             )
-        connection = connect(reader.runner.source.server().endpoint)
+        connection = reader.runner.source.server().connect()
         try:
             return table_columns(connection, database, table)
         finally:

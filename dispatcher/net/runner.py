@@ -197,7 +197,7 @@ class ClientRunner:
 
     async def _connection(self) -> None:
         orders = self._orders = _Orders()
-        logged_in = await asyncio.to_thread(self.source.open)
+        logged_in = await asyncio.to_thread(self.source.open, 1)
         try:
             view = await asyncio.to_thread(logged_in.view, self.client.files_to_probe())
             self.tip = make_place(view.mode, view.executed, view.file, view.offset)
@@ -313,7 +313,8 @@ class ClientRunner:
     async def ask_tip(self) -> Place | None:
         """The source's end of log just now; the last one heard of where it cannot be asked."""
         try:
-            self.tip = await asyncio.to_thread(self.source.tip)
+            view, _ = await asyncio.to_thread(self.source.survey)
+            self.tip = make_place(view.mode, view.executed, view.file, view.offset)
         except BinlogError as error:
             if error.kind is Kind.INTERNAL:
                 raise
