@@ -244,37 +244,35 @@ def _server_findings(settings: Settings) -> list[str]:
         groups.setdefault((consumer.connection_key, consumer.tls), []).append(name)
     readers = list(groups.values())
 
-    def findings(names: list[str]) -> list[BinlogError]:
-        try:
-            return _examine([settings.consumers[name] for name in names])
-        except BinlogError as error:
-            return [error]
+    def findings(names: list[str]) -> list[tuple[str, BinlogError]]:
+        return _examine([settings.consumers[name] for name in names])
 
     # Side by side: one server that does not answer must not hold up what is to be said of the
     # others.
     with ThreadPoolExecutor(min(len(readers), 16)) as pool:
         found = list(pool.map(findings, readers))
     return [
-        f"{settings.consumers[names[0]].label}: {error.kind}: {error.what}; {error.remedy}"
+        f"{label}: {error.kind}: {error.what}; {error.remedy}"
         f" (for consumers.{', consumers.'.join(names)})"
         for names, errors in zip(readers, found, strict=True)
-        for error in errors
+        for label, error in errors
     ]
 
 
-def _examine(consumers: list[Consumer]) -> list[BinlogError]:
-    """What is wrong with the source that these consumers share. Raises BinlogError where nothing can be asked."""
+def _examine(consumers: list[Consumer]) -> list[tuple[str, BinlogError]]:
+    """What is wrong with the source that these consumers share, each with the label of its host or folder."""
     from dispatcher.net.files import files_source  # noqa: PLC0415
-    from dispatcher.net.server import connect, endpoint_of, examine  # noqa: PLC0415
+    from dispatcher.net.server import endpoints_of, examine_hosts  # noqa: PLC0415
 
-    if (files := consumers[0].files) is not None:
-        files_source(files, UUID(int=0)).open()
-        return []
-    connection = connect(endpoint_of(consumers[0]))
+    one = consumers[0]
+    if one.files is None:
+        databases = [database for consumer in consumers for database in consumer.databases]
+        return examine_hosts(endpoints_of(one), databases)
     try:
-        return examine(connection, [d for consumer in consumers for d in consumer.databases])
-    finally:
-        connection.close()
+        files_source(one.files, UUID(int=0)).open(1)
+    except BinlogError as error:
+        return [(one.label, error)]
+    return []
 
 
 def _get(url: str, path: str, token_file: Path | None, ca: Path | None) -> Any:

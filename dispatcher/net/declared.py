@@ -6,10 +6,9 @@ from collections.abc import Hashable
 from uuid import UUID
 
 from dispatcher.dispatch.inputs import ClientLimits, ConsumerSpec, OnPurged, OnQueueFull, Start
-from dispatcher.net.connection import Identity
 from dispatcher.net.files import files_source
 from dispatcher.net.running import Declared, Group
-from dispatcher.net.server import endpoint_of
+from dispatcher.net.server import endpoints_of
 from dispatcher.net.source import ServerSource, Source
 from dispatcher.settings import Consumer, Settings
 
@@ -73,11 +72,7 @@ def _group(settings: Settings, names: list[str], installation: UUID) -> Group:
 def _source(name: str, consumer: Consumer, installation: UUID) -> Source:
     if consumer.files is not None:
         return files_source(consumer.files, installation)
-    endpoint = endpoint_of(consumer)
-    # Part of each dispatcher's identity: stable for the shared connection, and one of its own for each unshared one.
-    label = endpoint.label if consumer.use_binlog_client else f"{endpoint.label}/{name}"
-    return ServerSource(
-        endpoint,
-        lambda number: Identity.of(installation, label, number),
-        consumer.heartbeat_milliseconds / 1000,
-    )
+    # Part of each dispatcher's identity: one for the shared connection, and one for each that is not shared.
+    name = consumer.label if consumer.use_binlog_client else f"{consumer.label}/{name}"
+    heartbeat_s = consumer.heartbeat_milliseconds / 1000
+    return ServerSource(endpoints_of(consumer), installation, name, heartbeat_s=heartbeat_s)

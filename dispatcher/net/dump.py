@@ -1,29 +1,41 @@
-"""A dump read to its end (or followed) by a blocking caller: for people who look at a log, not for the daemon.
+"""A dump read by a blocking caller: for people who look at a log, and for short looks beside the dispatchers.
 
-The log is asked for by file, not by GTID, so that it comes whole and in order, offsets included. The session says that
-it understands checksums whatever the server's own setting is: then each event comes as it is in its file.
+The log is asked for by file, not by GTID, so that it comes whole and in order, offsets included.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from uuid import uuid4
+from contextlib import contextmanager
 
 import pymysql
-from pymysql.constants.COMMAND import COM_BINLOG_DUMP
 
 from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.net.connection import Identity
-from dispatcher.net.faults import client_error, server_error
-from dispatcher.net.server import BinlogFile, Connection, Endpoint, ServerFacts, connect, facts
+from dispatcher.net.replica import (
+    Identity,
+    ask_by_file,
+    at_end,
+    drop,
+    ended,
+    introduce,
+    lost,
+    socket_of,
+)
+from dispatcher.net.server import (
+    BinlogFile,
+    Connection,
+    Endpoint,
+    ServerFacts,
+    client_error,
+    connect,
+    facts,
+)
 
-_NON_BLOCKING = 0x01
-_ANNOTATIONS = 0x02  # MariaDB: BINLOG_SEND_ANNOTATE_ROWS_EVENT
 _HEARTBEAT_S = 2
 _SILENCE_S = 60
 _RECEIVE_BYTES = 1 << 20
 _PACKET_MAX = 0xFFFFFF
+_AGAIN = "try again, with --start at what was printed last"
 
 
 class LogServer:
@@ -50,50 +62,57 @@ class LogServer:
         return self.facts.files
 
     def dump(self, file: str, *, follow: bool = False) -> Iterator[list[bytes]]:
-        """Events from the beginning of a file on, as they come, several at a time; not `follow`: to the log's end."""
-        identity = Identity(uuid4(), 0xC000_0000 | uuid4().int & 0x3FFF_FFFF)
-        connection = connect(self.endpoint, timeout_s=_SILENCE_S)
-        try:
-            self._ask(connection, identity, file, follow=follow)
-            yield from _events(connection, self.endpoint.label)
-        except pymysql.Error as error:
-            raise client_error(error, where=self.endpoint.label) from error
-        finally:
-            connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001 - a dump reads no COM_QUIT
+        """Events from the beginning of a file on, as they come, several at a time; not `follow`: to the log's end.
 
-    def _ask(self, connection: Connection, identity: Identity, file: str, *, follow: bool) -> None:
-        settings: dict[str, str | int] = {
-            "@master_binlog_checksum": "CRC32",
-            "@source_binlog_checksum": "CRC32",
-            "@slave_uuid": str(identity.server_uuid),
-            "@replica_uuid": str(identity.server_uuid),
-        }
-        if follow:
-            period = _HEARTBEAT_S * 1_000_000_000
-            settings |= {"@master_heartbeat_period": period, "@source_heartbeat_period": period}
-        if self.facts.flavour == "mariadb":
-            settings["@mariadb_slave_capability"] = 4
-        with connection.cursor() as cursor:
-            names = ", ".join(f"{name} = %s" for name in settings)
-            cursor.execute(f"SET {names}", tuple(settings.values()))
-        flags = _ANNOTATIONS if self.facts.flavour == "mariadb" else 0
-        flags |= 0 if follow else _NON_BLOCKING
-        request = struct.pack("<IHI", 4, flags, identity.server_id) + file.encode()
-        connection._execute_command(COM_BINLOG_DUMP, request)  # type: ignore[attr-defined]  # noqa: SLF001
+        Whatever the server's setting is, they are as in the file, checksums included.
+        """
+        mariadb = self.facts.flavour == "mariadb"
+        with asked(
+            self.endpoint, file, 4, mariadb=mariadb, checksum=True, follow=follow
+        ) as connection:
+            yield from _events(connection, self.endpoint.label)
+
+
+@contextmanager
+def asked(
+    endpoint: Endpoint,
+    file: str,
+    offset: int,
+    *,
+    mariadb: bool,
+    checksum: bool,
+    follow: bool = False,
+    timeout_s: float = _SILENCE_S,
+) -> Iterator[Connection]:
+    """A connection of its own on which a dump was asked for, under an identity for once. Raises `BinlogError`.
+
+    `timeout_s` bounds each wait for an answer, also those of the dump. `checksum`: see `introduce`.
+    """
+    connection = connect(endpoint, timeout_s=timeout_s)
+    identity = Identity.for_once()
+    try:
+        heartbeat_s = _HEARTBEAT_S if follow else 0
+        introduce(connection, identity, mariadb=mariadb, checksum=checksum, heartbeat_s=heartbeat_s)
+        ask_by_file(connection, identity, file, offset, mariadb=mariadb, follow=follow)
+        yield connection
+    except pymysql.Error as error:
+        raise client_error(error, where=endpoint.label) from error
+    finally:
+        drop(connection)
 
 
 def _events(connection: Connection, label: str) -> Iterator[list[bytes]]:
     """The socket is read past the driver: it would make an object of each packet."""
-    sock = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001
+    sock = socket_of(connection)
     pending = b""
     parts: list[bytes] = []
     while True:
         try:
             data = sock.recv(_RECEIVE_BYTES)
         except OSError as error:
-            raise _lost(error.strerror or str(error), label) from error
+            raise lost(error.strerror or str(error), label, _AGAIN) from error
         if not data:
-            raise _lost("the server closed the connection", label)
+            raise lost("the server closed the connection", label, _AGAIN)
         pending += data
         found, at = [], 0
         while len(pending) - at >= 4:
@@ -111,28 +130,9 @@ def _events(connection: Connection, label: str) -> Iterator[list[bytes]]:
                 continue
             if found:
                 yield found
-            if packet[:1] == b"\xfe" and len(packet) < 9:
+            if at_end(packet):
                 return
-            raise _refused(packet, label)
+            raise ended(packet, label)
         pending = pending[at:]
         if found:
             yield found
-
-
-def _refused(packet: bytes, label: str) -> BinlogError:
-    if packet[:1] != b"\xff" or len(packet) < 3:
-        return _lost(f"an unknown packet {packet[:16]!r}", label)
-    text = packet[3:]
-    if text[:1] == b"#":
-        text = text[6:]
-    number = int.from_bytes(packet[1:3], "little")
-    return server_error(number, text.decode("utf-8", "replace"), where=label)
-
-
-def _lost(why: str, label: str) -> BinlogError:
-    return BinlogError(
-        Kind.CONNECTION_LOST,
-        why,
-        where=label,
-        remedy="try again, with --start at what was printed last",
-    )

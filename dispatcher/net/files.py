@@ -33,13 +33,15 @@ from dispatcher.binlog.arrays import ABORTED, OPEN
 from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
-from dispatcher.dispatch.history import Mode, Place, Steps
+from dispatcher.dispatch.history import Mode, Place, Steps, make_place
 from dispatcher.dispatch.inputs import ServerView
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number
 from dispatcher.net.folder import CHUNK_BYTES, File, Folder, Head, Tip, empty, next_name, preamble
+from dispatcher.net.folderlog import FolderLog
 from dispatcher.net.source import ServerSource
+from dispatcher.net.starts import at_moment, at_offset, find
 from dispatcher.settings import Files
 
 POLL_S = 0.2
@@ -60,13 +62,14 @@ class FilesSource:
     def label(self) -> str:
         return self.folder.label
 
-    def open(self, _dispatcher: int = 1) -> OpenedFiles:
+    def open(self, dispatcher: int) -> OpenedFiles:  # noqa: ARG002 - readers of files are all alike
         """Raises BinlogError (FILES) for a folder that holds no log, or none that is whole."""
         with self._looking:
             return OpenedFiles(self.folder, self._follow, self._server)
 
     def survey(self, files: Sequence[str] = ()) -> tuple[ServerView, int | None]:
-        return self.open().view(files), None
+        """Files are not purged by age here: who keeps them is not known."""
+        return self.open(0).view(files), None
 
     def move_on(self) -> None:
         """There is one folder."""
@@ -124,22 +127,30 @@ class OpenedFiles:
     def view(
         self,
         files: Sequence[str],
-        moments: Sequence[int] = (),  # noqa: ARG002
-        offsets: Sequence[tuple[str, int]] = (),  # noqa: ARG002
+        moments: Sequence[int] = (),
+        offsets: Sequence[tuple[str, int]] = (),
     ) -> ServerView:
-        wanted = {*files, self.tip.file}
-        created = {n: head.created for n, head in self._heads.items() if n in wanted}
         oldest = next(iter(self._heads.values())).held
+        purged = str(oldest or "") if self.mode is Mode.GTID else ""
+        tip = self.tip
+        end = make_place(self.mode, str(tip.gtids), tip.file, tip.offset)
+        log = FolderLog(self._folder, self._heads, self.mode, self._files, purged=purged, end=end)
+        found_moments, found_offsets = find(at_moment, log, moments), find(at_offset, log, offsets)
+        places = [*found_moments.values(), *found_offsets.values()]
+        named = [place.file for place in places if not isinstance(place, BinlogError)]
+        wanted = {*files, *named, tip.file}
         return ServerView(
             server=self._server,
             mode=self.mode,
-            executed=str(self.tip.gtids),
-            purged=str(oldest or "") if self.mode is Mode.GTID else "",
+            executed=str(tip.gtids),
+            purged=purged,
             files=tuple(self._files),
-            file=self.tip.file,
-            offset=self.tip.offset,
-            created=created,
+            file=tip.file,
+            offset=tip.offset,
+            created={n: head.created for n, head in self._heads.items() if n in wanted},
             knows_tables=False,
+            moments=found_moments,
+            offsets=found_offsets,
         )
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> FilesStream:

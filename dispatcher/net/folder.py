@@ -27,13 +27,13 @@ from dispatcher.binlog import events
 from dispatcher.binlog.arrays import OPEN
 from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.events import EventType, FormatDescription
-from dispatcher.binlog.gtid_events import parse_mariadb_gtid_list, parse_previous_gtids
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
 from dispatcher.dispatch.history import Gtids, Mode, Steps
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
+from dispatcher.net.starts import NOT_NUMBERED, NUMBERED, parse_held
 
 CHUNK_BYTES = 1 << 20
 _ENCRYPTED = b"\xfdbin"  # MySQL's binlog_encryption: this magic, then a header of its own
@@ -41,8 +41,6 @@ _RELAY_LOG_F = 0x40  # of the FORMAT_DESCRIPTION that a replica puts at the fron
 _FORMAT_BYTES_MAX = 4096
 # Six digits, or more without zeros in front: `aria_log.00000001` is no binlog.
 _NAME = re.compile(r"(?P<prefix>[^.].*)\.(?P<number>\d{6}|[1-9]\d{6,})\Z", re.DOTALL)
-_NUMBERED = frozenset({EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID})
-_NOT_NUMBERED = frozenset({EventType.ANONYMOUS_GTID, EventType.QUERY, EventType.TABLE_MAP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +58,14 @@ class Head:
 
     `format`: as a server would send it: never "in use", whatever the file says. `held`: what the files before this one
     hold; None where it does not say. `first`: how the first transaction is numbered; "" = there is none yet.
+    `first_offset`: where it begins.
     """
 
     format: FormatDescription
     start: int  # offset of what follows the FORMAT_DESCRIPTION
     held: Gtids | None
     first: str  # "gtid", "anonymous", ""
+    first_offset: int
 
     @property
     def created(self) -> int:
@@ -209,8 +209,8 @@ class Folder:
         at, end = start, os.fstat(fd).st_size
         while len(header := os.pread(fd, events.HEADER_SIZE, at)) == events.HEADER_SIZE:
             code, size = header[4], int.from_bytes(header[9:13], "little")
-            if code in _NUMBERED or code in _NOT_NUMBERED:
-                return Head(format_, start, held, "gtid" if code in _NUMBERED else "anonymous")
+            if code in NUMBERED or code in NOT_NUMBERED:
+                return Head(format_, start, held, "gtid" if code in NUMBERED else "anonymous", at)
             if code == EventType.MARIADB_START_ENCRYPTION:
                 raise self._encrypted(name)
             if size < events.HEADER_SIZE or at + size > end:
@@ -218,11 +218,11 @@ class Folder:
             if code in (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST):
                 event = os.pread(fd, size - events.CHECKSUM_SIZE * format_.checksum, at)
                 try:
-                    held = _held(code, event[events.HEADER_SIZE :])
+                    held = parse_held(code, event[events.HEADER_SIZE :])
                 except BinlogError as error:
                     raise self._damaged(name, at, error) from None
             at += size
-        return Head(format_, start, held, "")
+        return Head(format_, start, held, "", at)
 
     # -- where the log ends ----------------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class Folder:
         """Read a file from a place between two transactions on, as far as it can be read."""
         file = name
         open_ = gtids
-        for batch in _batches(self.path / name, head, offset):
+        for batch in _readable(batches_of(self.path / name, head, offset)):
             steps = Steps.of(batch)
             if steps.ended.any():
                 gtids = steps.after(gtids, len(steps.source))
@@ -327,13 +327,6 @@ def preamble(name: str, head: Head, offset: int, *, checksum: bool) -> bytes:
     return rotate + raw
 
 
-def _held(code: int, body: bytes) -> Gtids:
-    if code == EventType.PREVIOUS_GTIDS:
-        return parse_previous_gtids(body)
-    listed = parse_mariadb_gtid_list(body)
-    return MariadbGtids({gtid.domain: (gtid.server, gtid.sequence) for gtid in listed})
-
-
 def empty(head: Head) -> Gtids:
     return MariadbGtids() if head.format.mariadb else GtidSet()
 
@@ -343,13 +336,17 @@ def next_name(name: str) -> str:
     return f"{name.rpartition('.')[0]}.{file_number(name) + 1:06}"
 
 
-def _batches(path: Path, head: Head, offset: int) -> Iterator[Batch]:
-    """A file's batches for nobody, up to its end or damage; each is valid until the next one is asked for."""
+def batches_of(path: Path, head: Head, offset: int) -> Iterator[Batch]:
+    """A file's batches for nobody, from between two transactions on; each is valid until the next one is asked for.
+
+    Raises BinlogError where the file is damaged, OSError where it cannot be read.
+    """
     splitter = Splitter(Routes(), packets=False, checksum=False, buffer_bytes=CHUNK_BYTES)
-    start = preamble(path.name, head, max(offset, head.start), checksum=False)
+    splitter.prepared = None
+    at = max(offset, head.start)
+    start = preamble(path.name, head, at, checksum=False)
     splitter.room()[: len(start)] = start
     splitter.wrote(len(start))
-    at = max(offset, head.start)
     with path.open("rb", buffering=0) as file:
         while True:
             size = 1
@@ -357,14 +354,18 @@ def _batches(path: Path, head: Head, offset: int) -> Iterator[Batch]:
                 size = os.preadv(file.fileno(), [splitter.room()[:CHUNK_BYTES]], at)
                 splitter.wrote(size)
                 at += size
-            try:
-                batches = splitter.split()
-            except BinlogError:
-                return
-            yield from (batch for batch in batches if isinstance(batch, Batch))
+            yield from (batch for batch in splitter.split() if isinstance(batch, Batch))
             splitter.compact()
             if not size:
                 return
+
+
+def _readable(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Up to damage."""
+    try:
+        yield from batches
+    except BinlogError:
+        return
 
 
 def _not_in_use(raw: bytes, at: int) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ssl
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -66,17 +67,20 @@ class Endpoint:
         return self.label
 
 
-def endpoint_of(consumer: Consumer) -> Endpoint:
-    """Which server a declared consumer reads from. Consumers that may share a connection get equal ones."""
+def label_of(endpoints: Sequence[Endpoint]) -> str:
+    """`user@host:port`, or `user@host1:port,host2:port` of those that stand in for each other."""
+    first, *rest = endpoints
+    return ",".join((first.label, *(other.label.rpartition("@")[2] for other in rest)))
+
+
+def endpoints_of(consumer: Consumer) -> tuple[Endpoint, ...]:
+    """Where a declared consumer reads from. Consumers that may share a connection get equal ones."""
     mysql, tls = consumer.mysql, consumer.tls
     assert mysql is not None, "a consumer of files has no server"
-    address = mysql.addresses[0]
-    return Endpoint(
-        address.host,
-        address.port,
-        mysql.user,
-        consumer.secret,
-        Tls(TlsMode(tls.mode), tls.ca, tls.cert, tls.key),
+    tls_ = Tls(TlsMode(tls.mode), tls.ca, tls.cert, tls.key)
+    return tuple(
+        Endpoint(address.host, address.port, mysql.user, consumer.secret, tls_)
+        for address in mysql.addresses
     )
 
 

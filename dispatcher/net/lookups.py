@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
-from uuid import uuid5
 
 import pymysql
 
@@ -33,9 +31,8 @@ from dispatcher.dispatch.versions import (
     touches,
 )
 from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.net.connection import Identity, LoggedInConnection
 from dispatcher.net.definitions import table_definition
-from dispatcher.net.server import Connection, client_error, connect, log_end
+from dispatcher.net.server import Connection, client_error, log_end
 from dispatcher.net.source import ServerSource
 from dispatcher.net.threads import in_thread
 
@@ -71,7 +68,7 @@ def not_looked_up(order: LookUp, error: BinlogError) -> LookedUp:
 
 
 def _definitions(server: ServerSource, tables: Sequence[Name]) -> list[_Raw]:
-    connection = connect(server.endpoint)
+    connection = server.connect()
     try:
         mariadb = _prepare(connection)
         return [_definition(connection, name, mariadb) for name in tables]
@@ -155,14 +152,14 @@ class _Ahead:
         # Behind 4 GiB it begins at the file's beginning, where `_keep` leaves out what is not asked for.
         place = make_place(Mode.FILE, "", start.file, start.offset)
         routes, marks = Routes(), Marks()
-        opened = await in_thread("look up", self._open, lambda opened: opened.close())
+        opened = await in_thread("look up", self._server.open_once, lambda made: made.close())
         try:
             ask = partial(opened.dump, Mode.FILE, place, routes, BUFFER_BYTES)
-            stream = await in_thread("look up", ask, lambda stream: stream.close())
+            stream = await in_thread("look up", ask, lambda made: made.close())
         except BaseException:
             opened.close()
             raise
-        stream.splitter.file = start.file
+        stream.splitter.file, stream.splitter.prepared = start.file, None
         try:
             while True:
                 for batch in await stream.batches():
@@ -177,12 +174,6 @@ class _Ahead:
                 await asyncio.sleep(0)
         finally:
             stream.close()
-
-    def _open(self) -> LoggedInConnection:
-        number = self._order.dispatcher
-        own = self._server.identity(number)
-        identity = Identity(uuid5(own.server_uuid, "look-up"), own.server_id ^ 0x2000_0000)
-        return replace(self._server, identity=lambda _: identity).open(number)
 
     def _keep(self, found: Sequence[Touched]) -> None:
         order = self._order

@@ -30,7 +30,7 @@ from dispatcher.model.errors import Action, BinlogError, Kind, UserError
 from dispatcher.model.position import Position
 from dispatcher.net.rates import Rates
 from dispatcher.net.runner import ClientRunner
-from dispatcher.net.server import connect, table_columns
+from dispatcher.net.server import table_columns
 from dispatcher.net.storing import Storing
 from dispatcher.net.threads import in_thread
 
@@ -349,7 +349,7 @@ def _table(reader: Reader, database: str, table: str) -> dict[str, Any]:
             f"{reader.where} does not read database {database!r}",
             remedy="add the database to the consumer's databases",
         )
-    connection = connect(reader.runner.source.server().endpoint)
+    connection = reader.runner.source.server().connect()
     try:
         return table_columns(connection, database, table)
     finally:

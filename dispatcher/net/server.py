@@ -21,7 +21,7 @@ import pymysql
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.faults import client_error, server_error
 from dispatcher.net.grants import Grants, parse_grants
-from dispatcher.net.login import Connection, Endpoint, Tls, TlsMode, connect, endpoint_of
+from dispatcher.net.login import Connection, Endpoint, Tls, TlsMode, connect, endpoints_of
 
 __all__ = [
     "BinlogFile",
@@ -33,8 +33,9 @@ __all__ = [
     "TlsMode",
     "client_error",
     "connect",
-    "endpoint_of",
+    "endpoints_of",
     "examine",
+    "examine_hosts",
     "facts",
     "fetch",
     "findings",
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 Flavour = Literal["mysql", "mariadb"]
+_APART = "another host's log is another history without GTIDs that say the same everywhere"
 
 # As asked for with @@GLOBAL; version has no other form, but @@GLOBAL.version works everywhere too.
 _VARIABLES = (
@@ -120,9 +122,39 @@ def grants(connection: Connection) -> Grants:
     return parse_grants(str(row[0]) for row in fetch(connection, "SHOW GRANTS"))
 
 
-def examine(connection: Connection, databases: Sequence[str] = ()) -> list[BinlogError]:
-    """All findings of a server; `databases` are those that consumers read."""
-    return findings(_facts(_variables(connection), "", 0, ()), grants(connection), databases)
+def examine(
+    connection: Connection, databases: Sequence[str] = (), *, several: bool = False
+) -> list[BinlogError]:
+    """All findings of a server; `databases` are those that consumers read. `several`: others are to stand in for it."""
+    known = _facts(_variables(connection), "", 0, ())
+    found = findings(known, grants(connection), databases)
+    if several and known.flavour == "mariadb":
+        found.append(
+            _finding(f"{_APART}: positions of MariaDB are files and offsets", "name one host")
+        )
+    elif several and known.gtid_mode != "ON":
+        remedy = "set gtid_mode=ON on all hosts, or name one"
+        found.append(_finding(f"gtid_mode={known.gtid_mode or 'OFF'}: {_APART}", remedy))
+    return found
+
+
+def examine_hosts(
+    endpoints: Sequence[Endpoint], databases: Sequence[str] = ()
+) -> list[tuple[str, BinlogError]]:
+    """The findings of each of the servers that stand in for each other, with its label; one that cannot be asked
+    included."""
+    found: list[tuple[str, BinlogError]] = []
+    for endpoint in endpoints:
+        try:
+            connection = connect(endpoint)
+            try:
+                errors = examine(connection, databases, several=len(endpoints) > 1)
+            finally:
+                connection.close()
+        except BinlogError as error:
+            errors = [error]
+        found += [(endpoint.label, error) for error in errors]
+    return found
 
 
 def findings(
@@ -133,9 +165,6 @@ def findings(
 
 
 def _setting_findings(facts: ServerFacts) -> Iterator[BinlogError]:
-    def finding(what: str, remedy: str) -> BinlogError:
-        return BinlogError(Kind.SERVER_SETTING, what, remedy=remedy)
-
     def change(variable: str, value: str) -> str:
         # SET PERSIST is MySQL 8.0's; elsewhere the option file has to remember.
         if facts.flavour == "mysql" and _version(facts.version) >= (8,):
@@ -143,25 +172,31 @@ def _setting_findings(facts: ServerFacts) -> Iterator[BinlogError]:
         return f"SET GLOBAL {variable} = {value}, and the same in the server's option file"
 
     if not facts.log_bin:
-        yield finding("log_bin=OFF: the server writes no binlog", "start the server with --log-bin")
+        yield _finding(
+            "log_bin=OFF: the server writes no binlog", "start the server with --log-bin"
+        )
     if facts.server_id == 0:
-        yield finding("server_id=0: the server refuses replicas", change("server_id", "1"))
+        yield _finding("server_id=0: the server refuses replicas", change("server_id", "1"))
     if facts.binlog_format != "ROW":
-        yield finding(
+        yield _finding(
             f"binlog_format={facts.binlog_format}: statements instead of rows",
             f"{change('binlog_format', 'ROW')}; sessions that are open keep the old one",
         )
     if facts.row_image != "FULL":
-        yield finding(
+        yield _finding(
             f"binlog_row_image={facts.row_image}: rows without all their columns",
             f"{change('binlog_row_image', 'FULL')}; sessions that are open keep the old one",
         )
     if facts.row_metadata not in ("FULL", ""):
-        yield finding(
+        yield _finding(
             f"binlog_row_metadata={facts.row_metadata}: rows without their columns' names, which are then looked up;"
             " consumers that begin before a table was altered stop there",
             change("binlog_row_metadata", "FULL"),
         )
+
+
+def _finding(what: str, remedy: str) -> BinlogError:
+    return BinlogError(Kind.SERVER_SETTING, what, remedy=remedy)
 
 
 def _grant_findings(

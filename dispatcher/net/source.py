@@ -7,9 +7,11 @@ server can tell, such as the columns of a table, is asked of `server()`, which r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
+from uuid import UUID
 
 from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.routes import Routes
@@ -17,10 +19,13 @@ from dispatcher.binlog.scan import Splitter
 from dispatcher.dispatch.history import Mode, Place
 from dispatcher.dispatch.inputs import ServerView
 from dispatcher.model.errors import BinlogError
-from dispatcher.net.connection import Identity, LoggedInConnection, mode_of
-from dispatcher.net.server import Endpoint, connect, facts
+from dispatcher.net.connection import LoggedInConnection
+from dispatcher.net.login import label_of
+from dispatcher.net.replica import Identity
+from dispatcher.net.server import Connection, Endpoint, ServerFacts, connect, facts
+from dispatcher.net.serverlog import ServerLog
 
-TIP_TIMEOUT_S = 5
+SURVEY_TIMEOUT_S = 5
 
 
 class Dump(Protocol):
@@ -57,8 +62,8 @@ class Opened(Protocol):
         moments: Sequence[int] = (),
         offsets: Sequence[tuple[str, int]] = (),
     ) -> ServerView:
-        """`files`: those whose creation time the history check asks for; `moments` (microseconds since 1970) and
-        `offsets` (file, offset): what is asked for as places. Raises BinlogError."""
+        """`files`: those whose creation time the history check asks for; `moments` (µs since 1970) and `offsets` (files
+        with offsets): starts whose places are to be found. Raises BinlogError."""
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> Dump:
         """The log from `place` on. Raises BinlogError."""
@@ -67,63 +72,112 @@ class Opened(Protocol):
 
 
 class Source(Protocol):
-    """Its methods block: run them in a thread."""
+    """Its methods block: run them in threads, of which several may call at a time."""
 
     @property
     def label(self) -> str:
         """What people, logs and metrics see."""
 
     def open(self, dispatcher: int) -> Opened:
-        """For the dispatcher of this number. Raises BinlogError."""
+        """For the dispatcher of this number: the server sees each under an identity of its own. Raises BinlogError."""
 
     def survey(self, files: Sequence[str] = ()) -> tuple[ServerView, int | None]:
-        """What it holds just now, and after how many seconds it purges a closed file (None: never by age). Raises
-        BinlogError."""
+        """What the source says of itself now, with the creation times of these files, which may be remembered; and
+        after how many seconds it purges a file that is closed (None: never by age). Raises BinlogError."""
 
     def move_on(self) -> None:
-        """Try another host next, where there are several."""
+        """Open another host next, where there are several: what this one holds is of no use."""
 
     def server(self) -> ServerSource:
         """The server behind it. Raises BinlogError (METADATA_MISSING) where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
 class ServerSource:
-    """A MySQL or MariaDB server. `identity`: of the dispatcher of a number; `heartbeat_s`: how often it is to say
-    that it is there."""
+    """A MySQL or MariaDB server, or several that stand in for each other.
 
-    endpoint: Endpoint
-    identity: Callable[[int], Identity]
-    heartbeat_s: float
+    One of them is the *current* one, for all that is asked. An attempt to open it that fails, or a dump that it
+    refuses, makes the next one current; one that succeeds stays.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        installation: UUID,
+        name: str,
+        *,
+        heartbeat_s: float,
+    ) -> None:
+        """`installation` and `name` make the identities of the dispatchers; `heartbeat_s`: how often the server is to
+        say that it is there."""
+        self.endpoints = tuple(endpoints)
+        self._installation = installation
+        self._name = name
+        self._heartbeat_s = heartbeat_s
+        self._lock = threading.Lock()
+        self._current = 0
+        # Creation times by name, with the server and the size of the file when it was asked for.
+        self._created: dict[str, tuple[str, int, int]] = {}
 
     @property
     def label(self) -> str:
-        return self.endpoint.label
+        return label_of(self.endpoints)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The current one."""
+        with self._lock:
+            return self.endpoints[self._current]
 
     def open(self, dispatcher: int) -> LoggedInConnection:
-        identity = self.identity(dispatcher)
-        return LoggedInConnection(self.endpoint, identity, heartbeat_s=self.heartbeat_s)
+        endpoint = self.endpoint
+        identity = Identity.of(self._installation, self._name, dispatcher)
+        leave = partial(self._leave, endpoint)
+        return LoggedInConnection(endpoint, identity, heartbeat_s=self._heartbeat_s, leave=leave)
+
+    def open_once(self) -> LoggedInConnection:
+        """For a short dump beside the dispatchers'. Raises BinlogError."""
+        return LoggedInConnection(self.endpoint, Identity.for_once(), heartbeat_s=self._heartbeat_s)
+
+    def connect(self, *, timeout_s: float = 10) -> Connection:
+        """A connection for questions; see `login.connect`. Raises BinlogError."""
+        return connect(self.endpoint, timeout_s=timeout_s)
 
     def survey(self, files: Sequence[str] = ()) -> tuple[ServerView, int | None]:
-        connection = connect(self.endpoint, timeout_s=TIP_TIMEOUT_S)
+        endpoint = self.endpoint
+        connection = connect(endpoint, timeout_s=SURVEY_TIMEOUT_S)
         try:
             known = facts(connection)
         finally:
             connection.close()
-        view = ServerView(
-            server=known.server_uuid,
-            mode=mode_of(known),
-            executed=known.gtid_executed,
-            purged=known.gtid_purged,
-            files=tuple((file.name, file.size) for file in known.files),
-            file=known.file,
-            offset=known.offset,
-            created={},
-        )
-        return view, known.expire_seconds
+        log = ServerLog(endpoint, known)
+        return log.bare(self._created_of(log, known, files)), known.expire_seconds
 
     def move_on(self) -> None:
-        """There is one host."""
+        self._leave(self.endpoint)
 
     def server(self) -> ServerSource:
         return self
+
+    def _leave(self, endpoint: Endpoint) -> None:
+        """Only the first who leaves a host moves on from it."""
+        with self._lock:
+            if self.endpoints[self._current] is endpoint:
+                self._current = (self._current + 1) % len(self.endpoints)
+
+    def _created_of(
+        self, log: ServerLog, known: ServerFacts, files: Sequence[str]
+    ) -> dict[str, int]:
+        """A file that is another one now, after a reset, is smaller than it was, or on another server."""
+        sizes = dict(log.files)
+        with self._lock:
+            remembered = {
+                name: entry
+                for name, entry in self._created.items()
+                if entry[0] == known.server_uuid and entry[1] <= sizes.get(name, -1)
+            }
+        for name in files:
+            if name in sizes and name not in remembered:
+                remembered[name] = known.server_uuid, sizes[name], log.created(name)
+        with self._lock:
+            self._created = remembered
+        return {name: remembered[name][2] for name in files if name in remembered}

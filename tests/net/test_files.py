@@ -21,7 +21,7 @@ from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.events import EventType
 from dispatcher.cli import app
 from dispatcher.dispatch.client import Client, Phase
-from dispatcher.dispatch.history import Mode, Place
+from dispatcher.dispatch.history import Mode, Place, make_place
 from dispatcher.dispatch.inputs import (
     Acknowledged,
     Arrived,
@@ -85,6 +85,12 @@ def source_of(folder: Path, *, follow: bool = False, prefix: str | None = None) 
     return FilesSource(folder, prefix, follow=follow, server=IDENTITY)
 
 
+def end_of(source: FilesSource) -> Place:
+    view, expire_s = source.survey()
+    assert expire_s is None
+    return make_place(view.mode, view.executed, view.file, view.offset)
+
+
 class Dispatched:
     """A client of one consumer, without a daemon around it."""
 
@@ -107,7 +113,7 @@ class Dispatched:
         self.stream: FilesStream | None = None
 
     def login(self) -> FilesStream | None:
-        opened = self.source.open()
+        opened = self.source.open(1)
         effects = self._execute(
             self.client.step(LoggedIn(opened.view(self.client.files_to_probe())), 0)
         )
@@ -190,7 +196,7 @@ async def fails(reading: Dispatched, kind: Kind = Kind.FILES) -> str:
 
 def refused(folder: Path, prefix: str | None = None) -> str:
     with pytest.raises(BinlogError) as caught:
-        source_of(folder, prefix=prefix).open()
+        source_of(folder, prefix=prefix).open(1)
     assert caught.value.kind is Kind.FILES and "files:" in caught.value.where
     return caught.value.what
 
@@ -208,7 +214,7 @@ async def test_everything_from_the_beginning(tmp_path: Path, gtid: str, checksum
     position = reading.position
     assert position.server == IDENTITY
     assert (position.file, position.offset) == (log.file.name, log.file.size)
-    tip = reading.source.tip()
+    tip = end_of(reading.source)
     assert same(tip, reading)
     expected = {"mysql": f"{SERVER}:1-12", "5.6": f"{SERVER}:1-12", "mariadb": "0-1-12"}
     assert position.gtid == expected.get(gtid, "")
@@ -221,7 +227,7 @@ async def test_the_mode(tmp_path: Path, gtid: str) -> None:
     put(tmp_path, fill(LogWriter(gtid=gtid), files=1))
     # The writer's 5.6 says in no file what the ones before it hold, so nobody could begin at a set.
     mode = {"mysql": Mode.GTID, "mariadb": Mode.MARIADB}.get(gtid, Mode.FILE)
-    view = source_of(tmp_path).open().view([])
+    view = source_of(tmp_path).open(1).view([])
     assert view.mode is mode and view.server == IDENTITY and view.purged == ""
 
 
@@ -231,7 +237,7 @@ async def test_the_newest_place_is_where_a_latest_start_begins(tmp_path: Path, g
     put(tmp_path, log)
     reading = Dispatched(tmp_path, start=Start("latest"), follow=True)
     reading.login()
-    assert reading.position == reading.queue.position(reading.source.tip())
+    assert reading.position == reading.queue.position(end_of(reading.source))
     before = len(log.transactions)
     insert(log)
     put(tmp_path, log)
@@ -269,7 +275,7 @@ async def test_a_start_at_a_gtid_set_with_gaps_and_two_sources(tmp_path: Path) -
 async def test_a_gtid_start_opens_the_file_it_lies_in_and_none_before(tmp_path: Path) -> None:
     log = fill(LogWriter(), files=4)
     put(tmp_path, log)
-    opened = source_of(tmp_path).open()
+    opened = source_of(tmp_path).open(1)
     reading = Dispatched(tmp_path, start=Start("gtid", f"{SERVER}:1-9"))
     stream = reading.login()
     assert stream is not None and stream._name == log.files[2].name
@@ -432,7 +438,7 @@ async def test_a_log_that_was_rotated_at_its_end(tmp_path: Path) -> None:
         reading = await Dispatched(folder).read()
         position = reading.position
         assert (position.file, position.offset) == ("binlog.000003", 4)
-        assert same(reading.source.tip(), reading)
+        assert same(end_of(reading.source), reading)
         # And there the next run goes on, before the file is there and after it.
         progress = Progress(position, position, 0)
         again = await Dispatched(folder, progress=progress).read()
@@ -573,7 +579,7 @@ async def test_files_that_are_purged(tmp_path: Path) -> None:
         failed = late.client.consumers["all"].failed
         assert failed is not None and failed.kind is Kind.POSITION_PURGED
         if gtid == "mysql":
-            assert source_of(folder).open().view([]).purged == f"{SERVER}:1-12"
+            assert source_of(folder).open(1).view([]).purged == f"{SERVER}:1-12"
             # The earliest start is the first file's.
             assert len((await Dispatched(folder).read()).transactions) == 5
 
@@ -660,9 +666,9 @@ def test_no_such_folder(tmp_path: Path) -> None:
 async def test_a_folder_that_is_filled_later(tmp_path: Path) -> None:
     source = source_of(tmp_path / "later")
     with pytest.raises(BinlogError):
-        source.open()
+        source.open(1)
     put(tmp_path / "later", fill(LogWriter()))
-    assert source.tip().seq == 12
+    assert end_of(source).seq == 12
 
 
 def test_a_gap_between_the_files(tmp_path: Path) -> None:
@@ -728,7 +734,7 @@ async def test_damage_in_the_middle_is_told_when_it_is_reached(tmp_path: Path) -
     assert caught.value.kind is Kind.CHECKSUM_MISMATCH
     assert f"binlog.000002:{log.transactions[6].end}" in caught.value.where
     assert reading.transactions == written(log)[:7]
-    assert source_of(tmp_path).tip().seq == 7
+    assert end_of(source_of(tmp_path)).seq == 7
 
 
 def test_several_logs_in_one_folder(tmp_path: Path) -> None:
@@ -746,7 +752,7 @@ def test_several_logs_in_one_folder(tmp_path: Path) -> None:
     relay = relay[:17] + b"\x40\0" + relay[19:]
     (tmp_path / "db1-relay-bin.000007").write_bytes(b"\xfebin" + relay)
     (tmp_path / "binlog.000009").mkdir()
-    assert source_of(tmp_path).tip().file == "binlog.000002"
+    assert end_of(source_of(tmp_path)).file == "binlog.000002"
     assert refused(tmp_path, prefix="db1-relay-bin") == "db1-relay-bin.000007 is a relay log"
     assert (
         refused(tmp_path, prefix="mysql-bin")
@@ -756,14 +762,14 @@ def test_several_logs_in_one_folder(tmp_path: Path) -> None:
     assert refused(tmp_path) == "it holds several logs: binlog, mysql-bin"
     source = source_of(tmp_path, prefix="mysql-bin")
     assert source.label == f"files:{tmp_path}/mysql-bin"
-    assert source.tip().file == "binlog.000002"  # where the file says that the log goes on
+    assert end_of(source).file == "binlog.000002"  # where the file says that the log goes on
 
 
 def test_a_log_without_transactions(tmp_path: Path) -> None:
     put(tmp_path, LogWriter())
     assert "no transaction in the files yet" in refused(tmp_path)
     put(tmp_path, LogWriter(gtid="mariadb"))
-    assert source_of(tmp_path).open().mode is Mode.MARIADB
+    assert source_of(tmp_path).open(1).mode is Mode.MARIADB
 
 
 async def test_gtids_that_were_turned_on(tmp_path: Path) -> None:
@@ -777,20 +783,20 @@ async def test_gtids_that_were_turned_on(tmp_path: Path) -> None:
     insert(log)
     log.transactions[-1].file = "binlog.000003"
     put(tmp_path, log)
-    assert source_of(tmp_path).open().mode is Mode.FILE
+    assert source_of(tmp_path).open(1).mode is Mode.FILE
     reading = await Dispatched(tmp_path).read()
     assert reading.transactions == written(log)
     assert reading.position.gtid == f"{SERVER}:1"
     for name in ("binlog.000001", "binlog.000002"):
         (tmp_path / name).unlink()
-    assert source_of(tmp_path).open().mode is Mode.GTID
+    assert source_of(tmp_path).open(1).mode is Mode.GTID
 
 
 def test_the_tip_is_found_again_without_reading_all_of_the_file(tmp_path: Path) -> None:
     log = fill(LogWriter(), files=1)
     put(tmp_path, log)
     source = source_of(tmp_path)
-    assert source.tip().seq == 4
+    assert end_of(source).seq == 4
     scanned: list[int] = []
     scan = source.folder.scan
 
@@ -802,7 +808,7 @@ def test_the_tip_is_found_again_without_reading_all_of_the_file(tmp_path: Path) 
     end = log.file.size
     insert(log)
     put(tmp_path, log)
-    tip = source.tip()
+    tip = end_of(source)
     assert (tip.seq, tip.offset, scanned) == (5, log.file.size, [end])
 
 

@@ -1,0 +1,217 @@
+"""A server's log as short dumps beside the dispatchers' show it: when files were made, how they begin, what is in them.
+
+SHOW BINLOG EVENTS tells neither creation times nor commit times, so each look is a dump of its own, by file, that the
+server ends where its log does or we as soon as enough was seen. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
+from typing import NamedTuple
+
+import pymysql
+
+from dispatcher.binlog import events
+from dispatcher.binlog.batch import Batch
+from dispatcher.binlog.event_types import EventType
+from dispatcher.binlog.routes import Routes
+from dispatcher.binlog.scan import Splitter
+from dispatcher.dispatch.history import Gtids, Mode, make_place
+from dispatcher.dispatch.inputs import ServerView
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.net.dump import asked
+from dispatcher.net.replica import at_end, ended, lost, read_packet, socket_of
+from dispatcher.net.server import Connection, Endpoint, ServerFacts
+from dispatcher.net.starts import (
+    NOT_NUMBERED,
+    NUMBERED,
+    First,
+    at_moment,
+    at_offset,
+    commit_us,
+    find,
+    parse_held,
+)
+
+TIMEOUT_S = 10
+BUFFER_BYTES = 1 << 20
+_FATAL_READING_LOG = 1236
+_HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
+_LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
+
+
+def mode_of(known: ServerFacts) -> Mode:
+    if known.flavour == "mariadb":
+        return Mode.MARIADB
+    return Mode.GTID if known.gtid_mode == "ON" else Mode.FILE
+
+
+class ServerLog:
+    """The log as of when `known` was asked for; a `starts.Log`. Raises BinlogError."""
+
+    def __init__(self, endpoint: Endpoint, known: ServerFacts) -> None:
+        self.mode = mode_of(known)
+        self.files: Sequence[tuple[str, int]] = [(file.name, file.size) for file in known.files]
+        self.purged = known.gtid_purged
+        self.end = make_place(self.mode, known.gtid_executed, known.file, known.offset)
+        self._endpoint = endpoint
+        self._known = known
+        self._heads: dict[str, tuple[Gtids | None, First | None]] = {}
+
+    def view(
+        self, files: Sequence[str], moments: Sequence[int], offsets: Sequence[tuple[str, int]]
+    ) -> ServerView:
+        """What the rules need to know; creation times of these files, of the newest, and of those that are found."""
+        found_moments = find(at_moment, self, moments)
+        found_offsets = find(at_offset, self, offsets)
+        places = [*found_moments.values(), *found_offsets.values()]
+        named = [place.file for place in places if not isinstance(place, BinlogError)]
+        there = {name for name, _ in self.files}
+        wanted = dict.fromkeys((*files, *named, self._known.file))
+        created = {name: self.created(name) for name in wanted if name in there}
+        return replace(self.bare(created), moments=found_moments, offsets=found_offsets)
+
+    def bare(self, created: Mapping[str, int]) -> ServerView:
+        """What is known already."""
+        return ServerView(
+            server=self._known.server_uuid,
+            mode=self.mode,
+            executed=self._known.gtid_executed,
+            purged=self.purged,
+            files=tuple(self.files),
+            file=self._known.file,
+            offset=self._known.offset,
+            created=created,
+        )
+
+    def created(self, name: str) -> int:
+        """When the server made a file (s since 1970): the timestamp of its FORMAT_DESCRIPTION."""
+        with closing(self._events(name, 4)) as found:
+            for _, event in found:
+                if event.raw[4] == EventType.FORMAT_DESCRIPTION:
+                    return int.from_bytes(event.raw[:4], "little")
+        return 0
+
+    # -- a `starts.Log` --------------------------------------------------------------------------------------
+
+    def held(self, name: str) -> Gtids | None:
+        return self._head(name)[0]
+
+    def first(self, name: str) -> First | None:
+        return self._head(name)[1]
+
+    def _head(self, name: str) -> tuple[Gtids | None, First | None]:
+        if name not in self._heads:
+            self._heads[name] = self._read_head(name)
+        return self._heads[name]
+
+    def _read_head(self, name: str) -> tuple[Gtids | None, First | None]:
+        held: Gtids | None = None
+        with closing(self._events(name, 4)) as found:
+            for file, event in found:
+                code = event.raw[4]
+                if code in _LISTS and file == name:
+                    held = parse_held(code, event.body)
+                elif code in NUMBERED or code in NOT_NUMBERED:
+                    begins = event.log_pos - len(event.raw)
+                    return held, First(file, begins, commit_us(event.raw, event.body))
+        return held, None
+
+    def type_at(self, name: str, offset: int) -> int | None:
+        if offset >> 32:  # a dump cannot begin there
+            return None
+        try:
+            with closing(self._events(name, offset)) as found:
+                for file, event in found:
+                    code = event.raw[4]
+                    if not event.log_pos or code in _HEARTBEATS:
+                        continue  # made for the dump
+                    whole = event.log_pos == (offset + len(event.raw)) & 0xFFFF_FFFF
+                    return code if file == name and whole and event.sound else None
+        except BinlogError as error:
+            # The server read bytes there that are no event.
+            cause = error.__cause__
+            if isinstance(cause, pymysql.Error) and cause.args[:1] == (_FATAL_READING_LOG,):
+                return None
+            raise
+        return None
+
+    def batches(self, name: str) -> Generator[Batch, None, None]:
+        label = self._endpoint.label
+        splitter = Splitter(Routes(), packets=True, checksum=True, buffer_bytes=BUFFER_BYTES)
+        with self._asked(name, 4) as connection:
+            sock = socket_of(connection)
+            sock.settimeout(TIMEOUT_S)
+            while True:
+                splitter.compact()
+                if not splitter.full:
+                    try:
+                        size = sock.recv_into(splitter.room())
+                    except OSError as error:
+                        raise lost(error.strerror or str(error), label) from error
+                    if not size:
+                        raise lost("the server closed the connection", label)
+                    splitter.wrote(size)
+                for batch in splitter.split():
+                    if isinstance(batch, Batch):
+                        yield batch
+                    elif at_end(batch.packet):
+                        return
+                    else:
+                        raise _purged_meanwhile(ended(batch.packet, label))
+
+    # -- dumps -----------------------------------------------------------------------------------------------
+
+    def _asked(self, name: str, offset: int) -> AbstractContextManager[Connection]:
+        mariadb = self.mode is Mode.MARIADB
+        return asked(
+            self._endpoint, name, offset, mariadb=mariadb, checksum=True, timeout_s=TIMEOUT_S
+        )
+
+    def _events(self, name: str, offset: int) -> Generator[tuple[str, _Event], None, None]:
+        """Events with their files, one after the other: for a few of them."""
+        file, checksum = "", True
+        try:
+            with self._asked(name, offset) as connection:
+                while (packet := read_packet(connection))[:1] == b"\0":
+                    event = _Event(packet[1:], checksum)
+                    if event.raw[4] == EventType.FORMAT_DESCRIPTION:
+                        checksum = events.parse_format_description(event.raw).checksum
+                        event = _Event(event.raw, checksum)
+                    elif event.raw[4] == EventType.ROTATE and not event.log_pos:
+                        file, _ = events.parse_rotate(event.body)
+                    yield file, event
+        except BinlogError as error:
+            raise _purged_meanwhile(error) from error.__cause__
+
+
+class _Event(NamedTuple):
+    """`checksum`: does it end in one?"""
+
+    raw: bytes
+    checksum: bool
+
+    @property
+    def body(self) -> bytes:
+        return self.raw[events.HEADER_SIZE : len(self.raw) - events.CHECKSUM_SIZE * self.checksum]
+
+    @property
+    def log_pos(self) -> int:
+        """The offset after it; 0 for one that was made for the dump."""
+        return int.from_bytes(self.raw[13:17], "little")
+
+    @property
+    def sound(self) -> bool:
+        return not self.checksum or zlib.crc32(self.raw[:-4]) == int.from_bytes(
+            self.raw[-4:], "little"
+        )
+
+
+def _purged_meanwhile(error: BinlogError) -> BinlogError:
+    """The file was listed a moment ago: the next look will find out what there is."""
+    if error.kind is not Kind.POSITION_PURGED:
+        return error
+    return BinlogError(Kind.CONNECTION_LOST, error.what, where=error.where)

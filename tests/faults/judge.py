@@ -1,0 +1,236 @@
+"""What a consumer should have got, by the word of the server's own tool.
+
+`mysqlbinlog -vv` reads the server's log as a replica with the consumer's start would, and reads what the daemon
+delivered; both of its outputs become lists of `Group`, which must be equal. Not a line of the daemon's own reading of
+events takes part: GTIDs, the order of transactions, the values and types of all columns, the text of statements and
+the times of commits are told by the tool. The tool has no filter by the tables of row events, so that the filter is
+here: it knows nothing but the names in the tool's text.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.servers import Instance
+
+_HEADER = re.compile(
+    r"#\d{6} +\d+:\d\d:\d\d server id \d+  end_log_pos (\d+) (?:CRC32 0x\w+ )?(.*)"
+)
+_AT = re.compile(r"# at (\d+)")
+_GTID_NEXT = re.compile(r"SET @@SESSION\.GTID_NEXT= '(.*?)'")
+_COMMITTED = re.compile(r"original_committed_timestamp=(\d+)")
+_VERB = re.compile(r"### (?:INSERT INTO|UPDATE|DELETE FROM) `([^`]*)`\.`([^`]*)`")
+_USE = re.compile(r"use `([^`]*)`")
+_XA = re.compile(r"XA (START|END|PREPARE|COMMIT|ROLLBACK) (\S+)( ONE PHASE)?")
+_CONTROL = re.compile(r"(BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE)\b")
+_ACCOUNTS = re.compile(r"(CREATE|ALTER|DROP|RENAME) (USER|ROLE)\b|GRANT\b|REVOKE\b")
+_NAMED = re.compile(
+    r"`?(\w+)`?\.`?\w+`?|\bDATABASE (?:IF (?:NOT )?EXISTS )?`?(\w+)`?", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A row change or a DDL statement: the databases it concerns, and all that the tool says of it."""
+
+    databases: tuple[str, ...]
+    text: str
+
+
+@dataclass
+class Group:
+    """What was logged under one GTID. `file`, `end`: where it ends in the log that was read."""
+
+    gtid: str
+    committed_us: int
+    file: str = ""
+    end: int = 0
+    items: list[Item] = field(default_factory=list)
+    prepares: str = ""  # XID of the XA transaction whose rows these are; they come with its commit
+    commits: str = ""
+    rolls_back: str = ""
+
+
+Told = tuple[str, int, tuple[str, ...]]  # GTID, time of the commit, the consumer's items
+
+
+def executed(server: Instance, start: str) -> list[Group]:
+    """All that the server has beyond a GTID set, as it would send it to a replica."""
+    first = server.binlogs()[0][0]
+    done = server.mysqlbinlog(
+        "--read-from-remote-source=BINLOG-DUMP-GTIDS",
+        f"--user={server.root_user}",
+        f"--socket={server.socket}",
+        f"--exclude-gtids={start}",
+        "-vv",
+        "--base64-output=decode-rows",
+        "--to-last-log",
+        first,
+    )
+    return list(groups(done.stdout))
+
+
+def delivered(server: Instance, chunks: Iterable[bytes], folder: Path) -> list[Group]:
+    """The same of what a reader got: binlogs, which are one when they stand behind each other without their magic."""
+    path = folder / "delivered"
+    data = b"".join(chunk[4 * (n > 0) :] for n, chunk in enumerate(chunks))
+    if not data:
+        return []
+    path.write_bytes(data)
+    done = server.mysqlbinlog(
+        "-vv", "--base64-output=decode-rows", "--verify-binlog-checksum", path
+    )
+    path.unlink()
+    return list(groups(done.stdout))
+
+
+def expected(found: Iterable[Group], databases: Collection[str]) -> list[Told]:
+    """What of these a consumer of `databases` gets: row changes of an XA transaction come when it is committed."""
+    prepared: dict[str, list[Item]] = {}
+    told: list[Told] = []
+    for group in found:
+        items = group.items
+        if group.prepares:
+            prepared[group.prepares] = items
+            items = []
+        elif group.rolls_back:
+            prepared.pop(group.rolls_back, None)
+        elif group.commits:
+            items = prepared.pop(group.commits, [])
+        if kept := tuple(i.text for i in items if not set(i.databases).isdisjoint(databases)):
+            told.append((group.gtid, group.committed_us, kept))
+    return told
+
+
+def got(found: Iterable[Group]) -> list[Told]:
+    """All that was delivered, whatever it is: nothing of others' may be among it."""
+    return [
+        (group.gtid, group.committed_us, tuple(item.text for item in group.items))
+        for group in found
+    ]
+
+
+def difference(wanted: list[Told], found: list[Told]) -> str:
+    """Where the lists part, for people; "" where they do not."""
+    if wanted == found:
+        return ""
+    at = next((n for n, (a, b) in enumerate(zip(wanted, found, strict=False)) if a != b), None)
+    if at is None:
+        at = min(len(wanted), len(found))
+    lines = [f"{len(wanted)} wanted, {len(found)} found; they part at {at}:"]
+    for name, each in (("wanted", wanted), ("found ", found)):
+        lines += [f"  {name} {told!r:.600}" for told in each[max(0, at - 1) : at + 2]]
+    wanted_gtids, found_gtids = ([told[0] for told in each] for each in (wanted, found))
+    lines.append(f"  missing: {[g for g in wanted_gtids if g not in found_gtids][:20]}")
+    lines.append(f"  too many: {[g for g in found_gtids if g not in wanted_gtids][:20]}")
+    twice = {g for g in found_gtids if found_gtids.count(g) > 1}
+    lines.append(f"  more than once: {sorted(twice)[:20]}")
+    return "\n".join(lines)
+
+
+def groups(output: str) -> Iterator[Group]:
+    """The transactions in what the tool printed."""
+    group: Group | None = None
+    use = file = ""
+    for end, header, lines in _events(output):
+        if header.startswith("Rotate to "):
+            file = header.split()[2]
+        elif header.startswith("GTID\t"):
+            if group is not None:
+                yield group
+            gtid = next(m[1] for line in lines if (m := _GTID_NEXT.match(line)))
+            committed = _COMMITTED.search(header)
+            assert committed is not None, header
+            group = Group(gtid, int(committed[1]), file)
+        elif group is None:
+            continue
+        elif header.startswith("Query\t"):
+            use = _statement(group, use, lines)
+        elif header.startswith("XA PREPARE"):
+            _xa(group, lines[0])
+        else:
+            group.items += _rows(lines)
+        if group is not None and not header.startswith("Rotate to "):
+            # Within a compressed transaction the tool repeats the end of the whole.
+            group.end = end or group.end
+    if group is not None:
+        yield group
+
+
+def _events(output: str) -> Iterator[tuple[int, str, list[str]]]:
+    """(end in the file, what stands behind the header, the lines below it) of each event."""
+    end, header = 0, ""
+    lines: list[str] = []
+    for line in output.splitlines():
+        if match := _HEADER.match(line):
+            if header:
+                yield end, header, lines
+            end, header, lines = int(match[1]), match[2].lstrip("\t"), []
+        elif not _AT.fullmatch(line):
+            lines.append(line)
+    if header:
+        yield end, header, lines
+
+
+def _rows(lines: Iterable[str]) -> Iterator[Item]:
+    row: list[str] = []
+    database = ""
+    for line in lines:
+        if not line.startswith("### "):
+            continue
+        if match := _VERB.match(line):
+            if row:
+                yield Item((database,), "\n".join(row))
+            row, database = [], match[1]
+        row.append(line)
+    if row:
+        yield Item((database,), "\n".join(row))
+
+
+def _statement(group: Group, use: str, lines: list[str]) -> str:
+    """Put a query's statement into the group; the default database from here on."""
+    text: list[str] = []
+    time = ""
+    for line in lines:
+        if line == "/*!*/;":
+            break
+        if line.endswith("/*!*/;"):
+            if match := _USE.match(line):
+                use = match[1]
+            elif line.startswith("SET TIMESTAMP="):
+                time = line
+            continue
+        text.append(line)
+    statement = "\n".join(text)
+    if statement.startswith("XA "):
+        _xa(group, statement)
+    elif statement and not _CONTROL.match(statement):
+        if _ACCOUNTS.match(statement):
+            group.items.append(Item((), statement))
+            return use
+        # What a trigger's body names is what it will touch one day.
+        head = statement.partition(" FOR EACH ROW")[0]
+        named = dict.fromkeys(name for match in _NAMED.findall(head) for name in match if name)
+        group.items.append(Item(tuple(named) or (use,), f"{time}\n{statement}"))
+    return use
+
+
+def _xa(group: Group, line: str) -> None:
+    match = _XA.match(line)
+    assert match is not None, line
+    verb, xid, one_phase = match.groups()
+    if verb == "PREPARE":
+        group.prepares = xid
+    elif verb == "ROLLBACK":
+        group.rolls_back = xid
+    elif verb == "COMMIT" and not one_phase:
+        group.commits = xid
+
+
+def tool_version(server: Instance) -> str:
+    done: subprocess.CompletedProcess[str] = server.mysqlbinlog("--version")
+    return done.stdout.strip()
