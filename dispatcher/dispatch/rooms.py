@@ -36,19 +36,14 @@ class Rooms:
         if dispatcher.phase not in (Phase.STREAMING, Phase.PAUSED, Phase.ROOMLESS):
             return []
         effects: list[Effect] = []
-        self._wait(dispatcher, now)
         for consumer in list(dispatcher.riders):
-            if _may_detach(consumer, dispatcher) and consumer.patience.exhausted(now):
+            if not (_blocks(consumer, dispatcher) and _may_detach(consumer, dispatcher)):
+                consumer.patience.end(now)
+                continue
+            consumer.patience.begin(now)
+            if consumer.patience.exhausted(now):
                 effects += _detach(consumer, dispatcher, now)
         return effects + self._go_on(dispatcher, now)
-
-    @staticmethod
-    def _wait(dispatcher: Dispatcher, now: float) -> None:
-        for consumer in dispatcher.riders:
-            if _blocks(consumer, dispatcher) and _may_detach(consumer, dispatcher):
-                consumer.patience.begin(now)
-            else:
-                consumer.patience.end(now)
 
     def _go_on(self, dispatcher: Dispatcher, now: float) -> list[Effect]:
         full = [consumer.name for consumer in dispatcher.riders if consumer.queue.full]
@@ -63,9 +58,8 @@ class Rooms:
             if now - dispatcher.paused_since >= PAUSE_MAX_S:
                 why = "a queue is full" if halted else "looking up tables takes long"
                 note = Note("info", "closed until there is room", fields)
-                effects = [*dispatcher.close(why, now), note]
-                self._wait(dispatcher, now)  # which goes on, on the same budgets
-                return effects
+                # The others go on waiting, on the same budgets.
+                return [*dispatcher.close(why, now), note, *self.settle(dispatcher, now)]
         elif dispatcher.phase is Phase.ROOMLESS:
             roomy = all(self._has_room(consumer) for consumer in dispatcher.riders)
             if roomy and not dispatcher.looking:
