@@ -17,6 +17,7 @@ time: while it is there, complete and not acknowledged, the queue is full.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, replace
 
@@ -49,9 +50,26 @@ class Run:
     commit_us: int  # of the first one, microseconds since 1970 UTC
 
     def place(self, index: int) -> Place:
-        tx = int(self.tx[index])
-        gtids, seq, file = self.steps.after(self.base, tx), int(self.seq[index]), self.steps.file
-        return Place(gtids, file, int(self.steps.end[tx]) if file else 0, seq)
+        return _place(self.steps, self.base, int(self.tx[index]), int(self.seq[index]))
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """One transaction of a queue, as it is whatever becomes of the queue: `format` and `parts` are its bytes."""
+
+    server: str
+    epoch: int
+    steps: Steps
+    base: Gtids
+    tx: int
+    seq: int
+    format: FormatDescription
+    parts: list[memoryview]
+
+    @property
+    def position(self) -> Position:
+        """Where the log goes on behind it."""
+        return _place(self.steps, self.base, self.tx, self.seq).position(self.server, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +347,30 @@ class Queue:
             out.append(self._formats[-1][1].raw)
         return out
 
+    def singles(self, start: Position, end: Position) -> list[Single]:
+        """The transactions of (start, end], one by one."""
+        at, _ = self.locate(start)
+        hi, _ = self.locate(end)
+        formats = [start for start, _ in self._formats]
+        out: list[Single] = []
+        for run in self._runs:
+            first, last = np.searchsorted(run.end, (at, hi), side="right").tolist()
+            for i in range(first, last):
+                begin, at = at, int(run.end[i])
+                out.append(
+                    Single(
+                        self.server,
+                        self.epoch,
+                        run.steps,
+                        run.base,
+                        int(run.tx[i]),
+                        int(run.seq[i]),
+                        self._formats[bisect_right(formats, begin) - 1][1],
+                        self._log.read(begin, at),
+                    )
+                )
+        return out
+
     def acknowledge(self, position: Position) -> None:
         """Forget everything up to a position (after it was stored)."""
         end, place = self.locate(position)
@@ -378,6 +420,11 @@ class Queue:
     def covered_after(self, end: int, place: Place) -> Place:
         """The same as it will be when (logical offset, place) is acknowledged."""
         return place if self._runs and end < self._runs[-1].end[-1] else self.queued
+
+
+def _place(steps: Steps, base: Gtids, tx: int, seq: int) -> Place:
+    file = steps.file
+    return Place(steps.after(base, tx), file, int(steps.end[tx]) if file else 0, seq)
 
 
 def _between(first: Place, place: Place, last: Place) -> bool:

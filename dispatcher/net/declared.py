@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from uuid import UUID
 
 from dispatcher.dispatch.inputs import ClientLimits, ConsumerSpec, OnPurged, OnQueueFull, Start
@@ -10,7 +10,7 @@ from dispatcher.net.files import files_source
 from dispatcher.net.running import Declared, Group
 from dispatcher.net.server import endpoints_of
 from dispatcher.net.source import ServerSource, Source
-from dispatcher.settings import Consumer, Settings
+from dispatcher.settings import Connection, Settings, Wanted
 
 GroupKey = Hashable
 
@@ -27,52 +27,65 @@ def groups(settings: Settings, installation: UUID) -> dict[GroupKey, Group]:
     return {key: _group(settings, names, installation) for key, names in members.items()}
 
 
-def spec_of(name: str, consumer: Consumer) -> ConsumerSpec:
+def spec_of(name: str, wanted: Wanted) -> ConsumerSpec:
     tables = None
-    if consumer.tables is not None:
-        split = (table.partition(".") for table in consumer.tables)
+    if wanted.tables is not None:
+        split = (table.partition(".") for table in wanted.tables)
         tables = tuple((database, table) for database, _, table in split)
-    start = consumer.start
+    start = wanted.start
     return ConsumerSpec(
         name,
-        tuple(consumer.databases),
+        tuple(wanted.databases),
         tables,
-        consumer.max_bytes_in_binlog_queue,
+        wanted.max_bytes_in_binlog_queue,
         Start(start.at, start.gtid, start.file, start.offset, start.timestamp_us),
-        consumer.assume_current_schema,
-        consumer.max_milliseconds_to_wait_in_binlog_queue / 1000,
-        OnQueueFull(consumer.on_queue_full),
-        OnPurged(consumer.on_purged),
+        wanted.assume_current_schema,
+        wanted.max_milliseconds_to_wait_in_binlog_queue / 1000,
+        OnQueueFull(wanted.on_queue_full),
+        OnPurged(wanted.on_purged),
+    )
+
+
+def group_of(
+    connection: Connection, consumers: Iterable[Declared], installation: UUID, alone: str = ""
+) -> Group:
+    """Consumers of one connection, none yet if need be. `alone`: the name of one that never shares it."""
+    source = _source(connection, installation, alone)
+    limits = ClientLimits(
+        connection.max_bytes_to_merge,
+        connection.max_bytes_in_all_queues,
+        float(connection.failover_wait_seconds),
+    )
+    return Group(
+        f"{source.label}/{alone}" if alone else source.label,
+        source,
+        tuple(consumers),
+        limits,
+        connection.max_bytes_in_binlog_dispatcher_buffer,
+        (
+            connection.connection_key,
+            connection.files,
+            connection.tls,
+            connection.heartbeat_milliseconds,
+        ),
     )
 
 
 def _group(settings: Settings, names: list[str], installation: UUID) -> Group:
     """What belongs to the connection is as the first one says it; they agree, or stand alone."""
     first = settings.consumers[names[0]]
-    source = _source(names[0], first, installation)
-    limits = ClientLimits(
-        first.max_bytes_to_merge,
-        first.max_bytes_in_all_queues,
-        float(first.failover_wait_seconds),
-    )
     consumers = ((name, settings.consumers[name]) for name in names)
-    return Group(
-        source.label if first.use_binlog_client else f"{source.label}/{names[0]}",
-        source,
-        tuple(
-            Declared(spec_of(name, consumer), consumer.max_seconds_between_markers)
-            for name, consumer in consumers
-        ),
-        limits,
-        first.max_bytes_in_binlog_dispatcher_buffer,
-        (first.connection_key, first.files, first.tls, first.heartbeat_milliseconds),
+    declared = (
+        Declared(spec_of(name, consumer), consumer.max_seconds_between_markers)
+        for name, consumer in consumers
     )
+    return group_of(first, declared, installation, "" if first.use_binlog_client else names[0])
 
 
-def _source(name: str, consumer: Consumer, installation: UUID) -> Source:
-    if consumer.files is not None:
-        return files_source(consumer.files, installation)
+def _source(connection: Connection, installation: UUID, alone: str) -> Source:
+    if connection.files is not None:
+        return files_source(connection.files, installation)
     # Part of each dispatcher's identity: one for the shared connection, and one for each that is not shared.
-    name = consumer.label if consumer.use_binlog_client else f"{consumer.label}/{name}"
-    heartbeat_s = consumer.heartbeat_milliseconds / 1000
-    return ServerSource(endpoints_of(consumer), installation, name, heartbeat_s=heartbeat_s)
+    name = f"{connection.label}/{alone}" if alone else connection.label
+    heartbeat_s = connection.heartbeat_milliseconds / 1000
+    return ServerSource(endpoints_of(connection), installation, name, heartbeat_s=heartbeat_s)

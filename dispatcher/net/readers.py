@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -94,6 +94,14 @@ class Reader:
                 return None
             raise
 
+    async def acknowledge(self, position: Position) -> None:
+        """Store, then forget; ahead of what is queued it skips forward. The caller holds `acknowledging`."""
+        if position.seq > self.queue.queued.seq:
+            self.runner.step(Sought(self.consumer.name, position))
+            await self.runner.flush()
+        else:
+            await self.runner.acknowledge(self.consumer.name, position)
+
     def worth_telling(self, after: Position, answer: Answer, markers: bool) -> bool:
         if answer.transactions:
             return True
@@ -146,8 +154,7 @@ class Readers:
             reader = self._reader(name)
             reader.session = max(reader.session, session)
             reader.runner.wake(name)  # older sessions that wait are told
-            if after is not None:
-                reader = await self._resume(name, after)
+            reader = await self._resume(name, after)
         return {
             "session": session,
             "position": (reader.acknowledged if after is None else after).as_dict(),
@@ -227,7 +234,7 @@ class Readers:
                 reader.check_session(session)
                 # What lay before a gap is gone, acknowledged or not.
                 if not reader.behind_gap(position):
-                    await self._acknowledge(reader, position)
+                    await reader.acknowledge(position)
                 return reader.acknowledged.as_dict()
 
     async def table(self, name: str, database: str, table: str) -> dict[str, Any]:
@@ -238,18 +245,7 @@ class Readers:
     # -- what people ask -------------------------------------------------------------------------------------
 
     def rows(self) -> list[dict[str, Any]]:
-        now_s = time.time()
-        # One that is just being replaced is of no client.
-        readers = [
-            reader
-            for name, reader in self._readers.items()
-            if reader.runner.client.consumers.get(name) is reader.consumer
-        ]
-        clients = list(dict.fromkeys(reader.runner.client for reader in readers))
-        rate = self._rates.look(clients, time.monotonic())
-        return [
-            status.row(reader.runner.client, reader.consumer, rate, now_s) for reader in readers
-        ]
+        return rows(self._readers.values(), self._rates)
 
     def names(self) -> list[str]:
         return list(self._readers)
@@ -262,28 +258,22 @@ class Readers:
             raise UserError(Kind.UNKNOWN_CONSUMER, repr(name))
         return reader
 
-    async def _resume(self, name: str, after: Position) -> Reader:
-        """A reader brings a position of its own: it wins over the stored one."""
+    async def _resume(self, name: str, after: Position | None) -> Reader:
+        """A reader brings a position of its own, which wins over the stored one; or it goes on from that, when an older
+        session's acknowledgement that is on its way has come."""
         while True:
             reader = self._reader(name)
             async with reader.acknowledging:
                 if self._readers.get(name) is not reader:
                     continue
+                if after is None:
+                    return reader
                 if after.seq < reader.queue.acknowledged.seq:
                     reader.runner.step(Sought(name, after))
                     await reader.runner.flush()
                 else:
-                    await self._acknowledge(reader, after)
+                    await reader.acknowledge(after)
                 return reader
-
-    @staticmethod
-    async def _acknowledge(reader: Reader, position: Position) -> None:
-        """Ahead of what is queued it skips forward. The caller holds `acknowledging`."""
-        if position.seq > reader.queue.queued.seq:
-            reader.runner.step(Sought(reader.consumer.name, position))
-            await reader.runner.flush()
-        else:
-            await reader.runner.acknowledge(reader.consumer.name, position)
 
     async def _started(self, name: str) -> Reader:
         """Its reader when it has a place, which it has once its server was reached for the first time."""
@@ -340,6 +330,20 @@ class Readers:
                 raise BinlogError(Kind.RANGE_UNAVAILABLE, why(reader), where=reader.where)
             await reader.runner.wait(name, 0.2)
         return reader
+
+
+def rows(readers: Iterable[Reader], rates: Rates) -> list[dict[str, Any]]:
+    """A row of `GET /v1/binlogs` for each."""
+    now_s = time.time()
+    # One that is just being replaced is of no client.
+    those = [
+        (reader.runner.client, reader.consumer)
+        for reader in readers
+        if reader.runner.client.consumers.get(reader.consumer.name) is reader.consumer
+    ]
+    clients = list(dict.fromkeys(client for client, _ in those))
+    rate = rates.look(clients, time.monotonic())
+    return [status.row(client, consumer, rate, now_s) for client, consumer in those]
 
 
 def _table(reader: Reader, database: str, table: str) -> dict[str, Any]:

@@ -327,6 +327,11 @@ class ClientRunner:
         ):  # else it went on behind a gap meanwhile
             self.step(Acknowledged(consumer, position, progress.covered))
 
+    async def store(self, consumer: str) -> None:
+        """Store where a consumer is now. Raises BinlogError."""
+        self._execute([self.client.consumers[consumer].store()])
+        await self.flush()
+
     async def stored(self, consumer: str) -> Progress | None:
         """What is stored of a consumer when nothing of it waits to be stored. Raises BinlogError."""
         while True:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from dispatcher.binlog.segments import Lend
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.inputs import Added, ClientLimits, ConsumerSpec, Progress, Removed
+from dispatcher.model.position import Position
 from dispatcher.net.readers import Reader
 from dispatcher.net.runner import ClientRunner, Log
 from dispatcher.net.source import Source
@@ -30,7 +31,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Consumers that share a connection, at least one. `key`: under which what is known of the source's tables is
+    """Consumers that share a connection, or will. `key`: under which what is known of the source's tables is
     stored; `buffer_bytes`: of each dispatcher; `settings`: groups that are equal in it reach their source alike."""
 
     key: str
@@ -110,11 +111,15 @@ class RunningClient:
 
     # -- consumers that come and go: the caller holds `acknowledging` of their readers -------------------------
 
-    async def add(self, declared: Declared) -> Reader:
-        """A new consumer goes on from what is stored under its name."""
+    async def add(self, declared: Declared, after: Position | None = None) -> Reader:
+        """A new consumer goes on from what is stored under its name, or (`after`) from a position that its reader
+        brings, which is not stored before somebody says so."""
         name = declared.spec.name
         session = await self._store.session(name)
-        self.runner.step(Added(declared.spec, await self._store.load(name)))
+        progress = await self._store.load(name)
+        if after is not None:
+            progress = Progress(after, after, _created(progress, after))
+        self.runner.step(Added(declared.spec, progress))
         return self._reader(declared, session)
 
     async def remove(self, name: str) -> None:
@@ -137,3 +142,12 @@ class RunningClient:
         reader = Reader(self.runner, self.client.consumers[name], session, declared.marker_s)
         self.readers[name] = reader
         return reader
+
+
+def _created(stored: Progress | None, position: Position) -> int:
+    """When a position's file was created, if that is known: only then can another one of its name be told from it."""
+    if stored is None:
+        return 0
+    covered = stored.covered
+    same = (covered.server, covered.file) == (position.server, position.file)
+    return stored.created if same else 0
