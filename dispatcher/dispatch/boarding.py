@@ -46,7 +46,7 @@ class Boarding:
     def _may_begin_with(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> bool:
         """Ride on a dispatcher whose dump is not asked for yet, and will begin with what all its riders have?"""
         riders = dispatcher.riders
-        if not riders:
+        if not riders or dispatcher.asked:
             return False
         if not consumer.started:
             return not any(rider.started for rider in riders)

@@ -172,8 +172,13 @@ class Client:
     # -- what is asked of the server ---------------------------------------------------------------------------
 
     def files_to_probe(self, dispatcher: int) -> list[str]:
-        """Files whose creation time the history check needs when a dispatcher logs in."""
+        """Files whose creation time the history check needs when a dispatcher logs in; asked before the server is.
+
+        Who comes later has not been asked for, so nobody boards the dispatcher between here and `LoggedIn`.
+        """
         found = self.dispatchers.get(dispatcher)
+        if found is not None:
+            found.asked = True
         return sorted({name for c in (found.riders if found else ()) if (name := _file_of(c))})
 
     def files_to_survey(self) -> list[str]:

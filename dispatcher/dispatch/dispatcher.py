@@ -76,6 +76,7 @@ class Dispatcher:
         self.last_timestamp = 0  # of the newest event, s since 1970
         self.events = self.bytes = self.reconnects = 0
         self.paused_since = 0.0
+        self.asked = False  # the login is on its way, and what it is to tell was said
         self.behind_since: float | None = None  # the server lacks what a rider has
         self.inside: Inside = None  # the transaction that the last batch ended in
         self._routes = routes
@@ -137,6 +138,7 @@ class Dispatcher:
 
     def connect(self, after_s: float = 0.0) -> list[Effect]:
         self.phase = Phase.CONNECTING
+        self.asked = False
         return [Connect(self.number, after_s)]
 
     def dump(self, view: ServerView) -> list[Effect]:
