@@ -50,7 +50,12 @@ DAMAGE_MAX = 3
 NAMESAKE_WINDOW_S = 60.0
 # One answers; another one is needed where the log went on differently meanwhile, as after a reset.
 LOOK_UPS_MAX = 3
-_ASKED_AGAIN = (Kind.CHECKSUM_MISMATCH, Kind.POSITION_PURGED, Kind.HISTORY_DIFFERS)
+_ASKED_AGAIN = (
+    Kind.CHECKSUM_MISMATCH,
+    Kind.MALFORMED_EVENT,
+    Kind.POSITION_PURGED,
+    Kind.HISTORY_DIFFERS,
+)
 
 
 class Phase(StrEnum):
