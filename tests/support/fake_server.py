@@ -197,6 +197,7 @@ class Feed:
         self.checksum = server.log.files[self.file].checksum
         self._events = self._from(self.file)
         self._data = bytearray()
+        self.spoil_at: float | None = None  # damage the body of the next event, here (0..1)
 
     def take(self, size: int) -> bytes:
         """At most so many bytes; none where nothing has come."""
@@ -205,10 +206,17 @@ class Feed:
             raw = next(self._events)
             if raw is None:
                 break
-            data += event_packet(raw)
+            data += event_packet(self._spoilt(raw))
         out = bytes(data[:size])
         del data[:size]
         return out
+
+    def _spoilt(self, raw: bytes) -> bytes:
+        if self.spoil_at is None or raw[4] in _HEADERS or len(raw) < 24:
+            return raw
+        at = 19 + int(self.spoil_at * (len(raw) - 19))
+        self.spoil_at = None
+        return raw[:at] + bytes((raw[at] ^ 0x10,)) + raw[at + 1 :]
 
     def _first_file(self, held: GtidSet) -> int:
         server = self.server

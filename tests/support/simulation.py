@@ -113,17 +113,12 @@ class Connection:
                 self._nothing = not data
                 if not data:
                     return None
-                data = self.changed(data)
                 room[: len(data)] = memoryview(data)
                 splitter.wrote(len(data))
             self.batches = iter(splitter.split())
             batch = next(self.batches, None)
         assert not isinstance(batch, Closed)
         return batch
-
-    def changed(self, data: bytes) -> bytes:
-        """What becomes of bytes on their way."""
-        return data
 
     @property
     def drained(self) -> bool:
@@ -135,11 +130,13 @@ class Connection:
 class Link:
     """One dispatcher's connection, from the wish to connect on.
 
-    `view`: what the server said, and is not stepped yet. `logged_in`: it is, and `dump` may be ordered.
+    `server`: which one was reached; `view`: what it said, and is not stepped yet; `logged_in`: it is, and `dump` may be
+    ordered.
     """
 
     number: int
     connect_at: float
+    server: Server | None = None
     view: ServerView | None = None
     logged_in: bool = False
     dump: Dump | None = None
@@ -274,7 +271,8 @@ class World:
                 self.open(link)
 
     def log_in(self, link: Link) -> None:
-        link.view = self.server.view(self.client.files_to_probe(link.number))
+        link.server = self.server
+        link.view = link.server.view(self.client.files_to_probe(link.number))
 
     def logged_in(self, link: Link) -> None:
         """Step what the server said, and store what follows from it before anything is read."""
@@ -289,12 +287,13 @@ class World:
             return
         assert link.dump is not None, "logged in for nothing"
         try:
-            link.connection = self.connection_of(link.dump)
+            link.connection = self.connection_of(link)
         except BinlogError as error:
             self.lost(link, error)
 
-    def connection_of(self, dump: Dump) -> Connection:
-        return Connection(self.server, self.client, dump.place, self.rng)
+    def connection_of(self, link: Link) -> Connection:
+        assert link.server is not None and link.dump is not None
+        return Connection(link.server, self.client, link.dump.place, self.rng)
 
     def lost(self, link: Link, error: BinlogError) -> None:
         if self.links.get(link.number) is link:
