@@ -322,9 +322,8 @@ class ClientRunner:
             await self.flush()
         finally:
             del self._acknowledging[consumer]
-        if (
-            self.client.consumers[consumer].queue.epoch == position.epoch
-        ):  # else it went on behind a gap meanwhile
+        # It may have gone on behind a gap meanwhile.
+        if self.client.consumers[consumer].queue.epoch == position.epoch:
             self.step(Acknowledged(consumer, position, progress.covered))
 
     async def store(self, consumer: str) -> None:

@@ -47,4 +47,10 @@ async def in_thread(
                 discard(result)  # type: ignore[arg-type]
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return await outcome
+    try:
+        return await outcome
+    except asyncio.CancelledError:
+        # It may have come between the result and the one who waits for it.
+        if discard is not None and not outcome.cancelled() and outcome.exception() is None:
+            discard(outcome.result())
+        raise
