@@ -23,6 +23,7 @@ import uvloop
 
 from dispatcher.api.app import create_app
 from dispatcher.api.auth import Token, Tokens
+from dispatcher.binlog.prepared import Changes, Prepared
 from dispatcher.binlog.warm import load_kernels
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.inputs import ConsumerSpec, Progress, Start
@@ -132,11 +133,12 @@ class Daemon:
             progress,
             self._store.load_versions(key),
             self._spill.lend,
+            Prepared(self._settings.state.max_bytes_in_prepared, self._store.load_prepared(key)),
         )
         runner = ClientRunner(
             client,
             source,
-            save=self._save,
+            save=partial(self._save, key),
             save_versions=partial(self._store.save_versions, key),
             store_thread=self._store_thread,
             log=self._log,
@@ -163,9 +165,12 @@ class Daemon:
         heartbeat_s = consumer.heartbeat_milliseconds / 1000
         return ServerSource(endpoints_of(consumer), installation, name, heartbeat_s=heartbeat_s)
 
-    def _save(self, progress: Sequence[tuple[str, Progress]]) -> None:
+    def _save(
+        self, client: str, progress: Sequence[tuple[str, Progress]], prepared: Changes | None
+    ) -> None:
+        rows = [(name, p.acknowledged, p.covered, p.created) for name, p in progress]
         try:
-            self._store.save([(name, p.acknowledged, p.covered, p.created) for name, p in progress])
+            self._store.save(rows, client, prepared)
         except BinlogError as error:
             self._store_fault = error
             raise

@@ -21,9 +21,10 @@ from enum import StrEnum
 
 from dispatcher.binlog.arrays import OPEN
 from dispatcher.binlog.batch import Batch, Fault
+from dispatcher.binlog.prepared import Prepared
 from dispatcher.binlog.routes import ALL, Filter, Routes
 from dispatcher.binlog.segments import Lend
-from dispatcher.dispatch import checks
+from dispatcher.dispatch import checks, xa
 from dispatcher.dispatch.enrichment import Enrichment, Outcome
 from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, make_place
 from dispatcher.dispatch.inputs import (
@@ -104,7 +105,8 @@ class Consumer:
 
 
 class Client:
-    """See the module. `label`: `user@host:port`; `versions`: what is stored of the tables; `lend`: see `Queue`."""
+    """See the module. `label`: `user@host:port`; `versions`, `prepared`: what is stored of the tables, and of prepared
+    transactions; `lend`: see `Queue`."""
 
     def __init__(
         self,
@@ -113,8 +115,10 @@ class Client:
         progress: Mapping[str, Progress],
         versions: Kept | None = None,
         lend: Lend | None = None,
+        prepared: Prepared | None = None,
     ) -> None:
         self.label = label
+        self.prepared = Prepared() if prepared is None else prepared  # shared with its splitters
         self.routes = Routes()
         self.enrichment = Enrichment(self.routes, Versions.of(versions))
         self.consumers = {
@@ -201,6 +205,8 @@ class Client:
             _start_of([consumer.queue.queued for consumer in riding], view.mode),
         )
         self._in_transaction = False
+        self.prepared.server = view.server
+        self.prepared.retain(xa.valid(view), self.prepared.newest)
         self._begin_enrichment(view, before)
         self.error, self._attempts = None, 0
         for consumer in riding:
@@ -466,7 +472,20 @@ class Client:
                 if self._covered_moved(consumer):
                     effects.append(self._store(consumer))
             effects += self._store_versions()
+            self._forget_prepared()
         return effects
+
+    def _forget_prepared(self) -> None:
+        if self.view is None:
+            return
+        places = []
+        for consumer in self.consumers.values():
+            if consumer.started:
+                places.append(consumer.queue.acknowledged)
+            elif consumer.progress is not None:
+                stored = consumer.progress.acknowledged
+                places.append(checks.stored_place(self.view.mode, stored))
+        self.prepared.forget(xa.passed(self.view.mode, places))
 
     def _covered_moved(self, consumer: Consumer) -> bool:
         if not consumer.started or consumer.stored_covered is None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dispatcher.binlog.batch import Closed
+from dispatcher.binlog.prepared import Changes
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.history import Place, make_place
 from dispatcher.dispatch.inputs import (
@@ -57,7 +58,7 @@ class Log(Protocol):
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
-Save = Callable[[Sequence[tuple[str, Progress]]], None]
+Save = Callable[[Sequence[tuple[str, Progress]], Changes | None], None]
 SaveVersions = Callable[[StoreVersions], None]
 
 
@@ -189,9 +190,12 @@ class ClientRunner:
         self.step(Acknowledged(consumer, position, progress.covered))
 
     async def store(self, progress: Sequence[tuple[str, Progress]]) -> None:
-        """Make progress durable; raises BinlogError."""
+        """Make progress durable, and the prepared transactions that it may lead past; raises BinlogError."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._store_thread, self._save, progress)
+        changes = self.client.prepared.changes()
+        await loop.run_in_executor(self._store_thread, self._save, progress, changes)
+        if changes:
+            self.client.prepared.stored(changes)
 
     # -- the connection --------------------------------------------------------------------------------------
 
@@ -223,6 +227,7 @@ class ClientRunner:
 
     async def _read(self, stream: DumpStream, file: str, orders: _Orders) -> None:
         stream.splitter.file = file
+        stream.splitter.prepared = self.client.prepared
         while not orders.close:
             for batch in await stream.batches():
                 if isinstance(batch, Closed):
