@@ -93,7 +93,7 @@ class Daemon:
         self._settings = settings
         self._load = load
         self._log = structlog.get_logger("dispatcher")
-        self._store = Storing(state)
+        self._store = Storing(state, settings.state.max_bytes_in_prepared)
         self._crash: BaseException | None = None
         self._tasks = Tasks(self._on_task_error)
         # Beside the store, whose lock keeps other daemons away from both.

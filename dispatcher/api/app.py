@@ -163,10 +163,14 @@ def _consumer_routes(daemon: Daemon, tokens: Tokens) -> APIRouter:
 
 
 async def _stream(parts: list[bytes | memoryview]) -> AsyncIterator[bytes | memoryview]:
-    for n, part in enumerate(parts):
+    """Lets go of each part when it is sent, and in the end of all of them: an answer outlives its sending."""
+    parts.reverse()
+    sent: bytes | memoryview = b""
+    while parts:
+        part = parts.pop()
         yield part
-        if n:  # the one before is sent by now
-            cool(parts[n - 1])
+        cool(sent)  # the one before: this one may not have left yet
+        sent = part
 
 
 def _status_routes(

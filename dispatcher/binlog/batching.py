@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 
-from dispatcher.binlog import events, payload
+from dispatcher.binlog import events, unpack
 from dispatcher.binlog import frames as k
 from dispatcher.binlog.arrays import (
     CARRIED,
@@ -27,9 +27,12 @@ from dispatcher.binlog.arrays import (
 )
 from dispatcher.binlog.batch import Batch, Closed, Fault
 from dispatcher.binlog.events import FormatDescription
-from dispatcher.binlog.routes import Routes
+from dispatcher.binlog.prepared import Flaw, Keeping, Prepared
+from dispatcher.binlog.routes import ALL, Routes
 from dispatcher.binlog.unpack import Unpacking
-from dispatcher.model.errors import BinlogError
+from dispatcher.model.errors import BinlogError, Kind
+
+Out = list[Batch | Closed]
 
 
 class Batching:
@@ -43,6 +46,8 @@ class Batching:
         self.ignored: Counter[str] = Counter()
         self.sources: list[str] = []
         self.heartbeats = 0
+        # None: the rows of prepared transactions are of no use to anybody.
+        self.prepared: Prepared | None = Prepared()
         self._room_bytes = max(buffer_bytes, 1 << 14)
         self._buf: U8 = np.empty(self._room_bytes, dtype=np.uint8)
         self._fill = 0
@@ -67,6 +72,7 @@ class Batching:
         self._failed: BinlogError | None = None  # damage behind what the last split() returned
         self._unpacking: Unpacking | None = None  # the compressed transaction that is looked into
         self._inside = False  # likewise, a small one
+        self._keeping: Keeping | None = None  # the open XA transaction
         self._reserve = 0  # bytes at the end of the buffer that are not for the source, but for small ones' events
         self._scratch = 0  # where the next of these go
 
@@ -186,10 +192,14 @@ class Batching:
 
     def _flush(self, out: list[Batch | Closed], fault: Fault | None = None) -> None:
         """Close the batch in the making and begin another one behind it."""
+        self._keep_listed()
         st = self._st
         hi, txs = int(st[k.N_EVENTS]), int(st[k.N_TXS])
         lo, first_tx = self._first_event, self._first_tx
-        if st[k.TX] != k.NO_TX and (hi > lo + self._carried or fault is not None):
+        new = (
+            not st[k.TX_FLAGS] & CONTINUED
+        )  # without a GTID it may begin with nothing that is listed
+        if st[k.TX] != k.NO_TX and (hi > lo + self._carried or fault is not None or new):
             self._list_transaction(txs, OPEN, int(st[k.FILE_POS]))
             txs += 1
         if self.format is not None:
@@ -247,6 +257,7 @@ class Batching:
         self._list_transaction(int(st[k.N_TXS]), flags, end)
         st[k.N_TXS] += 1
         st[k.TX], st[k.MAPS], st[k.HEAD] = k.NO_TX, 0, -1
+        self._keeping = None
 
     def _open_transaction(self, state: int, source: int, gno: int, commit_us: int) -> None:
         st = self._st
@@ -254,52 +265,48 @@ class Batching:
         st[k.TX_FIRST], st[k.TX_FLAGS], st[k.MAPS], st[k.HEAD] = st[k.N_EVENTS], 0, 0, -1
         st[k.OPENED] += 1
 
-    # -- compressed transactions -----------------------------------------------------------------------------
+    # -- XA ---------------------------------------------------------------------------------------------------
 
-    def _look_into(self, chunk: U8) -> None:
-        """Put a chunk of the compressed transaction into a buffer of its own, behind what its transaction carries."""
+    def _keep_listed(self) -> None:
+        """Take the events of the open XA transaction, all but its GTID, out of the arrays, into what is kept of it."""
+        keeping = self._keeping
+        if keeping is None:
+            return
         st, ev = self._st, self._ev
-        lo, hi = self._first_event, int(st[k.N_EVENTS])
-        front = int(ev.size[lo:hi].sum())
-        buf: U8 = np.empty(front + len(chunk), dtype=np.uint8)
-        at = 0
-        for n in range(lo, hi):
-            off, size = int(ev.off[n]), int(ev.size[n])
-            buf[at : at + size] = self._buf[off : off + size]
-            ev.off[n] = at
-            at += size
-        buf[at:] = chunk
-        self._buf, self._fill = buf, len(buf)
-        st[k.AT], st[k.END] = at, len(buf)
-        self._batch_from = at
+        first, hi = int(st[k.TX_FIRST]), int(st[k.N_EVENTS])
+        kinds = ev.kind[first:hi] & KIND_MASK
+        lo = first + int(np.count_nonzero(kinds == FRAME))
+        for route in np.unique(ev.route[lo:hi][kinds[lo - first :] == TABLE_MAP]):
+            keeping.tables |= dict.fromkeys(self.routes.targets[int(route)])
+        events: U8 = np.empty(int(ev.size[lo:hi].sum()), dtype=np.uint8)
+        checksum = int(st[k.CHECKED])
+        size = unpack.unframe(self._buf, ev, lo, hi, events, checksum)
+        keeping.add(events[:size])
+        st[k.N_EVENTS], st[k.HEAD] = lo, -1
 
-    def _settle(self, transactions: int, start: int, end: int) -> int:
-        """Say of what was split in a compressed transaction that all of it lies at one place: before its event until
-        the transaction has ended, and behind it then. Returns how many ended since there were `transactions`."""
+    # -- smaller parts ---------------------------------------------------------------------------------------
+
+    def _append(self, kind: int, route: int) -> None:
+        """List the event at st[k.OFF]."""
         st = self._st
-        fresh = slice(transactions, int(st[k.N_TXS]))
-        ended = (self._tx.flags[fresh] & OPEN) == 0
-        self._tx.end[fresh] = np.where(ended, end, start)
-        return int(ended.sum())
+        self._list(int(st[k.N_EVENTS]), int(st[k.OFF]), int(st[k.SIZE]), kind, route)
+        st[k.N_EVENTS] += 1
 
-    def _reserve_scratch(self, need: int) -> bool:
-        """Is there room for so many bytes of small compressed transactions? Where there is none, there will be."""
-        if not self._reserve:
-            self._reserve = self._room_bytes
-            larger: U8 = np.empty(len(self._buf) + self._reserve, dtype=np.uint8)
-            larger[: self._fill] = self._buf[: self._fill]
-            self._buf = larger
-        return self._scratch + need <= len(self._buf)
+    def _end_transaction(self, flags: int = 0) -> None:
+        """The event at st[k.OFF] is the last one of its transaction."""
+        log_pos = int(u32(self._buf, int(self._st[k.OFF]) + 13))
+        self._close_transaction(
+            flags, k.advance_position(self.offset, log_pos, int(self._st[k.SIZE]))
+        )
 
-    def _leave(self, unpacked: Unpacking) -> None:
-        """Go on behind the compressed transaction, in the receive buffer."""
-        st = self._st
-        if st[k.TX] != k.NO_TX or unpacked.transactions != 1:
-            raise events.malformed(payload.NAME, "holds something else than one transaction")
-        self._buf, self._fill, self._unpacking = unpacked.buf, unpacked.fill, None
-        st[k.AT], st[k.END], st[k.PACKETS] = unpacked.next, unpacked.fill, unpacked.packets
-        st[k.FILE_POS] = unpacked.end
-        self._batch_from, self._scratch = unpacked.next, unpacked.fill
+    def _fault(
+        self, kind: Kind, what: str, out: Out, *, route: int = ALL, remedy: str | None = None
+    ) -> None:
+        if self._keeping:
+            targets = self.routes.targets[route] if route >= 0 else None
+            self._keeping.flaws.append(Flaw(kind, what, remedy, targets))
+        error = BinlogError(kind, what, where=self._place(), remedy=remedy)
+        self._flush(out, Fault(error, route))
 
     def _in_making(self) -> bool:
         """Does the batch in the making hold anything that was not carried?"""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dispatcher.binlog import addresses, charsets
-from dispatcher.binlog.types import Column, Type
+from dispatcher.binlog.types import OLD_TEMPORALS, Column, Type
 from dispatcher.model.errors import BinlogError, Kind
 
 _COLUMN_TYPE = re.compile(
@@ -34,6 +34,7 @@ _GEOMETRIES = {
     "geometrycollection": 7, "geomcollection": 7,
 }  # fmt: skip
 _COMPRESSED = re.compile(r"\s*/\*M?!\d*\s*compressed\b[^*]*\*/", re.IGNORECASE)
+_SAME: dict[int, Type] = {Type.VAR_STRING: Type.VARCHAR, Type.NEWDATE: Type.DATE}
 # What MariaDB says of a temporal column in the form that it had before it took MySQL's.
 _OLD_FORM = re.compile(r"\s*/\*\s*mariadb-5\.3\s*\*/", re.IGNORECASE)
 
@@ -45,6 +46,20 @@ def defined_columns(definition: Mapping[str, Any], label: str = "") -> tuple[Col
     """
     label = label or f"{definition.get('database', '')}.{definition.get('table', '')}"
     return tuple(_column(entry, label) for entry in definition["columns"])
+
+
+def fits(code: int, meta: int, column: Column, size: int | None = None) -> bool:
+    """May a column of this type in an event be that of a definition? `size`: in bytes, of a CHAR or VARCHAR of which it
+    is known; the definition itself counts characters."""
+    code = _SAME.get(code, code)
+    if code in OLD_TEMPORALS:
+        return column.type == OLD_TEMPORALS[code]
+    if code == Type.STRING:
+        return column.type == code and size in (None, meta)
+    if code in (Type.VARCHAR, Type.MARIADB_VARCHAR_COMPRESSED):
+        # A compressed column has one byte more, for the kind of compression.
+        return column.type == code and size in (None, meta, meta - 1)
+    return (column.type, column.meta) == (code, meta)
 
 
 def _column(entry: Mapping[str, Any], label: str) -> Column:

@@ -1,4 +1,4 @@
-"""Numbers as MySQL prints them, for kernels: integers, DOUBLE with the fewest digits, DECIMAL, dates and times.
+"""Values as MySQL prints them, for kernels: integers, DOUBLE with the fewest digits, DECIMAL, dates and times, base64.
 
 A double is printed with the fewest digits that read back as the same double, and of those the nearest. The digits come
 from Schubfach (R. Giulietti, "The Schubfach way to render doubles"): three products with a 128-bit power of ten tell
@@ -15,7 +15,7 @@ import numpy as np
 
 from dispatcher.binlog.arrays import U8
 from dispatcher.binlog.integers import Int, little
-from dispatcher.binlog.jit import njit
+from dispatcher.binlog.jit import njit, part
 
 _U = np.uint64
 _ONE, _TWO, _FOUR, _TEN = _U(1), _U(2), _U(4), _U(10)
@@ -36,6 +36,10 @@ TIME = 1
 DATETIME = 2
 
 _LEAST = np.int64(-(1 << 63))
+
+_BASE64 = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype=np.uint8
+)
 
 
 def _powers() -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
@@ -322,3 +326,23 @@ def temporal(data: U8, p: Int, form: Int, out: U8, o: Int) -> Int:
     out[o] = 46
     o = _two(micros // 10_000, out, o + 1)
     return _two(micros % 100, out, _two(micros // 100 % 100, out, o))
+
+
+@part
+def base64(data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
+    """Bytes as RFC 4648 has them, padded."""
+    p, left = np.int64(p), np.int64(size)
+    while left > 0:
+        bits = np.int64(data[p]) << 16
+        if left > 1:
+            bits |= np.int64(data[p + 1]) << 8
+        if left > 2:
+            bits |= np.int64(data[p + 2])
+        out[o] = _BASE64[bits >> 18]
+        out[o + 1] = _BASE64[bits >> 12 & 63]
+        out[o + 2] = _BASE64[bits >> 6 & 63] if left > 1 else 61
+        out[o + 3] = _BASE64[bits & 63] if left > 2 else 61
+        o += 4
+        p += 3
+        left -= 3
+    return o

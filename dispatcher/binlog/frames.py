@@ -51,7 +51,7 @@ END = 1  # bytes in the buffer
 CHECKED = 2  # do events end in a CRC32?
 PACKETS = 3  # packets of the protocol, or bare events of a file?
 FILE_POS = 4  # offset in the source's file after the last event
-TX = 5  # NO_TX, TX_STARTED, TX_BEGUN
+TX = 5  # NO_TX, TX_STARTED, TX_BEGUN, TX_XA
 SOURCE = 6  # of the open transaction: index of its GTID's source, -1 = no GTID
 GNO = 7
 COMMIT_US = 8
@@ -73,7 +73,8 @@ ENDS = 23  # and whether its transaction ends with it
 OPENED = 24  # transactions that began
 STATE_SIZE = 25
 
-NO_TX, TX_STARTED, TX_BEGUN = 0, 1, 2  # none; its GTID was seen; its BEGIN was seen, or implied
+# None; its GTID was seen; its BEGIN was seen, or implied; likewise its XA START, and only Python can end it.
+NO_TX, TX_STARTED, TX_BEGUN, TX_XA = 0, 1, 2, 3
 EVENTS_MAX = 1 << 16
 MAPS_MAX = 4096
 SLACK = MAPS_MAX + 64  # for what an open transaction carries, listed again behind a full batch
@@ -232,7 +233,7 @@ def _query(buf: U8, st: I64) -> int:
     query = body + 13 + u16(buf, body + 11) + int(buf[body + 8]) + 1
     if query > stop:
         return _malformed(st, 2)
-    if st[TX] != TX_BEGUN and _same(buf, query, stop - query, _BEGIN):
+    if st[TX] < TX_BEGUN and _same(buf, query, stop - query, _BEGIN):
         if st[TX] == NO_TX:  # no GTID event before it: 5.6 without GTIDs
             _open(st, TX_BEGUN, -1, 0, u32(buf, off) * 1_000_000)
         st[TX], st[KIND] = TX_BEGUN, FRAME
@@ -248,7 +249,7 @@ def _table_map(
     buf: U8, st: I64, map_id: I64, map_route: I32, slots: I32, names: U8, spans: I64
 ) -> int:
     body, stop = st[OFF] + 19, st[STOP]
-    if st[TX] != TX_BEGUN:
+    if st[TX] < TX_BEGUN:
         return _malformed(st, 3)
     if stop - body < 10:
         return _malformed(st, 2)
@@ -277,7 +278,7 @@ def _table_map(
 @part
 def _rows(buf: U8, st: I64, map_id: I64, map_route: I32) -> int:
     body, stop = st[OFF] + 19, st[STOP]
-    if st[TX] != TX_BEGUN:
+    if st[TX] < TX_BEGUN:
         return _malformed(st, 3)
     if stop - body < 8:
         return _malformed(st, 2)
@@ -299,10 +300,10 @@ def _rows(buf: U8, st: I64, map_id: I64, map_route: I32) -> int:
 
 @part
 def _other(st: I64, kind: int) -> int:
-    if kind == 16:  # XID
+    if kind == 16 and st[TX] != TX_XA:  # XID
         st[KIND], st[ENDS] = FRAME, 1
         return _OK if st[TX] == TX_BEGUN else _malformed(st, 3)
-    if kind in (29, 160) and st[TX] == TX_BEGUN:  # ROWS_QUERY, ANNOTATE_ROWS
+    if kind in (29, 160) and st[TX] >= TX_BEGUN:  # ROWS_QUERY, ANNOTATE_ROWS
         st[KIND], st[HEAD] = TEXT, st[N_EVENTS]
         return _OK
     return PYTHON

@@ -10,6 +10,7 @@ sql/log_event.cc, Gtid_log_event; both compared with what the servers write.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -148,6 +149,9 @@ COMPLETED_XA = 0x80  # XA COMMIT or XA ROLLBACK
 _COMMIT_ALTER, _ROLLBACK_ALTER = 0x04, 0x08  # of the extra flags
 
 
+_XID = re.compile(r"\bX'((?:[0-9a-fA-F]{2})*)',X'((?:[0-9a-fA-F]{2})*)',(\d{1,20})\s*$")
+
+
 @dataclass(frozen=True, slots=True)
 class Xid:
     """A global transaction id of XA."""
@@ -158,7 +162,15 @@ class Xid:
 
     def __str__(self) -> str:
         """As the servers write it into their statements: `X'6131',X'62',1`."""
-        return f"X'{self.gtrid.hex()}',X'{self.bqual.hex()}',{self.format_id}"
+        return f"X'{self.gtrid.hex()}',X'{self.bqual.hex()}',{self.format_id & 0xFFFFFFFF}"
+
+    @classmethod
+    def parse(cls, statement: str) -> Xid | None:
+        """That of an XA statement; None where it is not written as the servers do."""
+        found = _XID.search(statement)
+        if found is None:
+            return None
+        return cls(int(found[3]) & 0xFFFFFFFF, bytes.fromhex(found[1]), bytes.fromhex(found[2]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,9 +63,7 @@ _HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 _NULL = np.frombuffer(b"null", dtype=np.uint8)
 _TRUE = np.frombuffer(b"true", dtype=np.uint8)
 _FALSE = np.frombuffer(b"false", dtype=np.uint8)
-_BASE64 = np.frombuffer(
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype=np.uint8
-)
+_LINE = 57  # bytes: 76 characters
 _OPAQUE = np.frombuffer(b"base64:type", dtype=np.uint8)
 
 
@@ -118,26 +116,11 @@ def _base64(kind: Int, data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
     o = digits.unsigned(np.uint64(kind), out, o)
     out[o] = 58
     o += 1
-    stop = p + size
-    column = 0
-    while p < stop:
-        if column == 76:
+    for k in range(p, p + size, _LINE):
+        if k > p:
             out[o], out[o + 1] = 92, 110
             o += 2
-            column = 0
-        left = stop - p
-        bits = np.int64(data[p]) << 16
-        if left > 1:
-            bits |= np.int64(data[p + 1]) << 8
-        if left > 2:
-            bits |= np.int64(data[p + 2])
-        out[o] = _BASE64[bits >> 18]
-        out[o + 1] = _BASE64[bits >> 12 & 63]
-        out[o + 2] = _BASE64[bits >> 6 & 63] if left > 1 else 61
-        out[o + 3] = _BASE64[bits & 63] if left > 2 else 61
-        o += 4
-        p += 3
-        column += 4
+        o = digits.base64(data, k, min(_LINE, p + size - k), out, o)
     out[o] = 34
     return o + 1
 

@@ -10,8 +10,7 @@ transactional tables only: every server since 5.5 writes changes of other tables
 end with COMMIT (sql/binlog.cc, use_trans_cache; tested on four servers). So ROLLBACK undoes the whole group, and
 ROLLBACK TO what stands behind its savepoint.
 
-XA. A prepared transaction is no transaction yet: its group is undone and is a fault that names it, and so is its end
-elsewhere. XA COMMIT ... ONE PHASE ends its group like any commit.
+XA has a module of its own (`xa`), and so has what stands in the place of an event (`inside`).
 
 Sources: MySQL source, sql/log_event.cc, sql/binlog.cc; MariaDB, sql/log_event_server.cc.
 """
@@ -22,18 +21,17 @@ from uuid import UUID
 
 import numpy as np
 
-from dispatcher.binlog import compressed, control, ddl, events, payload, unpack
+from dispatcher.binlog import compressed, control, ddl, events, payload
 from dispatcher.binlog import frames as k
 from dispatcher.binlog.arrays import ABORTED, DDL, FRAME, ROLLBACK_TO, ROLLED_BACK, SAVEPOINT, u32
-from dispatcher.binlog.batch import Batch, Closed, Fault
-from dispatcher.binlog.batching import Batching
+from dispatcher.binlog.batching import Out
 from dispatcher.binlog.ddl import QueryKind
 from dispatcher.binlog.events import EventType, type_name
-from dispatcher.binlog.gtid_events import STANDALONE
+from dispatcher.binlog.gtid_events import COMPLETED_XA, PREPARED_XA, STANDALONE
+from dispatcher.binlog.prepared import Inner
 from dispatcher.binlog.routes import ALL, NOBODY, Target
+from dispatcher.binlog.xa import Xa
 from dispatcher.model.errors import BinlogError, Kind
-
-Out = list[Batch | Closed]
 
 # Known, without rows, nothing to do.
 _IGNORED = {
@@ -58,24 +56,18 @@ _REMEDIES = {
     EventType.PRE_GA_UPDATE_ROWS: "the log is one of MySQL 5.1 before its release; start behind it",
     EventType.PRE_GA_DELETE_ROWS: "the log is one of MySQL 5.1 before its release; start behind it",
 }
-_XA_REMEDY = "do not use XA transactions on the server yet; move the consumer's start past this one"
 # LOAD DATA as a statement, in the form of servers before 5.0.3.
 _OLD_LOADS = (EventType.LOAD, EventType.NEW_LOAD, EventType.CREATE_FILE, EventType.EXEC_LOAD)
 # What a compressed transaction may hold beside what the kernel knows.
-_IN_PAYLOAD = (EventType.QUERY, EventType.XA_PREPARE, EventType.ROWS_QUERY, EventType.IGNORABLE)
+_IN_PAYLOAD = (
+    *(EventType.QUERY, EventType.MARIADB_QUERY_COMPRESSED, EventType.XA_PREPARE, EventType.XID),
+    *(EventType.ROWS_QUERY, EventType.IGNORABLE),
+)
 _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 
 
-class Rare(Batching):
-    """The middle third of the splitter; what runs the kernel is the last one."""
-
-    def _run(self) -> int:
-        raise NotImplementedError
-
-    def _answer(self, code: int, out: Out) -> bool:
-        raise NotImplementedError
-
-    SMALL_PAYLOAD = 1 << 18  # bytes of inner events that are read in one go
+class Rare(Xa):
+    """The part of the splitter that knows events; what runs the kernel is the last one."""
 
     def _special(self, out: Out) -> bool:
         """The event at st[k.OFF], which the kernel left to Python. Ends with the kernel's state behind it, or returns
@@ -83,7 +75,7 @@ class Rare(Batching):
         st = self._st
         off, size, code = int(st[k.OFF]), int(st[k.SIZE]), int(self._buf[int(st[k.OFF]) + 4])
         if code == EventType.TRANSACTION_PAYLOAD:
-            return self._payload(off, size, out)
+            return self._read_inside(self._payload(off, size), out)
         event = self._buf[off : off + size].tobytes()
         flags, log_pos = (
             int.from_bytes(event[17:19], "little"),
@@ -100,7 +92,9 @@ class Rare(Batching):
         elif code in _HEARTBEATS:
             self.heartbeats += 1
         else:
-            self._read(code, event, body, flags, out)
+            inner = self._read(code, event, body, flags, out)
+            if inner is not None:
+                return self._read_inside(inner, out)
         st[k.AT] = st[k.NEXT]
         if not flags & events.FLAG_ARTIFICIAL and code not in _HEARTBEATS:
             if log_pos:  # a FORMAT_DESCRIPTION that is repeated for a dump from the middle has none
@@ -109,18 +103,20 @@ class Rare(Batching):
                 st[k.FILE_POS] += size
         return True
 
-    def _read(self, code: int, event: bytes, body: bytes, flags: int, out: Out) -> None:
-        """An event that is none of the file's frame."""
+    def _read(self, code: int, event: bytes, body: bytes, flags: int, out: Out) -> Inner | None:
+        """An event that is none of the file's frame; returns what is to be read in its place, if it is that."""
         if code == EventType.QUERY:
-            self._query(events.parse_query(body), out)
-        elif code == EventType.MARIADB_QUERY_COMPRESSED:
-            self._query(events.parse_query(compressed.plain_body(code, body)), out)
-        elif code == EventType.GTID_TAGGED:
+            return self._query(event, body, out)
+        if code == EventType.MARIADB_QUERY_COMPRESSED:
+            return self._query(event, compressed.plain_body(code, body), out)
+        if code == EventType.XA_PREPARE:
+            return self._xa_prepare(event, body, out)
+        if code == EventType.XID and self._keeping:
+            return self._at_once(self._keeping, type_name(code), event, out)
+        if code == EventType.GTID_TAGGED:
             self._gtid_tagged(event, body)
         elif code == EventType.MARIADB_GTID:
             self._mariadb_gtid(event, body)
-        elif code == EventType.XA_PREPARE:
-            self._xa_prepare(body, out)
         elif code == EventType.EXECUTE_LOAD_QUERY:
             query = control.parse_load_query(body).query
             self._statement_fault("LOAD DATA", query, out)
@@ -134,6 +130,7 @@ class Rare(Batching):
                 what += f" ({control.parse_incident(body).message})"
             known = EventType(code) if code in list(EventType) else EventType.UNKNOWN
             self._fault(Kind.UNSUPPORTED_EVENT, what, out, remedy=_REMEDIES.get(known))
+        return None
 
     def _decrypted(self, code: int) -> bool:
         """A server that sends its encrypted file sends it decrypted, this event included."""
@@ -196,28 +193,40 @@ class Rare(Batching):
 
         One that prepares an XA transaction begins it; one that completes it stands before XA COMMIT or ROLLBACK.
         """
-        if self._st[k.TX] != k.NO_TX:
+        st = self._st
+        if st[k.TX] != k.NO_TX:
             raise events.malformed("MARIADB_GTID_EVENT", "stands inside a transaction")
         gtid = events.parse_mariadb_gtid(body, int.from_bytes(event[5:9], "little"))
-        state = k.TX_STARTED if gtid.flags & STANDALONE else k.TX_BEGUN
+        alone = gtid.flags & (STANDALONE | COMPLETED_XA)
         commit_us = int.from_bytes(event[:4], "little") * 1_000_000
-        self._open_transaction(state, self._named_source(gtid.name), gtid.sequence, commit_us)
+        self._open_transaction(
+            k.TX_STARTED if alone else k.TX_BEGUN, self._named_source(gtid.name), gtid.sequence, commit_us
+        )  # fmt: skip
         self._append(FRAME, ALL)
+        if gtid.flags & (PREPARED_XA | COMPLETED_XA):
+            self._plain_gtid(gtid)
+        if gtid.flags & PREPARED_XA:
+            log_pos = int.from_bytes(event[13:17], "little")
+            self._keep(k.advance_position(self.offset, log_pos, len(event)), b"")
 
     # -- statements ------------------------------------------------------------------------------------------
 
-    def _query(self, query: events.Query, out: Out) -> None:
+    def _query(self, event: bytes, body: bytes, out: Out) -> Inner | None:
         """A QUERY_EVENT that is neither BEGIN nor COMMIT to the letter: a DDL, or the rarer frames."""
-        st = self._st
+        st, query = self._st, events.parse_query(body)
         text = query.query
         kind = ddl.classify(text)
-        in_begun = st[k.TX] == k.TX_BEGUN
+        in_begun = st[k.TX] >= k.TX_BEGUN
         if st[k.TX] == k.NO_TX:
             seconds = int(u32(self._buf, int(st[k.OFF])))
             self._open_transaction(k.TX_STARTED, -1, 0, seconds * 1_000_000)
         if kind is QueryKind.BEGIN and not in_begun:
             st[k.TX] = k.TX_BEGUN
             self._append(FRAME, ALL)
+        elif kind is QueryKind.XA:
+            return self._xa(text, event, body, out)
+        elif kind is QueryKind.COMMIT and self._keeping:
+            return self._at_once(self._keeping, "COMMIT of an XA transaction", event, out)
         elif kind is QueryKind.COMMIT and in_begun:
             self._append(FRAME, ALL)
             self._end_transaction()
@@ -227,8 +236,6 @@ class Rare(Batching):
             self._end_transaction(ROLLED_BACK)
         elif kind is QueryKind.SAVEPOINT:
             self._savepoint(text, out)
-        elif kind is QueryKind.XA:
-            self._xa(text, in_begun, out)
         elif kind is QueryKind.DML:
             self._statement_fault(ddl.first_word(text), query, out)
             if not in_begun:
@@ -239,6 +246,7 @@ class Rare(Batching):
                 self._append(DDL, route)
             if not in_begun:
                 self._end_transaction()
+        return None
 
     def _statement_fault(self, verb: str, query: events.Query, out: Out) -> None:
         """Data as a statement, for those whose databases it updates. Its text may hold values, so its verb is told."""
@@ -265,31 +273,6 @@ class Rare(Batching):
             else:
                 self._fault(Kind.UNSUPPORTED_EVENT, "ROLLBACK TO a savepoint that was not set", out)
 
-    def _xa(self, text: str, in_begun: bool, out: Out) -> None:
-        verb = ddl.xa_verb(text)
-        if verb in ("START", "BEGIN") and not in_begun:
-            self._st[k.TX] = k.TX_BEGUN
-            self._append(FRAME, ALL)
-        elif verb == "END" and in_begun:
-            self._append(FRAME, ALL)
-        else:  # the end of one that was prepared elsewhere in the log
-            self._fault(Kind.UNSUPPORTED_EVENT, text[:300], out, remedy=_XA_REMEDY)
-            if not in_begun:
-                self._end_transaction()
-
-    def _xa_prepare(self, body: bytes, out: Out) -> None:
-        prepared = control.parse_xa_prepare(body)
-        if self._st[k.TX] != k.TX_BEGUN:
-            raise events.malformed("XA_PREPARE_EVENT", "stands outside a transaction")
-        if prepared.one_phase:
-            self._append(FRAME, ALL)
-            self._end_transaction()
-        else:
-            self._fault(
-                Kind.UNSUPPORTED_EVENT, f"XA_PREPARE_EVENT ({prepared})", out, remedy=_XA_REMEDY
-            )
-            self._end_transaction(ABORTED)
-
     def _targets(self, query: events.Query) -> int:
         """The route of a DDL: what the server says is updated and what the statement names; if neither, all."""
         parsed = ddl.parse(query.query, query.database, query.status.sql_mode)
@@ -305,80 +288,3 @@ class Rare(Batching):
             self.ignored["unparsed statement"] += 1
             return ALL
         return self.routes.ddl(targets)
-
-    # -- compressed transactions -----------------------------------------------------------------------------
-
-    def _payload(self, off: int, size: int, out: Out) -> bool:
-        """A TRANSACTION_PAYLOAD_EVENT: look into it from now on, instead of the receive buffer.
-
-        A small one is unpacked behind what was received, and read at once: a server that compresses all transactions
-        writes thousands of them a second, and a batch for each would cost more than all of the rest.
-        """
-        st = self._st
-        if self._in_payload:
-            raise events.malformed(payload.NAME, "holds another one")
-        if st[k.TX] != k.TX_STARTED:
-            raise events.malformed(payload.NAME, "stands where no transaction begins")
-        log_pos, checksum = int(u32(self._buf, off + 13)), int(st[k.CHECKED])
-        body = memoryview(self._buf)[off + 19 : off + size - 4 * checksum]  # type: ignore[arg-type]
-        parsed = payload.parse(body)
-        start = self.offset
-        end = int(k.advance_position(start, log_pos, size))
-        said = parsed.uncompressed_size
-        if (
-            said is not None
-            and said <= min(self.SMALL_PAYLOAD, self._room_bytes // 4)
-            and size < k.PACKET_MAX
-        ):
-            room = self._reserve_scratch(unpack.reframed_bytes_max(said))
-            if not room or st[k.N_EVENTS] + said // 19 >= k.EVENTS_MAX - k.SLACK:
-                self._full = True
-                return False
-            self._small_payload(parsed, start, end, out)
-            return True
-        st[k.AT] = st[k.NEXT]
-        self._flush(out)
-        self._unpacking = unpack.Unpacking(
-            self._buf, self._fill, int(st[k.NEXT]), int(st[k.PACKETS]), start, end, checksum, payload.chunks(parsed)
-        )  # fmt: skip
-        st[k.PACKETS] = 0
-        self._look_into(np.empty(0, dtype=np.uint8))
-        return True
-
-    def _small_payload(self, parsed: payload.Payload, start: int, end: int, out: Out) -> None:
-        st = self._st
-        at = self._scratch
-        self._scratch += unpack.into(parsed, self._buf[at:], end & 0xFFFFFFFF, int(st[k.CHECKED]))
-        behind = int(st[k.NEXT]), int(st[k.END]), int(st[k.PACKETS])
-        st[k.AT], st[k.END], st[k.PACKETS] = at, self._scratch, 0
-        transactions, self._inside = int(st[k.N_TXS]), True
-        try:
-            while (code := self._run()) != k.MORE:
-                st[k.FILE_POS] = start if st[k.TX] != k.NO_TX else end
-                self._answer(code, out)
-        finally:
-            self._inside = False
-            st[k.AT], st[k.END], st[k.PACKETS] = behind
-            st[k.FILE_POS] = start if st[k.TX] != k.NO_TX else end
-        if self._settle(transactions, start, end) != 1 or st[k.TX] != k.NO_TX:
-            raise events.malformed(payload.NAME, "holds something else than one transaction")
-
-    # -- smaller parts ---------------------------------------------------------------------------------------
-
-    def _append(self, kind: int, route: int) -> None:
-        st = self._st
-        self._list(int(st[k.N_EVENTS]), int(st[k.OFF]), int(st[k.SIZE]), kind, route)
-        st[k.N_EVENTS] += 1
-
-    def _end_transaction(self, flags: int = 0) -> None:
-        """The event at st[k.OFF] is the last one of its transaction."""
-        log_pos = int(u32(self._buf, int(self._st[k.OFF]) + 13))
-        self._close_transaction(
-            flags, k.advance_position(self.offset, log_pos, int(self._st[k.SIZE]))
-        )
-
-    def _fault(
-        self, kind: Kind, what: str, out: Out, *, route: int = ALL, remedy: str | None = None
-    ) -> None:
-        error = BinlogError(kind, what, where=self._place(), remedy=remedy)
-        self._flush(out, Fault(error, route))

@@ -21,11 +21,15 @@ class Reader:
         """Bytes that are left."""
         return len(self._data) - self.at
 
+    def bad(self, why: str) -> BinlogError:
+        return malformed(self.name, why)
+
     def take(self, size: int) -> bytes:
-        start, self.at = self.at, self.at + size
-        if size < 0 or self.at > len(self._data):
-            raise malformed(self.name, f"of {len(self._data)} bytes is cut short or damaged")
-        return self._data[start : self.at]
+        start, end = self.at, self.at + size
+        if size < 0 or end > len(self._data):
+            raise self.bad(f"of {len(self._data)} bytes is cut short or damaged")
+        self.at = end
+        return self._data[start:end]
 
     def rest(self) -> bytes:
         return self.take(len(self))
@@ -40,8 +44,15 @@ class Reader:
         if first < 251:
             return first
         if first in (251, 255):
-            raise malformed(self.name, f"has a packed integer that begins with {first}")
+            raise self.bad(f"has {first} where a length begins")
         return self.number({252: 2, 253: 3, 254: 8}[first])
+
+    def all_packed(self) -> list[int]:
+        """Such integers up to the end."""
+        values = []
+        while len(self):
+            values.append(self.packed())
+        return values
 
     def varied(self) -> int:
         """An integer of MySQL's serialization library: as many low one bits as bytes follow, then a zero and the value.
@@ -70,16 +81,16 @@ class Reader:
         """A text of `size` bytes and a zero byte."""
         text = self.text(size)
         if self.number(1):
-            raise malformed(self.name, "has a name that does not end in a zero byte")
+            raise self.bad("has a name that does not end in a zero byte")
         return text
 
     def decode(self, data: bytes) -> str:
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise malformed(self.name, f"holds a name that is not UTF-8: {data[:40]!r}") from None
+            raise self.bad(f"holds a name that is not UTF-8: {data[:40]!r}") from None
 
     def end(self) -> None:
         """Nothing may be left."""
         if len(self):
-            raise malformed(self.name, f"has {len(self)} bytes too many")
+            raise self.bad(f"has {len(self)} bytes too many")

@@ -26,12 +26,9 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog import arrow
 from dispatcher.binlog.arrays import I32, U8
+from dispatcher.binlog.digits import base64
 from dispatcher.binlog.integers import Int
 from dispatcher.binlog.jit import njit
-
-_ALPHABET = np.frombuffer(
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype=np.uint8
-)
 
 
 def json_text(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -139,7 +136,7 @@ def _base64(values: pa.Array) -> pa.Array:
     out_offsets = np.zeros(len(offsets), dtype=np.int32)
     np.cumsum((np.diff(offsets) + 2) // 3 * 4, out=out_offsets[1:])
     out = np.empty(out_offsets[-1], dtype=np.uint8)
-    base64(data, offsets, out_offsets, out)
+    _encode(data, offsets, out_offsets, out)
     return arrow.varying(pa.string(), out_offsets, out, arrow.valid_of(values))
 
 
@@ -154,23 +151,9 @@ def decimals(values: pa.Array) -> pa.Array:
 
 
 @njit
-def base64(data: U8, offsets: I32, out_offsets: I32, out: U8) -> None:
-    """RFC 4648, padded."""
+def _encode(data: U8, offsets: I32, out_offsets: I32, out: U8) -> None:
     for i in range(len(offsets) - 1):
-        o = out_offsets[i]
-        end = offsets[i + 1]
-        for k in range(offsets[i], end, 3):
-            left = end - k
-            bits = np.int64(data[k]) << 16
-            if left > 1:
-                bits |= np.int64(data[k + 1]) << 8
-            if left > 2:
-                bits |= np.int64(data[k + 2])
-            out[o] = _ALPHABET[bits >> 18]
-            out[o + 1] = _ALPHABET[bits >> 12 & 63]
-            out[o + 2] = _ALPHABET[bits >> 6 & 63] if left > 1 else 61
-            out[o + 3] = _ALPHABET[bits & 63] if left > 2 else 61
-            o += 4
+        base64(data, offsets[i], offsets[i + 1] - offsets[i], out, out_offsets[i])
 
 
 @njit

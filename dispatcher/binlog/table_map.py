@@ -15,15 +15,14 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-from dispatcher.binlog.definition import defined_columns
-from dispatcher.binlog.table_fields import COLUMN_TYPES, COLUMN_VISIBILITY, Cursor, Optional
-from dispatcher.binlog.types import CHARACTER_TYPES, META_BYTES, Column, Type
+from dispatcher.binlog.definition import defined_columns, fits
+from dispatcher.binlog.reading import Reader, malformed
+from dispatcher.binlog.skeleton import NAME, POST_HEADER_SIZE, Field, Skeleton
+from dispatcher.binlog.table_fields import Optional
+from dispatcher.binlog.types import META_BYTES, OLD_TEMPORALS, Column, Type
 from dispatcher.model.errors import BinlogError, Kind
 
-__all__ = ["COLUMN_TYPES", "Column", "TableMap", "defined_columns", "layout_id"]
-
-POST_HEADER_SIZE = 8  # table id (6), flags (2)
-MAX_COLUMNS = 4096
+__all__ = ["POST_HEADER_SIZE", "Column", "TableMap", "defined_columns", "layout_id", "types_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,33 +55,16 @@ class TableMap:
         Raises `BinlogError`: MALFORMED_EVENT with the offset in the body, UNSUPPORTED_TYPE for a type code whose cells
         have a length that is not known.
         """
-        cursor = Cursor(bytes(body))
-        table_id = cursor.integer(6)
-        cursor.integer(2)
-        database, table = cursor.name(), cursor.name()
-        count = cursor.packed()
-        if not 1 <= count <= MAX_COLUMNS:
-            raise cursor.bad(f"has {count} columns")
-        codes = cursor.take(count)
-        meta_size = cursor.packed()
-        types = _types(
-            Cursor(cursor.take(meta_size), cursor.at - meta_size), codes, f"{database}.{table}"
-        )
-        null_bits = cursor.take((count + 7) // 8)
-        optional = Optional(types)
-        fields = []
-        while cursor.at < cursor.end:
-            code, size = cursor.integer(1), cursor.packed()
-            fields.append((code, Cursor(cursor.take(size), cursor.at - size)))
-        optional.mariadb = COLUMN_VISIBILITY not in (code for code, _ in fields)
-        for code, value in fields:
-            optional.read(code, value)
-        columns = optional.columns([bool(null_bits[i >> 3] >> (i & 7) & 1) for i in range(count)])
+        skeleton = Skeleton.of(bytes(body))
+        fields = skeleton.fields
+        optional = Optional(types_of(skeleton), mariadb=Field.COLUMN_VISIBILITY not in fields)
+        for code, value in fields.items():
+            optional.read(code, Reader(f"{NAME} (optional field {code})", value))
         return cls(
-            table_id,
-            database,
-            table,
-            columns,
+            skeleton.table_id,
+            skeleton.database,
+            skeleton.table,
+            optional.columns(skeleton.nullable),
             optional.key,
             layout_id(body),
             optional.prefixes,
@@ -100,7 +82,9 @@ class TableMap:
             raise self._other_version(f"has {len(supplied)} columns, the event {len(self.columns)}")
         columns = []
         for own, other in zip(self.columns, supplied, strict=True):
-            if not _fits(own, other):
+            old = own.type in OLD_TEMPORALS
+            renamed = own.name and own.name != other.name
+            if renamed or (old and other.meta) or not fits(own.type, own.meta, other):
                 raise self._other_version(
                     f"column {other.name!r} has another type than the event says"
                 )
@@ -145,45 +129,32 @@ def layout_id(body: bytes) -> str:
     return blake2b(body[POST_HEADER_SIZE:], digest_size=8).hexdigest()
 
 
-def _types(cursor: Cursor, codes: bytes, label: str) -> list[tuple[int, int]]:
-    types = []
-    for i, code in enumerate(codes):
-        if code not in META_BYTES:
-            name = f" ({Type(code).name})" if code in list(Type) else ""
-            what = f"table {label}, column {i + 1}: type code {code}{name}"
-            raise BinlogError(Kind.UNSUPPORTED_TYPE, what)
-        types.append(_normalised(cursor, code, cursor.take(META_BYTES[code])))
-    if cursor.at != cursor.end:
-        raise cursor.bad(f"has {cursor.end - cursor.at} bytes of column metadata too many")
-    return types
+def types_of(skeleton: Skeleton) -> tuple[tuple[int, int], ...]:
+    """(type, meta) of each column as `types` describes them. Raises `BinlogError` MALFORMED_EVENT."""
+    return tuple(
+        (code, _meta(code, raw, f"column {i + 1}")) for i, (code, raw) in enumerate(skeleton.types)
+    )
 
 
-def _normalised(cursor: Cursor, code: int, raw: bytes) -> tuple[int, int]:
-    """(type, meta) as `types` describes it, checked."""
-    if code == Type.STRING:
-        code, meta = _string(raw[0], raw[1])
-        if code not in (Type.STRING, Type.ENUM, Type.SET):
-            raise cursor.bad(f"has a string of real type {code}")
-    elif code == Type.BIT:
-        meta = raw[0] + 8 * raw[1]
-        if raw[0] > 7:
-            raise cursor.bad(f"has a BIT of {raw[0]} odd bits")
-    elif code == Type.NEWDECIMAL:
-        meta = raw[0] << 8 | raw[1]
-        if not (1 <= raw[0] <= 65 and raw[1] <= min(raw[0], 38)):
-            raise cursor.bad(f"has a DECIMAL({raw[0]},{raw[1]})")
-    else:
-        meta = int.from_bytes(raw, "little")
+def _meta(code: int, raw: bytes, column: str) -> int:
+    """Normalised and checked."""
+    match code:
+        case Type.STRING:
+            # CHAR up to 1020 bytes folds the two high bits of its length, inverted, into the real type (Bug#37426).
+            if raw[0] | 0x30 != Type.STRING:
+                raise malformed(NAME, f"has a string of real type {raw[0]} in {column}")
+            meta = raw[1] | (~raw[0] & 0x30) << 4
+        case Type.ENUM | Type.SET:
+            meta = raw[1]
+        case Type.BIT:
+            meta = raw[0] + 8 * raw[1] if raw[0] < 8 else 0
+        case Type.NEWDECIMAL:
+            meta = raw[0] << 8 | raw[1]
+        case _:
+            meta = int.from_bytes(raw, "little")
     if not _meta_ok(code, meta):
-        raise cursor.bad(f"has metadata {meta} for type {Type(code).name}")
-    return code, meta
-
-
-def _string(first: int, second: int) -> tuple[int, int]:
-    # CHAR up to 1020 bytes folds the two high bits of its length, inverted, into the real type (Bug#37426).
-    if first & 0x30 != 0x30:
-        return first | 0x30, second | ((first & 0x30) ^ 0x30) << 4
-    return first, second
+        raise malformed(NAME, f"has metadata {raw.hex()} for the {Type(code).name} {column}")
+    return meta
 
 
 def _meta_ok(code: int, meta: int) -> bool:  # noqa: PLR0911 - one return per type
@@ -196,6 +167,8 @@ def _meta_ok(code: int, meta: int) -> bool:  # noqa: PLR0911 - one return per ty
             return meta in (1, 2, 3, 4, 8)
         case Type.BIT:
             return 1 <= meta <= 64
+        case Type.NEWDECIMAL:
+            return 1 <= meta >> 8 <= 65 and meta & 0xFF <= min(meta >> 8, 38)
         case Type.FLOAT:
             return meta == 4
         case Type.DOUBLE:
@@ -205,17 +178,3 @@ def _meta_ok(code: int, meta: int) -> bool:  # noqa: PLR0911 - one return per ty
         case Type.BLOB | Type.JSON | Type.GEOMETRY | Type.VECTOR | Type.MARIADB_BLOB_COMPRESSED:
             return 1 <= meta <= 4
     return code in META_BYTES
-
-
-def _fits(own: Column, other: Column) -> bool:
-    if own.name and own.name != other.name:
-        return False
-    old_forms = {
-        Type.TIMESTAMP_OLD: Type.TIMESTAMP2,
-        Type.DATETIME_OLD: Type.DATETIME2,
-        Type.TIME_OLD: Type.TIME2,
-    }
-    if own.type in old_forms:
-        return other.type == old_forms[Type(own.type)] and other.meta == 0
-    # CHAR and VARCHAR lengths are in bytes here and in characters there; ENUM and SET sizes follow from the labels.
-    return own.type == other.type and (own.type in CHARACTER_TYPES or own.meta == other.meta)

@@ -117,8 +117,12 @@ CHARACTER_TYPES = frozenset(
     )
 )
 COMPRESSED_TYPES = frozenset((Type.MARIADB_BLOB_COMPRESSED, Type.MARIADB_VARCHAR_COMPRESSED))
-# Dates and times as servers before MySQL 5.6 wrote them, without fractions of a second.
-OLD_TEMPORALS = frozenset((Type.TIMESTAMP_OLD, Type.DATETIME_OLD, Type.TIME_OLD))
+# Dates and times as servers before MySQL 5.6 wrote them, without fractions of a second, and what took their place.
+OLD_TEMPORALS: dict[int, Type] = {
+    Type.TIMESTAMP_OLD: Type.TIMESTAMP2,
+    Type.DATETIME_OLD: Type.DATETIME2,
+    Type.TIME_OLD: Type.TIME2,
+}
 LABEL_TYPES = frozenset((Type.ENUM, Type.SET))
 
 _FIXED: dict[int, int] = {

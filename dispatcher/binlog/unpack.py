@@ -1,9 +1,9 @@
-"""The events of a compressed transaction, in the shape in which the splitter reads all others.
+"""Events that stand in the place of one of the log, in the shape in which the splitter reads all others.
 
-`Unpacking` is what the splitter looks into instead of its receive buffer while a TRANSACTION_PAYLOAD lasts: it hands
-out the uncompressed events a chunk at a time, whole ones only, each with the delivered format's checksum and with the
-payload event's `log_pos`. So memory holds the compressed bytes (which have come in one event) and a few chunks, or the
-largest inner event where that is larger.
+They are those of a compressed transaction, or of a prepared one that is committed. `Unpacking` is what the splitter
+looks into instead of its receive buffer while they last: it hands them out a chunk at a time, whole ones only, each
+with the delivered format's checksum and with the `log_pos` of the event that they stand for. So memory holds the
+compressed bytes (which have come in one event) and a few chunks, or the largest inner event where that is larger.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dispatcher.binlog import payload
-from dispatcher.binlog.arrays import U8, u32
+from dispatcher.binlog.arrays import U8, Events, u32
 from dispatcher.binlog.crc import crc32
 from dispatcher.binlog.jit import njit
 from dispatcher.binlog.memory import copy
@@ -60,13 +60,26 @@ def reframed_bytes_max(size: int) -> int:
     return size + 4 * (size // _HEADER + 1)
 
 
-def into(parsed: payload.Payload, out: U8, log_pos: int, checksum: int) -> int:
-    """Write all events of a payload into `out`, each as it would stand in the log; how many bytes they are."""
-    src: U8 = np.frombuffer(payload.whole(parsed), dtype=np.uint8)
+def into(src: U8, out: U8, log_pos: int, checksum: int) -> int:
+    """Write events into `out`, each as it would stand in the log; how many bytes they are. Raises BinlogError."""
     taken, size = reframe(src, out, log_pos, checksum)
     if size >= 0 and taken != len(src):
         raise malformed(payload.NAME, "ends inside an event")
     return _sound(size)
+
+
+@njit
+def unframe(buf: U8, ev: Events, lo: int, hi: int, out: U8, checksum: int) -> int:
+    """The other way: copy the events lo..hi of a buffer without their checksums; returns the bytes written."""
+    off, size = ev.off, ev.size
+    at = 0
+    for n in range(lo, hi):
+        left = size[n] - 4 * checksum
+        copy(out, at, buf, off[n], left)
+        for i in range(4):
+            out[at + 9 + i] = (left >> (8 * i)) & 0xFF
+        at += left
+    return at
 
 
 def _sound(size: int) -> int:
@@ -78,8 +91,9 @@ def _sound(size: int) -> int:
 
 @dataclass(slots=True)
 class Unpacking:
-    """`buf`, `fill`, `next`, `packets`: the splitter's receive buffer, its bytes, what follows the payload event in it,
-    and its kind; `start`, `end`: offsets in the file before and after it; `transactions`: how many ended in it."""
+    """`buf`, `fill`, `next`, `packets`: the splitter's receive buffer, its bytes, what follows the event in it,
+    and its kind; `start`, `end`: offsets in the file before and after it; `outer`: what that buffer is a chunk of,
+    where it is one; `transactions`: how many ended in it."""
 
     buf: U8
     fill: int
@@ -89,6 +103,7 @@ class Unpacking:
     end: int
     checksum: int
     chunks: Iterator[bytes]
+    outer: Unpacking | None = None
     transactions: int = 0
     _parts: list[bytes] = field(default_factory=list)  # the beginning of an event
     _have: int = 0

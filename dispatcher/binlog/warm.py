@@ -33,6 +33,7 @@ def load_kernels() -> None:
     record = events.encode_record(events.Record(0, 0, "", 0, 0, 0), checksum=True)
     share.finish_record(np.frombuffer(record, dtype=np.uint8).copy(), 0, len(record), 1, 1, 1)
     unpack.reframe(np.frombuffer(b"", dtype=np.uint8), nothing, 0, 1)
+    unpack.unframe(nothing, batch.ev, 0, 0, nothing, 1)
     seen, tails, none = replace.Seen(), replace.Tails(), np.empty(0, dtype=np.int32)
     replace.find(nothing, batch.ev, nothing, seen.ids, seen.sizes, seen.tails, none, 0)
     replace.rewrite(nothing, batch.ev, none, tails.data, tails.starts, nothing, 0, 1)

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from dispatcher.binlog.prepared import Prepared
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.segments import Lend
-from dispatcher.dispatch import placing, runway
+from dispatcher.dispatch import placing, runway, xa
 from dispatcher.dispatch.boarding import Boarding
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase, where
@@ -64,7 +65,8 @@ BEHIND_RETRY_S = 1.0
 
 
 class Client:
-    """See the module. `label`: `user@host:port`; `versions`: what is stored of the tables; `lend`: segments for
+    """See the module. `label`: `user@host:port`; `versions`, `prepared`: what is stored of the tables, and of
+    prepared transactions; `lend`: segments for
     transactions that are larger than their queue."""
 
     def __init__(
@@ -75,8 +77,10 @@ class Client:
         versions: Kept | None = None,
         limits: ClientLimits | None = None,
         lend: Lend | None = None,
+        prepared: Prepared | None = None,
     ) -> None:
         self.label = label
+        self.prepared = Prepared() if prepared is None else prepared  # shared with its splitters
         self.limits = limits or ClientLimits()
         self.routes = Routes()
         self.files = Files()
@@ -178,7 +182,7 @@ class Client:
         """
         found = self.dispatchers.get(dispatcher)
         if found is not None:
-            found.asked = True
+            found.asked, found.prepared_before = True, self.prepared.newest
         return sorted({name for c in (found.riders if found else ()) if (name := _file_of(c))})
 
     def files_to_survey(self) -> list[str]:
@@ -217,6 +221,8 @@ class Client:
         self.files.saw(view)
         if view.mode is Mode.GTID:
             self._tip = GtidSet.parse(view.executed)
+        self.prepared.server = view.server
+        self.prepared.retain(xa.valid(view), dispatcher.prepared_before)
         first = not all(consumer.started for consumer in dispatcher.riders)
         for consumer in list(dispatcher.riders):
             try:
@@ -323,6 +329,7 @@ class Client:
         if now - self._stored_at < STORE_COVERED_EVERY_S:
             return []
         self._stored_at = now
+        self._forget_prepared()
         moved = [consumer for consumer in self.consumers.values() if consumer.covered_moved]
         return [*(consumer.store() for consumer in moved), *self._store_versions()]
 
@@ -340,6 +347,17 @@ class Client:
         kept = versions.keep() if changed else None
         self._kept = kept or self._kept
         return [StoreVersions(mark, kept)]
+
+    def _forget_prepared(self) -> None:
+        """Rows of transactions that no consumer will see the end of again."""
+        view = next((d.view for d in self.dispatchers.values() if d.view is not None), None)
+        if view is None or not len(self.prepared):
+            return
+        consumers = self.consumers.values()
+        if any(not consumer.started and consumer.progress for consumer in consumers):
+            return  # whose place in this log is not known yet
+        places = [consumer.queue.acknowledged for consumer in consumers if consumer.started]
+        self.prepared.forget(xa.passed(view.mode, places))
 
     # -- readers ---------------------------------------------------------------------------------------------
 

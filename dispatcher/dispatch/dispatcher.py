@@ -82,6 +82,7 @@ class Dispatcher:
         self.events = self.bytes = self.reconnects = 0
         self.paused_since = 0.0
         self.asked = False  # the login is on its way, and what it is to tell was said
+        self.prepared_before = 0  # number of the newest prepared transaction then
         self.behind_since: float | None = None  # the server lacks what a rider has
         self.inside: Inside = None  # the transaction that the last batch ended in
         self._routes = routes

@@ -33,7 +33,7 @@ from dispatcher.binlog.events import EventType
 from dispatcher.binlog.routes import ALL, Routes
 from dispatcher.binlog.statements import statement
 from dispatcher.model.errors import BinlogError
-from dispatcher.model.position import packed_seq
+from dispatcher.model.position import Mark as Mark  # noqa: PLC0414 - part of what this module says
 
 Name = tuple[str, str]  # database, table
 Definition = Mapping[str, Any]  # see `net.definitions`
@@ -47,22 +47,6 @@ _HARMLESS = frozenset(
         *(ddl.DdlKind.ACCOUNT, ddl.DdlKind.MAINTENANCE),
     )
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A place between two transactions. `created`: creation time of the file, s since 1970, 0 = unknown."""
-
-    file: str
-    offset: int
-    created: int = 0
-
-    @property
-    def key(self) -> int:
-        return packed_seq(self.file, self.offset)
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,9 @@ from dataclasses import dataclass
 
 from dispatcher.binlog.charsets import BINARY
 from dispatcher.binlog.logfile import LogFormat
+from dispatcher.binlog.skeleton import Field, Skeleton, bits, names_of, optional, packed, sized
 from dispatcher.binlog.table_map import TableMap
-from dispatcher.binlog.types import (
-    CHARACTER_TYPES,
-    LABEL_TYPES,
-    META_BYTES,
-    SIGNED_TYPES,
-    Column,
-    Type,
-)
+from dispatcher.binlog.types import CHARACTER_TYPES, LABEL_TYPES, SIGNED_TYPES, Column, Type
 from dispatcher.inspect.entry import Fields
 from dispatcher.model.errors import BinlogError
 
@@ -89,97 +83,50 @@ def _table(body: bytes) -> Table:
     try:
         parsed = TableMap.parse(body)
     except BinlogError as error:
-        database, name = _names(body)
+        database, name = names_of(body)
         table = Table(number, database, name, body, error=f"{error.kind}: {error.what}")
         table.undecodable = table.error
         return table
-    names = tuple(column.name or f"@{i + 1}" for i, column in enumerate(parsed.columns))
     table = Table(number, parsed.database, parsed.table, body, parsed)
     if not parsed.named:
-        table.no_sign = frozenset(_unsigned_unknown(body, parsed))
+        skeleton = Skeleton.of(body)
+        if Field.SIGNEDNESS not in skeleton.fields:
+            table.no_sign = frozenset(
+                i for i, column in enumerate(parsed.columns) if column.type in SIGNED_TYPES
+            )
         table.no_charset = frozenset(
             i
             for i, column in enumerate(parsed.columns)
             if column.type in CHARACTER_TYPES and not column.charset
         )
-        table.body = _completed(body, parsed.columns, names)
+        table.body = _completed(skeleton, body, parsed.columns)
     return table
 
 
-def _names(body: bytes) -> tuple[str, str]:
-    """Database and table of a body whose columns cannot be read; raises as TableMap.parse did where they cannot."""
-    end = 9 + body[8] if len(body) > 8 else len(body)
-    after = end + 2 + body[end + 1] if len(body) > end + 1 else len(body)
-    if after >= len(body):
-        TableMap.parse(body)
-    return body[9:end].decode("utf-8", "replace"), body[end + 2 : after].decode("utf-8", "replace")
-
-
-def _unsigned_unknown(body: bytes, parsed: TableMap) -> Sequence[int]:
-    numeric = [i for i, column in enumerate(parsed.columns) if column.type in SIGNED_TYPES]
-    start, _ = _column_bytes(body, len(parsed.columns))
-    return (
-        () if body[start:].startswith(b"\1") else numeric
-    )  # the first optional field is SIGNEDNESS, if there is one
-
-
-def _column_bytes(body: bytes, count: int) -> tuple[int, list[bytes]]:
-    """(offset of the optional fields, type and metadata bytes of each column) of a body that has been parsed."""
-    at = 8
-    for _ in range(2):
-        at += body[at] + 2
-    at = _behind_packed(body, at)
-    codes = body[at : at + count]
-    at = _behind_packed(body, at + count)
-    columns = []
-    for code in codes:
-        columns.append(bytes((code,)) + body[at : at + META_BYTES[code]])
-        at += META_BYTES[code]
-    return at + (count + 7) // 8, columns
-
-
-def _behind_packed(body: bytes, at: int) -> int:
-    return at + {252: 3, 253: 4, 254: 9}.get(body[at], 1)
-
-
-def _completed(body: bytes, columns: Sequence[Column], names: Sequence[str]) -> bytes:
+def _completed(skeleton: Skeleton, body: bytes, columns: Sequence[Column]) -> bytes:
     """The table map with names, and with types that can be shown without what is missing."""
-    optional_at, raw = _column_bytes(body, len(columns))
     codes, metas, signs, charsets = bytearray(), bytearray(), [], b""
-    for column, own in zip(columns, raw, strict=True):
-        code, meta, unsigned = own[0], own[1:], column.unsigned
-        if column.type in LABEL_TYPES:
-            code, meta, unsigned = _INTEGERS[column.meta], b"", True
-        elif column.type == Type.STRING and column.charset in (0, BINARY):
+    for column, (code, meta) in zip(columns, skeleton.types, strict=True):
+        unsigned = column.unsigned
+        if code in LABEL_TYPES:
+            code, meta, unsigned = _INTEGERS[column.meta], b"", True  # noqa: PLW2901
+        elif code == Type.STRING and column.charset in (0, BINARY):
             # The log has it without the zero bytes at its end, and nothing tells whether it is CHAR or BINARY.
-            code, meta = Type.VARCHAR, column.meta.to_bytes(2, "little")
+            code, meta = Type.VARCHAR, column.meta.to_bytes(2, "little")  # noqa: PLW2901
         codes.append(code)
         metas += meta
         if code in SIGNED_TYPES:
             signs.append(unsigned)
         if code in CHARACTER_TYPES:
-            charsets += _packed(column.charset or BINARY)
-    bits = bytearray((len(signs) + 7) // 8)
-    for i, unsigned in enumerate(signs):
-        bits[i >> 3] |= 0x80 >> (i & 7) if unsigned else 0
-    encoded = [name.encode() for name in names]
-    at = 8
-    for _ in range(2):
-        at += body[at] + 2
-    nulls = body[optional_at - (len(columns) + 7) // 8 : optional_at]
-    out = body[:at] + _packed(len(columns)) + codes + _packed(len(metas)) + metas + nulls
-    fields = [
-        (1, bytes(bits)),
-        (3, charsets),
-        (4, b"".join(_packed(len(name)) + name for name in encoded)),
-    ]
-    for code, value in fields:
-        if value:
-            out += bytes((code,)) + _packed(len(value)) + value
-    return bytes(out)
-
-
-def _packed(n: int) -> bytes:
-    if n < 251:
-        return bytes((n,))
-    return b"\xfc" + n.to_bytes(2, "little") if n < 1 << 16 else b"\xfd" + n.to_bytes(3, "little")
+            charsets += packed(column.charset or BINARY)
+    names = [(column.name or f"@{i + 1}").encode() for i, column in enumerate(columns)]
+    fields = {
+        Field.SIGNEDNESS: bits(signs),
+        Field.COLUMN_CHARSET: charsets,
+        Field.COLUMN_NAME: sized(names),
+    }
+    nulls = body[skeleton.end - (len(columns) + 7) // 8 : skeleton.end]
+    return b"".join((
+        body[: skeleton.start], packed(len(columns)), codes, sized((bytes(metas),)), nulls,
+        *(optional(code, value) for code, value in fields.items() if value),
+    ))  # fmt: skip

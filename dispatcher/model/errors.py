@@ -32,6 +32,7 @@ class Kind(StrEnum):
     METADATA_MISSING = "table metadata missing"
     ROW_IMAGE = "row image incomplete"
     STATEMENT_FORMAT = "statement in a row-format log"
+    PREPARED = "prepared XA transaction"
     INVALID_VALUE = "value that the target cannot hold"
     # the server
     CONNECT_FAILED = "cannot connect"
@@ -39,6 +40,7 @@ class Kind(StrEnum):
     ACCESS_DENIED = "access denied"
     GRANT_MISSING = "grant missing"
     SERVER_SETTING = "server setting"
+    SERVER_LOG = "server cannot read its log"
     POSITION_PURGED = "position purged"
     HISTORY_DIFFERS = "server history differs"
     NAMESAKE = "another replica with the same identity"
@@ -93,6 +95,10 @@ POLICY: dict[Kind, Policy] = {
         Action.FATAL,
         "set binlog_format=ROW on the server and for every session, then move the start past it",
     ),
+    Kind.PREPARED: Policy(
+        Action.FATAL,
+        "the rows of a prepared XA transaction are not at hand: start the consumer before its XA PREPARE",
+    ),
     Kind.INVALID_VALUE: Policy(
         Action.FATAL, "correct the value on the server or leave the table out"
     ),
@@ -107,6 +113,10 @@ POLICY: dict[Kind, Policy] = {
         Action.OPERATOR, "GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO the user"
     ),
     Kind.SERVER_SETTING: Policy(Action.OPERATOR, "change the server's setting as the message says"),
+    Kind.SERVER_LOG: Policy(
+        Action.OPERATOR,
+        "look into the server's error log: its binlog files or their disk are damaged",
+    ),
     Kind.POSITION_PURGED: Policy(
         Action.FATAL,
         "the server no longer has the log from this position: copy the tables afresh and start from the copy's"

@@ -86,3 +86,20 @@ def _bad(why: str) -> UserError:
         f"not a position: {why}",
         remedy="pass back a position as it was returned",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in one server's log. `created`: creation time of the file, s since 1970, 0 = unknown."""
+
+    file: str
+    offset: int
+    created: int = 0
+
+    @property
+    def key(self) -> int:
+        """Marks of one history in the order in which the server wrote."""
+        return packed_seq(self.file, self.offset)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}"

@@ -189,6 +189,7 @@ class DispatcherRunner:
         ask = partial(opened.dump, order.mode, order.place, client.routes, owner.buffer_bytes)
         stream = await in_thread(name, ask, lambda stream: stream.close())
         stream.splitter.file = order.place.file
+        stream.splitter.prepared = client.prepared
         return stream
 
     async def _dump_order(self, attempt: _Attempt) -> Dump | None:

@@ -86,18 +86,18 @@ class ClientRunner:
         source: Source,
         store: Storing,
         *,
-        versions_key: str,
+        key: str,
         tasks: Tasks,
         log: Log,
         buffer_bytes: int,
     ) -> None:
-        """`versions_key`: under which what is known of tables is stored; `tasks` are this client's alone."""
+        """`key`: under which what belongs to the client is stored; `tasks` are this client's alone."""
         self.client = client
         self.source = source
         self.buffer_bytes = buffer_bytes
         self.tip: Place | None = None  # the source's end of log, as last heard
         self._store = store
-        self._versions_key = versions_key
+        self._key = key
         self._tasks = tasks
         self._log = log
         self._dispatchers: dict[int, DispatcherRunner] = {}
@@ -301,10 +301,11 @@ class ClientRunner:
             taken, self._to_store = self._to_store, _ToStore()
             try:
                 if taken.versions is not None:
-                    await self._store.save_versions(self._versions_key, taken.versions)
+                    await self._store.save_versions(self._key, taken.versions)
                     taken.versions = None
                 if taken.progress:
-                    await self._store.save(list(taken.progress.items()))
+                    progress = list(taken.progress.items())
+                    await self._store.save(progress, self._key, self.client.prepared)
             except BaseException:
                 self._to_store.put_back(taken)
                 raise

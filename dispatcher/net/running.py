@@ -31,8 +31,9 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Consumers that share a connection, or will. `key`: under which what is known of the source's tables is
-    stored; `buffer_bytes`: of each dispatcher; `settings`: groups that are equal in it reach their source alike."""
+    """Consumers that share a connection, or will. `key`: under which what is known of the source's tables and prepared
+    transactions is stored; `buffer_bytes`: of each dispatcher; `settings`: groups that are equal in it reach their
+    source alike."""
 
     key: str
     source: Source
@@ -88,12 +89,13 @@ class RunningClient:
             await self._store.load_versions(group.key),
             group.limits,
             self._lend,
+            await self._store.load_prepared(group.key),
         )
         self._runner = ClientRunner(
             client,
             group.source,
             self._store,
-            versions_key=group.key,
+            key=group.key,
             tasks=self._tasks,
             log=self._log,
             buffer_bytes=group.buffer_bytes,

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 from uuid import UUID
 
+from dispatcher.binlog.prepared import BYTES_MAX, Changes, Entry, Prepared
 from dispatcher.dispatch.inputs import Progress, StoreVersions
 from dispatcher.dispatch.versions import Kept
 from dispatcher.model.errors import BinlogError
@@ -40,7 +41,14 @@ class State(Protocol):
 
     def load(self, consumer: str) -> Stored | None: ...
 
-    def save(self, progress: Sequence[tuple[str, Position, Position, int]]) -> None: ...
+    def save(
+        self,
+        progress: Sequence[tuple[str, Position, Position, int]],
+        client: str,
+        prepared: Changes | None,
+    ) -> None: ...
+
+    def load_prepared(self, client: str) -> list[Entry]: ...
 
     def load_versions(self, client: str) -> Kept | None: ...
 
@@ -54,10 +62,12 @@ class State(Protocol):
 class Storing:
     """See the module. Every method raises BinlogError (STATE_STORE)."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, prepared_bytes_max: int = BYTES_MAX) -> None:
+        """`prepared_bytes_max`: of the rows of prepared transactions, for each client."""
         self.fault: BinlogError | None = None
         self.installation_id = state.installation_id
         self._state = state
+        self._prepared_bytes_max = prepared_bytes_max
         self._thread = ThreadPoolExecutor(1, "store")
 
     async def load(self, consumer: str) -> Progress | None:
@@ -66,14 +76,24 @@ class Storing:
             return None
         return Progress(stored.acknowledged, stored.covered, stored.file_created)
 
-    async def save(self, progress: Sequence[tuple[str, Progress]]) -> None:
+    async def save(
+        self, progress: Sequence[tuple[str, Progress]], client: str, prepared: Prepared
+    ) -> None:
+        """Progress, and with it the rows of prepared transactions of the client that it may lead past."""
         rows = [(name, p.acknowledged, p.covered, p.created) for name, p in progress]
+        changes = prepared.changes()
         try:
-            await self._call(lambda: self._state.save(rows))
+            await self._call(lambda: self._state.save(rows, client, changes))
         except BinlogError as error:
             self.fault = error
             raise
         self.fault = None
+        if changes:
+            prepared.stored(changes)
+
+    async def load_prepared(self, client: str) -> Prepared:
+        stored = await self._call(lambda: self._state.load_prepared(client))
+        return Prepared(self._prepared_bytes_max, stored)
 
     async def load_versions(self, client: str) -> Kept | None:
         return await self._call(lambda: self._state.load_versions(client))

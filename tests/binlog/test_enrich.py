@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from dispatcher.binlog.enrich import COLUMN_TYPES, Skeleton, enriched_body, incomplete
+from dispatcher.binlog.enrich import enriched_body, incomplete
+from dispatcher.binlog.skeleton import Field, Skeleton
 from dispatcher.binlog.table_map import TableMap
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.definitions import table_definition
@@ -90,7 +91,7 @@ def test_columns_that_only_mariadb_leaves_open_are_named_by_their_types() -> Non
         "primary": [],
     }  # fmt: skip
     completed = enriched_body(body, known, mariadb=True)
-    assert Skeleton.of(completed).fields[COLUMN_TYPES] == b"\x04uuid\x00"
+    assert Skeleton.of(completed).fields[Field.COLUMN_TYPES] == b"\x04uuid\x00"
     assert not incomplete(completed, mariadb=True)
     known["columns"][0] = entry("u", "binary(16)", bytes=16)
     assert enriched_body(body, known, mariadb=True) == body
@@ -243,7 +244,7 @@ def test_the_servers_own_tools_pass_over_our_field(
         size = int.from_bytes(log[at + 9 : at + 13], "little")
         event = log[at : at + size]
         if event[4] == 19:
-            event = with_body(event, event[19:-4] + bytes((COLUMN_TYPES, 6, 4)) + b"uuid\0")
+            event = with_body(event, event[19:-4] + bytes((Field.COLUMN_TYPES, 6, 4)) + b"uuid\0")
         out += event
         at += size
     path = tmp_path / file

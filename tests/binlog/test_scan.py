@@ -409,6 +409,9 @@ def test_a_savepoint_that_was_not_set_is_a_fault() -> None:
     assert "ROLLBACK TO a savepoint" in batch.fault.error.what
 
 
+ROWS = e.Statement((("shop", "orders"),), ((0, 10),))
+
+
 @pytest.mark.parametrize(
     ("begin", "end"),
     [("/* c */ BEGIN", "COMMIT"), ("BEGIN", "-- x\nCOMMIT"), ("START TRANSACTION", "/* c */ commit /* d */")],
@@ -456,52 +459,6 @@ def test_data_as_a_statement_concerns_its_databases(
     for database in ("shop", "crm", "billing"):
         wants = Filter([database]).wants(flat.routes)
         assert wants[batch.fault.route] == (database in concerned)
-
-
-XID = (7, b"\1\2", b"b")
-XID_TEXT = "X'0102',X'62',7"
-ROWS = e.Statement((("shop", "orders"),), ((0, 10),))
-
-
-def xa_group(log: e.LogWriter, *, one_phase: bool) -> None:
-    log.begin(standalone=True)
-    if log.gtid == "mariadb":  # the GTID event is the XA START
-        log.file.events.pop()
-        log.file.size = sum(len(raw) for raw, _ in log.file.events) + 4
-        log._part("frame", EventType.MARIADB_GTID, c.mariadb_gtid_more_body(9, 0, 0x4C, xid=XID))
-    else:
-        log._part("frame", EventType.QUERY, query_body(f"XA START {XID_TEXT}"))
-    log.statement(ROWS)
-    log._part("frame", EventType.QUERY, query_body(f"XA END {XID_TEXT}"))
-    log._part("frame", EventType.XA_PREPARE, c.xa_prepare_body(XID, one_phase=one_phase))
-    log.commit("")
-
-
-@pytest.mark.parametrize("gtid", ["mysql", "mariadb"])
-def test_a_prepared_transaction_is_a_fault_that_names_it(gtid: str) -> None:
-    flat, (batch,) = faulty(lambda log: xa_group(log, one_phase=False), gtid=gtid)
-    assert batch.fault is not None
-    assert (batch.fault.error.kind, batch.fault.route) == (Kind.UNSUPPORTED_EVENT, ALL)
-    assert batch.fault.error.what == f"XA_PREPARE_EVENT (XA PREPARE {XID_TEXT})"
-    assert len(flat.aborted) == 1, "it has not happened yet"
-    assert len(flat.done) == 2
-
-
-@pytest.mark.parametrize("verb", ["COMMIT", "ROLLBACK"])
-@pytest.mark.parametrize("gtid", ["mysql", "mariadb"])
-def test_the_end_of_a_prepared_transaction_is_a_fault_that_names_it(verb: str, gtid: str) -> None:
-    statement = f"XA {verb} {XID_TEXT}"
-    flat, (batch,) = faulty(lambda log: log.ddl(statement) and None, gtid=gtid)
-    assert batch.fault is not None
-    assert (batch.fault.error.kind, batch.fault.route) == (Kind.UNSUPPORTED_EVENT, ALL)
-    assert batch.fault.error.what == statement
-    assert len(flat.done) == 3
-
-
-def test_an_xa_transaction_of_one_phase_is_one_like_any_other() -> None:
-    log = e.LogWriter()
-    xa_group(log, one_phase=True)
-    check(feed(splitter(), [log.stream()]), log)
 
 
 def test_a_statement_that_touches_no_table_goes_to_nobody() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.binlog.table_map import COLUMN_TYPES, TableMap, defined_columns, layout_id
+from dispatcher.binlog.skeleton import Field
+from dispatcher.binlog.table_map import TableMap, defined_columns, layout_id
 from dispatcher.binlog.types import Type
 from dispatcher.model.errors import BinlogError, Kind
 from tests.support.rows_encoder import (
@@ -144,7 +145,9 @@ def test_what_else_optional_fields_tell() -> None:
     declared = b"".join(
         bytes((len(name),)) + name for name in (b"", b"", b"", b"", b"uuid", b"INET4", b"")
     )
-    extra = optional(7, b"\1\0") + optional(13, packed(300)) + optional(COLUMN_TYPES, declared)
+    extra = (
+        optional(7, b"\1\0") + optional(13, packed(300)) + optional(Field.COLUMN_TYPES, declared)
+    )
     parsed = TableMap.parse(table_map(columns, extra=extra))
     assert [column.geometry for column in parsed.columns] == [-1, 1, -1, 0, -1, -1, -1]
     assert [column.dimensions for column in parsed.columns] == [0, 0, 300, 0, 0, 0, 0]
@@ -158,18 +161,20 @@ def test_a_declared_type_that_does_not_fit_is_not_believed() -> None:
         Spec("c", Type.LONG),
         Spec("d", Type.STRING, string_meta(16), charset=63),
     ]
-    extra = optional(COLUMN_TYPES, b"\4uuid" * 3 + b"\x0bvarbinary16")
+    extra = optional(Field.COLUMN_TYPES, b"\4uuid" * 3 + b"\x0bvarbinary16")
     assert [c.declared for c in TableMap.parse(table_map(columns, extra=extra)).columns] == [""] * 4
 
 
 def test_fractions_in_the_old_form_of_mariadb_are_refused_where_they_are_declared() -> None:
     columns = [Spec("a", Type.LONG), Spec("b", Type.TIMESTAMP_OLD)]
     name = b"timestamp(3) /* mariadb-5.3 */"
-    extra = optional(COLUMN_TYPES, b"\0" + bytes((len(name),)) + name)
+    extra = optional(Field.COLUMN_TYPES, b"\0" + bytes((len(name),)) + name)
     with pytest.raises(BinlogError, match=r"column 2: timestamp\(3\)") as caught:
         TableMap.parse(table_map(columns, extra=extra))
     assert caught.value.kind is Kind.UNSUPPORTED_TYPE
-    plain = TableMap.parse(table_map(columns, extra=optional(COLUMN_TYPES, b"\0\x09timestamp")))
+    plain = TableMap.parse(
+        table_map(columns, extra=optional(Field.COLUMN_TYPES, b"\0\x09timestamp"))
+    )
     assert [column.declared for column in plain.columns] == ["", ""]
 
 

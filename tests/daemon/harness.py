@@ -148,6 +148,10 @@ class Daemon:
         self.settings = settings
         self.process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
+        self.state = folder / "state.db"
+        self.within: tuple[
+            str, ...
+        ] = ()  # a command that runs the daemon's in surroundings of its own
         self._said = 0  # length of the log when it was started
 
     @property
@@ -172,22 +176,14 @@ class Daemon:
 
     def stored(self, consumer: str) -> Json:
         """The consumer's row in the state store: acknowledged and covered positions."""
-        with closing(sqlite3.connect(f"file:{self.folder / 'state.db'}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"file:{self.state}?mode=ro", uri=True)) as db:
             query = "SELECT acknowledged, covered FROM consumer WHERE name = ?"
             acknowledged, covered = db.execute(query, (consumer,)).fetchone()
         return {"acknowledged": json.loads(acknowledged), "covered": json.loads(covered)}
 
     def start(self, *, kill_at: str = "", kill_after: int = 0) -> Api:
         """Start it and wait until it answers; with `kill_at` (see killing/sitecustomize.py) it may die before."""
-        settings = {
-            **self.settings,
-            "api": {"listen": f"127.0.0.1:{self.port}", **self.settings.get("api", {})},
-            "state": {"path": str(self.folder / "state.db"), **self.settings.get("state", {})},
-            "log": {"level": "debug", "format": "json"},
-        }
-        # JSON is YAML.
-        config = self.folder / "dispatcher.yaml"
-        config.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        config = self._write_settings()
         environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
         environment["PYTHONFAULTHANDLER"] = "1"
         if kill_at:
@@ -199,7 +195,7 @@ class Daemon:
         self._said = len(self.log)
         with (self.folder / "stderr").open("ab") as log:
             self.process = subprocess.Popen(
-                [str(_SCRIPT), "run", "--config", str(config)],
+                [*self.within, str(_SCRIPT), "run", "--config", str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -210,6 +206,18 @@ class Daemon:
         if not kill_at:
             assert self.process.poll() is None, f"the daemon ended at once:\n{self.log}"
         return self.api
+
+    def _write_settings(self) -> Path:
+        settings = {
+            **self.settings,
+            "api": {"listen": f"127.0.0.1:{self.port}", **self.settings.get("api", {})},
+            "state": {"path": str(self.state), **self.settings.get("state", {})},
+            "log": {"level": "debug", "format": "json"},
+        }
+        # JSON is YAML.
+        config = self.folder / "dispatcher.yaml"
+        config.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        return config
 
     def _lives_or_died(self) -> bool:
         assert self.process is not None
@@ -232,6 +240,14 @@ class Daemon:
         else:
             self.stop()
         return self.start()
+
+    def reload(self) -> None:
+        """SIGHUP with the settings as they are now; returns when they are applied."""
+        self._write_settings()
+        said = len(self.log)
+        assert self.process is not None
+        self.process.send_signal(signal.SIGHUP)
+        until(lambda: '"settings reloaded"' in self.log[said:], "the settings are reloaded")
 
     def until_killed(self) -> None:
         """Wait until it has killed itself at the point that `start` was given."""

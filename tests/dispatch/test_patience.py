@@ -12,8 +12,8 @@ TIMES = st.floats(0.001, 40.0)
 
 
 def test_it_is_waited_for_as_long_as_its_budget_lasts() -> None:
+    assert Patience(10.0).deadline is None
     patience = Patience(10.0)
-    assert patience.deadline is None
     patience.begin(100.0)
     assert patience.deadline == 110.0
     assert not patience.exhausted(109.9)

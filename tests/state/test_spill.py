@@ -18,6 +18,7 @@ from dispatcher.model.errors import Action, BinlogError, Kind
 from dispatcher.state.spill import Spill
 
 MIB = 1 << 20
+_LARGE = Path(__file__).with_name("large_transaction.py")
 
 
 @pytest.fixture
@@ -141,3 +142,17 @@ def test_nothing_is_left_by_a_process_that_dies(tmp_path: Path) -> None:
     died = subprocess.run([sys.executable, "-c", _DIES, str(tmp_path)], env=os.environ, check=False)
     assert died.returncode == -signal.SIGKILL
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_large_transaction_in_little_memory(tmp_path: Path) -> None:
+    """From the splitter into two queues of 1 MiB and out again, 200 MB in one transaction."""
+    out = subprocess.run(
+        [sys.executable, str(_LARGE), str(tmp_path), "2000"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    peak, held, _ = map(float, out.split())
+    assert peak < 20 * MIB, f"{peak / MIB:.0f} MiB more than for 2 MB"
+    assert held < 2 * MIB

@@ -9,16 +9,19 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dispatcher.binlog.payload import Compression, Payload
+from dispatcher.binlog.prepared import Changes, Entry, Flaw, Prepared, Spot
 from dispatcher.dispatch.inputs import StoreVersions
-from dispatcher.dispatch.versions import Kept, Mark
+from dispatcher.dispatch.versions import Kept
 from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.model.position import Position
+from dispatcher.model.position import Mark, Position
 from dispatcher.state.store import SCHEMA_VERSION, StateStore, Stored
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -362,20 +365,66 @@ def test_versions_are_kept_until_they_are_stored_anew(tmp_path: Path) -> None:
         assert kept.versions == versions[1:]
 
 
-def test_a_store_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_store_is_brought_up_to_date(tmp_path: Path, version: int) -> None:
     path = tmp_path / "state.db"
     with closing(StateStore(path)) as store:
         installation = store.installation_id
         session = store.next_session("shop")
     with closing(sqlite3.connect(path)) as db:
-        db.execute("DROP TABLE stream")
-        db.execute("DROP TABLE table_version")
-        db.execute("PRAGMA user_version = 1")
+        db.execute("DROP TABLE prepared")
+        if version < 2:
+            db.execute("DROP TABLE stream")
+            db.execute("DROP TABLE table_version")
+        db.execute(f"PRAGMA user_version = {version}")
         db.commit()
     with closing(StateStore(path)) as store:
         assert store.installation_id == installation
         assert store.session("shop") == session
         store.save_versions("c", StoreVersions(Mark("b.1", 4), Kept("uuid", Mark("b.1", 4), ())))
         assert store.load_versions("c") is not None
+        assert store.load_prepared("c") == []
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+
+
+# -- prepared transactions ------------------------------------------------------------------------------------
+
+AT = Spot(Mark("binlog.000007", 1 << 33, 1_700_000_000), "uuid:tag", 5, "server")
+END = Spot(Mark("binlog.000008", 900), "", 0, "other")
+FLAW = Flaw(Kind.PREPARED, "too much", None, (("shop", "orders"), ("crm", None)))
+ENTRIES = (
+    Entry(1, "X'00ff',X'',1", AT, Payload(Compression.NONE, 3, b"\0\1\xff")),
+    Entry(2, "X'',X'',0", AT, Payload(Compression.ZSTD, 1 << 40, bytes(5 << 20)), (), END),
+    Entry(5, "X'61',X'',1", AT, None, (FLAW, Flaw(Kind.STATEMENT_FORMAT, "x", "do", None)), AT),
+)
+
+
+def fields(entries: Iterable[Entry]) -> list[tuple[object, ...]]:
+    return [(e.number, e.xid, e.at, e.rows, e.flaws, e.end) for e in entries]
+
+
+def test_prepared_transactions_are_stored_with_progress(tmp_path: Path) -> None:
+    with closing(StateStore(tmp_path / "state.db")) as store:
+        changes = Changes(ENTRIES, (), ())
+        store.save([("shop", position(1), position(2), 9)], "a", changes)
+        store.save([], "b", Changes(ENTRIES[:1], (), ()))
+        store.save([], "a", changes)  # said again after a failure elsewhere
+    with closing(StateStore(tmp_path / "state.db")) as store:
+        assert store.load("shop") is not None
+        assert fields(store.load_prepared("a")) == fields(ENTRIES)
+        assert fields(store.load_prepared("b")) == fields(ENTRIES[:1])
+        store.save([], "a", Changes((), ((1, END),), (2, 77)))
+        found = store.load_prepared("a")
+        assert [(e.number, e.end) for e in found] == [(1, END), (5, AT)]
+        prepared = Prepared(stored=found)
+        assert (len(prepared), prepared.changes()) == (2, None)
+
+
+def test_progress_is_not_stored_without_its_prepared_transactions(tmp_path: Path) -> None:
+    with closing(StateStore(tmp_path / "state.db")) as store:
+        broken = replace(AT, server=object())  # type: ignore[arg-type]
+        entry = Entry(1, "x", broken, None)
+        with pytest.raises(BinlogError):
+            store.save([("shop", position(1), position(2), 9)], "a", Changes((entry,), (), ()))
+        assert store.load("shop") is None

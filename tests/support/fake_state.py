@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from dispatcher.binlog.prepared import Changes, Entry
 from dispatcher.dispatch.inputs import StoreVersions
 from dispatcher.dispatch.versions import Kept
 from dispatcher.model.errors import BinlogError, Kind
@@ -45,11 +46,19 @@ class FakeState:
     def load(self, consumer: str) -> Stored | None:
         return self.rows.get(consumer)
 
-    def save(self, progress: Sequence[tuple[str, Position, Position, int]]) -> None:
+    def save(
+        self,
+        progress: Sequence[tuple[str, Position, Position, int]],
+        client: str,
+        prepared: Changes | None,
+    ) -> None:
         self._write()
         self.saves.append([name for name, *_ in progress])
         for name, acknowledged, covered, created in progress:
             self.rows[name] = Stored(acknowledged, covered, created)
+
+    def load_prepared(self, client: str) -> list[Entry]:
+        return []
 
     def load_versions(self, client: str) -> Kept | None:
         return self.versions.get(client)

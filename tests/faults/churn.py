@@ -1,0 +1,222 @@
+"""Changes that never end, and a copy of the tables made from them alone.
+
+`Churn` inserts, updates and deletes in tables of some databases, in transactions small and large, until it is told to
+stop or its server goes away. `Copy` applies what a reader got to a copy of these tables. Each change must fit what the
+copy holds: a row that is inserted was not there, one that is changed or deleted was there as it is said to have been. A
+transaction that is lost, repeated or out of order is therefore found where it happens, and `check` compares what is
+left with what the server has.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pymysql
+from pymysql.cursors import Cursor
+
+from dispatcher.binlog import delivered
+from tests.daemon.harness import DEADLINE_S, Json, Problem, Reader, tip_seq, until
+from tests.servers import Server
+
+_TABLE = "CREATE TABLE IF NOT EXISTS `{}`.churn (id INT PRIMARY KEY, n INT, t VARCHAR(1000))"
+
+Row = tuple[Any, ...]
+
+
+def create(server: Server, databases: Iterable[str]) -> None:
+    for database in databases:
+        server.execute(f"CREATE DATABASE IF NOT EXISTS `{database}`", _TABLE.format(database))
+
+
+class Churn:
+    """`written` counts committed transactions."""
+
+    def __init__(
+        self, server: Server, databases: list[str], *, seed: int = 0, rows: int = 3, text: int = 200
+    ) -> None:
+        self.server = server
+        self.databases = databases
+        self.rows = rows
+        self.text = text
+        self.written = 0
+        self._rng = random.Random(seed)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="churn")
+
+    def _run(self) -> None:
+        try:
+            with closing(self.server.connect()) as connection, connection.cursor() as cursor:
+                self._ids = {name: _last_id(cursor, name) for name in self.databases}
+                while not self._stopping.is_set():
+                    cursor.execute("BEGIN")
+                    for _ in range(self._rng.choice((1, 1, 2, 4))):
+                        cursor.execute(self._statement())
+                    cursor.execute("COMMIT")
+                    self.written += 1
+        except pymysql.MySQLError:
+            pass  # the server was killed, which some tests do
+
+    def _statement(self) -> str:
+        rng = self._rng
+        database = rng.choice(self.databases)
+        last = self._ids[database]
+        if last > 10 and rng.random() < 0.4:
+            first = rng.randint(max(1, last - 200), last)
+            where = f"WHERE id BETWEEN {first} AND {first + rng.randrange(self.rows)}"
+            if rng.random() < 0.7:
+                return f"UPDATE `{database}`.churn SET n = n + 1 {where}"
+            return f"DELETE FROM `{database}`.churn {where}"
+        count = rng.randint(1, self.rows)
+        letter = rng.choice("abcdefgh")
+        values = ", ".join(
+            f"({n}, {rng.randrange(1000)}, REPEAT('{letter}', {rng.randrange(self.text)}))"
+            for n in range(last + 1, last + 1 + count)
+        )
+        self._ids[database] = last + count
+        return f"INSERT INTO `{database}`.churn VALUES {values}"
+
+    def until_written(self, more: int) -> None:
+        """Wait for this many more transactions."""
+        wanted = self.written + more
+        until(lambda: self.written >= wanted, f"{more} more transactions are written")
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def churn(server: Server, databases: list[str], **more: Any) -> Iterator[Churn]:
+    """Changes until the block ends; the tables must be there."""
+    made = Churn(server, databases, **more)
+    made._thread.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def _last_id(cursor: Cursor, database: str) -> int:
+    cursor.execute(f"SELECT COALESCE(MAX(id), 0) FROM `{database}`.churn")
+    row = cursor.fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+class Copy:
+    """What a consumer's reader has made of its tables. `problems`: answers that told it to come again."""
+
+    def __init__(self, reader: Reader, databases: Iterable[str]) -> None:
+        self.reader = reader
+        self.tables: dict[str, dict[int, Row]] = {name: {} for name in databases}
+        self.transactions = 0
+        self.problems: list[str] = []
+        self._last_seq = -1
+
+    def step(self, *, wait_ms: int = 100, max_bytes: int | None = None) -> None:
+        """Read once. A daemon that is down, and one that says to come again, are for the next time."""
+        try:
+            self.transactions += self.reader.step(wait_ms=wait_ms, max_bytes=max_bytes)
+        except Problem as problem:
+            if problem.status != 503:
+                raise
+            self.problems.append(problem.kind)
+        except (ConnectionError, TimeoutError) as error:
+            self.problems.append(type(error).__name__)
+        self.apply()
+
+    def apply(self) -> None:
+        for change in self.reader.changes():
+            if isinstance(change, delivered.Ddl):
+                continue
+            for row in change.batch.to_pylist():
+                self._change(row)
+        for transaction in self.reader.transactions:
+            assert transaction.seq > self._last_seq, (transaction.seq, self._last_seq)
+            self._last_seq = transaction.seq
+        self.reader.chunks.clear()
+
+    def _change(self, row: Json) -> None:
+        table = self.tables[row["database"]]
+        where = f"{self.reader.consumer}: seq {row['seq']}, {row['op']} {row['database']}"
+        if row["before"]:
+            before = tuple(row["before"].values())
+            found = table.pop(before[0], None)
+            assert found == before, f"{where}: {found} is not {before}"
+        if row["after"]:
+            after = tuple(row["after"].values())
+            assert after[0] not in table, f"{where}: {after[0]} was there already"
+            table[after[0]] = after
+
+    def read_to(self, wanted: int, *, timeout_s: float = DEADLINE_S) -> None:
+        read_all([self], wanted, timeout_s=timeout_s)
+
+    def check(self, server: Server) -> int:
+        """Compare with the server's tables, which nobody may change meanwhile; how many rows there are."""
+        rows = 0
+        for database, table in self.tables.items():
+            selected = server.execute(f"SELECT id, n, t FROM `{database}`.churn")
+            expected = {row[0]: tuple(row) for row in selected}
+            assert table.keys() == expected.keys(), (
+                f"{self.reader.consumer}, {database}: lacks {sorted(expected.keys() - table.keys())[:9]},"
+                f" has {sorted(table.keys() - expected.keys())[:9]} too many"
+            )
+            assert table == expected
+            rows += len(expected)
+        return rows
+
+
+def read_all(copies: Iterable[Copy], wanted: int, *, timeout_s: float = DEADLINE_S) -> None:
+    """Read by turns until all are at this seq, and acknowledge it."""
+    behind = list(copies)
+    deadline = time.monotonic() + timeout_s
+    while behind:
+        for copy in behind:
+            copy.step(wait_ms=50 if len(behind) > 1 else 500)
+        for copy in behind:
+            if copy.reader.position["seq"] >= wanted:
+                copy.reader.acknowledge()
+        behind = [copy for copy in behind if copy.reader.position["seq"] < wanted]
+        if time.monotonic() > deadline:
+            where = {c.reader.consumer: c.reader.position["seq"] for c in behind}
+            raise AssertionError(f"not at {wanted} within {timeout_s} s: {where}")
+
+
+def check_all(server: Server, copies: Iterable[Copy]) -> int:
+    """Read all that there is, and compare everything; the rows of all copies."""
+    copies = list(copies)
+    read_all(copies, tip_seq(server))
+    return sum(copy.check(server) for copy in copies)
+
+
+@contextmanager
+def reading(copies: Iterable[Copy]) -> Iterator[None]:
+    """Read all of them by turns until the block ends; what went wrong is raised there."""
+    stopping = threading.Event()
+    errors: list[BaseException] = []
+    of = list(copies)
+
+    def read() -> None:
+        try:
+            while not stopping.is_set():
+                for copy in of:
+                    copy.step(wait_ms=20)
+        except BaseException as error:  # noqa: BLE001  it is raised in the test's own thread
+            errors.append(error)
+
+    thread = threading.Thread(target=read, name="reading")
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+    if errors:
+        raise errors[0]

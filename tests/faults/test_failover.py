@@ -1,0 +1,178 @@
+"""From a primary that dies to its replica, by GTID: nothing is lost, and nothing comes twice.
+
+The primary is killed while it is written to; its replica is promoted and written to from then on. Consumers of
+`user@primary,replica` go on there from their own sets. A replica that has yet to apply what consumers already have is
+waited for; one that never will is another history, and a typed error after `failover_wait_seconds`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from dispatcher.model.gtid import GtidSet
+from tests.daemon.conftest import MakeDaemon
+from tests.daemon.harness import PASSWORD, Daemon, Reader, dumps, until
+from tests.faults.churn import Copy, check_all, churn, create, reading
+from tests.servers import Instance
+from tests.servers.plugin import ServerFactory
+from tests.support.proxy import STALLED, Proxy
+
+DATABASES = ["a", "b"]
+
+
+@dataclass
+class Pair:
+    primary: Instance
+    replica: Instance
+    proxy: Proxy  # before the primary
+
+    def executed(self, server: Instance) -> GtidSet:
+        return GtidSet.parse(str(server.execute("SELECT @@GLOBAL.gtid_executed")[0][0]))
+
+    def status(self) -> dict[str, Any]:
+        with closing(self.replica.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW REPLICA STATUS")
+            names = [column[0] for column in cursor.description]
+            (values,) = cursor.fetchall()
+        return dict(zip(names, values, strict=True))
+
+    def until_received(self, wanted: GtidSet) -> None:
+        def received() -> bool:
+            found = self.status()
+            assert not found["Last_Error"], found["Last_Error"]
+            return (
+                GtidSet.parse(found["Retrieved_Gtid_Set"])
+                .union(self.executed(self.replica))
+                .contains(wanted)
+            )
+
+        until(received, "the replica has received it")
+
+    def promote(self) -> None:
+        """Apply all that was received, and be a primary."""
+        self.replica.execute("START REPLICA SQL_THREAD")
+        received = GtidSet.parse(self.status()["Retrieved_Gtid_Set"])
+        until(lambda: self.executed(self.replica).contains(received), "the replica has applied it")
+        self.replica.execute("STOP REPLICA", "RESET REPLICA ALL")
+
+
+@contextmanager
+def new_pair(server_factory: ServerFactory) -> Iterator[Pair]:
+    primary = server_factory("mysql97")
+    replica = server_factory("mysql97", "--server-id=2", "--skip-replica-start")
+    create(primary, DATABASES)
+    primary.add_user("reader", PASSWORD)
+    replica.execute(
+        "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_USER = 'reader',"
+        f' SOURCE_PORT = {primary.port}, SOURCE_PASSWORD = "{PASSWORD}",'
+        " SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 1",
+        "START REPLICA",
+    )
+    with Proxy(primary.port) as proxy:
+        pair = Pair(primary, replica, proxy)
+        pair.until_received(pair.executed(primary))
+        yield pair
+
+
+def new_daemon(make_daemon: MakeDaemon, pair: Pair, **more: Any) -> tuple[Daemon, list[Copy]]:
+    consumers = {"a": ["a"], "both": ["a", "b"], "small": ["b"]}
+    settings = {
+        name: {
+            "mysql": f"reader@127.0.0.1:{pair.proxy.port},127.0.0.1:{pair.replica.port}",
+            "password": PASSWORD,
+            "databases": databases,
+            "heartbeat_milliseconds": 300,
+            "max_bytes_in_binlog_queue": 20_000 if name == "small" else "64MiB",
+            **more,
+        }
+        for name, databases in consumers.items()
+    }
+    daemon = make_daemon(settings)
+    daemon.start()
+    return daemon, [
+        Copy(Reader(daemon, name).open(), databases) for name, databases in consumers.items()
+    ]
+
+
+def stop_hearing(pair: Pair, copies: list[Copy]) -> GtidSet:
+    """The daemon hears nothing more of the primary; all that it may have heard of by now."""
+    pair.proxy.set(STALLED)
+    heard = pair.executed(pair.primary)
+    for copy in copies:
+        assert heard.contains(GtidSet.parse(copy.reader.position["gtid"]))
+    return heard
+
+
+def kill_the_primary(pair: Pair) -> None:
+    pair.primary.kill()
+    pair.proxy.refuse()
+    pair.proxy.cut()
+
+
+@pytest.mark.parametrize("lagging", [False, True], ids=["up to date", "lagging"])
+def test_from_a_primary_to_its_replica(
+    lagging: bool, server_factory: ServerFactory, make_daemon: MakeDaemon
+) -> None:
+    with new_pair(server_factory) as pair:
+        daemon, copies = new_daemon(make_daemon, pair)
+        with reading(copies):
+            with churn(pair.primary, DATABASES) as writing:
+                writing.until_written(100)
+                if lagging:
+                    pair.replica.execute("STOP REPLICA SQL_THREAD")
+                writing.until_written(300)
+                heard = stop_hearing(pair, copies)
+                pair.until_received(heard)
+                assert pair.executed(pair.replica).contains(heard) or lagging
+                kill_the_primary(pair)
+            began = time.monotonic()
+            if lagging:
+                assert not pair.executed(pair.replica).contains(heard)
+                # It is asked, and waited for: nobody has failed, and nothing is read from it.
+                until(
+                    lambda: "has not executed" in str(daemon.api.row("a")["last_error"]), "it waits"
+                )
+                assert not dumps(pair.replica)
+            pair.promote()
+            with churn(pair.replica, DATABASES, seed=2) as writing:
+                until(lambda: dumps(pair.replica), "the replica sends its log")
+                took = time.monotonic() - began
+                writing.until_written(100)
+        rows = check_all(pair.replica, copies)
+        lost = pair.executed(pair.replica)
+        print(
+            f"failover ({'lagging' if lagging else 'up to date'}): reads on after {took:.1f} s, {rows} rows equal,"
+            f" {[copy.transactions for copy in copies]} transactions, {len(lost)} in all"
+        )
+        assert [daemon.api.row(copy.reader.consumer)["state"] for copy in copies] == [
+            "streaming"
+        ] * 3
+        until(lambda: len(dumps(pair.replica)) == 1, "one connection serves all")
+
+
+def test_a_replica_that_never_gets_what_consumers_have_is_refused(
+    server_factory: ServerFactory, make_daemon: MakeDaemon
+) -> None:
+    with new_pair(server_factory) as pair:
+        daemon, copies = new_daemon(make_daemon, pair, failover_wait_seconds=1)
+        pair.replica.execute("STOP REPLICA")
+        with churn(pair.primary, DATABASES) as writing, reading(copies):
+            writing.until_written(50)
+        check_all(pair.primary, copies)
+        kill_the_primary(pair)
+        pair.replica.execute("RESET REPLICA ALL")
+        with churn(pair.replica, DATABASES, seed=2) as writing:
+            writing.until_written(50)
+        for copy in copies:
+            row = daemon.api.until_state(copy.reader.consumer, "failed")
+            assert "server history differs" in row["last_error"]
+            assert (
+                copy.reader.position["gtid"]
+                == daemon.stored(copy.reader.consumer)["covered"]["gtid"]
+            )

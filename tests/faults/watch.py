@@ -1,0 +1,55 @@
+"""What a server says of its dumps: how many there are at a time, and how many there ever were."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from tests.servers import Server
+
+
+class Watch:
+    """`most`: dumps at one time, by user. `begun` asks the server's own log of commands: none is missed."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.most: Counter[str] = Counter()
+        self.seen: list[Counter[str]] = []  # each change
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch")
+
+    def _run(self) -> None:
+        with closing(self.server.connect()) as connection, connection.cursor() as cursor:
+            while not self._ended.wait(0.005):
+                cursor.execute("SHOW PROCESSLIST")
+                now = Counter(row[1] for row in cursor.fetchall() if "Binlog Dump" in str(row[4]))
+                self.most |= now
+                if not self.seen or self.seen[-1] != now:
+                    self.seen.append(now)
+
+    def begun(self, user: str) -> int:
+        rows = self.server.execute(
+            "SELECT COUNT(*) FROM mysql.general_log WHERE command_type LIKE 'Binlog Dump%'"
+            f" AND user_host LIKE '{user}[%'"
+        )
+        return int(rows[0][0])
+
+
+@contextmanager
+def watch(server: Server) -> Iterator[Watch]:
+    """Watch the dumps of a MySQL server until the block ends."""
+    server.execute(
+        "SET GLOBAL log_output = 'TABLE'",
+        "TRUNCATE TABLE mysql.general_log",
+        "SET GLOBAL general_log = ON",
+    )
+    made = Watch(server)
+    made._thread.start()
+    try:
+        yield made
+    finally:
+        made._ended.set()
+        made._thread.join(10)
+        server.execute("SET GLOBAL general_log = OFF")
