@@ -333,9 +333,12 @@ async def test_consumers_come_and_go_and_nobody_else_notices(
     with pytest.raises(BinlogError) as caught:
         await asyncio.wait_for(waiting, 5)
     assert caught.value.kind is Kind.UNKNOWN_CONSUMER
+    await until(lambda: source.opened == [1, 2], "the new one connects")
+    await until(
+        lambda: source.live() == [stream], "it rides with the other, whose connection stays"
+    )
     write(log, "a", 2)
     await daemon.until_queued("stays", "comes")
-    await until(lambda: source.live() == [stream], "the new one rides with the other")
     assert (await poll(readers, "stays", session, start))["transactions"] == 5
     assert [row["name"] for row in readers.rows()] == ["stays", "comes"]
 
