@@ -7,6 +7,7 @@ prints the transcript of any seed.
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 import traceback
@@ -40,7 +41,10 @@ def main(arguments: Sequence[str]) -> int:
         now = time.monotonic()
         if now - told >= _PROGRESS_EVERY_S:
             told = now
-            print(f"{done} of {options.seeds} histories, {done / (now - began):.0f} per second", flush=True)
+            print(
+                f"{done} of {options.seeds} histories, {done / (now - began):.0f} per second",
+                flush=True,
+            )
     print(f"{done} histories in {time.monotonic() - began:.0f} s, no rule was broken", flush=True)
     return 0
 
@@ -60,6 +64,8 @@ def _runs(first: int, count: int, jobs: int) -> Iterator[tuple[int, int | None]]
 
 def _run(seeds: tuple[int, int]) -> tuple[int, int | None]:
     first, end = seeds
+    gc.disable()  # what a play leaves behind is collected once for many
+    gc.collect()
     for seed in range(first, end):
         try:
             play(seed)

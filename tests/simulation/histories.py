@@ -103,9 +103,7 @@ def _log(
     now: int,
 ) -> LogWriter:
     checksum = rng.random() < 0.8
-    log = LogWriter(
-        gtid=WRITER[mode], checksum=checksum, first_file=rng.choice((1, 1, 7)), now=now
-    )
+    log = LogWriter(gtid=WRITER[mode], checksum=checksum, first_file=rng.choice((1, 1, 7)), now=now)
     for content in contents:
         what = rng.random()
         if what < 0.1:

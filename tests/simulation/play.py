@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 
 from dispatcher.dispatch.history import Mode
 from dispatcher.dispatch.inputs import (
@@ -142,42 +144,36 @@ def moves(world: ReadWorld, count: int) -> None:
 
 
 def happens(world: ReadWorld, what: float) -> None:
-    """Something that should not."""
+    """Something that should not, or does not often."""
     rng = world.rng
     name, link = rng.choice(list(world.client.consumers)), world.some_link()
-    if what < 0.4 and link is not None:
-        if what < 0.12:
-            world.cut(link)
-        elif what < 0.17:
-            world.cut(link, Kind.NAMESAKE)
-        elif what < 0.22:
-            world.cut(link, Kind.ACCESS_DENIED)
-        elif what < 0.28:
-            world.stall(link)
-        elif what < 0.34:
-            world.silence(link)
-        else:
-            world.garble(link)
-    elif what < 0.46:
-        world.fail_over()
-    elif what < 0.52:
-        world.restart_server()
-    elif what < 0.60:
-        world.purge()
-    elif what < 0.62:
-        world.reset()
-    elif what < 0.66:
-        world.survey()
-    elif what < 0.74:
-        world.fence(name)
-    elif what < 0.80:
-        world.remove(name)
-    elif what < 0.86:
-        world.add(changed=rng.random() < 0.5)
-    elif what < 0.90:
-        world.revive(name)
-    else:
-        world.crash()
+
+    def on_link(move: Callable[..., None], *more: Kind) -> Callable[[], None]:
+        return partial(move, link, *more) if link else (lambda: None)
+
+    moves: tuple[tuple[float, Callable[[], None]], ...] = (
+        (0.12, on_link(world.cut)),
+        (0.05, on_link(world.cut, Kind.NAMESAKE)),
+        (0.05, on_link(world.cut, Kind.ACCESS_DENIED)),
+        (0.06, on_link(world.stall)),
+        (0.06, on_link(world.silence)),
+        (0.06, on_link(world.garble)),
+        (0.06, world.fail_over),
+        (0.06, world.restart_server),
+        (0.08, world.purge),
+        (0.02, world.reset),
+        (0.04, world.survey),
+        (0.08, lambda: world.fence(name)),
+        (0.06, lambda: world.remove(name)),
+        (0.06, lambda: world.add(changed=rng.random() < 0.5)),
+        (0.04, lambda: world.revive(name)),
+        (1.0, world.crash),
+    )
+    for likely, move in moves:
+        if what < likely:
+            move()
+            return
+        what -= likely
 
 
 # -- how it ends ----------------------------------------------------------------------------------------------
@@ -186,20 +182,27 @@ def happens(world: ReadWorld, what: float) -> None:
 def finish(world: ReadWorld, rounds: int = 400) -> None:
     """Nothing bad happens any more, and everybody reads: everything arrives, over one connection."""
     settle(world)
-    for n in range(rounds):
+    for _ in range(rounds):
         progress = False
         for link in list(world.links.values()):
             while world.links.get(link.number) is link and world.advance(link):
                 progress = True
         for name in list(world.client.consumers):
-            world.poll(name, bytes_max=1 << 22, ack=True)
-            world.complete(name)
+            progress |= read_on(world, name)
         if not progress:
-            if n > 5 and arrived(world):
+            if arrived(world):
                 return
-            world.pass_time(0.5 if n < 40 else 2.0)
-            world.flush()
+            world.skip_time()
     raise AssertionError(f"not all has arrived: {state(world)}")
+
+
+def read_on(world: ReadWorld, name: str) -> bool:
+    """Has the reader anything to read, or to acknowledge?"""
+    queue, reader = world.client.consumers[name].queue, world.readers[name]
+    before = (queue.acknowledged.seq, reader.positions[-1:])
+    world.poll(name, bytes_max=1 << 22, ack=True)
+    world.complete(name)
+    return before != (queue.acknowledged.seq, reader.positions[-1:])
 
 
 def settle(world: ReadWorld) -> None:

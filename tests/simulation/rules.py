@@ -16,6 +16,7 @@ from dispatcher.dispatch.history import Mode, Place, make_place, parse_gtids
 from dispatcher.dispatch.inputs import (
     Acknowledged,
     Added,
+    Arrived,
     Close,
     Effect,
     Input,
@@ -28,8 +29,8 @@ from dispatcher.dispatch.inputs import (
 )
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import file_number, packed_seq
-from tests.simulation.truth import distance, file_index, lost_to_purge, needed_file
+from dispatcher.model.position import packed_seq
+from tests.simulation.truth import distance, lost_to_purge, needed_file
 from tests.support.event_encoder import Transaction
 
 if TYPE_CHECKING:
@@ -97,6 +98,9 @@ class Rules:
         world, now = self._world, self._world.now
         self._measure(now - self._at)
         self._at = now
+        if isinstance(what, Tick) and not effects:
+            self._only_time_passed(now)
+            return
         self._closed = [e.dispatcher for e in effects if isinstance(e, Close)]
         self._connections(what)
         for consumer in list(world.client.consumers.values()):
@@ -107,7 +111,9 @@ class Rules:
             self._detached(consumer, seen, now)
             self._boarded(consumer, seen, now)
             self._held_up(consumer, seen, now)
-        self._bounds(now)
+        if isinstance(what, Arrived):
+            self._bounds()
+        self._over(now)
         self._folded()
         if isinstance(what, LoggedIn):
             self._near_share()
@@ -117,6 +123,14 @@ class Rules:
                 f"{type(what).__name__} disturbs others"
             )
         self._look()
+
+    def _only_time_passed(self, now: float) -> None:
+        for name, seen in self._seen.items():
+            self._held_up(self._world.client.consumers[name], seen, now)
+        for dispatcher in self._world.client.dispatchers.values():
+            if dispatcher.phase is Phase.PAUSED:
+                self._is_read_soon(dispatcher)
+        self._over(now)
 
     def _measure(self, passed: float) -> None:
         for seen in self._seen.values():
@@ -164,8 +178,11 @@ class Rules:
             assert (phase is Phase.CONNECTING) == (link.dump is None), f"{number} is {phase}"
             assert (phase is Phase.PAUSED) == link.paused, f"{number} is {phase}"
             if phase is Phase.PAUSED and isinstance(what, Tick):
-                paused_s = world.now - dispatcher.paused_since
-                assert paused_s < PAUSE_MAX_S, f"{number} was not read for {paused_s} s"
+                self._is_read_soon(dispatcher)
+
+    def _is_read_soon(self, dispatcher: Dispatcher) -> None:
+        paused_s = self._world.now - dispatcher.paused_since
+        assert paused_s < PAUSE_MAX_S, f"{dispatcher.number} was not read for {paused_s} s"
 
     def _place(self, consumer: Consumer, seen: Seen) -> None:
         """Whoever rides has all that its dispatcher has read."""
@@ -203,9 +220,7 @@ class Rules:
 
     def _folded(self) -> None:
         """Never two dispatchers whose consumers all may ride on one of them."""
-        open_ = [
-            d for d in self._world.client.dispatchers.values() if d.phase is Phase.STREAMING
-        ]
+        open_ = [d for d in self._world.client.dispatchers.values() if d.phase is Phase.STREAMING]
         for ahead in open_ if len(open_) > 1 else ():
             for behind in open_:
                 if ahead is not behind:
@@ -318,7 +333,9 @@ class Rules:
         assert spec.on_queue_full is OnQueueFull.DETACH, f"{name} is detached, and is to wait"
         full = seen.full or consumer.queue.full
         closed = seen.closed or seen.dispatcher in self._closed
-        assert evicts or full or (closed and not consumer.queue.roomy), f"{name} is detached with room in its queue"
+        assert evicts or full or (closed and not consumer.queue.roomy), (
+            f"{name} is detached with room in its queue"
+        )
         assert evicts or seen.riders > 1, f"{name} is detached though nobody else rides"
         assert consumer.failed is None and consumer.error is seen.error, f"{name} sees an error"
         if not evicts and not seen.detached_at:
@@ -354,21 +371,23 @@ class Rules:
     def _held_bytes(self) -> int:
         return sum(c.queue.held_bytes for c in self._world.client.consumers.values())
 
-    def _bounds(self, now: float) -> None:
+    def _bounds(self) -> None:
         self._world.check_bounds()
         client = self._world.client
         limit = client.limits.queues_bytes_max
-        if not limit:
+        most = limit + len(client.consumers) * (1 << 17)
+        assert not limit or self._held_bytes() <= most, "all queues together are not bounded"
+
+    def _over(self, now: float) -> None:
+        """Nor are they full for longer than their budgets allow."""
+        client = self._world.client
+        consumers = client.consumers.values()
+        waits = any(c.spec.on_queue_full is OnQueueFull.WAIT for c in consumers)
+        if waits or not client.limits.queues_bytes_max:
             return
-        slack = len(client.consumers) * (1 << 17)
-        assert self._held_bytes() <= limit + slack, "all queues together are not bounded"
-        may_wait = [c for c in client.consumers.values() if c.spec.on_queue_full is OnQueueFull.WAIT]
-        if not may_wait:
-            budgets = sum(c.spec.wait_max_s for c in client.consumers.values())
-            share = REFILL * len(client.consumers) * (now - self._began)
-            assert self._over_s <= budgets + share + 8.0, (
-                f"all queues were full for {self._over_s} s"
-            )
+        budgets = sum(c.spec.wait_max_s for c in consumers)
+        most = budgets + REFILL * len(consumers) * (now - self._began) + 8.0
+        assert self._over_s <= most, f"all queues were full for {self._over_s} s"
 
     # -- what the world asks ----------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ class Transcript:
             self.lines += [f"{'':10}    -> {of_effect(effect)}" for effect in told]
 
 
-def of_input(what: Input) -> str:
+def of_input(what: Input) -> str:  # noqa: PLR0911 - one for each kind
     match what:
         case Arrived():
             batch = what.batch

@@ -8,7 +8,7 @@ is stepped, what follows from that is stored, the dump is asked for.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from dispatcher.dispatch.history import Mode
 from dispatcher.dispatch.inputs import (
@@ -35,7 +35,6 @@ from tests.support.simulation import BUFFER, Connection, Link, Reader, World
 
 LABEL = "user@host:3306"
 SIZES = (60, 700, 3000, BUFFER, BUFFER)
-TICK_MAX_S = 1.0
 SILENCE_MAX_S = 30.0
 GARBLES_MAX = 2  # one less than what is taken for damage of the log itself
 
@@ -89,6 +88,7 @@ class PlayedWorld(World):
         self.shelved: list[ConsumerSpec] = []  # declared no longer
         self.pending: dict[str, Acknowledged] = {}  # stored, not stepped yet
         self.first_life = True
+        self.tick_max_s = rng.choice((1.0, 10.0))
         self.settled = False  # nothing bad happens any more
         self.sought: set[str] = set()  # what is stored of them may be less than it was
         self.rules = Rules(self)
@@ -105,7 +105,9 @@ class PlayedWorld(World):
         names = {spec.name for spec in self.specs}
         if not isinstance(next(iter(self.readers.values()), None), PlayedReader):
             self.readers = {
-                name: PlayedReader(reader.wanted, history=self.history if name in self.store else None)
+                name: PlayedReader(
+                    reader.wanted, history=self.history if name in self.store else None
+                )
                 for name, reader in self.readers.items()
             }
         for name in names:
@@ -166,7 +168,8 @@ class PlayedWorld(World):
         until = self.now + seconds
         while self.now < until:
             wakeup = self.client.next_wakeup()
-            due = self.now + TICK_MAX_S if wakeup is None else min(wakeup, self.now + TICK_MAX_S)
+            latest = self.now + self.tick_max_s
+            due = latest if wakeup is None else min(wakeup, latest)
             due = max(due + self.rng.choice((0.0, 0.02)), self.now + 0.02)
             if due > until:
                 self.now = until
@@ -175,6 +178,15 @@ class PlayedWorld(World):
             self.step(Tick())
             if self.rng.random() < 0.7:
                 self.flush()
+
+    def skip_time(self) -> None:
+        """To the next moment for which something waits."""
+        wakeup = self.client.next_wakeup()
+        times = [link.connect_at for link in self.links.values()]
+        times = [time for time in (*times, *([wakeup] if wakeup else ())) if time > self.now]
+        self.now = max(min(times, default=self.now + 1.0), self.now + 0.02)
+        self.step(Tick())
+        self.flush()
 
     # -- network ---------------------------------------------------------------------------------------------
 
@@ -239,10 +251,10 @@ class PlayedWorld(World):
             link.connection.silent_since = self.now
 
     def garble(self, link: Link) -> None:
-        if isinstance(link.connection, Wire) and self.garbles < GARBLES_MAX:
-            if all(file.checksum for file in self.server.log.files):  # else nobody can know
-                link.connection.feed.spoil_at = self.rng.random()
-                self.garbles += 1
+        known = all(file.checksum for file in self.server.log.files)  # else nobody can know
+        if isinstance(link.connection, Wire) and self.garbles < GARBLES_MAX and known:
+            link.connection.feed.spoil_at = self.rng.random()
+            self.garbles += 1
 
     # -- the server ------------------------------------------------------------------------------------------
 
