@@ -61,6 +61,8 @@ class Files:
         numbers = range(low, high)
         if any(number not in self._sizes for number in numbers):
             return None
+        if low < high and start > self._sizes[low]:  # what was heard last is older than that place
+            return None
         return sum(self._sizes[number] for number in numbers) - start + end
 
 
