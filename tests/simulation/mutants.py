@@ -51,13 +51,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "        has_all = contained(queue.mode, read, queue.acknowledged)",
     ),
     Mutant(
-        "skips by what is acknowledged",
-        "1: put into the queue iff it is not in the queued set",
-        "dispatch/takers.py",
-        "            skip = None if level else steps.skip(queue.mode, queue.queued)",
-        "            skip = None",
-    ),
-    Mutant(
         "takes what it has",
         "1: put into the queue iff it is not in the queued set",
         "dispatch/queue.py",
