@@ -57,7 +57,7 @@ from dispatcher.dispatch.rooms import PAUSE_MAX_S, Rooms
 from dispatcher.dispatch.versions import Kept, Mark, Versions
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import Position
+from dispatcher.model.position import Position, file_number
 
 STORE_COVERED_EVERY_S = 1.0
 # How soon a server that lacks what a consumer has is asked whether it has it now.
@@ -218,9 +218,7 @@ class Client:
             effects.append(Close(dispatcher.number, "the server is behind", elsewhere=True))
             return effects + dispatcher.reconnect(error, now, BEHIND_RETRY_S)
         dispatcher.view = view
-        self.files.saw(view)
-        if view.mode is Mode.GTID:
-            self._tip = GtidSet.parse(view.executed)
+        self._saw(view)
         self.prepared.server = view.server
         self.prepared.retain(xa.valid(view), dispatcher.prepared_before)
         first = not all(consumer.started for consumer in dispatcher.riders)
@@ -415,10 +413,21 @@ class Client:
         self.survey = what
         view = what.view
         if view.server == self.files.server:
-            self.files.saw(view)
-            if view.mode is Mode.GTID:
-                self._tip = GtidSet.parse(view.executed)
+            self._saw(view)
         return []
+
+    def _saw(self, view: ServerView) -> None:
+        """A server was asked, perhaps a while ago. Where somebody reads beyond its log as it was then, it has grown: a
+        log that was reset is read by nobody."""
+        end = file_number(view.file), view.offset
+        late = any(
+            (file_number(d.read.file), d.read.offset) > end
+            for d in self.dispatchers.values()
+            if d.open and d.read is not None and d.view is not None and d.view.server == view.server
+        )
+        self.files.saw(view, late=late)
+        if view.mode is Mode.GTID:
+            self._tip = GtidSet.parse(view.executed)
 
     def _removed(self, name: str, now: float) -> list[Effect]:
         consumer = self.consumers.pop(name)

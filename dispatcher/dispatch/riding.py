@@ -34,10 +34,16 @@ class Files:
         self.server = ""
         self._sizes: dict[int, int] = {}  # by number
 
-    def saw(self, view: ServerView) -> None:
-        """What a server says replaces what another one, or the same one before a reset, has said."""
+    def saw(self, view: ServerView, *, late: bool = False) -> None:
+        """What a server says replaces what another one, or the same one before a reset, has said.
+
+        `late`: it was asked before something that is known already, so what is known stays.
+        """
+        known = self._sizes if late and view.server == self.server else {}
         self.server = view.server
         self._sizes = {file_number(name): size for name, size in view.files}
+        for number, size in known.items():
+            self._sizes[number] = max(self._sizes.get(number, 0), size)
         self.grew(view.file, view.offset)
 
     def grew(self, file: str, offset: int) -> None:
