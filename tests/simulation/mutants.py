@@ -114,13 +114,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if len(self.dispatchers) > 99:\n            effects += self._fold(now)",
     ),
     Mutant(
-        "folds while one is paused",
-        "1: only what is read folds",
-        "dispatch/boarding.py",
-        "    reading = ahead.phase is behind.phase is Phase.STREAMING",
-        "    reading = ahead.open and behind.open",
-    ),
-    Mutant(
         "one dispatcher each",
         "1: near consumers share a dump from the start",
         "dispatch/boarding.py",

@@ -86,6 +86,8 @@ class Rules:
 
     def booted(self) -> None:
         self._began = self._at = self._world.now
+        dispatchers = self._world.client.dispatchers
+        assert len(dispatchers) == 1, "consumers that have no place yet log in together"
         self._look()
 
     def sought(self, name: str) -> None:
