@@ -38,7 +38,7 @@ from dispatcher.dispatch.takers import Takers
 from dispatcher.dispatch.versions import Mark, Versions
 from dispatcher.model.errors import Action, BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import packed_seq
+from dispatcher.model.position import file_number, packed_seq
 
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.5, 30.0
 OPERATOR_RETRY_S = 10.0
@@ -364,7 +364,11 @@ class Dispatcher:
                 return self.read
             offset = int(steps.end[steps.ended][-1])
         if self.view.mode is Mode.GTID:
-            return Place(gtids, file, offset, self.read.seq + count)
+            before = self.read
+            # A dump from a set begins with the head of the file in which the server looks for what follows.
+            if not count and before.file and _before(file, offset, before):
+                return before
+            return Place(gtids, file, offset, before.seq + count)
         return max(self.read, Place(gtids, file, offset, packed_seq(file, offset)), key=_seq_of)
 
     def _open_one(self, batch: Batch, steps: Steps) -> Inside:
@@ -412,6 +416,10 @@ def _may_skip(held: Gtids, executed: GtidSet) -> bool:
     ((source, intervals),) = missing.items()
     own = held.sources().get(source, ())
     return any(end > intervals[0][0] for _, end in own)
+
+
+def _before(file: str, offset: int, place: Place) -> bool:
+    return (file_number(file), offset) < (file_number(place.file), place.offset)
 
 
 def _seq_of(place: Place) -> int:

@@ -56,11 +56,10 @@ def _in_history(consumer: Consumer, view: ServerView) -> list[Effect]:
 def _jump(consumer: Consumer, view: ServerView, error: BinlogError) -> list[Effect]:
     """Go on at the end of the log, in a new epoch: what lies between is lost to the consumer."""
     queue = consumer.queue
-    epoch = queue.epoch
     if not consumer.started and consumer.progress is not None:
-        epoch = consumer.progress.covered.epoch
+        queue.epoch = consumer.progress.covered.epoch
     end = checks.end_of(view)
-    queue.reset(view.server, view.mode, epoch + 1, end, view.created.get(end.file, 0))
+    queue.jump(view.server, view.mode, end, view.created.get(end.file, 0))
     consumer.gaps += 1
     fields = {"consumer": consumer.name, "why": str(error), "to": where(end)}
     return [consumer.store(), Note("warning", "went on behind a gap", fields)]

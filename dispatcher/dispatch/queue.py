@@ -1,9 +1,12 @@
 """A consumer's queue: its complete transactions that are not acknowledged, as bytes, and three positions.
 
-queued ⊇ delivered ⊇ acknowledged. Bytes lie in a `Log`, found by logical offset; each take of a batch adds a `Run`
-that knows seq, logical end and place of every transaction in it. A reader's position is found by its seq, which is
-totally ordered within an epoch; whatever lies between two transactions of the consumer's own are markers, and a
-position among them means "everything up to here", so it needs no entry.
+queued ⊇ delivered ⊇ acknowledged. Bytes lie in a `Log`, found by logical offset; `Runs` knows seq, logical end and
+place of every transaction. A reader's position is found by its seq, which is totally ordered within an epoch; whatever
+lies between two transactions of the consumer's own are markers, and a position among them means "everything up to
+here", so it needs no entry.
+
+*Covered* is how far nothing of the consumer's own lies beyond what is acknowledged. It never moves back, for the server
+may purge its log up to there: a queue that gives up what it holds (`evict`) has to be filled again from there.
 
 Bound: a queue takes a batch while it is not full, and then all of it, so that it holds in memory at most
 
@@ -19,38 +22,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, replace
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
 
 from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.events import MAGIC, FormatDescription
 from dispatcher.binlog.routes import Filter, Routes
 from dispatcher.binlog.segments import Lend
 from dispatcher.binlog.take import Log
-from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, place_of, without_file
+from dispatcher.dispatch.history import Mode, Place, Steps, place_of, without_file
+from dispatcher.dispatch.runs import Run, Runs
 from dispatcher.model.errors import Kind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number, packed_seq
 
 LARGE_MIN = 1 << 20  # what fits in here stays in memory, however small the queue
-
-
-@dataclass(slots=True)
-class Run:
-    """Transactions that one take completed. `base`: the consumer's GTIDs before the batch."""
-
-    steps: Steps
-    base: Gtids
-    tx: NDArray[np.int32]
-    end: NDArray[np.int64]
-    seq: NDArray[np.int64]
-    events: NDArray[np.int32]
-    commit_us: int  # of the first one, microseconds since 1970 UTC
-
-    def place(self, index: int) -> Place:
-        return _place(self.steps, self.base, int(self.tx[index]), int(self.seq[index]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +44,19 @@ class Single:
 
     server: str
     epoch: int
-    steps: Steps
-    base: Gtids
-    tx: int
-    seq: int
+    run: Run
+    index: int
     format: FormatDescription
     parts: list[memoryview]
 
     @property
+    def seq(self) -> int:
+        return self.run.seq(self.index)
+
+    @property
     def position(self) -> Position:
         """Where the log goes on behind it."""
-        return _place(self.steps, self.base, self.tx, self.seq).position(self.server, self.epoch)
+        return self.run.place(self.index).position(self.server, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +81,7 @@ class Queue:
         self.epoch = 0
         self.mode = Mode.GTID
         self.queued = Place(GtidSet(), "", 0, 0)
-        self.acknowledged = self.queued
+        self.acknowledged = self._covered = self.queued
         self.delivered_seq = 0
         # A reader asks for what lies before it, as it was given it before a restart. It was in the queue then; that
         # other batches may make it a little larger now must not keep it out.
@@ -107,30 +94,48 @@ class Queue:
         self._log = Log(
             min(1 << 20, bytes_max // 8), lend=lend, large_bytes=max(bytes_max, LARGE_MIN)
         )
-        self._runs: deque[Run] = deque()
+        self._runs = Runs()
         self._formats: deque[tuple[int, FormatDescription]] = deque()
         self._acknowledged_end = 0  # logical
 
     def reset(self, server: str, mode: Mode, epoch: int, place: Place, created: int) -> None:
         """Begin (again) at a place: nothing is queued, everything up to it counts as acknowledged."""
-        self._log.rollback()
-        self._log.drop(self._log.committed)
-        self._runs.clear()
-        self.transactions = self.events = 0
+        self._forget()
         self.server, self.mode, self.epoch = server, mode, epoch
-        self.queued = self.acknowledged = place
+        self.queued = self.acknowledged = self._covered = place
         self._created = {place.file: created} if created else {}
         self.delivered_seq = place.seq
         self.needed_seq = 0
-        self._acknowledged_end = self._log.committed
 
     def move_to(self, server: str) -> None:
         """Another server has the same transactions from now on, in files of its own (with GTIDs only)."""
         self.server = server
         self.queued, self.acknowledged = without_file(self.queued), without_file(self.acknowledged)
+        self._covered = without_file(self._covered)
         self._created = {}
-        for run in self._runs:
-            run.steps = replace(run.steps, file="")
+        self._runs.without_files()
+
+    def jump(self, server: str, mode: Mode, place: Place, created: int) -> None:
+        """Go on at a place, leaving out what lies between: history changes, so the epoch does, too."""
+        self.reset(server, mode, self.epoch + 1, place, created)
+
+    def evict(self) -> None:
+        """Forget what is not acknowledged: queued is again as far as covered, and the rest is to be taken anew.
+
+        Positions that were handed out stay good: their ranges are unavailable until they have been taken again. Not
+        inside a transaction that goes on.
+        """
+        self.queued = self.covered
+        self._forget()
+
+    def _forget(self) -> None:
+        self._log.rollback()
+        self._log.drop(self._log.committed)
+        self._runs.clear()
+        self.transactions = self.events = 0
+        self._acknowledged_end = self._log.committed
+        while len(self._formats) > 1:
+            self._formats.popleft()
 
     # -- filling ---------------------------------------------------------------------------------------------
 
@@ -168,12 +173,6 @@ class Queue:
             return False
         return self._log.allocated <= self.bytes_max // 2 or self.queued.seq < self.needed_seq
 
-    def evict(self) -> None:
-        """Forget all that is not acknowledged; it is read from the server again."""
-        place = self.acknowledged
-        if self._runs:
-            self.reset(self.server, self.mode, self.epoch, place, self.created_of(place.file))
-
     def take(
         self,
         batch: Batch,
@@ -194,7 +193,7 @@ class Queue:
         """
         level = level and steps.follows(self.mode, self.queued)
         skip = None if level else steps.skip(self.mode, self.queued)
-        base = self.queued.gtids
+        base, start = self.queued.gtids, self._log.committed
         taken, seq = self._log.take(
             batch, self.wanted.wants(routes), skip, epoch=self.epoch, seq=self.queued.seq,
             packed=self.mode is not Mode.GTID,
@@ -202,32 +201,25 @@ class Queue:
         if created:
             self._created[batch.file] = created
         if len(taken.tx):
-            start = self._runs[-1].end[-1] if self._runs else self._acknowledged_end
+            if not self._runs:
+                self._covered = self.queued
             if not self._formats or self._formats[-1][1] is not batch.format:
-                self._formats.append((int(start), batch.format))
-            self._runs.append(
-                Run(
-                    steps,
-                    base,
-                    taken.tx,
-                    taken.end,
-                    taken.seq,
-                    taken.events,
-                    int(batch.tx.commit_us[taken.tx[0]]),
-                )
-            )
+                self._formats.append((start, batch.format))
+            self._runs.add(steps, base, taken, batch.tx.commit_us[taken.tx])
             self.transactions += len(taken.tx)
             self.events += int(taken.events.sum())
             self.taken_transactions += len(taken.tx)
-            self.taken_bytes += int(taken.end[-1] - start)
-        if level:
-            self.queued = after
-            return
-        if self.mode is not Mode.GTID:
+            self.taken_bytes += self._log.committed - start
+        if not level and self.mode is not Mode.GTID:
             seq = after.seq
-        if seq > self.queued.seq:
+        if not level and seq <= self.queued.seq:
+            return  # it had all of this
+        if not len(taken.tx):
+            self._runs.pass_over(steps)
+        if not level:
             gtids = steps.after(base, len(steps.source))
-            self.queued = Place(gtids, after.file, after.offset, seq)
+            after = Place(gtids, after.file, after.offset, seq)
+        self.queued = after
 
     def rollback(self) -> None:
         """The connection was lost inside a transaction, or there is no room for it: forget its beginning."""
@@ -255,13 +247,9 @@ class Queue:
             )
         if self.mode is Mode.GTID and not _between(self.acknowledged, place, self.queued):
             raise _unknown("its GTID set is not part of what this consumer has read")
-        end = self._acknowledged_end
-        for run in self._runs:
-            at = int(np.searchsorted(run.seq, position.seq, side="right"))
-            if at == 0:
-                break
-            end = int(run.end[at - 1])
-        return end, place
+        count = self._runs.count_seq(position.seq)
+        found = count > self._runs.dropped
+        return self._runs.end(count - 1) if found else self._acknowledged_end, place
 
     def check_history(self, position: Position) -> None:
         """Is it a position of the history that this queue follows? A GTID set means the same on any replica."""
@@ -289,26 +277,14 @@ class Queue:
     def next(self, after: Position, bytes_max: int) -> Answer:
         """What can be read after a position: whole transactions, at least one if there is any."""
         start, _ = self.locate(after)
-        stop, count = start, 0
-        newest: tuple[Run, int] | None = None  # the last transaction that goes along
-        for run in self._runs:
-            first = int(np.searchsorted(run.end, start, side="right"))
-            if first == len(run.end):
-                continue
-            last = int(np.searchsorted(run.end, start + bytes_max, side="right")) - 1
-            if last < first and count == 0:
-                last = first
-            if last < first:
-                break
-            count += last - first + 1
-            stop = int(run.end[last])
-            newest = run, last
-            if last < len(run.end) - 1:
-                break
+        runs = self._runs
+        first, last = runs.count_to(start), runs.count_to(start + bytes_max)
+        if first == runs.count:
+            return Answer(self.position(self.queued), 0, 0)
+        last = max(last, first + 1)
         # All of it goes with the markers behind it. A place is added up from GTIDs: only the one that is told is made.
-        everything = newest is None or stop == int(self._runs[-1].end[-1])
-        place = self.queued if newest is None or everything else newest[0].place(newest[1])
-        return Answer(self.position(place), stop - start, count)
+        place = self.queued if last == runs.count else runs.place(last - 1)
+        return Answer(self.position(place), runs.end(last - 1) - start, last - first)
 
     def deliver(self, end: Position) -> None:
         self.delivered_seq = max(self.delivered_seq, end.seq)
@@ -320,14 +296,11 @@ class Queue:
         cuts: list[Position] = []
         last = lo
         for k in range(1, n):
-            wanted = lo + (hi - lo) * k // n
-            for run in self._runs:
-                at = int(np.searchsorted(run.end, wanted))
-                if at < len(run.end):
-                    if last < run.end[at] < hi:
-                        last = int(run.end[at])
-                        cuts.append(self.position(run.place(at)))
-                    break
+            at = self._runs.count_to(lo + (hi - lo) * k // n - 1)
+            stop = self._runs.end(at) if at < self._runs.count else hi
+            if last < stop < hi:
+                last = stop
+                cuts.append(self.position(self._runs.place(at)))
         return cuts
 
     def read(self, start: Position, end: Position) -> list[bytes | memoryview]:
@@ -352,23 +325,13 @@ class Queue:
         at, _ = self.locate(start)
         hi, _ = self.locate(end)
         formats = [start for start, _ in self._formats]
-        out: list[Single] = []
-        for run in self._runs:
-            first, last = np.searchsorted(run.end, (at, hi), side="right").tolist()
-            for i in range(first, last):
-                begin, at = at, int(run.end[i])
-                out.append(
-                    Single(
-                        self.server,
-                        self.epoch,
-                        run.steps,
-                        run.base,
-                        int(run.tx[i]),
-                        int(run.seq[i]),
-                        self._formats[bisect_right(formats, begin) - 1][1],
-                        self._log.read(begin, at),
-                    )
-                )
+        out = []
+        for number in range(self._runs.count_to(at), self._runs.count_to(hi)):
+            run, index = self._runs.at(number)
+            begin, at = at, self._runs.end(number)
+            format_ = self._formats[bisect_right(formats, begin) - 1][1]
+            parts = self._log.read(begin, at)
+            out.append(Single(self.server, self.epoch, run, index, format_, parts))
         return out
 
     def acknowledge(self, position: Position) -> None:
@@ -376,21 +339,9 @@ class Queue:
         end, place = self.locate(position)
         self._acknowledged_end = end
         self.acknowledged = place
-        while self._runs and self._runs[0].end[-1] <= end:
-            run = self._runs.popleft()
-            self.transactions -= len(run.tx)
-            self.events -= int(run.events.sum())
-        if self._runs and self._runs[0].end[0] <= end:
-            run = self._runs[0]
-            n = int(np.searchsorted(run.end, end, side="right"))
-            self.transactions -= n
-            self.events -= int(run.events[:n].sum())
-            run.tx, run.end, run.seq, run.events = (
-                run.tx[n:],
-                run.end[n:],
-                run.seq[n:],
-                run.events[n:],
-            )
+        transactions, events = self._runs.drop(end)
+        self.transactions -= transactions
+        self.events -= events
         while len(self._formats) > 1 and self._formats[1][0] <= end:
             self._formats.popleft()
         oldest = file_number(place.file)
@@ -409,22 +360,19 @@ class Queue:
 
     @property
     def oldest_commit_us(self) -> int | None:
-        """About when the oldest transaction that is not acknowledged was committed."""
-        return self._runs[0].commit_us if self._runs else None
+        """When the oldest transaction that is not acknowledged was committed, in microseconds since 1970 UTC."""
+        return self._runs.commit_us(self._runs.dropped) if self._runs else None
 
     @property
     def covered(self) -> Place:
         """How far nothing of the consumer's own lies: beyond the acknowledged place, over markers."""
-        return self.acknowledged if self._runs else self.queued
+        return max(self.acknowledged, self._covered, key=_seq) if self._runs else self.queued
 
     def covered_after(self, end: int, place: Place) -> Place:
         """The same as it will be when (logical offset, place) is acknowledged."""
-        return place if self._runs and end < self._runs[-1].end[-1] else self.queued
-
-
-def _place(steps: Steps, base: Gtids, tx: int, seq: int) -> Place:
-    file = steps.file
-    return Place(steps.after(base, tx), file, int(steps.end[tx]) if file else 0, seq)
+        if not self._runs or end >= self._log.committed:
+            return self.queued
+        return max(place, self._covered, key=_seq)
 
 
 def _between(first: Place, place: Place, last: Place) -> bool:
@@ -432,6 +380,10 @@ def _between(first: Place, place: Place, last: Place) -> bool:
     low, gtids, high = first.gtids, place.gtids, last.gtids
     assert isinstance(low, GtidSet) and isinstance(gtids, GtidSet) and isinstance(high, GtidSet)
     return gtids.contains(low) and high.contains(gtids)
+
+
+def _seq(place: Place) -> int:
+    return place.seq
 
 
 def _unknown(why: str) -> UserError:

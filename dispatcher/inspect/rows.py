@@ -12,7 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from dispatcher.binlog import compressed
+from dispatcher.binlog import arrow
+from dispatcher.binlog.compressed import is_compressed, plain_event
 from dispatcher.binlog.delivered import TableChanges, changes, row_counts
 from dispatcher.binlog.event_types import EventType
 from dispatcher.binlog.events import HEADER, MAGIC, Record, encode_record
@@ -53,18 +54,13 @@ class RowReader:
 
     def add(self, entry: Entry, table: Table, raw: bytes, tail: int, log: LogFormat) -> None:
         """`raw`: the whole event. Its rows stand in `entry` after the next `flush`."""
-        kind, body = entry.kind, raw[19 : len(raw) - tail]
-        try:
-            if compressed.is_compressed(kind):
-                body = compressed.plain_body(kind, body)
-                kind = (
-                    kind - _FIRST_COMPRESSED_V2 + 30
-                    if kind >= _FIRST_COMPRESSED_V2
-                    else kind - _FIRST_COMPRESSED + 23
-                )
-        except BinlogError as error:
-            _fail([entry], f"{error.kind}: {error.what}")
-            return
+        if is_compressed(entry.kind):
+            try:
+                raw, tail = plain_event(raw[: len(raw) - tail], checksum=False), 0
+            except BinlogError as error:
+                _fail([entry], f"{error.kind}: {error.what}")
+                return
+        kind, body = raw[4], raw[19 : len(raw) - tail]
         if log.short_table_ids:
             body = body[:4] + b"\0\0" + body[4:]
         self._waiting.append((entry, table, _event(kind, body)))
@@ -134,18 +130,13 @@ class RowReader:
         except pa.ArrowException as error:  # more than 2 GiB of text, for one
             raise BinlogError(Kind.INVALID_VALUE, f"cannot be shown: {error}") from None
         bounds = [*starts.tolist(), len(numbers)]
-        _, offsets, data = texts.buffers()
-        ends = np.frombuffer(offsets, dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
-        cuts = ends[bounds].tolist()
-        view = memoryview(data)
+        offsets, data = arrow.cuts_of(texts)
+        cuts = offsets[bounds].tolist()
+        view = data.data
         for i, number in enumerate(events):
             entry = owners[number][0]
             entry.rows.append(bytes(view[cuts[i] : cuts[i + 1]]))
             entry.row_count += bounds[i + 1] - bounds[i]
-
-
-_FIRST_COMPRESSED = int(EventType.MARIADB_WRITE_ROWS_COMPRESSED_V1)
-_FIRST_COMPRESSED_V2 = int(EventType.MARIADB_WRITE_ROWS_COMPRESSED)
 
 
 def _fail(entries: list[Entry], why: str) -> None:

@@ -29,10 +29,9 @@ def absent_masks(batch: pa.RecordBatch, name: str) -> dict[str, pa.Array] | None
 
 def readable(values: pa.Array) -> pa.Array:
     """Bytes as strings; null where they are null, or not UTF-8."""
-    _, offsets, data = values.buffers()
-    cuts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
-    raw = np.frombuffer(data or b"", np.uint8)[cuts[0] : cuts[-1]]
-    if cells.invalid_utf8(raw, (cuts - cuts[0]).astype(np.int64), 0xFF) < 0:
+    cuts, data = arrow.cuts_of(values)
+    offsets = (cuts - cuts[0]).astype(np.int64)
+    if cells.invalid_utf8(data[cuts[0] : cuts[-1]], offsets, 0xFF) < 0:
         return values.view(pa.string())
     return pa.array([_decoded(value) for value in values.to_pylist()], pa.string())
 

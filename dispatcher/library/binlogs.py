@@ -265,4 +265,4 @@ async def until_placed(
                 Kind.CONNECT_FAILED, f"no answer within {wait_s:g} s", where=reader.where
             )
         left_s = LOOK_AGAIN_S if deadline is None else deadline - time.monotonic()
-        await reader.runner.wait(consumer.name, min(max(left_s, 0.0), 0.2))
+        await reader.runner.wait(consumer.name, min(max(left_s, 0.0), 0.05))

@@ -22,6 +22,7 @@ from dispatcher.library import options
 from dispatcher.library.binlogs import Binlog, until_placed
 from dispatcher.library.options import BinlogOptions, ConnectionOptions, StartAt
 from dispatcher.library.stateless import Stateless
+from dispatcher.library.warm import load_decoder
 from dispatcher.model.errors import BinlogError, Kind, UserError
 from dispatcher.model.position import Position
 from dispatcher.net.declared import group_of, spec_of
@@ -99,7 +100,7 @@ class BinlogClient:
         else it is a fraction of a second. Raises BinlogError (STATE_STORE, SPILL, FILES)."""
         if self._store is not None:
             raise UserError(Kind.SETTINGS, f"{self!r} is open already", remedy="open it once")
-        await in_thread("kernels", load_kernels)
+        await in_thread("kernels", _load_kernels)
         self._broken = None
         self._store = store = await in_thread("state store", self._open_store, _close)
         try:
@@ -239,6 +240,11 @@ class BinlogClient:
         self._broken = name, error
         for binlog_name in self._binlogs:
             self._opened.runner.wake(binlog_name)
+
+
+def _load_kernels() -> None:
+    load_kernels()
+    load_decoder()
 
 
 def _close(store: _Store) -> None:

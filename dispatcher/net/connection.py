@@ -12,6 +12,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pymysql
 
@@ -26,10 +27,12 @@ from dispatcher.net.replica import (
     Identity,
     ask_by_file,
     ask_by_gtids,
+    at_end,
     drop,
     ended,
     introduce,
     lost,
+    namesakes,
     register,
     socket_of,
 )
@@ -124,6 +127,7 @@ class LoggedInConnection:
                     checksum=checksum,
                     heartbeat_s=self._heartbeat_s,
                 )
+                others = namesakes(connection, identity, known)
                 register(connection, identity)
                 if mode is Mode.GTID:
                     assert isinstance(place.gtids, GtidSet)
@@ -140,13 +144,24 @@ class LoggedInConnection:
             splitter,
             self.endpoint.label,
             idle_s=HEARTBEATS_TO_DEATH * self._heartbeat_s,
-            refused=self._refused,
+            meaning=partial(self._ended, others),
         )
 
-    def _refused(self, error: BinlogError) -> None:
-        """The dump ended with an error that the server will answer with again."""
-        if self._leave and error.kind not in (Kind.CONNECTION_LOST, Kind.NAMESAKE):
+    def _ended(self, others: Sequence[str], packet: bytes) -> BinlogError:
+        """What the packet means that ended the dump. `others`: hosts that had our identity when it began.
+
+        MySQL 5.6 says nothing to the one of two namesakes that it ends.
+        """
+        error = ended(packet, self.endpoint.label)
+        if error.kind is Kind.NAMESAKE or (others and at_end(packet)):
+            own = self._identity
+            what = f"a replica with our server uuid {own.server_uuid} (server id {own.server_id}) has connected"
+            seen = f"; when we did, {', '.join(others)} had them" if others else ""
+            return BinlogError(Kind.NAMESAKE, f"{what}{seen}", where=error.where)
+        # The server would answer the same again; another one may not.
+        if self._leave and error.kind is not Kind.CONNECTION_LOST:
             self._leave()
+        return error
 
     def close(self) -> None:
         drop(self._connection)
@@ -154,7 +169,7 @@ class LoggedInConnection:
 
 class Stream:
     """The server's answer to a dump: batches, as they come. `idle_s`: this long without a byte means dead; time in
-    which nobody reads does not count. `refused` hears of an error that ended the dump."""
+    which nobody reads does not count. `meaning`: that of a packet that ended the dump."""
 
     over = False  # a server's log has no end
 
@@ -165,7 +180,7 @@ class Stream:
         label: str,
         *,
         idle_s: float,
-        refused: Callable[[BinlogError], None] | None = None,
+        meaning: Callable[[bytes], BinlogError] | None = None,
     ) -> None:
         self._connection = connection  # closes its socket when it is collected
         self._sock = socket_of(connection)
@@ -173,7 +188,7 @@ class Stream:
         self.splitter = splitter
         self._label = label
         self._idle_s = idle_s
-        self._hear_refused = refused
+        self._meaning = meaning or partial(ended, label=label)
         self.received_bytes = 0
         self._waiting: asyncio.Future[None] | None = None
         self._interrupted = False
@@ -247,10 +262,7 @@ class Stream:
 
     def ended(self, closed: Closed) -> BinlogError:
         """What the server's last packet means."""
-        error = ended(closed.packet, self._label)
-        if self._hear_refused:
-            self._hear_refused(error)
-        return error
+        return self._meaning(closed.packet)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

@@ -1,9 +1,9 @@
 """What a server's error means: MySQL and MariaDB error numbers, and the texts of 1236, to kinds of
 faults.
 
-Error 1236 is at least five different problems with one number, so its text decides. The fragments
-below are the stable parts of the messages of MySQL 5.6 to 9.x and MariaDB 10.5 to 11.x ("master"
-became "source", "slave" became "replica" on the way). Sources: sql/rpl_binlog_sender.cc and
+Error 1236 is a dozen different problems with one number, so its text decides. The fragments below are the stable parts
+of the messages of MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8 ("master" became "source", "slave" became "replica" on the
+way); all that these servers' binaries hold were compared. Sources: sql/rpl_binlog_sender.cc, sql/binlog.cc and
 share/messages_to_clients.txt (MySQL), sql/sql_repl.cc (MariaDB).
 
 What is not listed is retried: an unknown fault must neither end a consumer for good nor move its
@@ -23,6 +23,7 @@ _FATAL_READING_LOG = 1236
 _KIND_BY_NUMBER = {
     # the way to the server
     1040: Kind.CONNECT_FAILED,  # too many connections
+    1047: Kind.CONNECT_FAILED,  # unknown command: a node of a cluster that is not ready, or a proxy
     1129: Kind.CONNECT_FAILED,  # host is blocked
     1203: Kind.CONNECT_FAILED,  # max_user_connections
     1226: Kind.CONNECT_FAILED,  # account's resource limit
@@ -33,6 +34,7 @@ _KIND_BY_NUMBER = {
     2026: Kind.CONNECT_FAILED,  # TLS
     2059: Kind.CONNECT_FAILED,  # authentication plugin cannot be loaded
     2061: Kind.CONNECT_FAILED,  # authentication plugin's error
+    3032: Kind.CONNECT_FAILED,  # offline_mode
     3159: Kind.CONNECT_FAILED,  # require_secure_transport
     # the account
     1044: Kind.ACCESS_DENIED,
@@ -50,6 +52,7 @@ _KIND_BY_NUMBER = {
     1143: Kind.GRANT_MISSING,
     1227: Kind.GRANT_MISSING,
     # replication
+    29: Kind.SERVER_LOG,  # MariaDB: a file is not there
     1372: Kind.HISTORY_DIFFERS,  # no such position in the log
     1373: Kind.POSITION_PURGED,  # unknown log file
     1381: Kind.SERVER_SETTING,  # log_bin=OFF
@@ -58,13 +61,21 @@ _KIND_BY_NUMBER = {
     1950: Kind.HISTORY_DIFFERS,  # MariaDB: out-of-order GTID in strict mode
     1945: Kind.HISTORY_DIFFERS,  # MariaDB: GTID not in the log
     1955: Kind.HISTORY_DIFFERS,  # MariaDB: GTID not in the log, higher ones are
+    4052: Kind.NAMESAKE,  # MariaDB
     # ours
     1064: Kind.INTERNAL,
     1193: Kind.INTERNAL,
+    1835: Kind.INTERNAL,  # malformed packet
 }
 
+_DAMAGED = (
+    "look for the file and offset in the server's error log and with mysqlbinlog; if the disk is sound the file is not:"
+    " PURGE it, and start the consumer behind it, or read from another host"
+)
 _REMEDY_BY_NUMBER = {
+    29: _DAMAGED,
     1040: "raise max_connections on the server, or close connections",
+    1047: "connect to the server itself, not to a proxy that passes no dumps on; a cluster's node may not be ready yet",
     1129: "run FLUSH HOSTS on the server and find out what fails to connect from here",
     1203: "raise max_user_connections, or give the consumers fewer connection keys",
     1226: "raise the account's resource limits (ALTER USER ... WITH MAX_USER_CONNECTIONS)",
@@ -73,47 +84,75 @@ _REMEDY_BY_NUMBER = {
     1698: "give the account a password; it can only log in by unix_socket now",
     1820: "set a new password: ALTER USER",
     1862: "set a new password: ALTER USER",
+    3032: "SET GLOBAL offline_mode = OFF on the server",
     3118: "unlock the account: ALTER USER ... ACCOUNT UNLOCK",
     3159: "the server accepts TLS only: set the consumer's tls.mode to preferred or stricter",
     4151: "unlock the account: ALTER USER ... ACCOUNT UNLOCK",
 }
 
+_SERVER_ID = "give the server a server_id other than 0"
+_NO_GTID = (
+    "the log holds transactions from before gtid_mode=ON: start the consumer behind them, at latest or at a GTID"
+    " set from SHOW BINARY LOG STATUS"
+)
+
 # Lower-case fragments of 1236's texts; the first that occurs decides.
 _LOG_FAULTS: tuple[tuple[str, Kind, str | None], ...] = (
-    ("same server_uuid/server_id", Kind.NAMESAKE, None),
     ("same server_uuid", Kind.NAMESAKE, None),
     ("same server_id", Kind.NAMESAKE, None),
+    # What the position needs is gone.
     ("purged required binary logs", Kind.POSITION_PURGED, None),
     ("has purged binary logs containing gtids", Kind.POSITION_PURGED, None),
     ("required binlog files have been purged", Kind.POSITION_PURGED, None),
     ("could not find first log file name", Kind.POSITION_PURGED, None),
     ("could not find next log", Kind.POSITION_PURGED, None),
+    # The position is not of this log.
     ("more gtids than the", Kind.HISTORY_DIFFERS, None),
     ("is not in the master's binlog", Kind.HISTORY_DIFFERS, None),
     ("binlog on the master is missing the gtid", Kind.HISTORY_DIFFERS, None),
+    ("slave gtid state not found in binlog", Kind.HISTORY_DIFFERS, None),
     ("position > file size", Kind.HISTORY_DIFFERS, None),
     ("impossible position", Kind.HISTORY_DIFFERS, None),
-    (
-        "max_allowed_packet",
-        Kind.SERVER_SETTING,
-        "raise max_allowed_packet on the server (up to 1G) to more than its largest event",
-    ),
+    ("incorrect position in master binlog", Kind.HISTORY_DIFFERS, None),
+    # The server is not set up for it.
     ("binary log is not open", Kind.SERVER_SETTING, "start the server with --log-bin"),
-    (
-        "server id was not set",
-        Kind.SERVER_SETTING,
-        "give the server a server_id other than 0",
-    ),
-    ("server_id was not set", Kind.SERVER_SETTING, "give the server a server_id other than 0"),
+    ("server id was not set", Kind.SERVER_SETTING, _SERVER_ID),
+    ("server_id was not set", Kind.SERVER_SETTING, _SERVER_ID),
     (
         "cannot start in auto_position mode",
         Kind.SERVER_SETTING,
         "leave gtid_mode at ON while consumers hold GTID positions",
     ),
-    ("crc check", Kind.CHECKSUM_MISMATCH, None),
+    (
+        "cannot replicate gtid-transaction",
+        Kind.SERVER_SETTING,
+        "the log holds transactions with GTIDs, which a server with gtid_mode=OFF does not send: set gtid_mode to"
+        " OFF_PERMISSIVE or higher, or start the consumer behind them",
+    ),
+    ("cannot replicate anonymous transaction", Kind.UNSUPPORTED_EVENT, _NO_GTID),
+    # The server cannot read its own log.
+    ("crc check", Kind.CHECKSUM_MISMATCH, _DAMAGED),
+    # A dump's own limit is 1 GiB, larger than any event: a size beyond it is none.
+    ("exceeded max_allowed_packet", Kind.SERVER_LOG, _DAMAGED),
+    ("truncated in the middle of event", Kind.SERVER_LOG, _DAMAGED),
+    ("bogus data in log event", Kind.SERVER_LOG, _DAMAGED),
+    ("reading log event", Kind.SERVER_LOG, _DAMAGED),
+    ("could not find format_description_event", Kind.SERVER_LOG, _DAMAGED),
+    ("corrupt binlog", Kind.SERVER_LOG, _DAMAGED),
+    ("error reading header of binary log", Kind.SERVER_LOG, _DAMAGED),
+    ("failed to read the binary log index", Kind.SERVER_LOG, _DAMAGED),
+    ("could not open log file", Kind.SERVER_LOG, _DAMAGED),
+    ("bad magic number", Kind.SERVER_LOG, _DAMAGED),
+    ("reading the header from the binary log", Kind.SERVER_LOG, _DAMAGED),
+    (
+        "failed to decrypt",
+        Kind.SERVER_LOG,
+        "give the server its keyring back: it cannot decrypt its binlog",
+    ),
+    # We asked in a way that no server understands.
     ("checksum that", Kind.INTERNAL, None),
-    ("truncated in the middle of event", Kind.MALFORMED_EVENT, None),
-    ("bogus data in log event", Kind.MALFORMED_EVENT, None),
+    ("position < 4", Kind.INTERNAL, None),
+    ("malformed slave request", Kind.INTERNAL, None),
 )
 
 

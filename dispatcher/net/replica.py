@@ -21,6 +21,7 @@ from pymysql.constants.COMMAND import COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID, COM
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.faults import server_error
 from dispatcher.net.login import Connection
+from dispatcher.net.server import ServerFacts, fetch
 
 NON_BLOCKING = 0x01  # BINLOG_DUMP_NON_BLOCK: the server ends the dump at the end of its log
 _ANNOTATE_ROWS = 0x02  # BINLOG_SEND_ANNOTATE_ROWS_EVENT: else MariaDB sends no statement's text
@@ -82,6 +83,22 @@ def introduce(
         cursor.execute(
             "SET " + ", ".join(f"{name} = %s" for name in settings), tuple(settings.values())
         )
+
+
+def namesakes(connection: Connection, identity: Identity, known: ServerFacts) -> list[str]:
+    """The hosts of the replicas of this identity that the server knows just now, as they registered; one of them may be
+    a predecessor of ours that died without a word. Raises BinlogError."""
+    try:
+        rows = fetch(connection, f"SHOW {'REPLICAS' if known.new_words else 'SLAVE HOSTS'}")
+    except BinlogError as error:
+        if error.kind is Kind.GRANT_MISSING:  # MariaDB tells its administrators only
+            return []
+        raise
+    return [
+        str(row[1]) or "a host without a name"
+        for row in rows
+        if int(row[0]) == identity.server_id or str(identity.server_uuid) in row[4:]
+    ]
 
 
 def register(connection: Connection, identity: Identity) -> None:

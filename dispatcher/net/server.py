@@ -99,6 +99,11 @@ class ServerFacts:
     expire_seconds: int | None  # None: never purged by age
     lower_case_table_names: int
 
+    @property
+    def new_words(self) -> bool:
+        """Does it say source and replica, and no longer master and slave, in its statements?"""
+        return _has_new_words(self.version)
+
 
 def facts(connection: Connection) -> ServerFacts:
     """Ask for everything; raises `BinlogError`, GRANT_MISSING where REPLICATION CLIENT is."""
@@ -293,9 +298,9 @@ def _variables(connection: Connection) -> dict[str, str]:
 
 
 def _log_status(connection: Connection, version: str) -> tuple[str, int, tuple[BinlogFile, ...]]:
-    mariadb = "mariadb" in version.lower()
-    new_words = not mariadb and _version(version) >= (8, 2)
-    status = fetch(connection, f"SHOW {'BINARY LOG' if new_words else 'MASTER'} STATUS")
+    status = fetch(
+        connection, f"SHOW {'BINARY LOG' if _has_new_words(version) else 'MASTER'} STATUS"
+    )
     # The list second: a file that the log moves on to in between is the newest in it.
     files = tuple(
         BinlogFile(str(row[0]), int(row[1])) for row in fetch(connection, "SHOW BINARY LOGS")
@@ -365,6 +370,10 @@ def _is_on(variables: Mapping[str, str], name: str, default: str = "OFF") -> boo
 
 def _text(value: Any) -> str:
     return "" if value is None else value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _has_new_words(version: str) -> bool:
+    return "mariadb" not in version.lower() and _version(version) >= (8, 2)
 
 
 def _version(text: str) -> tuple[int, ...]:

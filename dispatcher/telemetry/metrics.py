@@ -119,7 +119,7 @@ CONSUMER_METRICS = (
     OfConsumer("queue_bytes", "Memory that the queue holds.", lambda row, _: row["bytes"]),
     OfConsumer(
         "queue_limit_bytes",
-        "max_bytes_in_binlog_queue; a larger single transaction is admitted all the same.",
+        "max_bytes_in_binlog_queue; a single transaction that is larger goes to disk.",
         lambda row, _: row["max_bytes"],
     ),
     OfConsumer(
@@ -151,12 +151,12 @@ CONSUMER_METRICS = (
         lambda row, _: row["acknowledged"]["seq"] if row["acknowledged"] else None,
     ),
     OfConsumer(
-        "consumer_runway_seconds",
+        "runway_seconds",
         "How long until the server purges the oldest binlog that it still needs; none: never, or not known.",
         lambda row, _: row["runway_seconds"],
     ),
     OfConsumer(
-        "consumer_spilled_bytes",
+        "spilled_bytes",
         "Bytes on disk: transactions that are larger than its queue, not acknowledged.",
         lambda row, _: row["spilled_bytes"],
     ),

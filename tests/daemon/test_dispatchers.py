@@ -19,8 +19,8 @@ from tests.servers import Server
 NewDatabase = Callable[[Server], str]
 KIB = 1 << 10
 ROW_BYTES = 4 * KIB
-# Far apart is more than this.
-NEAR = {"max_bytes_to_merge": "16KiB"}
+# Far apart is more than this; and a queue that is full when it holds little.
+NEAR = {"max_bytes_to_merge": "16KiB", "max_bytes_in_binlog_dispatcher_buffer": "16KiB"}
 
 
 @pytest.fixture
@@ -44,8 +44,9 @@ def user_of(settings: Json) -> str:
     return str(settings["mysql"]).split("@")[0]
 
 
-def executed(server: Server) -> str:
-    return str(server.execute("SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
+def start_here(server: Server) -> Json:
+    file, offset = server.binlog_position()
+    return {"file": file, "offset": offset}
 
 
 def test_three_far_apart_begin_on_three_connections_and_end_on_one(
@@ -57,14 +58,14 @@ def test_three_far_apart_begin_on_three_connections_and_end_on_one(
 ) -> None:
     # A full queue keeps each where it begins until its reader comes.
     one = source(mysql97, database, max_bytes_in_binlog_queue="32KiB", **NEAR)
-    begin = executed(mysql97)
+    begin = start_here(mysql97)
     insert(40)
-    middle = executed(mysql97)
+    middle = start_here(mysql97)
     insert(40)
     daemon = make_daemon(
         {
-            "far": {**one, "start": {"gtid": begin}},
-            "half": {**one, "start": {"gtid": middle}},
+            "far": {**one, "start": begin},
+            "half": {**one, "start": middle},
             "tip": {**one, "start": "latest"},
         }
     )

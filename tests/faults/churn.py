@@ -34,15 +34,23 @@ def create(server: Server, databases: Iterable[str]) -> None:
 
 
 class Churn:
-    """`written` counts committed transactions."""
+    """`written` counts committed transactions. `pause_s`: between two of them."""
 
     def __init__(
-        self, server: Server, databases: list[str], *, seed: int = 0, rows: int = 3, text: int = 200
+        self,
+        server: Server,
+        databases: list[str],
+        *,
+        seed: int = 0,
+        rows: int = 3,
+        text: int = 200,
+        pause_s: float = 0,
     ) -> None:
         self.server = server
         self.databases = databases
         self.rows = rows
         self.text = text
+        self.pause_s = pause_s
         self.written = 0
         self._rng = random.Random(seed)
         self._stopping = threading.Event()
@@ -58,6 +66,7 @@ class Churn:
                         cursor.execute(self._statement())
                     cursor.execute("COMMIT")
                     self.written += 1
+                    self._stopping.wait(self.pause_s)
         except pymysql.MySQLError:
             pass  # the server was killed, which some tests do
 
@@ -130,6 +139,13 @@ class Copy:
         except (ConnectionError, TimeoutError) as error:
             self.problems.append(type(error).__name__)
         self.apply()
+
+    def reopen(self) -> None:
+        """Another reader goes on from what this one has stored."""
+        self.reader = Reader(
+            self.reader.daemon, self.reader.consumer, position=self.reader.position
+        )
+        until(self.reader.open, "a session is opened")
 
     def apply(self) -> None:
         for change in self.reader.changes():

@@ -73,8 +73,9 @@ def test_the_six_databases_give_the_clients_and_dispatchers_that_are_said(
     other = server_factory("mysql97")
     other.add_user("user", PASSWORD)
     create(other, ["a"])
-    places = [write(server, 150) for _ in range(2)]
-    write(server, 100)
+    # Of a bare GTID set it is not known where in the log it ends: then more than 1000 transactions are far.
+    places = [write(server, 1100) for _ in range(2)]
+    write(server, 1100)
     consumers = {
         "db1_client1": consumer(proxy.port, "a", max_bytes_in_binlog_queue=1024),
         "db2_client1": consumer(proxy.port, "a", start={"gtid": places[0]}),
@@ -157,16 +158,20 @@ def test_fifty_restarted_at_fifty_places_near_each_other_never_take_more_than_tw
     daemon = make_daemon(settings)
     daemon.start()
     copies = open_copies(daemon, *names)
-    write(server, 500, rows=8)
-    tip = tip_seq(server)
-    for n, copy in enumerate(copies):
-        # Each has read so far and stored it, and no two the same.
-        wanted = tip - 400 + 8 * n
-        while copy.reader.position["seq"] < wanted:
-            copy.step(max_bytes=2000)
+    write(server, 600, rows=8)
+    # Each goes on from another place, which the first one has come to, and has what that one had there.
+    first, *others = copies
+    first.step(max_bytes=1)
+    for copy in others:
+        before = first.reader.position["seq"]
+        while first.reader.position["seq"] < before + 8:
+            first.step(max_bytes=2000)
+        copy.reader.open(first.reader.position)
         copy.reader.acknowledge()
+        copy.tables = {name: dict(rows) for name, rows in first.tables.items()}
+    first.reader.acknowledge()
     places = {copy.reader.position["seq"] for copy in copies}
-    assert len(places) >= 40
+    assert len(places) == 49
     offsets = [copy.reader.position["offset"] for copy in copies]
     assert max(offsets) - min(offsets) < 1 << 20
     daemon.kill()

@@ -28,6 +28,7 @@ from dispatcher import (
 from dispatcher.binlog.events import EventType
 from tests.daemon.harness import transactions
 from tests.support.event_encoder import LogWriter, Statement, incident_body
+from tests.support.rows_encoder import Delivered, Spec, encode_cell, integer, rows_body, table_map
 
 DEADLINE_S = 20.0
 ALL = ["mysql", "tagged", "5.6", "anonymous", "none", "mariadb"]
@@ -328,6 +329,37 @@ print(json.dumps([sorted(before), sorted(light), sorted(sys.modules)]))
     assert "dispatcher.library" in everything
     unwanted = {"fastapi", "uvicorn", "uvloop", "structlog", "prometheus_client", "typer"}
     assert not everything & unwanted
+
+
+def test_nothing_is_compiled_when_the_first_rows_are_decoded() -> None:
+    columns = (Spec("id", 3), Spec("v", 15, (80).to_bytes(2, "little"), charset=45))
+    log = Delivered()
+    rows = rows_body(30, [[integer(1, 4), encode_cell(columns[1], "x")]])
+    log.transaction((19, table_map(columns)), (30, rows))
+    program = """
+import sys
+from numba.core.registry import CPUDispatcher
+from dispatcher.binlog import delivered
+from dispatcher.library.warm import load_decoder
+
+def compiled():
+    modules = [module for name, module in sys.modules.items() if name.startswith("dispatcher.binlog")]
+    values = {id(value): value for module in modules for value in vars(module).values()}
+    return sum(len(v.signatures) for v in values.values() if isinstance(v, CPUDispatcher))
+
+load_decoder()
+before = compiled()
+(change,) = delivered.changes(bytes.fromhex(sys.argv[1]))
+assert change.batch.num_rows == 1
+print(compiled() - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, log.bytes().hex()],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "0\n"
 
 
 def test_the_names_of_the_package() -> None:

@@ -73,10 +73,58 @@ LOG_FAULTS = [
         "A replica with the same server_uuid/server_id as this replica has connected to the source",
         Kind.NAMESAKE,
     ),
+    # As asked for by the dump itself, with no limit of the session: the size is none.
     (
         "log event entry exceeded max_allowed_packet; Increase max_allowed_packet on source",
+        Kind.SERVER_LOG,
+    ),
+    ("A slave with the same server_uuid/server_id is already connected", Kind.NAMESAKE),
+    ("A slave with the same server_id as this slave has connected to the master", Kind.NAMESAKE),
+    (
+        "Slave requested incorrect position in master binlog. Requested position 5 in file 'b.1'",
+        Kind.HISTORY_DIFFERS,
+    ),
+    (
+        "Requested slave GTID state not found in binlog. The slave has probably diverged due to"
+        " executing erroneous transactions",
+        Kind.HISTORY_DIFFERS,
+    ),
+    (
+        "Cannot replicate anonymous transaction when @@GLOBAL.GTID_MODE = ON, at file"
+        " ./binlog.000007, position 198.",
+        Kind.UNSUPPORTED_EVENT,
+    ),
+    (
+        "Cannot replicate anonymous transaction when AUTO_POSITION = 1, at file b, position 4.",
+        Kind.UNSUPPORTED_EVENT,
+    ),
+    (
+        "Cannot replicate GTID-transaction when @@GLOBAL.GTID_MODE = OFF, at file b, position 4.",
         Kind.SERVER_SETTING,
     ),
+    ("Failed to decrypt content read from binlog file.", Kind.SERVER_LOG),
+    ("Could not open log file", Kind.SERVER_LOG),
+    ("I/O error reading log event", Kind.SERVER_LOG),
+    ("unknown error reading log event on the master", Kind.SERVER_LOG),
+    ("memory allocation failed reading log event", Kind.SERVER_LOG),
+    ("I/O error reading the header from the binary log", Kind.SERVER_LOG),
+    ("Failed to read Gtid_list_log_event: corrupt binlog", Kind.SERVER_LOG),
+    (
+        "Binlog has bad magic number;  It's not a binary log file that can be used by this version"
+        " of MySQL",
+        Kind.SERVER_LOG,
+    ),
+    (
+        "Failed to read the binary log index file while looking for the oldest binary log that"
+        " contains any GTID that is not in the given gtid set",
+        Kind.SERVER_LOG,
+    ),
+    (
+        "Error reading header of binary log while looking for the oldest binary log that contains"
+        " any GTID that is not in the given gtid set",
+        Kind.SERVER_LOG,
+    ),
+    ("Client requested source to start replication from position < 4", Kind.INTERNAL),
     ("Binary log is not open", Kind.SERVER_SETTING),
     ("Misconfigured master - server id was not set", Kind.SERVER_SETTING),
     ("Misconfigured source - server_id was not set", Kind.SERVER_SETTING),
@@ -93,9 +141,10 @@ LOG_FAULTS = [
     ("event read from binlog did not pass crc check", Kind.CHECKSUM_MISMATCH),
     (
         "binlog truncated in the middle of event; consider out of disk space on source",
-        Kind.MALFORMED_EVENT,
+        Kind.SERVER_LOG,
     ),
-    ("bogus data in log event", Kind.MALFORMED_EVENT),
+    ("bogus data in log event", Kind.SERVER_LOG),
+    ("Could not find format_description_event in binlog file", Kind.SERVER_LOG),
     ("Failed on my_net_write()", Kind.CONNECTION_LOST),
     ("a text of a version to come", Kind.CONNECTION_LOST),
 ]
@@ -113,7 +162,10 @@ def test_the_text_of_1236_decides(text: str, kind: Kind) -> None:
 @pytest.mark.parametrize(
     ("number", "kind"),
     [
+        (29, Kind.SERVER_LOG),
         (1040, Kind.CONNECT_FAILED),
+        (1047, Kind.CONNECT_FAILED),
+        (3032, Kind.CONNECT_FAILED),
         (2002, Kind.CONNECT_FAILED),
         (2003, Kind.CONNECT_FAILED),
         (2005, Kind.CONNECT_FAILED),
@@ -136,6 +188,7 @@ def test_the_text_of_1236_decides(text: str, kind: Kind) -> None:
         (1317, Kind.CONNECTION_LOST),
         (1927, Kind.CONNECTION_LOST),
         (4031, Kind.CONNECTION_LOST),
+        (4052, Kind.NAMESAKE),
         (9999, Kind.CONNECTION_LOST),
         (1064, Kind.INTERNAL),
     ],

@@ -194,7 +194,7 @@ class Dispatched:
     def transactions(self) -> list[tuple[str, int]]:
         """(file, offset after it) of each transaction in the queue."""
         runs = self.queue._runs
-        places = [run.place(n) for run in runs for n in range(len(run.tx))]
+        places = [runs.place(n) for n in range(runs.dropped, runs.count)]
         return [(place.file, place.offset) for place in places]
 
 

@@ -232,15 +232,22 @@ def arrived(world: ReadWorld) -> bool:
 
 
 def at_the_end(world: ReadWorld, name: str) -> bool:
-    reader, stop = world.readers[name], world.server.stop
-    if not reader.positions or name not in world.opened:
+    """Has the reader all that is its own, and is the consumer covered to the end of the log?"""
+    reader, history = world.readers[name], world.history
+    if not reader.positions or name not in world.opened or reader.history is not history:
         return False
-    if reader.history is not world.history:
+    covered = world.store[name].covered
+    if covered.seq < end_seq(world):
         return False
+    behind = history.between(reader.position, covered)
+    return not any(history.share(0, i, reader.wanted, 0, 0) for i in behind)
+
+
+def end_seq(world: ReadWorld) -> int:
     if world.scenario.mode is Mode.GTID:
-        return reader.position.seq == len(world.history.parse(stop.executed))
+        return len(world.history.parse(world.server.stop.executed))
     last = world.history.transactions[-1]
-    return reader.position.seq >= packed_seq(last.file, last.end)
+    return packed_seq(last.file, last.end)
 
 
 def state(world: ReadWorld) -> str:

@@ -119,6 +119,10 @@ class ReadWorld(PlayedWorld):
 
     # -- what they are given ----------------------------------------------------------------------------------
 
+    def tells_markers(self) -> bool:
+        """Now and then; what nobody is told of the daemon stores by itself."""
+        return not self.settled and self.rng.random() < 0.1
+
     def judge(self, reader: Reader, after: Position, end: Position, got: bytes) -> None:
         """Exactly the transactions in (after, end] that are the reader's, in the log's order."""
         assert isinstance(reader, PlayedReader) and reader.history is not None

@@ -40,7 +40,9 @@ PAUSE_MAX_S = 5.0
 REFILL = 0.05
 WINDOW_S = 600.0
 MERGE_AFTER_S = (0.0, 5.0, 20.0, 60.0)
-LATE_S = 0.05  # how late a tick may come
+LATE_S, LATEST_S = 0.05, 0.3  # how late a tick may come, and be heard of in all
+DETACHES_MAX = 3
+_SERVING = (Phase.STREAMING, Phase.PAUSED, Phase.ROOMLESS)
 _QUIET = (Sought, Added, Removed, Acknowledged)
 
 
@@ -62,7 +64,8 @@ class Seen:
     holds_up: bool = False  # others wait for it alone
     is_waited_for: bool = False
     held_up_s: float = 0.0
-    waited_s: float = 0.0
+    most_s: float = 0.0  # the largest budget of waiting for it
+    left_s: float = 0.0
     detached_at: list[float] = field(default_factory=list)
     barred_until: float = 0.0
     wants_room: bool = False  # was detached, and has not boarded again
@@ -106,7 +109,7 @@ class Rules:
         self._closed = [e.dispatcher for e in effects if isinstance(e, Close)]
         self._connections(what)
         for consumer in list(world.client.consumers.values()):
-            seen = self._seen.setdefault(consumer.name, Seen(now))
+            seen = self._seen.setdefault(consumer.name, _begin(consumer, now))
             self._place(consumer, seen)
             self._failure(consumer, seen)
             self._gap(consumer, seen)
@@ -119,6 +122,10 @@ class Rules:
         self._folded()
         if isinstance(what, LoggedIn):
             self._near_share()
+            begun = world.client.dispatchers.get(what.dispatcher)
+            for consumer in begun.riders if begun and begun.open else ():
+                if begun is not None and not self._seen[consumer.name].started:
+                    self._is_near(begun, consumer)
         if isinstance(what, _QUIET):
             dispatchers = [world.client.dispatchers[number] for number in self._closed]
             assert all(d.phase is Phase.ROOMLESS for d in dispatchers), (
@@ -137,7 +144,10 @@ class Rules:
     def _measure(self, passed: float) -> None:
         for seen in self._seen.values():
             seen.held_up_s += passed * seen.holds_up
-            seen.waited_s += passed * seen.is_waited_for
+            if seen.is_waited_for:
+                seen.left_s -= passed
+            else:
+                seen.left_s = min(seen.most_s, seen.left_s + REFILL * passed)
         self._over_s += passed * self._was_over
 
     def _look(self) -> None:
@@ -145,7 +155,7 @@ class Rules:
         for name in [name for name in self._seen if name not in client.consumers]:
             del self._seen[name]
         for name, consumer in client.consumers.items():
-            seen = self._seen.setdefault(name, Seen(self._world.now))
+            seen = self._seen.setdefault(name, _begin(consumer, self._world.now))
             dispatcher = client.dispatchers.get(consumer.dispatcher or 0)
             riders = dispatcher.riders if dispatcher else []
             queue = consumer.queue
@@ -161,7 +171,8 @@ class Rules:
             others = [rider for rider in riders if rider is not consumer]
             seen.holds_up = halts and any(_healthy(rider, dispatcher) for rider in others)
             blocks = queue.full or (seen.closed and not queue.roomy)
-            seen.is_waited_for = blocks and bool(others)
+            serves = dispatcher is not None and dispatcher.phase in _SERVING
+            seen.is_waited_for = serves and blocks and bool(others)
         limit = client.limits.queues_bytes_max
         self._was_over = bool(limit) and self._held_bytes() >= limit
 
@@ -181,6 +192,9 @@ class Rules:
             assert (phase is Phase.PAUSED) == link.paused, f"{number} is {phase}"
             if phase is Phase.PAUSED and isinstance(what, Tick):
                 self._is_read_soon(dispatcher)
+            if phase is Phase.STREAMING:
+                full = [rider.name for rider in dispatcher.riders if _is_full(rider)]
+                assert not full, f"{number} reads on, and {full} are full"
 
     def _is_read_soon(self, dispatcher: Dispatcher) -> None:
         paused_s = self._world.now - dispatcher.paused_since
@@ -340,10 +354,10 @@ class Rules:
         )
         assert evicts or seen.riders > 1, f"{name} is detached though nobody else rides"
         assert consumer.failed is None and consumer.error is seen.error, f"{name} sees an error"
-        if not evicts and not seen.detached_at:
-            assert seen.waited_s >= spec.wait_max_s - LATE_S, (
-                f"{name} is detached after {seen.waited_s} s"
-            )
+        recent = [at for at in seen.detached_at if now - at < WINDOW_S]
+        if not evicts and len(recent) < DETACHES_MAX:
+            assert seen.left_s <= LATE_S, f"{name} is detached with {seen.left_s} s left"
+        seen.left_s = max(seen.left_s, 0.0)
         times = (*seen.detached_at, *([now] * (consumer.detaches - seen.detaches)))
         seen.detached_at = [at for at in times if now - at < WINDOW_S]
         count = min(len(seen.detached_at), len(MERGE_AFTER_S))
@@ -365,6 +379,9 @@ class Rules:
         spec = consumer.spec
         if spec.on_queue_full is OnQueueFull.WAIT or self._world.client.limits.queues_bytes_max:
             return
+        assert not seen.is_waited_for or seen.left_s >= -LATEST_S, (
+            f"{spec.name} is waited for {-seen.left_s} s too long"
+        )
         most = spec.wait_max_s + REFILL * (now - seen.since) + 0.2 + LATE_S * consumer.detaches
         assert seen.held_up_s <= most, f"{spec.name} held others up for {seen.held_up_s} s"
 
@@ -426,6 +443,15 @@ class Rules:
     @staticmethod
     def seq_of(transaction: Transaction) -> int:
         return packed_seq(transaction.file, transaction.end)
+
+
+def _begin(consumer: Consumer, now: float) -> Seen:
+    return Seen(now, most_s=consumer.spec.wait_max_s, left_s=consumer.spec.wait_max_s)
+
+
+def _is_full(rider: Consumer) -> bool:
+    queue = rider.queue
+    return queue.transactions > 0 and queue.held_bytes >= queue.bytes_max
 
 
 def _healthy(rider: Consumer, dispatcher: Dispatcher | None) -> bool:

@@ -21,13 +21,14 @@ from dispatcher.telemetry.metrics import (
     CONSUMER_METRICS,
     DISPATCHER_METRICS,
     PREFIX,
+    STATE_MEANING,
     STATE_METRIC,
     Metrics,
     Row,
 )
 
 # Of what is not known before a consumer has begun, and the server was asked.
-UNKNOWN = ("consumer_acknowledged_seq", "consumer_runway_seconds")
+UNKNOWN = ("consumer_acknowledged_seq", "runway_seconds")
 
 
 def spec(name: str) -> ConsumerSpec:
@@ -151,7 +152,7 @@ def test_consumers(metrics: Metrics, clients: list[Client]) -> None:
     assert value(metrics, "consumer_detaches_total", consumer="shop") == 2
     assert value(metrics, "consumer_gaps_total", consumer="shop") == 1
     assert value(metrics, "consumer_waited_seconds_total", consumer="shop") == 3.5
-    assert value(metrics, "consumer_spilled_bytes", consumer="shop") == 0
+    assert value(metrics, "spilled_bytes", consumer="shop") == 0
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -176,6 +177,21 @@ def test_a_failed_consumer(metrics: Metrics, clients: list[Client]) -> None:
     clients[0].consumers["shop"].failed = BinlogError(Kind.POSITION_PURGED, "gone")
     assert value(metrics, "consumer_state", consumer="shop", state="failed") == 1
     assert value(metrics, "consumer_state", consumer="billing", state="failed") == 0
+
+
+def test_every_metric_is_documented_with_its_meaning() -> None:
+    text = (Path(__file__).parents[2] / "docs/operating.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z_]+)` \| [a-z, ]+ \| (.+) \|$", text, re.MULTILINE))
+    declared = (*CONNECTION_METRICS, *DISPATCHER_METRICS, *CONSUMER_METRICS)
+    expected = {metric.name: metric.meaning.removesuffix(".") for metric in declared}
+    expected[STATE_METRIC] = STATE_MEANING.removesuffix(".")
+    assert rows == expected | {"build_info": "Version of the daemon"}
+
+
+def test_every_state_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs/operating.md").read_text(encoding="utf-8")
+    states = text[text.index("## States") : text.index("## Metrics")]
+    assert sorted(re.findall(r"^\| `([a-z]+)` \|", states, re.MULTILINE)) == sorted(STATES)
 
 
 def test_no_metric_is_named_anywhere_else() -> None:

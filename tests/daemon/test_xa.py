@@ -1,0 +1,176 @@
+"""XA transactions through the daemon: prepared in one session, committed from another, the daemon killed between."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from dispatcher.model.gtid import GtidSet
+from tests.daemon.conftest import MakeDaemon, Source
+from tests.daemon.harness import Daemon, Reader, until
+from tests.daemon.test_servers import TABLE, replay, selected
+from tests.servers import Server
+from tests.support.dumps import printed
+
+XID = "X'00ff275c',X'62',2147483647"  # a byte 0, a quote and a backslash
+
+
+def session(server: Server, *statements: str) -> None:
+    """Statements on a connection that is closed then."""
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+            cursor.fetchall()
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[list[Server]]:
+    """What is prepared keeps its tables locked, also against the end of a test that failed."""
+    used: list[Server] = []
+    yield used
+    for server in used:
+        for xid in (XID, "'gone'", "'before'"):
+            with suppress(pymysql.Error):  # there is none, as it should be
+                server.execute(f"XA ROLLBACK {xid}")
+
+
+def xa(xid: str, *statements: str, end: str = "PREPARE {}") -> list[str]:
+    return [f"XA START {xid}", *statements, f"XA END {xid}", "XA " + end.format(xid)]
+
+
+def insert(table: str, first: int, count: int) -> str:
+    rows = ", ".join(f"({n}, 'row {n}', {n}.5, NULL)" for n in range(first, first + count))
+    return f"INSERT INTO {table} VALUES {rows}"
+
+
+def prepared(daemon: Daemon) -> int:
+    with closing(sqlite3.connect(f"file:{daemon.state}?mode=ro", uri=True)) as db:
+        return int(db.execute("SELECT count(*) FROM prepared").fetchone()[0])
+
+
+def forgotten(server: Server, database: str, readers: dict[str, Reader], daemon: Daemon) -> bool:
+    """It is stored with the progress that comes next."""
+    session(server, f"DELETE FROM {database}.t LIMIT 1")
+    for reader in readers.values():
+        reader.read_to(server)
+    return prepared(daemon) == 0
+
+
+def rows_printed(text: str, *databases: str) -> Counter[tuple[str, ...]]:
+    """The rows that the tool prints, each with its table and values."""
+    found: Counter[tuple[str, ...]] = Counter()
+    row: tuple[str, ...] = ()
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("### ") and not line.startswith(
+            ("### INSERT", "### UPDATE", "### DELETE")
+        ):
+            row += (line,)
+            continue
+        if row and any(f"`{database}`.`t`" in row[0] for database in databases):
+            found[row] += 1
+        row = (line,) if line.startswith("### ") else ()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["mysql97", "mariadb118"])
+def test_rows_come_when_they_are_committed(
+    kind: str,
+    request: pytest.FixtureRequest,
+    new_database: Callable[[Server], str],
+    make_daemon: MakeDaemon,
+    source: Source,
+    nothing_left: list[Server],
+    tmp_path: Path,
+) -> None:
+    server: Server = request.getfixturevalue(kind)
+    nothing_left.append(server)
+    a, b = new_database(server), new_database(server)
+    session(server, "FLUSH BINARY LOGS")
+    begins = server.binlogs()[-1][0]
+    for database in (a, b):
+        server.execute(TABLE, TABLE.replace("TABLE t", "TABLE gone"), database=database)
+    daemon = make_daemon({"a": source(server, a), "both": source(server, a, b)})
+    daemon.start()
+    readers = {name: Reader(daemon, name).open() for name in ("a", "both")}
+
+    session(
+        server,
+        *xa(
+            XID,
+            insert(f"{a}.t", 1, 500),
+            f"UPDATE {a}.t SET name = 'prepared', amount = amount + 1 WHERE id < 100",
+            "SAVEPOINT s",
+            insert(f"{b}.gone", 1, 9),
+            "ROLLBACK TO SAVEPOINT s",
+            insert(f"{b}.t", 1, 1200),
+        ),
+    )
+    session(server, *xa("'gone'", insert(f"{a}.gone", 1, 50)))
+    session(server, insert(f"{a}.t", 5000, 3), "FLUSH BINARY LOGS", insert(f"{b}.t", 5000, 3))
+    for name, reader in readers.items():
+        reader.read_to(server)
+        tables = [f"{database}.t" for database in (a, b)[: 1 + (name == "both")]]
+        held = [list(table) for table in replay(reader, *tables).values()]
+        assert held == [[5000, 5001, 5002]] * len(tables)
+    assert prepared(daemon) == 2
+    daemon.restart(kill=True)
+
+    session(server, f"XA COMMIT {XID}")
+    committed = server.binlog_position()
+    session(server, "XA ROLLBACK 'gone'", insert(f"{a}.t", 6000, 3))
+    session(
+        server, *xa(XID, f"DELETE FROM {a}.t WHERE id BETWEEN 3 AND 9", end="COMMIT {} ONE PHASE")
+    )
+    session(server, *xa(XID, f"DELETE FROM {b}.t WHERE id > 1000"), f"XA COMMIT {XID}")
+    for reader in readers.values():
+        reader.open().read_to(server)
+    assert replay(readers["a"], f"{a}.t") == {f"{a}.t": selected(server, a)}
+    found = replay(readers["both"], f"{a}.t", f"{b}.t")
+    assert found == {f"{database}.t": selected(server, database) for database in (a, b)}
+
+    whole = [t for t in readers["both"].transactions if (t.file, t.offset) == committed]
+    assert len(whole) == 1, "the transaction lies at its XA COMMIT"
+    texts = [printed(server, chunk, tmp_path) for chunk in readers["both"].chunks]
+    assert not any("XA " in text for text in texts)
+    got = sum((rows_printed(text, a, b) for text in texts), Counter())
+    files = [server.datadir / name for name, _ in server.binlogs() if name >= begins]
+    assert got == rows_printed(server.mysqlbinlog("-v", *files).stdout, a, b)
+    assert sum(got.values()) > 1200
+    until(lambda: forgotten(server, a, readers, daemon), "what all have acknowledged is forgotten")
+    if kind == "mysql97":
+        executed = GtidSet.parse(str(server.execute("SELECT @@GLOBAL.gtid_executed")[0][0]))
+        assert GtidSet.parse(readers["a"].position["gtid"]) == executed
+
+
+def test_a_consumer_that_begins_between_says_what_to_do(
+    mysql97: Server,
+    new_database: Callable[[Server], str],
+    make_daemon: MakeDaemon,
+    source: Source,
+    nothing_left: list[Server],
+) -> None:
+    nothing_left.append(mysql97)
+    a = new_database(mysql97)
+    mysql97.execute(TABLE, database=a)
+    session(mysql97, *xa("'before'", insert(f"{a}.t", 1, 5)))
+    daemon = make_daemon(
+        {
+            "late": source(mysql97, a),
+            "whole": source(mysql97, a, user="whole", start="earliest"),
+        }
+    )
+    daemon.start()
+    reader = Reader(daemon, "whole").open().read_to(mysql97)
+    daemon.api.until_state("late", "streaming")
+    session(mysql97, "XA COMMIT 'before'", insert(f"{a}.t", 10, 5))
+    row = daemon.api.until_state("late", "failed")
+    assert "XA COMMIT X'6265666f7265',X'',1, of which no XA PREPARE was read" in row["last_error"]
+    assert "start the consumer before the transaction's XA PREPARE" in row["last_error"]
+    reader.read_to(mysql97)
+    assert replay(reader, f"{a}.t") == {f"{a}.t": selected(mysql97, a)}

@@ -1,0 +1,109 @@
+"""Readers that run by themselves, as fast as they are let, and count what they get.
+
+Rows are counted, not decoded: there may be much of it. Each reader checks that its transactions come in order, none
+twice; whether none is missing is told by the number of rows when everything has been read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from dispatcher.binlog import delivered
+from dispatcher.binlog.delivered import TableSlice
+from tests.daemon.harness import DEADLINE_S, Daemon, Problem, Reader, transactions
+
+
+class Drain:
+    """One consumer's reader in a thread of its own. `bytes`, `rows`, `transactions`: all that it got by now.
+
+    It can be `stuck` (does not ask at all), or held to `bytes_per_s` of acknowledgements; then it asks for about
+    as much at a time as it may have in a second, but gets a whole transaction at least.
+    """
+
+    def __init__(self, daemon: Daemon, consumer: str) -> None:
+        self.reader = Reader(daemon, consumer).open()
+        self.bytes = 0
+        self.rows = 0
+        self.transactions = 0
+        self.answers = 0  # polls that told of progress
+        self.bytes_per_s = 0
+        self.error: BaseException | None = None
+        self._going = threading.Event()
+        self._going.set()
+        self._ended = threading.Event()
+        self._last_seq = -1
+        self._thread = threading.Thread(target=self._run, name=consumer)
+
+    @property
+    def seq(self) -> int:
+        return int(self.reader.position["seq"])
+
+    def stick(self) -> None:
+        self._going.clear()
+
+    def wake(self) -> None:
+        self.bytes_per_s = 0
+        self._going.set()
+
+    def crawl(self, bytes_per_s: int) -> None:
+        self.bytes_per_s = bytes_per_s
+        self._going.set()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._going.set()
+
+    def join(self) -> None:
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+        if self.error is not None:
+            raise self.error
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                self._going.wait()
+                rate, before, began = self.bytes_per_s, self.bytes, time.monotonic()
+                self._step(max(1, rate))
+                if rate:
+                    due = began + (self.bytes - before) / rate
+                    while self.bytes_per_s and time.monotonic() < due and not self._ended.is_set():
+                        self._ended.wait(min(0.05, max(0.0, due - time.monotonic())))
+        except BaseException as error:  # noqa: BLE001  it is raised by whoever joins
+            self.error = error
+
+    def _step(self, most: int) -> None:
+        before = self.reader.position
+        try:
+            self.reader.step(wait_ms=200, max_bytes=most if self.bytes_per_s else None)
+        except Problem as problem:
+            if problem.status != 503:
+                raise
+        self.answers += self.reader.position != before
+        for chunk in self.reader.chunks:
+            self.bytes += len(chunk)
+            parts = delivered.split(chunk)
+            self.rows += sum(part.rows for part in parts if isinstance(part, TableSlice))
+            for transaction in transactions(chunk):
+                assert transaction.seq > self._last_seq, f"{transaction.seq} after {self._last_seq}"
+                self._last_seq = transaction.seq
+                self.transactions += 1
+        self.reader.chunks.clear()
+
+
+@contextmanager
+def draining(daemon: Daemon, consumers: Sequence[str]) -> Iterator[dict[str, Drain]]:
+    """A running reader per consumer until the block ends."""
+    made = {name: Drain(daemon, name) for name in consumers}
+    for drain in made.values():
+        drain._thread.start()
+    try:
+        yield made
+    finally:
+        for drain in made.values():
+            drain.end()
+        for drain in made.values():
+            drain.join()

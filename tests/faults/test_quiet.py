@@ -1,0 +1,85 @@
+"""A consumer whose databases rest while others' are written to all the time, for `QUIET_SECONDS`.
+
+It is told of progress seldom, its place moves on with the log all the same, and so the server may purge whatever it
+likes: after a purge of everything older its reader restarts as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from tests.daemon.conftest import MakeDaemon, Source
+from tests.daemon.harness import Reader, until
+from tests.faults.churn import Copy, check_all, churn, create
+from tests.faults.drain import draining
+from tests.servers.plugin import ServerFactory
+
+SECONDS = float(os.environ.get("QUIET_SECONDS", "5"))
+# Readers are told of markers this often: as it is by default when the run is long.
+MARKERS_S = 60 if SECONDS >= 120 else 1
+RUNWAY_SLACK_S = 5.0
+
+
+@pytest.mark.timeout(120 + 2 * SECONDS)
+def test_a_quiet_consumer_on_a_busy_server(
+    server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+) -> None:
+    server = server_factory("mysql97", "--max-binlog-size=1M")
+    create(server, ["busy", "quiet"])
+    seldom = {"max_seconds_between_markers": MARKERS_S}
+    daemon = make_daemon(
+        {"quiet": source(server, "quiet", **seldom), "busy": source(server, "busy", **seldom)}
+    )
+    api = daemon.start()
+    server.execute("INSERT INTO quiet.churn VALUES (1, 1, 'the only row')")
+    runways: list[float] = []
+    behind: list[int] = []
+    stopping = threading.Event()
+
+    def look() -> None:
+        while not stopping.wait(min(1.0, SECONDS / 20)):
+            row = api.row("quiet")
+            if row["runway_seconds"] is not None:
+                runways.append(row["runway_seconds"])
+            server_now, covered = server.binlog_position(), row["covered"]
+            files = int(server_now[0].split(".")[1]) - int(covered["file"].split(".")[1])
+            behind.append(files)
+
+    with draining(daemon, ["quiet"]) as drains, churn(server, ["busy"]) as writing:
+        looking = threading.Thread(target=look)
+        looking.start()
+        ends = time.monotonic() + SECONDS
+        until(lambda: time.monotonic() >= ends, "the time is over", timeout_s=SECONDS + 30)
+        stopping.set()
+        looking.join()
+        quiet = drains["quiet"]
+        assert (quiet.rows, quiet.transactions) == (1, 1)
+        files, written = len(server.binlogs()), writing.written
+    reader = quiet.reader
+    needed = server.binlog_position()[0]
+    # Its place goes on by itself to the newest file.
+    until(lambda: daemon.stored("quiet")["covered"]["file"] >= needed, "its place has moved on")
+    server.execute("FLUSH BINARY LOGS")
+    newest = server.binlog_position()[0]
+    until(lambda: daemon.stored("quiet")["covered"]["file"] >= newest, "its place has moved on")
+    server.execute(f"PURGE BINARY LOGS TO '{newest}'")
+    assert len(server.binlogs()) == 1
+    daemon.restart()
+    server.execute("INSERT INTO quiet.churn VALUES (2, 2, 'after the purge')")
+    copy = Copy(Reader(daemon, "quiet", position=reader.position).open(), ["quiet"])
+    copy.tables["quiet"][1] = (1, 1, "the only row")
+    assert check_all(server, [copy]) == 2
+    print(
+        f"\na quiet consumer for {SECONDS:g} s beside {written} transactions in {files} files:"
+        f" {quiet.answers} answers with progress; runway {runways[0]:.0f} s at first, {min(runways):.0f} s at least,"
+        f" {runways[-1]:.0f} s at last; at most {max(behind)} files behind"
+    )
+    # One for its row, and those that are due.
+    assert quiet.answers <= 2 + SECONDS / MARKERS_S
+    if SECONDS >= 120:
+        assert quiet.answers <= 12
+    assert min(runways) >= runways[0] - RUNWAY_SLACK_S

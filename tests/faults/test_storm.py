@@ -1,0 +1,178 @@
+"""Very many consumers, which come and go, crawl and restart, on a server that is busy, for `STORM_SECONDS`.
+
+Queues have limits from one byte up. Consumers are declared and removed by reloading settings, readers stop for a while
+or are another one suddenly, the daemon is killed now and then. In the end everybody has copied exactly the server's
+tables, and one connection is left.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.daemon.conftest import MakeDaemon, Source
+from tests.daemon.harness import Daemon, Json, Reader, dumps, tip_seq, until
+from tests.daemon.test_sharing import measured
+from tests.faults.churn import Churn, Copy, create, read_all
+from tests.faults.watch import watch
+from tests.servers.plugin import ServerFactory
+
+SECONDS = float(os.environ.get("STORM_SECONDS", "6"))
+CONSUMERS = int(os.environ.get("STORM_CONSUMERS", "24"))
+READERS = 6
+DATABASES = [f"d{n}" for n in range(8)]
+QUEUES = (1, 200, 5_000, 100_000, 2_000_000, 64 << 20)
+MIB = 1 << 20
+BASE_BYTES_MAX = 250 * MIB
+
+
+@dataclass
+class Guest:
+    """A consumer. `lock`: one thread at a time reads or changes it."""
+
+    name: str
+    settings: Json
+    copy: Copy
+    declared: bool = True
+    sleeps_until: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Storm:
+    def __init__(self, daemon: Daemon, seed: int) -> None:
+        self.daemon = daemon
+        self.rng = random.Random(seed)
+        self.guests: list[Guest] = []
+        self.counts = dict.fromkeys(("reloads", "restarts", "kills", "readers", "steps"), 0)
+        self.ending = threading.Event()
+        # Readers work in its absence, everything else that happens to the daemon happens alone.
+        self.daemon_is_up = threading.Event()
+        self.daemon_is_up.set()
+
+    def read(self) -> None:
+        """One thread of readers: somebody's turn, again and again."""
+        rng = random.Random(self.rng.random())
+        while not self.ending.is_set():
+            self.daemon_is_up.wait(1)
+            guest = rng.choice(self.guests)
+            if not guest.declared or guest.sleeps_until > time.monotonic():
+                continue
+            if guest.lock.acquire(blocking=False):
+                try:
+                    if guest.declared:
+                        self._step(guest, rng)
+                finally:
+                    guest.lock.release()
+
+    def _step(self, guest: Guest, rng: random.Random) -> None:
+        guest.copy.step(wait_ms=0, max_bytes=rng.choice((None, None, 1000)))
+        self.counts["steps"] += 1
+        if rng.random() < 0.02:
+            guest.sleeps_until = time.monotonic() + rng.choice((0.2, 1.0, 5.0))
+        if rng.random() < 0.01 and self.daemon_is_up.is_set():
+            guest.copy.reopen()
+            self.counts["readers"] += 1
+
+    def disturb(self) -> None:
+        """Something happens to the daemon or its settings."""
+        choice = self.rng.random()
+        if choice < 0.85:
+            self._reload()
+        else:
+            self._restart(kill=choice < 0.95)
+
+    def _reload(self) -> None:
+        some = self.rng.sample(self.guests, max(1, len(self.guests) // 10))
+        for guest in some:
+            with guest.lock:
+                guest.declared = not guest.declared
+        self._declare()
+        for guest in some:
+            if guest.declared:
+                with guest.lock:
+                    guest.copy.reopen()
+        self.counts["reloads"] += 1
+
+    def _declare(self) -> None:
+        self.daemon.settings["consumers"] = {g.name: g.settings for g in self.guests if g.declared}
+        self.daemon.reload()
+
+    def _restart(self, *, kill: bool) -> None:
+        self.daemon_is_up.clear()
+        self.daemon.restart(kill=kill)
+        self.daemon_is_up.set()
+        self.counts["kills" if kill else "restarts"] += 1
+
+    def calm(self) -> None:
+        """Everybody is there and awake."""
+        for guest in self.guests:
+            guest.declared, guest.sleeps_until = True, 0.0
+        self._declare()
+        for guest in self.guests:
+            guest.copy.reopen()
+
+
+@pytest.mark.timeout(300 + 4 * SECONDS)
+def test_very_many_consumers_come_and_go(
+    server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+) -> None:
+    server = server_factory("mysql97", "--max-binlog-size=16M")
+    create(server, [*DATABASES, "nobodys"])
+    seed = random.SystemRandom().randrange(10**6)
+    rng = random.Random(seed)
+    settings = {
+        f"c{n}": source(
+            server,
+            *rng.sample(DATABASES, rng.choice((1, 1, 2))),
+            max_bytes_in_binlog_queue=rng.choice(QUEUES),
+            max_milliseconds_to_wait_in_binlog_queue=rng.choice((0, 100, 1000)),
+        )
+        for n in range(CONSUMERS)
+    }
+    daemon = make_daemon(settings)
+    daemon.start()
+    storm = Storm(daemon, seed)
+    for name, each in settings.items():
+        copy = Copy(Reader(daemon, name).open(), each["databases"])
+        storm.guests.append(Guest(name, each, copy))
+    busy = Churn(server, ["nobodys"], text=1000)
+    read_ones = Churn(server, DATABASES, pause_s=0.02)
+    began = time.monotonic()
+    try:
+        with watch(server) as watching, ThreadPoolExecutor(READERS + 1) as pool:
+            try:
+                for writing in (busy, read_ones):
+                    writing._thread.start()
+                readers = [pool.submit(storm.read) for _ in range(READERS)]
+                while time.monotonic() < began + SECONDS:
+                    assert not [r for r in readers if r.done() and r.exception()], readers
+                    storm.disturb()
+            finally:
+                storm.ending.set()
+                for writing in (busy, read_ones):
+                    writing.stop()
+            for reader in readers:
+                reader.result(60)
+            storm.calm()
+            calm = time.monotonic()
+            with measured(daemon) as sizes:
+                copies = [guest.copy for guest in storm.guests]
+                read_all(copies, tip_seq(server), timeout_s=60 + SECONDS)
+            rows = sum(copy.check(server) for copy in copies)
+            until(lambda: len(dumps(server)) == 1, "one connection is left")
+            most = sum(watching.most.values())
+    except BaseException as error:
+        error.add_note(f"seed {seed}")
+        raise
+    print(
+        f"\n{CONSUMERS} consumers for {calm - began:.0f} s: {storm.counts}, {read_ones.written} transactions for"
+        f" them and {busy.written} for nobody, {sum(copy.transactions for copy in copies)} delivered, {rows} rows"
+        f" equal; at most {most} dumps at a time, one in the end, {time.monotonic() - calm:.1f} s after it was calm;"
+        f" resident then at most {max(sizes) / MIB:.0f} MiB (seed {seed})"
+    )

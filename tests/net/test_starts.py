@@ -1,0 +1,193 @@
+"""Starts at a moment, and at a file and offset: the place that they mean in a folder of files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dispatcher.binlog.event_types import EventType
+from dispatcher.dispatch.history import Mode, Place, make_place
+from dispatcher.dispatch.inputs import ServerView
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.net.files import FilesSource
+from tests.support.event_encoder import SERVER, LogWriter, Statement, Transaction
+
+GTIDS = ["mysql", "5.6", "anonymous", "none", "mariadb"]
+
+
+def view_of(
+    folder: Path, moments: Sequence[int] = (), offsets: Sequence[tuple[str, int]] = ()
+) -> ServerView:
+    source = FilesSource(folder, None, follow=False, server="the-folder")
+    return source.open(1).view((), moments, offsets)
+
+
+def insert(log: LogWriter, *, rows: int = 1) -> None:
+    log.begin()
+    log.statement(Statement((("shop", "orders"),), ((0, 30),) * rows))
+    log.commit()
+
+
+def log_of(gtid: str) -> LogWriter:
+    """Files with several transactions, none, and one, and one whose last transaction its server never committed."""
+    log = LogWriter(gtid=gtid)
+    for each in (3, 0, 1, 2):
+        for _ in range(each):
+            insert(log, rows=2)
+        log.rotate()
+        list_gtids(log)
+    log.begin()
+    log.statement(Statement((("shop", "orders"),), ((0, 30),)))
+    log.crash()
+    list_gtids(log)
+    insert(log)
+    return log
+
+
+def list_gtids(log: LogWriter) -> None:
+    """MariaDB's way to say what the files before this one hold; the writer knows MySQL's."""
+    if log.gtid == "mariadb":
+        done = len(log.transactions).to_bytes(8, "little")
+        log.add(EventType.MARIADB_GTID_LIST, bytes((1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0)) + done)
+
+
+def put(folder: Path, log: LogWriter) -> None:
+    for file in log.files:
+        (folder / file.name).write_bytes(file.raw)
+
+
+def gtids_of(transactions: Sequence[Transaction], mode: Mode) -> GtidSet | MariadbGtids:
+    gtids: GtidSet | MariadbGtids = MariadbGtids() if mode is Mode.MARIADB else GtidSet()
+    for transaction in transactions if mode is not Mode.FILE else ():
+        gtids = gtids.add(transaction.source, transaction.gno)
+    return gtids
+
+
+def expected(log: LogWriter, index: int, mode: Mode) -> Place:
+    """The place before the transaction of this index."""
+    before = log.transactions[:index]
+    file = log.transactions[index].file
+    offset = before[-1].end if before and before[-1].file == file else 4
+    return make_place(mode, str(gtids_of(before, mode)), file, offset)
+
+
+@pytest.mark.parametrize("gtid", GTIDS)
+def test_every_moment_of_a_log(tmp_path: Path, gtid: str) -> None:
+    log = log_of(gtid)
+    put(tmp_path, log)
+    times = [transaction.commit_us for transaction in log.transactions]
+    assert times == sorted(times) and len(times) == 7
+    moments = [0, *(at + by for at in times for by in (-1, 0, 1))]
+    view = view_of(tmp_path, moments)
+    end = make_place(view.mode, view.executed, view.file, view.offset)
+    for moment in moments:
+        index = next((n for n, at in enumerate(times) if at >= moment), None)
+        place = view.moments[moment]
+        if index is None:
+            assert place == end
+            continue
+        wanted = expected(log, index, view.mode)
+        if index == 6 and moment < times[6] - 1_000_000:
+            # The transaction that was never committed has that time, and lies at the end of the file before.
+            wanted = make_place(view.mode, str(wanted.gtids), log.files[4].name, 4)
+        assert place == wanted, (moment, index)
+        assert view.created[wanted.file] > 0
+
+
+def test_a_moment_in_a_log_without_transactions_is_its_end(tmp_path: Path) -> None:
+    log = LogWriter(gtid="mariadb")
+    log.rotate()
+    put(tmp_path, log)
+    view = view_of(tmp_path, [0])
+    assert view.moments[0] == make_place(view.mode, "", log.file.name, log.file.size)
+
+
+def test_a_moment_where_the_beginning_is_purged(tmp_path: Path) -> None:
+    log = log_of("mysql")
+    put(tmp_path, log)
+    (tmp_path / log.files[0].name).unlink()
+    (tmp_path / log.files[1].name).unlink()
+    third = next(t for t in log.transactions if t.file == log.files[2].name)
+    view = view_of(tmp_path, [0, third.commit_us + 1], [(third.file, third.end)])
+    assert view.moments[0] == make_place(view.mode, view.purged, log.files[2].name, 4)
+    assert view.purged == f"{SERVER}:1-3"
+    after = view.moments[third.commit_us + 1]
+    assert isinstance(after, Place) and str(after.gtids) == f"{SERVER}:1-4"
+    place = view.offsets[third.file, third.end]
+    assert isinstance(place, Place) and str(place.gtids) == f"{SERVER}:1-4"
+
+
+def test_damage_before_a_moment_is_its_own(tmp_path: Path) -> None:
+    log = log_of("mysql")
+    put(tmp_path, log)
+    first, second, third, *_ = log.transactions
+    path = tmp_path / first.file
+    raw = bytearray(path.read_bytes())
+    raw[second.end - 6] ^= 1
+    path.write_bytes(raw)
+    moments = [first.commit_us, third.commit_us, log.transactions[-1].commit_us]
+    view = view_of(tmp_path, moments, [(third.file, third.end)])
+    assert [isinstance(view.moments[moment], Place) for moment in moments] == [True, False, True]
+    for found in (view.moments[moments[1]], view.offsets[third.file, third.end]):
+        assert isinstance(found, BinlogError) and found.kind is Kind.CHECKSUM_MISMATCH
+
+
+def boundaries(log: LogWriter, name: str) -> tuple[list[int], set[int]]:
+    """The offsets of a file's events, and those at which no transaction is open."""
+    (file,) = (file for file in log.files if file.name == name)
+    at, offsets, between = 4, [], set()
+    for raw, transaction in file.events:
+        offsets.append(at)
+        if transaction is None or transaction.start == at:
+            between.add(at)
+        at += len(raw)
+    return [*offsets, at], between | {at}
+
+
+@pytest.mark.parametrize("gtid", GTIDS)
+def test_every_offset_of_a_log(tmp_path: Path, gtid: str) -> None:
+    log = log_of(gtid)
+    put(tmp_path, log)
+    for name in dict.fromkeys(transaction.file for transaction in log.transactions):
+        events, between = boundaries(log, name)
+        wanted = [(name, at + by) for at in events for by in (-1, 0, 1) if at + by >= 4]
+        view = view_of(tmp_path, (), wanted)
+        size = dict(view.files)[name]
+        for _, offset in wanted:
+            found = view.offsets[name, offset]
+            if offset in between:
+                before = [t for t in log.transactions if (t.file, t.end) <= (name, offset)]
+                gtids = str(gtids_of(before, view.mode))
+                assert found == make_place(view.mode, gtids, name, offset)
+            else:
+                kind = Kind.SETTINGS if offset <= size else Kind.HISTORY_DIFFERS
+                assert isinstance(found, BinlogError) and found.kind is kind, offset
+                assert f"{name}:{offset}" in found.what
+
+
+def test_the_remedy_names_the_nearest_places(tmp_path: Path) -> None:
+    log = log_of("mysql")
+    put(tmp_path, log)
+    first, second, *_ = log.transactions
+    found = view_of(tmp_path, (), [(first.file, first.end + 1)]).offsets[first.file, first.end + 1]
+    assert isinstance(found, BinlogError)
+    assert f"{first.end} or {second.end} is between two transactions" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "said"),
+    [
+        ("binlog.000001", Kind.POSITION_PURGED, "binlog.000002 to binlog.000006"),
+        ("binlog.000009", Kind.HISTORY_DIFFERS, "binlog.000002 to binlog.000006"),
+        ("other.000003", Kind.HISTORY_DIFFERS, "binlog.000002 to binlog.000006"),
+        ("binlog", Kind.HISTORY_DIFFERS, "binlog.000002 to binlog.000006"),
+    ],
+)
+def test_files_that_are_not_there(tmp_path: Path, file: str, kind: Kind, said: str) -> None:
+    put(tmp_path, log_of("mysql"))
+    (tmp_path / "binlog.000001").unlink()
+    found = view_of(tmp_path, (), [(file, 4)]).offsets[file, 4]
+    assert isinstance(found, BinlogError) and found.kind is kind and said in found.what
