@@ -43,6 +43,8 @@ class Rooms:
             consumer.patience.begin(now)
             if consumer.patience.exhausted(now):
                 effects += _detach(consumer, dispatcher, now)
+        if len(dispatcher.riders) == 1:  # nobody is left who waits for it
+            dispatcher.riders[0].patience.end(now)
         return effects + self._go_on(dispatcher, now)
 
     def _go_on(self, dispatcher: Dispatcher, now: float) -> list[Effect]:
