@@ -35,19 +35,19 @@ from tests.support.random_log import (
 
 WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
 REPLICA_NAME = "9f3a4c1e-0c5d-11ec-8b1a-0242ac130003"
-TRANSACTIONS = 26
+TRANSACTIONS, TRANSACTIONS_LONG = 26, 90
 _CREATED_APART_S = 1_000_000  # the logs of two histories have nothing in common
 
 
 class History:
     """`logs`: of the primary and, with GTIDs, of a replica; `largest`: bytes of the largest transaction."""
 
-    def __init__(self, mode: Mode, seed: int, life: int) -> None:
+    def __init__(self, mode: Mode, seed: int, life: int, *, long: bool = False) -> None:
         self.mode = mode
         rng = random.Random(seed)
-        size_max = rng.choice((40, 40, 300, 300, 2500))
+        size_max = 40 if long else rng.choice((40, 40, 300, 300, 2500))
         sources = rng.choice(((SERVER,), (SERVER, SERVER, OTHER_SERVER)))
-        contents = [rng.random() for _ in range(TRANSACTIONS)]
+        contents = [rng.random() for _ in range(TRANSACTIONS_LONG if long else TRANSACTIONS)]
         self.logs = [
             _log(mode, rng, contents, sources, size_max, TIME + _CREATED_APART_S * (2 * life + n))
             for n in range(2 if mode is Mode.GTID else 1)
@@ -141,5 +141,5 @@ def _transaction(
 
 
 @lru_cache(maxsize=64)
-def history(mode: Mode, seed: int, life: int) -> History:
-    return History(mode, seed, life)
+def history(mode: Mode, seed: int, life: int, *, long: bool = False) -> History:
+    return History(mode, seed, life, long=long)

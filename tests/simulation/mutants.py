@@ -353,6 +353,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "        return bool(self._bytes_max) and self._held_bytes >= self._bytes_max",
         "        return False",
     ),
+    Mutant(
+        "goes on without what does not fit",
+        "3: a transaction without room comes again",
+        "dispatch/dispatcher.py",
+        "            self.leave(consumer, now)\n            consumer.error = error",
+        "            queue.rollback()\n            consumer.error = error",
+    ),
+    Mutant(
+        "waits for room on disk for ever",
+        "3: a transaction without room comes again",
+        "dispatch/dispatcher.py",
+        "            consumer.attach_after = now + OPERATOR_RETRY_S",
+        "            consumer.attach_after = now + 1e9",
+    ),
     # -- history -----------------------------------------------------------------------------------------------
     Mutant(
         "serves what was never executed",
@@ -430,6 +444,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "dispatch/placing.py",
         "    queue.reset(view.server, view.mode, epoch + 1, end,",
         "    queue.reset(view.server, view.mode, epoch, end,",
+    ),
+    Mutant(
+        "the end is the beginning",
+        "a start means one place",
+        "dispatch/checks.py",
+        '    if start.at == "latest":\n        return end_of(view)',
+        '    if start.at == "latest":\n        return make_place(view.mode, view.purged, oldest, 4)',
+    ),
+    Mutant(
+        "forgets files that a late login does not know",
+        "1: near in the log",
+        "dispatch/client.py",
+        "        self.files.saw(view, late=late)",
+        "        self.files.saw(view)",
     ),
     # -- connections -------------------------------------------------------------------------------------------
     Mutant(

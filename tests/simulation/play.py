@@ -27,6 +27,7 @@ from tests.support.random_log import random_wanted
 
 SEEDS_PER_LOG = 40  # play on the same log: a log costs more than a play
 MOVES = (60, 120, 200)
+SLOW_MOVES = 500
 MODES = (Mode.GTID, Mode.GTID, Mode.FILE, Mode.MARIADB)
 
 
@@ -37,7 +38,10 @@ def play(seed: int, transcript: Transcript | None = None) -> ReadWorld:
     large, queue.LARGE_MIN = queue.LARGE_MIN, begin.large_bytes
     try:
         world = ReadWorld(rng, begin, transcript or Transcript(kept=False))
-        moves(world, rng.choice(MOVES))
+        if begin.slow:
+            moves(world, SLOW_MOVES, calm=True, manners=("crawling", "keen", "keen"))
+        else:
+            moves(world, rng.choice(MOVES), calm=rng.random() < 0.3)
         finish(world)
     finally:
         queue.LARGE_MIN = large
@@ -71,8 +75,20 @@ def scenario(rng: random.Random, seed: int) -> Scenario:
         specs.append(spec)
         if rng.random() < (1.0 if together else 0.5):
             stored[spec.name] = random_stored(rng, lives[0], written, together=together)
+    if slow := rng.random() < 0.06:
+        lives = [history(mode, log, 0, long=True)]
+        limits, stored, written = ClientLimits(), {}, 2
+        specs = [slow_spec(rng, f"c{n}", limit) for n, limit in enumerate((1, 1 << 22, 1 << 22))]
     large_bytes = rng.choice((1 << 20, 1 << 20, 2000))
-    return Scenario(mode, lives, specs, stored, limits, written, large_bytes)
+    return Scenario(mode, lives, specs, stored, limits, written, large_bytes, slow)
+
+
+def slow_spec(rng: random.Random, name: str, limit: int) -> ConsumerSpec:
+    """Of a play in which one consumer is detached again and again."""
+    databases = ("shop", "billing", "crm")
+    return ConsumerSpec(
+        name, databases, None, limit, Start("earliest"), wait_max_s=rng.choice((0.5, 2.0))
+    )
 
 
 def random_spec(rng: random.Random, name: str, log: History, written: int) -> ConsumerSpec:
@@ -128,11 +144,16 @@ def random_stored(rng: random.Random, log: History, written: int, *, together: b
 # -- what happens ---------------------------------------------------------------------------------------------
 
 
-def moves(world: ReadWorld, count: int) -> None:
+MANY = ("keen", "keen", "lazy", "crawling", "stuck")
+
+
+def moves(
+    world: ReadWorld, count: int, *, calm: bool, manners: tuple[str, ...] | None = None
+) -> None:
+    """`calm`: without faults, for what only shows after a while; `manners`: of the readers, kept."""
     rng = world.rng
-    for reader in world.readers.values():
-        reader.manner = rng.choice(("keen", "keen", "lazy", "crawling", "stuck"))
-    calm = rng.random() < 0.3  # a play without faults, for what only shows after a while
+    for n, reader in enumerate(world.readers.values()):
+        reader.manner = manners[n] if manners else rng.choice(MANY)
     for _ in range(count):
         world.now += 0.005
         what = rng.random()
@@ -144,16 +165,26 @@ def moves(world: ReadWorld, count: int) -> None:
             world.act(rng.choice(list(world.readers)))
         elif what < 0.80:
             world.pass_time(rng.choice((0.1, 0.5, 2.0, 6.0, 6.0, 30.0)))
-        elif what < 0.87:
-            world.grow(rng.choice((1, 1, 2, 6)))
-        elif what < 0.90:
-            world.change_manner(rng.choice(list(world.readers)))
-        elif what < 0.93:
-            world.seek(rng.choice(list(world.readers)))
-        elif not calm:
-            happens(world, (what - 0.93) / 0.07)
-        elif what < 0.95:
-            world.crash()
+        elif manners:
+            world.grow(1)
+        else:
+            changes(world, what, calm=calm)
+
+
+def changes(world: ReadWorld, what: float, *, calm: bool) -> None:
+    """`what`: 0.8..1."""
+    rng = world.rng
+    name = rng.choice(list(world.readers))
+    if what < 0.87:
+        world.grow(rng.choice((1, 1, 2, 6)))
+    elif what < 0.90:
+        world.change_manner(name)
+    elif what < 0.93:
+        world.seek(name)
+    elif not calm:
+        happens(world, (what - 0.93) / 0.07)
+    elif what < 0.95:
+        world.crash()
 
 
 def happens(world: ReadWorld, what: float) -> None:

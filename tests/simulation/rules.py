@@ -87,6 +87,7 @@ class Rules:
         self._at = 0.0
         self._over_s = 0.0
         self._was_over = False
+        self._behind: dict[int, float] = {}  # dispatchers whose server lacks something, since when
         self._contained: dict[str, tuple[Place, Place]] = {}
 
     def booted(self) -> None:
@@ -125,6 +126,7 @@ class Rules:
         if isinstance(what, LoggedIn):
             self._near_share()
             self._starts(what.view)
+            self._waits_for_replica(what.dispatcher)
             begun = world.client.dispatchers.get(what.dispatcher)
             for consumer in begun.riders if begun and begun.open else ():
                 if begun is not None and not self._seen[consumer.name].started:
@@ -297,6 +299,17 @@ class Rules:
                     return
         assert len(client.dispatchers) == 1, "near consumers begin on several dumps"
 
+    def _waits_for_replica(self, number: int) -> None:
+        """No longer than it may."""
+        world = self._world
+        dispatcher = world.client.dispatchers.get(number)
+        if dispatcher is None or dispatcher.phase is not Phase.CONNECTING:
+            self._behind.pop(number, None)
+            return
+        since = self._behind.setdefault(number, world.now)
+        most = world.client.limits.failover_wait_s
+        assert world.now - since < most, f"{number} waits for a replica since {since}"
+
     def _starts(self, view: ServerView) -> None:
         """Who has no place yet begins where it says."""
         for name, consumer in self._world.client.consumers.items():
@@ -335,8 +348,19 @@ class Rules:
             fails = consumer.spec.on_purged is OnPurged.FAIL or place is None
             return fails and any(lost_to_purge(server, place) for server in world.servers)
         if error.kind is Kind.HISTORY_DIFFERS and place is not None:
-            return any(_lacks(server.view().executed, place) for server in world.servers)
+            lacks = any(_lacks(server.view().executed, place) for server in world.servers)
+            return lacks and self._waited_for_replica(consumer, seen)
         return False
+
+    def _waited_for_replica(self, consumer: Consumer, seen: Seen) -> bool:
+        """A replica is given time to come to where the consumer is, as far as that was on another server."""
+        world = self._world
+        before = consumer.queue.server
+        if seen.place is None:
+            before = consumer.progress.covered.server if consumer.progress else ""
+        since = max(world.failed_over_at, self._began)  # inf: there was no other server
+        elsewhere = before not in ("", world.server.name)
+        return not elsewhere or world.now - since >= world.client.limits.failover_wait_s
 
     def _place_of(self, consumer: Consumer, seen: Seen) -> Place | None:
         """Where it stood before the step."""

@@ -29,6 +29,7 @@ from dispatcher.dispatch.inputs import (
     Tick,
 )
 from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.gtid import GtidSet
 from tests.simulation.histories import History
 from tests.simulation.rules import Rules
 from tests.simulation.transcript import Transcript
@@ -53,6 +54,7 @@ class Scenario:
     limits: ClientLimits
     written: int  # transactions there are at first, about
     large_bytes: int  # larger transactions go to disk
+    slow: bool  # one reader is slow all the time
 
 
 @dataclass
@@ -87,6 +89,7 @@ class PlayedWorld(World):
         for server in self.servers:
             _write(server, scenario.written)
         self.refuses_until = 0.0
+        self.failed_over_at = float("inf")  # first
         self.garbles = 0
         self.dumps_refused = 0
         self.shelved: list[ConsumerSpec] = []  # declared no longer
@@ -225,6 +228,10 @@ class PlayedWorld(World):
         if self.links.get(link.number) is not link:
             return
         assert link.dump is not None, "logged in for nothing"
+        gtids = link.dump.place.gtids
+        if isinstance(gtids, GtidSet) and link.server is not None:
+            executed = self.history.parse(link.server.stop.executed)
+            assert executed.contains(gtids), "a dump behind what the server has executed"
         try:
             link.connection = Wire(self, link)
         except BinlogError as error:
@@ -307,6 +314,7 @@ class PlayedWorld(World):
         if len(self.servers) < 2:
             return
         self.server = next(server for server in self.servers if server is not self.server)
+        self.failed_over_at = min(self.failed_over_at, self.now)
         if self.rng.random() < 0.7:
             for link in list(self.links.values()):
                 if link.server is not None:
