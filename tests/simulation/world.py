@@ -284,7 +284,7 @@ class PlayedWorld(World):
         """The server writes, and its replica follows."""
         self.server.grow(transactions)
         for other in self.servers:
-            if other is not self.server and self.rng.random() < 0.6:
+            if other is not self.server and self.rng.random() < 0.4:
                 while other.stop.transactions < self.server.stop.transactions:
                     other.grow(1)
 
