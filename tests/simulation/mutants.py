@@ -441,9 +441,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "goes on behind a gap in the same epoch",
         "on_purged: latest begins a new epoch",
-        "dispatch/placing.py",
-        "    queue.reset(view.server, view.mode, epoch + 1, end,",
-        "    queue.reset(view.server, view.mode, epoch, end,",
+        "dispatch/queue.py",
+        "        self.reset(server, mode, self.epoch + 1, place, created)",
+        "        self.reset(server, mode, self.epoch, place, created)",
     ),
     Mutant(
         "the end is the beginning",

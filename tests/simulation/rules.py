@@ -313,7 +313,8 @@ class Rules:
     def _starts(self, view: ServerView) -> None:
         """Who has no place yet begins where it says."""
         for name, consumer in self._world.client.consumers.items():
-            if not consumer.started or self._seen[name].started or consumer.progress is not None:
+            placed = consumer.started and not self._seen[name].started
+            if not placed or consumer.progress is not None or consumer.gaps:
                 continue
             start, place = consumer.spec.start, consumer.queue.queued
             told: Place | BinlogError = make_place(view.mode, view.executed, view.file, view.offset)
