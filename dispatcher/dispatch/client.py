@@ -117,6 +117,8 @@ class Client:
         match what:
             case Acknowledged():
                 consumer = self.consumers[what.consumer]
+                if what.position.seq > consumer.queue.queued.seq:
+                    return self._acknowledged_ahead(what, now)
                 consumer.queue.acknowledge(what.position)
                 consumer.stored_covered = what.covered
                 return []
@@ -399,6 +401,13 @@ class Client:
         consumer.proven = self._is_known(consumer, place)
         fields = {"consumer": name, "back": back, "to": where(place)}
         return [consumer.store(), Note("info", "sought", fields)]
+
+    def _acknowledged_ahead(self, what: Acknowledged, now: float) -> list[Effect]:
+        """What is acknowledged was forgotten while that was being stored: it need not be taken anew."""
+        consumer = self.consumers[what.consumer]
+        effects = self._sought(what.consumer, what.covered, now)
+        consumer.queue.acknowledged = consumer.queue.place_of(what.position)
+        return [consumer.store(), *effects[1:]]
 
     def _is_known(self, consumer: Consumer, place: Place) -> bool:
         if consumer.queue.server != self.files.server:
