@@ -518,6 +518,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "        consumer.proven = True",
     ),
     Mutant(
+        "an acknowledgement of what was forgotten is lost",
+        "8: what is acknowledged stays so",
+        "dispatch/client.py",
+        "        consumer.queue.acknowledged = consumer.queue.place_of(what.position)\n        return [consumer.store(), *effects[1:]]",
+        "        return effects",
+    ),
+    Mutant(
         "a reload closes connections",
         "a reload does not disturb the others",
         "dispatch/client.py",
