@@ -110,6 +110,7 @@ class Rules:
             self._only_time_passed(now)
             return
         self._closed = [e.dispatcher for e in effects if isinstance(e, Close)]
+        self._view = what.view if isinstance(what, LoggedIn) else None
         self._connections(what)
         for consumer in list(world.client.consumers.values()):
             seen = self._seen.setdefault(consumer.name, _begin(consumer, now))
@@ -349,8 +350,11 @@ class Rules:
             fails = consumer.spec.on_purged is OnPurged.FAIL or place is None
             return fails and any(lost_to_purge(server, place) for server in world.servers)
         if error.kind is Kind.HISTORY_DIFFERS and place is not None:
-            lacks = any(_lacks(server.view().executed, place) for server in world.servers)
-            return lacks and self._waited_for_replica(consumer, seen)
+            told = [self._view.executed] if self._view else []  # perhaps a while ago
+            executed = [server.stop.executed for server in world.servers] + told
+            return any(_lacks(each, place) for each in executed) and self._waited_for_replica(
+                consumer, seen
+            )
         return False
 
     def _waited_for_replica(self, consumer: Consumer, seen: Seen) -> bool:
