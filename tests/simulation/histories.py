@@ -106,11 +106,11 @@ def _log(
     log = LogWriter(gtid=WRITER[mode], checksum=checksum, first_file=rng.choice((1, 1, 7)), now=now)
     for content in contents:
         what = rng.random()
-        if what < 0.1:
+        if what < 0.07:
             log.rotate(checksum=checksum if rng.random() < 0.7 else not checksum)
-        elif what < 0.13:
+        elif what < 0.09:
             random_crash(rng, log, SERVER, size_max)
-        elif what < 0.16:
+        elif what < 0.12:
             log.add(200, b"of a later version", flags=IGNORABLE)
         _transaction(random.Random(content), log, sources, size_max)
     return log

@@ -21,7 +21,7 @@ from dispatcher.model.position import Position, packed_seq
 from tests.simulation.histories import History, history
 from tests.simulation.readers import ReadWorld
 from tests.simulation.transcript import Transcript
-from tests.simulation.world import Scenario
+from tests.simulation.world import SIZES, Scenario
 from tests.support.fake_server import SERVER_NAME, gtid_set
 from tests.support.random_log import random_wanted
 
@@ -259,6 +259,7 @@ def settle(world: ReadWorld) -> None:
         if connection is not None:
             connection.stalled_until = 0.0  # type: ignore[attr-defined]
             connection.feed.spoil_at = None
+            connection.sizes = SIZES[0]
     while world.shelved:
         world.add(changed=False)
     world.settled = True

@@ -343,6 +343,8 @@ class Rules:
         reader = world.readers[consumer.name]
         if reader.history is not None and reader.history is not world.history:
             return error.kind in (Kind.HISTORY_DIFFERS, Kind.POSITION_PURGED)
+        if self._named_in_another_life(consumer, seen):
+            return error.kind in (Kind.HISTORY_DIFFERS, Kind.POSITION_PURGED)
         if world.dumps_refused >= 3 and error.kind is Kind.POSITION_PURGED:
             return True
         place = self._place_of(consumer, seen)
@@ -356,6 +358,11 @@ class Rules:
                 consumer, seen
             )
         return False
+
+    def _named_in_another_life(self, consumer: Consumer, seen: Seen) -> bool:
+        """A start that was named before a reset means nothing after it."""
+        unplaced = seen.place is None and consumer.progress is None
+        return unplaced and not self._world.first_life
 
     def _waited_for_replica(self, consumer: Consumer, seen: Seen) -> bool:
         """A replica is given time to come to where the consumer is, as far as that was on another server."""
@@ -389,6 +396,7 @@ class Rules:
         place = self._place_of(consumer, seen)
         servers = self._world.servers
         changed = self._world.readers[consumer.name].history is not self._world.history
+        changed = changed or self._named_in_another_life(consumer, seen)
         assert changed or any(lost_to_purge(server, place) for server in servers), (
             f"{consumer.name} skips a gap that is none"
         )

@@ -38,7 +38,8 @@ from tests.support.random_log import Wanted
 from tests.support.simulation import BUFFER, Connection, Link, Reader, World
 
 LABEL = "user@host:3306"
-SIZES = (60, 700, 3000, BUFFER, BUFFER)
+# How many bytes come at a time, in a play: large pieces are quick to play, small ones end inside of transactions.
+SIZES = ((BUFFER,), (700, 3000, BUFFER), (60, 700, 3000, BUFFER, BUFFER))
 SILENCE_MAX_S = 30.0
 GARBLES_MAX = 2  # one less than what is taken for damage of the log itself
 
@@ -70,7 +71,8 @@ class Wire(Connection):
 
     def __init__(self, world: PlayedWorld, link: Link) -> None:
         assert link.server is not None and link.dump is not None
-        super().__init__(link.server, world.client, link.dump.place, world.rng, SIZES)
+        sizes = SIZES[0] if world.settled else world.sizes
+        super().__init__(link.server, world.client, link.dump.place, world.rng, sizes)
         self.stalled_until = 0.0
         self.silent_since: float | None = None
 
@@ -95,6 +97,7 @@ class PlayedWorld(World):
         self.shelved: list[ConsumerSpec] = []  # declared no longer
         self.pending: dict[str, Acknowledged] = {}  # stored, not stepped yet
         self.first_life = True
+        self.sizes = rng.choice(SIZES)
         self.tick_max_s = rng.choice((1.0, 10.0))
         self.disk_full_until = 0.0
         self.settled = False  # nothing bad happens any more

@@ -93,7 +93,7 @@ class Connection:
         sizes: tuple[int, ...] = SIZES,
     ) -> None:
         self._rng = rng
-        self._sizes = sizes
+        self.sizes = sizes
         self.feed = Feed(server, place)
         self.splitter = Splitter(
             client.routes, packets=True, checksum=self.feed.checksum, buffer_bytes=BUFFER
@@ -110,7 +110,7 @@ class Connection:
             splitter.compact()
             if not splitter.full:
                 room = splitter.room()
-                data = self.feed.take(min(len(room), self._rng.choice(self._sizes)))
+                data = self.feed.take(min(len(room), self._rng.choice(self.sizes)))
                 self._nothing = not data
                 if not data:
                     return None
