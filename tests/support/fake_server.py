@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dispatcher.binlog.events import EventType
 from dispatcher.dispatch.history import Mode, Place, dump_offset, make_place
@@ -236,7 +237,7 @@ class Feed:
             raw = next(self._events)
             if raw is None:
                 break
-            data += event_packet(self._spoilt(raw))
+            data += _packet(self._spoilt(raw))
         out = bytes(data[:size])
         del data[:size]
         return out
@@ -303,6 +304,12 @@ class Feed:
                 at += len(raw)
             n += 1
             self.file = n
+
+
+@lru_cache(maxsize=1 << 14)
+def _packet(raw: bytes) -> bytes:
+    """Every dump sends the same ones."""
+    return event_packet(raw)
 
 
 def _outside(file: File) -> set[int]:
