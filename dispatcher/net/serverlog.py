@@ -142,6 +142,7 @@ class ServerLog:
     def batches(self, name: str) -> Generator[Batch, None, None]:
         label = self._endpoint.label
         splitter = Splitter(Routes(), packets=True, checksum=True, buffer_bytes=BUFFER_BYTES)
+        splitter.prepared = None
         with self._asked(name, 4) as connection:
             sock = socket_of(connection)
             sock.settimeout(TIMEOUT_S)
