@@ -187,7 +187,7 @@ def test_check_says_all_that_is_wrong_with_all_servers(
     account: Server, server_factory: ServerFactory, tmp_path: Path
 ) -> None:
     without_log, statements = bad_servers(server_factory)
-    nobody = free_port()
+    nobody, here = free_port(), f"127.0.0.1:{account.port}"
     file = write(
         tmp_path,
         ("good", consumer(account, "cli")),
@@ -197,6 +197,7 @@ def test_check_says_all_that_is_wrong_with_all_servers(
         ("bare_b", consumer(account, "cli_bare", "billing")),
         ("logless", consumer(without_log, "cli")),
         ("statements", consumer(statements, "cli")),
+        ("hosts", consumer(account, "cli").replace(here, f"{here},127.0.0.1:{nobody}")),
     )
     for arguments in (["check"], ["run", "--strict"]):
         done = call(*arguments, "--config", file)
@@ -218,7 +219,8 @@ def test_check_says_all_that_is_wrong_with_all_servers(
         assert all(line.endswith("(for consumers.bare_a, consumers.bare_b)") for line in bare)
         assert "log_bin=OFF" in lines[6] and lines[6].endswith("(for consumers.logless)")
         assert "binlog_format=STATEMENT" in lines[7] and "binlog_format = ROW" in lines[7]
-        assert len(lines) == 8
+        assert lines[8] == lines[0].replace("unreachable", "hosts")  # one of two, and named
+        assert len(lines) == 9
 
 
 class Daemon:

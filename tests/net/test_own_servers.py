@@ -21,6 +21,7 @@ from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.net.connection import Stream
 from dispatcher.net.login import Endpoint
+from dispatcher.net.server import examine_hosts
 from dispatcher.net.source import ServerSource
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import Instance
@@ -394,6 +395,20 @@ def test_those_who_fail_together_leave_one_host(own: Own) -> None:
         with pytest.raises(BinlogError):
             opened.dump(Mode.FILE, make_place(Mode.FILE, "", "binlog.000001", 4), Routes(), 1 << 16)
     assert source.endpoint is hosts[1]
+
+
+def test_hosts_are_examined_one_by_one(own: Own, nobody: int) -> None:
+    (_, with_gtids), (_, without), (_, mariadb) = (own(kind) for kind in KINDS)
+    assert [error for _, error in examine_hosts([with_gtids])] == []
+    alone = [error.what for _, error in examine_hosts([without]) + examine_hosts([mariadb])]
+    assert not any("another host" in what for what in alone)
+    found = examine_hosts([with_gtids, without, replace(with_gtids, port=nobody), mariadb], ["d"])
+    assert [(label, error.kind) for label, error in found if "metadata" not in error.what] == [
+        (without.label, Kind.SERVER_SETTING),
+        (f"repl@127.0.0.1:{nobody}", Kind.CONNECT_FAILED),
+        (mariadb.label, Kind.SERVER_SETTING),
+    ]
+    assert sum("another host's log is another history" in error.what for _, error in found) == 2
 
 
 def test_a_survey_tells_the_end_the_files_and_their_ages(own: Own) -> None:
