@@ -1,6 +1,6 @@
 # Each target sets up what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make; what is
 # there already costs nothing. Servers and jars go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs.
-.PHONY: help demo test test-deep fuzz kernels lint bench servers jars setup lock clean
+.PHONY: help demo test test-deep simulate mutants fuzz kernels lint bench servers jars setup lock clean
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -14,6 +14,8 @@ help:
 	@echo "make demo     run the main job on a real MySQL server and prove the result (KEEP=1: until Ctrl-C)"
 	@echo "make test     lint, then all tests"
 	@echo "make test-deep  generated tables on all four servers, for DEEP_MINUTES=10, with new random seeds"
+	@echo "make simulate SEEDS=1000 histories of dispatching, from FIRST=0 on, JOBS=1 at a time"
+	@echo "make mutants  breaks each rule of dispatching, and sees whether the simulation misses it"
 	@echo "make fuzz     every parser of bytes, for FUZZ_SECONDS=20 each"
 	@echo "make lint     ruff, mypy, import contracts"
 	@echo "make bench    the benchmarks"
@@ -48,6 +50,16 @@ test: servers jars
 DEEP_MINUTES ?= 10
 test-deep: servers
 	DEEP_MINUTES=$(DEEP_MINUTES) $(PY) -m pytest -s tests/differential -k many_minutes $(PYTEST_ARGS)
+
+SEEDS ?= 1000
+FIRST ?= 0
+JOBS ?= 1
+simulate: setup
+	@$(PY) -m tests.simulation --seeds $(SEEDS) --first $(FIRST) --jobs $(JOBS)
+
+MUTANT_SEEDS ?= 2000
+mutants: setup
+	@$(PY) -m tests.simulation.mutate --seeds $(MUTANT_SEEDS) --jobs $(JOBS)
 
 FUZZ_SECONDS ?= 20
 fuzz: setup

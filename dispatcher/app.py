@@ -3,17 +3,21 @@
 Order of the start: state store (its lock keeps a second daemon away), clients with their stored progress, listener,
 then the connections. A server that is down keeps nobody waiting. Order of the end: listener, connections, what is left
 to store, store.
+
+Signals: SIGTERM and SIGINT end the daemon, within `SHUTDOWN_S`: readers that wait are answered with what there is, and
+what is to be stored is stored. A second one ends it at once, which loses nothing but time. SIGHUP reads the settings
+again, from the same files and options, and applies what is different; settings that are wrong change nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import signal
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,34 +27,40 @@ import uvloop
 
 from dispatcher.api.app import create_app
 from dispatcher.api.auth import Token, Tokens
-from dispatcher.binlog.prepared import Changes, Prepared
 from dispatcher.binlog.warm import load_kernels
-from dispatcher.dispatch.client import Client
-from dispatcher.dispatch.inputs import ConsumerSpec, Progress, Start
 from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.net.files import files_source
-from dispatcher.net.readers import Reader, Readers
-from dispatcher.net.runner import ClientRunner
-from dispatcher.net.server import endpoints_of
-from dispatcher.net.source import ServerSource, Source
+from dispatcher.net.clients import Clients
+from dispatcher.net.declared import groups
+from dispatcher.net.storing import Storing
 from dispatcher.net.tasks import Tasks
-from dispatcher.settings import Consumer, Settings
+from dispatcher.net.threads import in_thread
+from dispatcher.settings import Settings
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs
 from dispatcher.telemetry.metrics import Metrics
 
 SHUTDOWN_S = 10
+EXIT_FAULT = 1
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
+Load = Callable[[], Settings]
 
 
-def run(settings: Settings) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code. Raises BinlogError for what keeps it from starting."""
+def run(settings: Settings, load: Load) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit code. Raises BinlogError for what keeps it from starting.
+
+    `load` reads the settings again, as they were read for the start.
+    """
     logs.configure(settings.log.level, settings.log.format, settings.secrets())
+    # Until the loop takes it: the daemon must not end for being told to reload while it starts.
+    hung_up = threading.Event()
+    signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
     store = StateStore(settings.state.path)
     try:
         _warm_up()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Daemon(settings, store).serve())
+            return runner.run(Daemon(settings, load, store).serve(hung_up))
     finally:
         store.close()
 
@@ -68,31 +78,6 @@ def _warm_up() -> None:
     load_kernels()
 
 
-def groups(settings: Settings) -> list[list[tuple[str, Consumer]]]:
-    """Consumers by connection: one group per connection key, and one for each that shares with nobody."""
-    shared: dict[object, list[tuple[str, Consumer]]] = {}
-    for name, consumer in settings.consumers.items():
-        key = consumer.connection_key if consumer.use_binlog_client else ("unshared", name)
-        shared.setdefault(key, []).append((name, consumer))
-    return list(shared.values())
-
-
-def spec_of(name: str, consumer: Consumer) -> ConsumerSpec:
-    tables = None
-    if consumer.tables is not None:
-        split = (table.partition(".") for table in consumer.tables)
-        tables = tuple((database, table) for database, _, table in split)
-    start = consumer.start
-    return ConsumerSpec(
-        name,
-        tuple(consumer.databases),
-        tables,
-        consumer.max_bytes_in_binlog_queue,
-        Start(start.at, start.gtid, start.file, start.offset),
-        consumer.assume_current_schema,
-    )
-
-
 class _Listener(uvicorn.Server):
     """uvicorn would take the signals, and raise them again when it has ended; they are the daemon's."""
 
@@ -104,93 +89,31 @@ class _Listener(uvicorn.Server):
 class Daemon:
     """Everything that runs on the loop."""
 
-    def __init__(self, settings: Settings, store: StateStore) -> None:
+    def __init__(self, settings: Settings, load: Load, state: StateStore) -> None:
         self._settings = settings
-        self._store = store
-        # Beside the store, whose lock keeps other daemons away from both.
-        self._spill = Spill(Path(f"{settings.state.path}.spill"), settings.state.max_bytes_in_spill)
+        self._load = load
         self._log = structlog.get_logger("dispatcher")
-        # One thread for the store: its calls are made in the order in which the loop asked for them.
-        self._store_thread = ThreadPoolExecutor(1, "store")
+        self._store = Storing(state, settings.state.max_bytes_in_prepared)
         self._crash: BaseException | None = None
         self._tasks = Tasks(self._on_task_error)
-        self._runners: list[ClientRunner] = []
-        self._store_fault: BinlogError | None = None
-        readers = [reader for group in groups(settings) for reader in self._client(group)]
-        self.readers = Readers(readers, store.next_session, self._store_thread)
+        # Beside the store, whose lock keeps other daemons away from both.
+        spill = Spill(Path(f"{settings.state.path}.spill"), settings.state.max_bytes_in_spill)
+        self._clients = Clients(self._store, spill.lend, self._log, self._on_task_error)
+        self._tokens = Tokens(_tokens(settings))
+        self._secrets = dict.fromkeys(settings.secrets())
+        self._reload = asyncio.Event()
         self._server = self._listener()
-
-    def _client(self, group: list[tuple[str, Consumer]]) -> list[Reader]:
-        source = self._source(*group[0])
-        progress = {}
-        for name, _ in group:
-            if known := self._store.load(name):
-                progress[name] = Progress(known.acknowledged, known.covered, known.file_created)
-        key = source.label if group[0][1].use_binlog_client else f"{source.label}/{group[0][0]}"
-        client = Client(
-            source.label,
-            [spec_of(name, consumer) for name, consumer in group],
-            progress,
-            self._store.load_versions(key),
-            self._spill.lend,
-            Prepared(self._settings.state.max_bytes_in_prepared, self._store.load_prepared(key)),
-        )
-        runner = ClientRunner(
-            client,
-            source,
-            save=partial(self._save, key),
-            save_versions=partial(self._store.save_versions, key),
-            store_thread=self._store_thread,
-            log=self._log,
-            buffer_bytes=group[0][1].max_bytes_in_binlog_dispatcher_buffer,
-        )
-        self._runners.append(runner)
-        return [
-            Reader(
-                runner,
-                client.consumers[name],
-                self._store.session(name),
-                consumer.max_seconds_between_markers,
-            )
-            for name, consumer in group
-        ]
-
-    def _source(self, name: str, consumer: Consumer) -> Source:
-        """Where a group of consumers reads from, as its first one says it; they agree, or stand alone."""
-        installation = self._store.installation_id
-        if consumer.files is not None:
-            return files_source(consumer.files, installation)
-        # A name for what is shared, and one for each that is not.
-        name = consumer.label if consumer.use_binlog_client else f"{consumer.label}/{name}"
-        heartbeat_s = consumer.heartbeat_milliseconds / 1000
-        return ServerSource(endpoints_of(consumer), installation, name, heartbeat_s=heartbeat_s)
-
-    def _save(
-        self, client: str, progress: Sequence[tuple[str, Progress]], prepared: Changes | None
-    ) -> None:
-        rows = [(name, p.acknowledged, p.covered, p.created) for name, p in progress]
-        try:
-            self._store.save(rows, client, prepared)
-        except BinlogError as error:
-            self._store_fault = error
-            raise
-        self._store_fault = None
 
     def _listener(self) -> uvicorn.Server:
         api = self._settings.api
-        tokens = Tokens(
-            [
-                Token(t.secret, None if t.consumers == "all" else frozenset(t.consumers))
-                for t in api.tokens
-            ]
-        )
-        metrics = Metrics(version("binlog-dispatcher"), self.readers.rows, self._runners_status)
+        readers = self._clients.readers
+        metrics = Metrics(version("binlog-dispatcher"), readers.rows, self._clients.clients)
         app = create_app(
-            self.readers,
-            tokens,
+            readers,
+            self._tokens,
             version=version("binlog-dispatcher"),
             metrics=metrics.render,
-            ready=lambda: [str(self._store_fault)] if self._store_fault else [],
+            ready=lambda: [str(self._store.fault)] if self._store.fault else [],
         )
         config = uvicorn.Config(
             app,
@@ -209,48 +132,110 @@ class Daemon:
         )
         return _Listener(config)
 
-    def _runners_status(self) -> list[Client]:
-        return [runner.client for runner in self._runners]
+    # -- from the start to the end ---------------------------------------------------------------------------
 
-    async def serve(self) -> int:
+    async def serve(self, hung_up: threading.Event) -> int:
+        """`hung_up`: a SIGHUP came before."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _ENDING:
             loop.add_signal_handler(number, self._stop)
-        for runner in self._runners:
-            self._tasks.start(f"client {runner.client.label}", runner.run())
-            self._tasks.start(f"clock {runner.client.label}", runner.tick())
-            self._tasks.start(f"look-ups {runner.client.label}", runner.look_up())
-        listen = self._settings.api.listen
-        self._log.info(
-            "starting",
-            listen=f"{listen.host}:{listen.port}",
-            consumers=len(self._settings.consumers),
-        )
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        if hung_up.is_set():
+            self._reload.set()
         try:
-            try:
-                await self._server.serve()
-            except SystemExit:  # how uvicorn says that it cannot listen
-                raise BinlogError(
-                    Kind.SETTINGS,
-                    f"cannot listen on {listen.host}:{listen.port}",
-                    remedy="another program has the port, or the address is not this machine's; change api.listen",
-                ) from None
+            await self._run()
         finally:
-            await self._tasks.cancel_all()
-            for runner in self._runners:
-                await runner.flush()
-            self._store_thread.shutdown()
-            self._log.info("stopped")
+            await self._end()
         if self._crash is not None:
             raise self._crash
         return 0
 
+    async def _run(self) -> None:
+        await self._clients.apply(groups(self._settings, self._store.installation_id))
+        self._clients.start()
+        self._tasks.start("reload", self._reload_when_told())
+        listen = self._settings.api.listen
+        address = f"{listen.host}:{listen.port}"
+        self._log.info("starting", listen=address, consumers=len(self._settings.consumers))
+        try:
+            await self._server.serve()
+        except SystemExit:  # how uvicorn says that it cannot listen
+            raise BinlogError(
+                Kind.SETTINGS,
+                f"cannot listen on {address}",
+                remedy="another program has the port, or the address is not this machine's; change api.listen",
+            ) from None
+
+    async def _end(self) -> None:
+        try:
+            await self._tasks.cancel_all()
+            await self._clients.stop()
+        finally:
+            await self._store.close()
+            self._log.info("stopped")
+
     def _stop(self) -> None:
+        if self._server.should_exit:
+            self._end_at_once("told twice to end")
         self._server.should_exit = True
-        self.readers.close()
+        self._clients.readers.close()
+        # A disk that does not answer would keep the process for ever.
+        timer = threading.Timer(
+            SHUTDOWN_S, self._end_at_once, [f"it did not end within {SHUTDOWN_S} s"]
+        )
+        timer.daemon = True
+        timer.start()
+
+    def _end_at_once(self, why: str) -> None:
+        self._log.error("ended at once", why=why)
+        os._exit(EXIT_FAULT)
 
     def _on_task_error(self, name: str, error: BaseException) -> None:
         """A task that ends by itself is a defect: rather than serve half, end, so that the supervisor restarts all."""
         self._log.error("task failed", task=name, exc_info=error)
         self._crash = error
         self._server.should_exit = True
+
+    # -- settings that change --------------------------------------------------------------------------------
+
+    async def _reload_when_told(self) -> None:
+        while True:
+            await self._reload.wait()
+            self._reload.clear()
+            try:
+                settings = await in_thread("settings", self._load)
+                wanted = groups(settings, self._store.installation_id)
+                await self._clients.check(wanted)
+            except BinlogError as error:
+                lines = "; ".join(str(error).splitlines())
+                self._log.error("settings not reloaded, nothing is changed", error=lines)
+                continue
+            self._configure(settings)
+            changes = await self._clients.apply(wanted)
+            self._log.info(
+                "settings reloaded",
+                added=changes.added,
+                removed=changes.removed,
+                changed=changes.changed,
+            )
+
+    def _configure(self, settings: Settings) -> None:
+        # Passwords of before may still turn up in what a server says.
+        self._secrets |= dict.fromkeys(settings.secrets())
+        logs.configure(settings.log.level, settings.log.format, tuple(self._secrets))
+        self._tokens.replace(_tokens(settings))
+        ours = self._settings
+        fixed = {
+            "api.listen": (ours.api.listen, settings.api.listen),
+            "api.tls": (ours.api.tls, settings.api.tls),
+            "state": (ours.state, settings.state),
+        }
+        if differ := [key for key, (before, now) in fixed.items() if before != now]:
+            self._log.warning("settings that a restart is needed for", settings=differ)
+
+
+def _tokens(settings: Settings) -> list[Token]:
+    return [
+        Token(token.secret, None if token.consumers == "all" else frozenset(token.consumers))
+        for token in settings.api.tokens
+    ]

@@ -80,14 +80,18 @@ def run(
         str | None, typer.Option(help="debug, info, warning or error, instead of log.level.")
     ] = None,
 ) -> None:
-    """Run the daemon until SIGTERM or Ctrl-C."""
+    """Run the daemon until SIGTERM or Ctrl-C. SIGHUP reads the settings again."""
     with _faults():
-        settings = _settings(config, listen=listen, log_level=log_level)
+
+        def load() -> Settings:
+            return _settings(config, listen=listen, log_level=log_level)
+
+        settings = load()
         if strict:
             _end_on(_server_findings(settings))
         from dispatcher import app as daemon  # noqa: PLC0415
 
-        code = daemon.run(settings)
+        code = daemon.run(settings, load)
     raise typer.Exit(code)
 
 
@@ -322,6 +326,8 @@ _STYLES = {
     "failed": "red",
     "connecting": "yellow",
     "paused": "yellow",
+    "closed": "yellow",
+    "detached": "yellow",
 }
 
 
@@ -331,9 +337,9 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("consumer", "connection", "state", "position"):
+    for heading in ("consumer", "connection", "dispatcher", "state", "position"):
         table.add_column(heading)
-    for heading in ("queue", "of", "unacknowledged", "lag s", "events/s"):
+    for heading in ("queue", "of", "unacknowledged", "lag s", "runway", "events/s"):
         table.add_column(heading, justify="right")
     table.add_column("last error")
     for row in rows:
@@ -341,12 +347,14 @@ def _table(rows: list[dict[str, Any]]) -> Table:
         table.add_row(
             escape(row["name"]),
             escape(row["binlog_client_name"]),
+            escape(row["dispatcher_name"] or "-"),
             f"[{_STYLES.get(state, 'default')}]{escape(state)}[/]",
             escape(_position(row)),
             _size(row["bytes"]),
             _size(row["max_bytes"]),
             _size(row["unacknowledged_bytes"]),
             f"{row['lag_seconds']:.1f}",
+            _duration(row["runway_seconds"]),
             f"{row['dispatcher_events_read_per_sec']:.0f}",
             escape(row["last_error"] or ""),
         )
@@ -358,6 +366,16 @@ def _position(row: dict[str, Any]) -> str:
     if acknowledged is None:
         return "-"
     return f"{acknowledged['file']}:{acknowledged['offset']}"
+
+
+def _duration(seconds: float | None) -> str:
+    """None: no end is known."""
+    if seconds is None:
+        return "-"
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _size(count: float) -> str:

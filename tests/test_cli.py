@@ -384,11 +384,13 @@ def answering(status: int, body: bytes, *, token: str = "") -> Iterator[str]:
 ROW = {
     "name": "shop[eu]",
     "binlog_client_name": "repl@db1:3306",
+    "dispatcher_name": "shop:2",
     "state": "paused",
     "bytes": 1536,
     "max_bytes": 64 * 2**20,
     "unacknowledged_bytes": 12,
     "lag_seconds": 3.21,
+    "runway_seconds": 4.2 * 86_400,
     "dispatcher_events_read_per_sec": 1234.5,
     "acknowledged": {"file": "binlog.000007", "offset": 4711},
     "last_error": None,
@@ -396,12 +398,18 @@ ROW = {
 
 
 def test_binlogs_as_a_table() -> None:
-    failed = ROW | {"state": "failed", "acknowledged": None, "last_error": "position purged: [x]"}
+    failed = ROW | {
+        "state": "failed",
+        "dispatcher_name": "",
+        "acknowledged": None,
+        "runway_seconds": None,
+        "last_error": "position purged: [x]",
+    }
     with answering(200, json.dumps([ROW, failed]).encode()) as url:
         done = call("binlogs", "--url", url)
     assert done.returncode == 0
-    words = ("shop[eu]", "paused", "1.5 KiB", "64.0 MiB", "12 B", "3.2", "binlog.000007:4711")
-    for word in (*words, "position purged: [x]"):
+    words = ("shop[eu]", "shop:2", "paused", "binlog.000007:4711", "1.5 KiB", "64.0 MiB", "12 B")
+    for word in (*words, "3.2", "4 d", "position purged: [x]"):
         assert word in done.stdout
 
 

@@ -24,6 +24,10 @@ class Tokens:
     def __init__(self, tokens: Sequence[Token]) -> None:
         self._tokens = tuple(tokens)
 
+    def replace(self, tokens: Sequence[Token]) -> None:
+        """From now on these open, and no others."""
+        self._tokens = tuple(tokens)
+
     def allowed(self, header: str | None) -> frozenset[str] | None:
         """The consumers that an Authorization header opens, None = all. Raises UserError (UNAUTHORIZED)."""
         if not self._tokens:

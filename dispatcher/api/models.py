@@ -39,10 +39,13 @@ class SessionRequest(_Body):
 
 
 class SessionAnswer(BaseModel):
+    """`gap`: the position that was asked for lies before one, and the consumer goes on behind it."""
+
     session: int
     position: Position
     head: Position
     max_bytes_in_binlog_queue: int
+    gap: bool
 
 
 class PollRequest(_Body):
@@ -54,10 +57,13 @@ class PollRequest(_Body):
 
 
 class PollAnswer(BaseModel):
+    """`gap`: what lay behind the position was purged by the server, and `end` is where the consumer goes on."""
+
     end: Position
     head: Position
     bytes: int
     transactions: int
+    gap: bool
 
 
 class SlicesRequest(_Body):

@@ -196,7 +196,9 @@ class Batching:
         st = self._st
         hi, txs = int(st[k.N_EVENTS]), int(st[k.N_TXS])
         lo, first_tx = self._first_event, self._first_tx
-        new = not st[k.TX_FLAGS] & CONTINUED  # without a GTID it may begin with nothing that is listed
+        new = (
+            not st[k.TX_FLAGS] & CONTINUED
+        )  # without a GTID it may begin with nothing that is listed
         if st[k.TX] != k.NO_TX and (hi > lo + self._carried or fault is not None or new):
             self._list_transaction(txs, OPEN, int(st[k.FILE_POS]))
             txs += 1

@@ -20,7 +20,11 @@ def resolve(view: ServerView, start: Start) -> Place:
     if start.at == "earliest":
         return make_place(view.mode, view.purged if view.mode is Mode.GTID else "", oldest, 4)
     if start.at == "latest":
-        return make_place(view.mode, view.executed, view.file, view.offset)
+        return end_of(view)
+    if start.at == "timestamp":
+        return _found(view.moments[start.timestamp_us])
+    if start.at == "file" and (start.file, start.offset) in view.offsets:
+        return _found(view.offsets[start.file, start.offset])
     if start.at == "gtid":
         if view.mode is not Mode.GTID:
             raise BinlogError(
@@ -39,6 +43,12 @@ def resolve(view: ServerView, start: Start) -> Place:
         place = make_place(view.mode, "", start.file, start.offset)
     history(view, view.mode, view.server, place, 0)
     return place
+
+
+def _found(found: Place | BinlogError) -> Place:
+    if isinstance(found, BinlogError):
+        raise found
+    return found
 
 
 def stored_place(mode: Mode, position: Position) -> Place:
@@ -77,9 +87,9 @@ def _gtid_history(view: ServerView, place: Place) -> None:
     held = parse_gtids(Mode.GTID, str(place.gtids))
     assert isinstance(held, GtidSet)
     if unknown := held.subtract(executed):
-        raise BinlogError(Kind.HISTORY_DIFFERS, f"the server never executed {_short(unknown)}")
+        raise BinlogError(Kind.HISTORY_DIFFERS, f"the server never executed {short(unknown)}")
     if missing := purged.subtract(held):
-        raise BinlogError(Kind.POSITION_PURGED, f"the server has purged {_short(missing)}")
+        raise BinlogError(Kind.POSITION_PURGED, f"the server has purged {short(missing)}")
 
 
 def _file_history(view: ServerView, mode: Mode, place: Place, created: int) -> None:
@@ -106,6 +116,12 @@ def _file_history(view: ServerView, mode: Mode, place: Place, created: int) -> N
         )
 
 
-def _short(gtids: GtidSet) -> str:
+def end_of(view: ServerView) -> Place:
+    """Where the server's log ends."""
+    return make_place(view.mode, view.executed, view.file, view.offset)
+
+
+def short(gtids: GtidSet) -> str:
+    """A set for a message."""
     text = str(gtids)
     return text if len(text) <= 200 else f"{text[:200]}... ({len(gtids)} transactions)"

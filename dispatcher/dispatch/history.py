@@ -58,6 +58,11 @@ def make_place(mode: Mode, gtids: str, file: str, offset: int) -> Place:
     return Place(parsed, file, offset, packed_seq(file, offset))
 
 
+def without_file(place: Place) -> Place:
+    """The same place with GTIDs, of a server whose files are not those that it was read from."""
+    return Place(place.gtids, "", 0, place.seq)
+
+
 def dump_offset(place: Place) -> int:
     """Where a dump by file and offset begins so that nothing behind `place` is left out.
 

@@ -103,27 +103,32 @@ class ServerView:
 
 @dataclass(frozen=True, slots=True)
 class LoggedIn:
+    dispatcher: int
     view: ServerView
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A batch of the connection; `created`: creation time of its file."""
+    """A batch of a dispatcher's connection; `created`: creation time of its file."""
 
+    dispatcher: int
     batch: Batch
     created: int
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection, or the attempt to make one, ended."""
+    """A dispatcher's connection, or the attempt to make one, ended."""
 
+    dispatcher: int
     error: BinlogError
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """The log has come to its end, and nothing will follow, as in a folder of files that is not followed."""
+
+    dispatcher: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,21 @@ class Surveyed:
 
     view: ServerView
     expire_s: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A consumer is declared. `progress`: what is stored of it."""
+
+    spec: ConsumerSpec
+    progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A consumer is declared no longer. One that is changed is removed, and added as it is now."""
+
+    consumer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +177,7 @@ class LookedUp:
     """The answer to a `LookUp`: what was found of each table, and every statement between there and `order.start` that
     may have altered one."""
 
-    order: LookUp
+    order: LookUp  # names the dispatcher
     found: tuple[Found, ...]
     touches: tuple[Touched, ...]
 
@@ -172,8 +192,13 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Open a connection; wait before it about `after_s` seconds (the executor adds jitter)."""
+    """Open a dispatcher's connection; wait before it about `after_s` seconds (the executor adds jitter).
 
+    A number that is not known begins a new dispatcher. A dispatcher has one connection, or attempt to make one, at a
+    time: Connect comes first of all for it, and then after each Lost, Ended or Close.
+    """
+
+    dispatcher: int
     after_s: float
 
 
@@ -181,25 +206,39 @@ class Connect:
 class Dump:
     """Ask the connection that logged in for the log from here on."""
 
+    dispatcher: int
     mode: Mode
     place: Place
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection; nothing more of it is wanted."""
+    """Close the connection, or give up the attempt to make one; nothing more of it is stepped. A Connect may follow, to
+    another host of the source if there is one (`elsewhere`)."""
 
+    dispatcher: int
+    reason: str
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """The dispatcher is no more: as Close, and its number may be that of a new one from now on."""
+
+    dispatcher: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Read nothing more until Resume."""
+    """Read nothing more until Resume; a new connection is not paused."""
+
+    dispatcher: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    pass
+    dispatcher: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +252,10 @@ class Store:
 @dataclass(frozen=True, slots=True)
 class LookUp:
     """Ask the server for the definitions of tables, and read the log from `start` to there for statements that may
-    alter them, or (`all_tables`) any table. Each is answered by a `LookedUp`, unless a newer one has come."""
+    alter them, or (`all_tables`) any table. Each is answered by a `LookedUp`, unless a newer one of its dispatcher has
+    come, or that is no more."""
 
+    dispatcher: int
     number: int
     tables: tuple[Name, ...]
     start: Mark
@@ -245,5 +286,8 @@ class Note:
     fields: Mapping[str, object]
 
 
-Effect = Connect | Dump | Close | Pause | Resume | Store | LookUp | StoreVersions | Wake | Note
-Input = LoggedIn | Arrived | Lost | Ended | Acknowledged | Sought | LookedUp | Tick
+Effect = (
+    Connect | Dump | Close | Retire | Pause | Resume | Store | LookUp | StoreVersions | Wake | Note
+)
+OfDispatcher = LoggedIn | Arrived | Lost | Ended | LookedUp
+Input = OfDispatcher | Surveyed | Added | Removed | Acknowledged | Sought | Tick

@@ -20,6 +20,7 @@ time: while it is there, complete and not acknowledged, the queue is full.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
 
@@ -28,13 +29,34 @@ from dispatcher.binlog.events import MAGIC, FormatDescription
 from dispatcher.binlog.routes import Filter, Routes
 from dispatcher.binlog.segments import Lend
 from dispatcher.binlog.take import Log
-from dispatcher.dispatch.history import Mode, Place, Steps, place_of
-from dispatcher.dispatch.runs import Runs
+from dispatcher.dispatch.history import Mode, Place, Steps, place_of, without_file
+from dispatcher.dispatch.runs import Run, Runs
 from dispatcher.model.errors import Kind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number, packed_seq
 
 LARGE_MIN = 1 << 20  # what fits in here stays in memory, however small the queue
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """One transaction of a queue, as it is whatever becomes of the queue: `format` and `parts` are its bytes."""
+
+    server: str
+    epoch: int
+    run: Run
+    index: int
+    format: FormatDescription
+    parts: list[memoryview]
+
+    @property
+    def seq(self) -> int:
+        return self.run.seq(self.index)
+
+    @property
+    def position(self) -> Position:
+        """Where the log goes on behind it."""
+        return self.run.place(self.index).position(self.server, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +83,9 @@ class Queue:
         self.queued = Place(GtidSet(), "", 0, 0)
         self.acknowledged = self._covered = self.queued
         self.delivered_seq = 0
+        # A reader asks for what lies before it, as it was given it before a restart. It was in the queue then; that
+        # other batches may make it a little larger now must not keep it out.
+        self.needed_seq = 0
         # Creation times of the files from the acknowledged one on, s since 1970.
         self._created: dict[str, int] = {}
         self.transactions = self.events = 0  # queued and not acknowledged
@@ -80,6 +105,15 @@ class Queue:
         self.queued = self.acknowledged = self._covered = place
         self._created = {place.file: created} if created else {}
         self.delivered_seq = place.seq
+        self.needed_seq = 0
+
+    def move_to(self, server: str) -> None:
+        """Another server has the same transactions from now on, in files of its own (with GTIDs only)."""
+        self.server = server
+        self.queued, self.acknowledged = without_file(self.queued), without_file(self.acknowledged)
+        self._covered = without_file(self._covered)
+        self._created = {}
+        self._runs.without_files()
 
     def jump(self, server: str, mode: Mode, place: Place, created: int) -> None:
         """Go on at a place, leaving out what lies between: history changes, so the epoch does, too."""
@@ -127,8 +161,17 @@ class Queue:
         """
         if not self._runs:
             return False
+        if self.queued.seq < self.needed_seq:
+            return self._log.allocated >= 2 * max(self.bytes_max, LARGE_MIN)
         spilled = self._log.spilled_end > self._acknowledged_end
         return spilled or self._log.allocated >= self.bytes_max
+
+    @property
+    def roomy(self) -> bool:
+        """At most half full: worth a connection."""
+        if self.full:
+            return False
+        return self._log.allocated <= self.bytes_max // 2 or self.queued.seq < self.needed_seq
 
     def take(
         self,
@@ -222,6 +265,8 @@ class Queue:
         self.check_history(position)
         place = place_of(self.mode, position)
         if self.mode is Mode.GTID:
+            if position.server != self.server:
+                place = without_file(place)
             assert isinstance(place.gtids, GtidSet)
             if place.seq != len(place.gtids):
                 raise _unknown("its seq does not fit its GTID set")
@@ -273,6 +318,20 @@ class Queue:
                 out += self._log.read(a, b)
         if len(out) == 1 and self._formats:
             out.append(self._formats[-1][1].raw)
+        return out
+
+    def singles(self, start: Position, end: Position) -> list[Single]:
+        """The transactions of (start, end], one by one."""
+        at, _ = self.locate(start)
+        hi, _ = self.locate(end)
+        formats = [start for start, _ in self._formats]
+        out = []
+        for number in range(self._runs.count_to(at), self._runs.count_to(hi)):
+            run, index = self._runs.at(number)
+            begin, at = at, self._runs.end(number)
+            format_ = self._formats[bisect_right(formats, begin) - 1][1]
+            parts = self._log.read(begin, at)
+            out.append(Single(self.server, self.epoch, run, index, format_, parts))
         return out
 
     def acknowledge(self, position: Position) -> None:

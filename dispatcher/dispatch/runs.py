@@ -70,7 +70,11 @@ class Run:
         if at >= 0:
             source, start, _ = self.trail[at]
             gtids = gtids.add(source, start, int(self.rows[_GNO_END, index]))
-        return Place(gtids, self.file, int(self.rows[_OFFSET, index]), int(self.rows[_SEQ, index]))
+        offset = int(self.rows[_OFFSET, index]) if self.file else 0
+        return Place(gtids, self.file, offset, self.seq(index))
+
+    def seq(self, index: int) -> int:
+        return int(self.rows[_SEQ, index])
 
 
 class Runs:
@@ -188,22 +192,23 @@ class Runs:
         found = run.number + int(np.searchsorted(run.column(column), value, side="right"))
         return max(found, self.dropped)
 
-    def _at(self, number: int) -> tuple[Run, int]:
+    def at(self, number: int) -> tuple[Run, int]:
+        """The run that a transaction is in, and its index there."""
         run = self._runs[bisect_right(self._runs, number, key=_number) - 1]
         return run, number - run.number
 
     def end(self, number: int) -> int:
         """Logical end of a transaction."""
-        run, index = self._at(number)
+        run, index = self.at(number)
         return int(run.rows[_END, index])
 
     def place(self, number: int) -> Place:
         """The place after a transaction."""
-        run, index = self._at(number)
+        run, index = self.at(number)
         return run.place(index)
 
     def commit_us(self, number: int) -> int:
-        run, index = self._at(number)
+        run, index = self.at(number)
         return int(run.rows[_COMMIT_US, index])
 
     # -- forgetting ------------------------------------------------------------------------------------------
@@ -223,6 +228,11 @@ class Runs:
         if not self:
             self._forget_gap()
         return last - first, events
+
+    def without_files(self) -> None:
+        """The files that they came from are not those of the server any more."""
+        for run in self._runs:
+            run.file = ""
 
     def clear(self) -> None:
         self.dropped = self.count

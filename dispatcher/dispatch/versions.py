@@ -258,7 +258,11 @@ class Versions:
     # -- storing ---------------------------------------------------------------------------------------------
 
     def keep(self) -> Kept:
+        """All that is known, to be stored."""
         self.changed = False
+        return self.known()
+
+    def known(self) -> Kept:
         versions = tuple(
             (v.name, v.start, v.end, v.definition, self._open.get(v.name) is v)
             for versions in self._known.values()

@@ -20,9 +20,9 @@ from typing import Any, TypeAlias
 import pymysql
 from pymysql.constants import CR
 
+from dispatcher import settings
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.faults import client_error
-from dispatcher.settings import Consumer
 
 # PyMySQL's class takes a parameter in its stubs only, so the name is for annotations.
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
@@ -77,13 +77,13 @@ def label_of(endpoints: Sequence[Endpoint]) -> str:
     return ",".join((first.label, *(other.label.rpartition("@")[2] for other in rest)))
 
 
-def endpoints_of(consumer: Consumer) -> tuple[Endpoint, ...]:
-    """Where a declared consumer reads from. Consumers that may share a connection get equal ones."""
-    mysql, tls = consumer.mysql, consumer.tls
-    assert mysql is not None, "a consumer of files has no server"
+def endpoints_of(connection: settings.Connection) -> tuple[Endpoint, ...]:
+    """Where its consumers read from. Those that may share a connection get equal ones."""
+    mysql, tls = connection.mysql, connection.tls
+    assert mysql is not None, "a folder of files has no server"
     tls_ = Tls(TlsMode(tls.mode), tls.ca, tls.cert, tls.key)
     return tuple(
-        Endpoint(address.host, address.port, mysql.user, consumer.secret, tls_)
+        Endpoint(address.host, address.port, mysql.user, connection.secret, tls_)
         for address in mysql.addresses
     )
 

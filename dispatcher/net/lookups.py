@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import pymysql
 
@@ -33,6 +34,7 @@ from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.definitions import table_definition
 from dispatcher.net.server import Connection, client_error, log_end
 from dispatcher.net.source import ServerSource
+from dispatcher.net.threads import in_thread
 
 BUFFER_BYTES = 1 << 20
 TOUCHES_MAX = 100_000
@@ -46,7 +48,7 @@ _Raw = tuple[Name, Definition | BinlogError, str, int]  # file and offset
 
 async def look_up(server: ServerSource, order: LookUp) -> LookedUp:
     """Raises `BinlogError` where the server cannot be asked, or no longer has the log."""
-    answers = await asyncio.to_thread(_definitions, server, order.tables)
+    answers = await in_thread("look up", partial(_definitions, server, order.tables))
     end = max((Mark(file, offset) for _, _, file, offset in answers), key=lambda mark: mark.key)
     ahead = _Ahead(server, order, end)
     await ahead.read()
@@ -150,9 +152,10 @@ class _Ahead:
         # Behind 4 GiB it begins at the file's beginning, where `_keep` leaves out what is not asked for.
         place = make_place(Mode.FILE, "", start.file, start.offset)
         routes, marks = Routes(), Marks()
-        opened = await asyncio.to_thread(self._server.open_once)
+        opened = await in_thread("look up", self._server.open_once, lambda made: made.close())
         try:
-            stream = await asyncio.to_thread(opened.dump, Mode.FILE, place, routes, BUFFER_BYTES)
+            ask = partial(opened.dump, Mode.FILE, place, routes, BUFFER_BYTES)
+            stream = await in_thread("look up", ask, lambda made: made.close())
         except BaseException:
             opened.close()
             raise

@@ -3,6 +3,14 @@
 A session is the right to one consumer: a number, stored, one higher with each opening, so that an older reader is
 refused from then on, over restarts of the daemon too. Session 0 is read-only: it fences nobody and acknowledges
 nothing. An acknowledgement is stored before anything is forgotten and before it is answered.
+
+What a reader sees does not depend on who reads the log for it: a consumer that is detached answers with what its queue
+has and then with nothing new; a position that memory no longer holds, after a restart or because the queue was
+forgotten, is waited for until it was read again. A consumer that went on behind a gap (`on_purged: latest`) is in a
+new epoch: readers that come with a position of an older one are told where it goes on, and that there is a gap.
+
+Consumers come and go while readers wait, when the settings are read again. So a consumer is looked up by its name after
+each wait, and one that was changed goes on under the sessions that it had.
 """
 
 from __future__ import annotations
@@ -10,22 +18,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from dispatcher.dispatch import status
-from dispatcher.dispatch.client import Consumer
-from dispatcher.dispatch.inputs import Sought
-from dispatcher.dispatch.queue import Answer
+from dispatcher.dispatch.consumer import Consumer
+from dispatcher.dispatch.inputs import OnPurged, Sought
+from dispatcher.dispatch.queue import Answer, Queue
 from dispatcher.model.errors import Action, BinlogError, Kind, UserError
 from dispatcher.model.position import Position
+from dispatcher.net.rates import Rates
 from dispatcher.net.runner import ClientRunner
 from dispatcher.net.server import table_columns
+from dispatcher.net.storing import Storing
+from dispatcher.net.threads import in_thread
 
 READ_ONLY = 0
 RANGE_WAIT_S = 30.0
-RATE_WINDOW_S = 5.0
 
 
 @dataclass(slots=True)
@@ -39,22 +49,89 @@ class Reader:
     told_at: float = field(default_factory=time.monotonic)
     acknowledging: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    @property
+    def queue(self) -> Queue:
+        return self.consumer.queue
+
+    @property
+    def where(self) -> str:
+        return f"consumer {self.consumer.name}"
+
+    def raise_failed(self) -> None:
+        if self.consumer.failed:
+            raise self.consumer.failed
+
+    def check_session(self, session: int) -> None:
+        if session not in (READ_ONLY, self.session):
+            told = f"session {session}, the newest one is {self.session}"
+            raise UserError(Kind.SESSION_FENCED, told, where=self.where)
+
+    def behind_gap(self, position: Position) -> bool:
+        """Is it of before a gap that the consumer has gone on behind?"""
+        latest = self.consumer.spec.on_purged is OnPurged.LATEST
+        return latest and self.consumer.started and position.epoch < self.queue.epoch
+
+    def now(self, position: Position) -> Position:
+        """The position itself, or where the consumer goes on if it is of before a gap."""
+        return self.acknowledged if self.behind_gap(position) else position
+
+    @property
+    def acknowledged(self) -> Position:
+        return self.queue.position(self.queue.acknowledged)
+
+    @property
+    def head(self) -> Position:
+        """The source's end of log, as last heard, or further if more was read."""
+        tip, queued = self.runner.tip, self.queue.queued
+        return self.queue.position(tip if tip is not None and tip.seq > queued.seq else queued)
+
+    def next(self, after: Position, bytes_max: int) -> Answer | None:
+        """None where memory does not hold it (yet)."""
+        try:
+            return self.queue.next(after, bytes_max)
+        except BinlogError as error:
+            if error.kind is Kind.RANGE_UNAVAILABLE:
+                return None
+            raise
+
+    async def acknowledge(self, position: Position) -> None:
+        """Store, then forget; ahead of what is queued it skips forward. The caller holds `acknowledging`."""
+        if position.seq > self.queue.queued.seq:
+            self.runner.step(Sought(self.consumer.name, position))
+            await self.runner.flush()
+        else:
+            await self.runner.acknowledge(self.consumer.name, position)
+
+    def worth_telling(self, after: Position, answer: Answer, markers: bool) -> bool:
+        if answer.transactions:
+            return True
+        if answer.end.order <= after.order:
+            return False
+        return markers or time.monotonic() - self.told_at >= self.marker_s
+
 
 class Readers:
     """All consumers of the daemon. Every method raises BinlogError for what is refused or not there."""
 
-    def __init__(
-        self, readers: Iterable[Reader], next_session: Callable[[str], int], store_thread: Executor
-    ) -> None:
-        """`next_session` stores a consumer's next number and blocks; it is called in `store_thread` only."""
-        self._readers = {reader.consumer.name: reader for reader in readers}
-        self._next_session = next_session
-        self._store_thread = store_thread
-        self._rates: dict[str, _Rate] = {}
+    def __init__(self, store: Storing) -> None:
+        self._readers: dict[str, Reader] = {}
+        self._store = store
+        self._rates = Rates()
         self._closing = False
 
+    def add(self, reader: Reader) -> None:
+        """A consumer is there, or another one in its place, under the sessions that were opened meanwhile."""
+        name = reader.consumer.name
+        if (before := self._readers.get(name)) is not None:
+            reader.session = max(reader.session, before.session)
+            before.runner.wake(name)
+        self._readers[name] = reader
+
+    def remove(self, name: str) -> None:
+        self._readers.pop(name).runner.wake(name)
+
     def close(self) -> None:
-        """Let those who wait for data go with what there is, because the daemon is ending."""
+        """Let those who wait go with what there is, because the daemon is ending."""
         self._closing = True
         for name, reader in self._readers.items():
             reader.runner.wake(name)
@@ -64,27 +141,26 @@ class Readers:
     async def open_session(
         self, name: str, after: Position | None, read_only: bool
     ) -> dict[str, Any]:
-        reader = self._reader(name)
-        await self._until_started(reader)
-        queue = reader.consumer.queue
+        reader = await self._started(name)
+        gap = after is not None and reader.behind_gap(after)
+        if gap:
+            after = None
         if after is not None:
-            queue.place_of(after)  # before anybody is fenced for a position that is none
-        tip = await reader.runner.ask_tip()
+            reader.queue.place_of(after)  # before anybody is fenced for a position that is none
+        await reader.runner.survey()
         session = READ_ONLY
         if not read_only:
-            loop = asyncio.get_running_loop()
-            session = await loop.run_in_executor(self._store_thread, self._next_session, name)
+            session = await self._store.next_session(name)
+            reader = self._reader(name)
             reader.session = max(reader.session, session)
             reader.runner.wake(name)  # older sessions that wait are told
-            if after is not None:
-                await self._resume(reader, after)
-        position = after if after is not None else queue.position(queue.acknowledged)
-        head = tip if tip is not None and tip.seq > queue.queued.seq else queue.queued
+            reader = await self._resume(name, after)
         return {
             "session": session,
-            "position": position.as_dict(),
-            "head": queue.position(head).as_dict(),
-            "max_bytes_in_binlog_queue": queue.bytes_max,
+            "position": (reader.acknowledged if after is None else after).as_dict(),
+            "head": reader.head.as_dict(),
+            "max_bytes_in_binlog_queue": reader.queue.bytes_max,
+            "gap": gap,
         }
 
     async def poll(
@@ -96,81 +172,80 @@ class Readers:
         wait_s: float,
         markers: bool,
     ) -> dict[str, Any]:
-        reader = self._reader(name)
-        queue = reader.consumer.queue
         deadline = time.monotonic() + wait_s
-        await self._until_started(reader)
-        if session != READ_ONLY:
+        reader = await self._started(name)
+        if session != READ_ONLY and not reader.behind_gap(after):
             await self.acknowledge(name, session, after)
         while True:
-            self._check_session(reader, session)
-            answer = self._next(reader, after, queue.bytes_max if bytes_max is None else bytes_max)
-            told = answer is not None and self._worth_telling(reader, after, answer, markers)
-            if told or self._closing or time.monotonic() >= deadline:
-                break
-            self._raise_failed(reader)
+            reader = self._reader(name)
+            reader.check_session(session)
+            if reader.behind_gap(after):
+                return self._poll_answer(reader, reader.acknowledged, None, gap=True)
+            limit = reader.queue.bytes_max if bytes_max is None else bytes_max
+            answer = reader.next(after, limit)
+            if answer is not None and reader.worth_telling(after, answer, markers):
+                reader.told_at = time.monotonic()
+                reader.queue.deliver(answer.end)
+                return self._poll_answer(reader, answer.end, answer)
+            reader.raise_failed()
+            if self._closing or time.monotonic() >= deadline:
+                return self._poll_answer(reader, after, None)
             await reader.runner.wait(name, min(max(deadline - time.monotonic(), 0.0), 1.0))
-        end = after
-        if told and answer is not None:
-            end = answer.end
-            reader.told_at = time.monotonic()
-            queue.deliver(end)
-        else:
-            self._raise_failed(reader)
-        tip = reader.runner.tip
-        head = tip if tip is not None and tip.seq > queue.queued.seq else queue.queued
+
+    @staticmethod
+    def _poll_answer(
+        reader: Reader, end: Position, answer: Answer | None, *, gap: bool = False
+    ) -> dict[str, Any]:
         return {
             "end": end.as_dict(),
-            "head": queue.position(head).as_dict(),
-            "bytes": answer.bytes if told and answer else 0,
-            "transactions": answer.transactions if told and answer else 0,
+            "head": reader.head.as_dict(),
+            "bytes": answer.bytes if answer else 0,
+            "transactions": answer.transactions if answer else 0,
+            "gap": gap,
         }
 
     async def binlog(
         self, name: str, session: int, start: Position, end: Position
     ) -> list[bytes | memoryview]:
-        """The bytes of (start, end]; waits while the range is read from the server again."""
-        reader = self._reader(name)
-        self._check_session(reader, session)
-        await self._until_read(reader, end)
-        self._check_session(reader, session)
-        return reader.consumer.queue.read(start, end)
+        """The bytes of (start, end]; waits while the range is read from the server again.
+
+        Nothing is left of what lies before a gap: of a range that was planned then the part behind it is answered.
+        """
+        reader = await self._until_read(name, session, end)
+        return reader.queue.read(reader.now(start), reader.now(end))
 
     async def slices(
         self, name: str, session: int, start: Position, end: Position, n: int
     ) -> list[dict[str, Any]]:
-        reader = self._reader(name)
-        self._check_session(reader, session)
-        await self._until_read(reader, end)
-        return [cut.as_dict() for cut in reader.consumer.queue.cut(start, end, n)]
+        reader = await self._until_read(name, session, end)
+        return [cut.as_dict() for cut in reader.queue.cut(reader.now(start), reader.now(end), n)]
 
     async def acknowledge(self, name: str, session: int, position: Position) -> dict[str, Any]:
-        """Store, then forget. Waits while the position is still being read from the server again."""
-        reader = self._reader(name)
-        self._check_session(reader, session)
+        """Store, then forget. What was handed out before a restart may be acknowledged before it was read again."""
+        self._reader(name).check_session(session)
         if session == READ_ONLY:
             raise UserError(Kind.SESSION_FENCED, "a read-only session acknowledges nothing")
-        await self._until_started(reader)
-        await self._until_read(reader, position)
-        async with reader.acknowledging:
-            self._check_session(reader, session)
-            await reader.runner.acknowledge(name, position)
-        queue = reader.consumer.queue
-        return queue.position(queue.acknowledged).as_dict()
+        await self._started(name)
+        while True:
+            reader = await self._until_known(name, session, position)
+            async with reader.acknowledging:
+                if self._readers.get(name) is not reader:
+                    continue  # another one took its place
+                reader.check_session(session)
+                # What lay before a gap is gone, acknowledged or not.
+                if not reader.behind_gap(position):
+                    await reader.acknowledge(position)
+                return reader.acknowledged.as_dict()
 
     async def table(self, name: str, database: str, table: str) -> dict[str, Any]:
         """Columns and key of a table, from the server's information schema."""
         reader = self._reader(name)
-        return await asyncio.to_thread(self._table, reader, database, table)
+        return await in_thread("table", partial(_table, reader, database, table))
 
     # -- what people ask -------------------------------------------------------------------------------------
 
     def rows(self) -> list[dict[str, Any]]:
-        now_s = time.time()
-        return [
-            status.row(reader.runner.client, reader.consumer, self._rate(reader.runner), now_s)
-            for reader in self._readers.values()
-        ]
+        return rows(self._readers.values(), self._rates)
 
     def names(self) -> list[str]:
         return list(self._readers)
@@ -183,109 +258,103 @@ class Readers:
             raise UserError(Kind.UNKNOWN_CONSUMER, repr(name))
         return reader
 
-    @staticmethod
-    def _check_session(reader: Reader, session: int) -> None:
-        if session != READ_ONLY and session != reader.session:
-            raise UserError(
-                Kind.SESSION_FENCED,
-                f"session {session}, the newest one is {reader.session}",
-                where=f"consumer {reader.consumer.name}",
-            )
+    async def _resume(self, name: str, after: Position | None) -> Reader:
+        """A reader brings a position of its own, which wins over the stored one; or it goes on from that, when an older
+        session's acknowledgement that is on its way has come."""
+        while True:
+            reader = self._reader(name)
+            async with reader.acknowledging:
+                if self._readers.get(name) is not reader:
+                    continue
+                if after is None:
+                    return reader
+                if after.seq < reader.queue.acknowledged.seq:
+                    reader.runner.step(Sought(name, after))
+                    await reader.runner.flush()
+                else:
+                    await reader.acknowledge(after)
+                return reader
 
-    @staticmethod
-    def _raise_failed(reader: Reader) -> None:
-        if reader.consumer.failed:
-            raise reader.consumer.failed
+    async def _started(self, name: str) -> Reader:
+        """Its reader when it has a place, which it has once its server was reached for the first time."""
 
-    async def _resume(self, reader: Reader, after: Position) -> None:
-        """A reader brings a position of its own: it wins over the stored one."""
-        queue = reader.consumer.queue
-        name = reader.consumer.name
-        async with reader.acknowledging:
-            if after.seq >= queue.acknowledged.seq and after.seq <= queue.queued.seq:
-                await reader.runner.acknowledge(name, after)
-                return
-            reader.runner.step(Sought(name, after))
-            await reader.runner.flush()
+        def why(reader: Reader) -> str:
+            return str(reader.consumer.error or "the server was not reached yet")
 
-    def _next(self, reader: Reader, after: Position, bytes_max: int) -> Answer | None:
-        try:
-            return reader.consumer.queue.next(after, bytes_max)
-        except BinlogError as error:
-            if error.kind is Kind.RANGE_UNAVAILABLE:
-                return None
-            raise
-
-    @staticmethod
-    def _worth_telling(reader: Reader, after: Position, answer: Answer, markers: bool) -> bool:
-        if answer.transactions:
-            return True
-        if answer.end.order <= after.order:
-            return False
-        return markers or time.monotonic() - reader.told_at >= reader.marker_s
-
-    async def _until_started(self, reader: Reader) -> None:
-        """Until the consumer has a place, which it has once its server was reached for the first time."""
-        deadline = time.monotonic() + RANGE_WAIT_S
-        while not reader.consumer.started:
-            self._raise_failed(reader)
+        def hopeless(reader: Reader) -> bool:
             error = reader.consumer.error
-            if (
-                error is not None and error.action is Action.OPERATOR
-            ) or time.monotonic() >= deadline:
-                raise BinlogError(
-                    Kind.RANGE_UNAVAILABLE,
-                    str(error) if error else "the server was not reached yet",
-                    where=f"consumer {reader.consumer.name}",
-                )
-            await reader.runner.wait(reader.consumer.name, 1.0)
+            return error is not None and error.action is Action.OPERATOR
 
-    async def _until_read(self, reader: Reader, end: Position) -> None:
-        """Until the queue has reached a position that it was at before the daemon restarted."""
-        queue = reader.consumer.queue
+        return await self._until(name, lambda reader: reader.consumer.started, why, hopeless)
+
+    async def _until_read(self, name: str, session: int, end: Position) -> Reader:
+        """Its reader when the queue has come to a position that it was at before, as before a restart."""
+
+        def read(reader: Reader) -> bool:
+            reader.check_session(session)
+            seq = reader.now(end).seq
+            reader.queue.needed_seq = max(reader.queue.needed_seq, seq)
+            return seq <= reader.queue.queued.seq
+
+        def why(reader: Reader) -> str:
+            return f"seq {end.seq} is not read yet (at {reader.queue.queued.seq})"
+
+        return await self._until(name, read, why)
+
+    async def _until_known(self, name: str, session: int, position: Position) -> Reader:
+        """Its reader when a position may be acknowledged: it is queued, or known to be of the source's history."""
+
+        def known(reader: Reader) -> bool:
+            reader.check_session(session)
+            if reader.now(position).seq <= reader.queue.queued.seq:
+                return True
+            return reader.runner.has_reached(reader.queue.place_of(position))
+
+        def why(_: Reader) -> str:
+            return f"the source has not reached seq {position.seq} yet"
+
+        return await self._until(name, known, why)
+
+    async def _until(
+        self,
+        name: str,
+        condition: Callable[[Reader], bool],
+        why: Callable[[Reader], str],
+        hopeless: Callable[[Reader], bool] = lambda _: False,
+    ) -> Reader:
+        """Raises BinlogError (RANGE_UNAVAILABLE: to be asked again) with `why` after `RANGE_WAIT_S`."""
         deadline = time.monotonic() + RANGE_WAIT_S
-        while end.seq > queue.queued.seq:
-            self._raise_failed(reader)
-            if time.monotonic() >= deadline:
-                raise UserError(
-                    Kind.RANGE_UNAVAILABLE,
-                    f"seq {end.seq} is not read yet (at {queue.queued.seq})",
-                    where=f"consumer {reader.consumer.name}",
-                )
-            await reader.runner.wait(reader.consumer.name, 0.2)
-
-    @staticmethod
-    def _table(reader: Reader, database: str, table: str) -> dict[str, Any]:
-        if database not in reader.consumer.spec.databases:
-            raise UserError(
-                Kind.UNKNOWN_CONSUMER,
-                f"consumer {reader.consumer.name} does not read database {database!r}",
-                remedy="add the database to the consumer's databases",
-            )
-        connection = reader.runner.source.server().connect()
-        try:
-            return table_columns(connection, database, table)
-        finally:
-            connection.close()
-
-    def _rate(self, runner: ClientRunner) -> tuple[float, float]:
-        rate = self._rates.setdefault(runner.client.label, _Rate())
-        return rate.update(time.monotonic(), runner.client.events, runner.client.bytes)
+        while not condition(reader := self._reader(name)):
+            reader.raise_failed()
+            if hopeless(reader) or self._closing or time.monotonic() >= deadline:
+                raise BinlogError(Kind.RANGE_UNAVAILABLE, why(reader), where=reader.where)
+            await reader.runner.wait(name, 0.2)
+        return reader
 
 
-@dataclass(slots=True)
-class _Rate:
-    """Events and bytes per second, measured between two looks at least a second apart."""
+def rows(readers: Iterable[Reader], rates: Rates) -> list[dict[str, Any]]:
+    """A row of `GET /v1/binlogs` for each."""
+    now_s = time.time()
+    # One that is just being replaced is of no client.
+    those = [
+        (reader.runner.client, reader.consumer)
+        for reader in readers
+        if reader.runner.client.consumers.get(reader.consumer.name) is reader.consumer
+    ]
+    clients = list(dict.fromkeys(client for client, _ in those))
+    rate = rates.look(clients, time.monotonic())
+    return [status.row(client, consumer, rate, now_s) for client, consumer in those]
 
-    at: float = 0.0
-    events: int = 0
-    bytes: int = 0
-    value: tuple[float, float] = (0.0, 0.0)
 
-    def update(self, now: float, events: int, bytes_: int) -> tuple[float, float]:
-        passed = now - self.at
-        if passed >= 1.0:
-            if passed <= 2 * RATE_WINDOW_S:
-                self.value = (events - self.events) / passed, (bytes_ - self.bytes) / passed
-            self.at, self.events, self.bytes = now, events, bytes_
-        return self.value
+def _table(reader: Reader, database: str, table: str) -> dict[str, Any]:
+    if database not in reader.consumer.spec.databases:
+        raise UserError(
+            Kind.UNKNOWN_CONSUMER,
+            f"{reader.where} does not read database {database!r}",
+            remedy="add the database to the consumer's databases",
+        )
+    connection = reader.runner.source.server().connect()
+    try:
+        return table_columns(connection, database, table)
+    finally:
+        connection.close()

@@ -2,52 +2,57 @@
 
 No rule is here. Each input (a login, a batch, a fault, an acknowledgement, the clock) goes through `Client.step`, and
 the effects are carried out in their order. What blocks (PyMySQL's login, SQLite) runs in threads; everything else runs
-on the loop, so the rules never see two things at once.
+on the loop, so the rules never see two things at once. Each dispatcher that the rules ask for is a `DispatcherRunner`
+with a task of its own.
+
+What is to be stored waits in one queue, and `flush` stores all of it at once: so acknowledgements that come together
+cost one write to the disk, and an older progress of a consumer is never stored over a newer one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
-from dispatcher.binlog.batch import Closed
-from dispatcher.binlog.prepared import Changes
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.history import Place, make_place
 from dispatcher.dispatch.inputs import (
     Acknowledged,
-    Arrived,
     Close,
     Connect,
     Dump,
     Effect,
-    Ended,
     Input,
-    LoggedIn,
     LookUp,
-    Lost,
     Note,
     Pause,
     Progress,
     Resume,
+    Retire,
+    ServerView,
     Store,
     StoreVersions,
+    Surveyed,
     Tick,
     Wake,
 )
 from dispatcher.model.errors import Action, BinlogError, Kind
+from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
+from dispatcher.net.dispatcher import DispatcherRunner
 from dispatcher.net.lookups import look_up, not_looked_up
-from dispatcher.net.source import Dump as DumpStream
 from dispatcher.net.source import Source
+from dispatcher.net.storing import Storing
+from dispatcher.net.tasks import Tasks
+from dispatcher.net.threads import in_thread
 
-TICK_MAX_S = 1.0
+TICK_MAX_S, TICK_MIN_S = 1.0, 0.02
 LOOK_UP_AGAIN_S = 1.0
+SURVEY_EVERY_S = 30.0
 
 
 class Log(Protocol):
@@ -58,197 +63,75 @@ class Log(Protocol):
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
-Save = Callable[[Sequence[tuple[str, Progress]], Changes | None], None]
-SaveVersions = Callable[[StoreVersions], None]
-
 
 @dataclass(slots=True)
-class _Orders:
-    """What the rules want of the connection that is open, or to be opened next."""
+class _ToStore:
+    """What waits to be stored: the newest progress of each consumer."""
 
-    connect_after_s: float | None = None
-    dump: Dump | None = None
-    pause: bool = False
-    close: bool = False
+    progress: dict[str, Progress] = field(default_factory=dict)
+    versions: StoreVersions | None = None
 
-    @property
-    def settled(self) -> bool:
-        return self.close or not self.pause
+    def put_back(self, older: _ToStore) -> None:
+        """`older` could not be stored."""
+        self.progress = {**older.progress, **self.progress}
+        self.versions = _both(older.versions, self.versions)
 
 
 class ClientRunner:
-    """One client, its connection, and those who wait for its consumers."""
+    """One client, its dispatchers, and those who wait for its consumers."""
 
     def __init__(
         self,
         client: Client,
         source: Source,
+        store: Storing,
         *,
-        save: Save,
-        save_versions: SaveVersions,
-        store_thread: Executor,
+        key: str,
+        tasks: Tasks,
         log: Log,
         buffer_bytes: int,
     ) -> None:
-        """`save` and `save_versions` make durable and block; they are called in `store_thread` only, in order."""
+        """`key`: under which what belongs to the client is stored; `tasks` are this client's alone."""
         self.client = client
         self.source = source
+        self.buffer_bytes = buffer_bytes
         self.tip: Place | None = None  # the source's end of log, as last heard
-        self._save = save
-        self._save_versions = save_versions
-        self._store_thread = store_thread
+        self._store = store
+        self._key = key
+        self._tasks = tasks
         self._log = log
-        self._buffer_bytes = buffer_bytes
-        self._orders = _Orders()
-        self._stream: DumpStream | None = None
-        self._changed = asyncio.Event()  # a connection is wanted, or one is resumed or closed
-        self._to_store: dict[str, Progress] = {}
-        self._versions_to_store: StoreVersions | None = None
-        self._look_ups: asyncio.Queue[LookUp] = asyncio.Queue()
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {
-            name: set() for name in client.consumers
-        }
+        self._dispatchers: dict[int, DispatcherRunner] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}  # the newest of each number, ended or not
+        self._to_store = _ToStore()
+        self._storing = asyncio.Lock()
+        self._acknowledging: dict[str, Progress] = {}
+        self._look_ups: dict[int, LookUp] = {}  # the newest of each dispatcher
+        self._ordered = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._stopped = False
+        self._surveys_begun = 0
+        self._surveying = asyncio.Lock()
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
 
-    # -- tasks -----------------------------------------------------------------------------------------------
-
-    async def run(self) -> None:
-        """Keep the client connected until cancelled."""
+    def start(self) -> None:
+        label = self.client.label
+        self._tasks.start(f"clock {label}", self._tick())
+        self._tasks.start(f"look-ups {label}", self._look_up())
+        self._tasks.start(f"survey {label}", self._survey_now_and_then())
         self._execute(self.client.start())
-        try:
-            while True:
-                after_s = await self._order_to_connect()
-                if after_s:
-                    await asyncio.sleep(after_s * random.uniform(0.75, 1.25))  # noqa: S311
-                try:
-                    await self._connection()
-                except BinlogError as error:
-                    self.step(Lost(error))
-        finally:
-            if self._stream:
-                self._stream.close()
 
-    async def tick(self) -> None:
-        """Tell the rules the time when they asked for it, and store what need not be stored at once."""
-        while True:
-            wakeup = self.client.next_wakeup()
-            pause_s = (
-                TICK_MAX_S
-                if wakeup is None
-                else min(max(wakeup - time.monotonic(), 0.0), TICK_MAX_S)
-            )
-            await asyncio.sleep(max(pause_s, 0.02))
-            self.step(Tick())
-            try:
-                await self.flush()
-            except BinlogError as error:
-                self._execute([Note("error", "state not stored", {"error": str(error)})])
-
-    async def look_up(self) -> None:
-        """Carry out the look-ups that the rules order, the newest first and only, until cancelled."""
-        while True:
-            order = await self._look_ups.get()
-            while not self._look_ups.empty():
-                order = self._look_ups.get_nowait()
-            try:
-                answer = await look_up(self.source.server(), order)
-            except BinlogError as error:
-                self._note("warning", "not looked up", {"error": str(error)})
-                if error.action in (Action.RETRY, Action.OPERATOR):
-                    await asyncio.sleep(LOOK_UP_AGAIN_S)
-                    if self._look_ups.empty():
-                        self._look_ups.put_nowait(order)
-                    continue
-                answer = not_looked_up(order, error)
-            self.step(answer)
-
-    async def flush(self) -> None:
-        """Store what is waiting to be stored."""
-        if self._versions_to_store is not None:
-            versions, self._versions_to_store = self._versions_to_store, None
-            loop = asyncio.get_running_loop()
-            try:
-                await loop.run_in_executor(self._store_thread, self._save_versions, versions)
-            except BinlogError:
-                self._versions_to_store = _both(versions, self._versions_to_store)
-                raise
-        while self._to_store:
-            progress, self._to_store = list(self._to_store.items()), {}
-            try:
-                await self.store(progress)
-            except BinlogError:
-                self._to_store = {**dict(progress), **self._to_store}
-                raise
-
-    async def acknowledge(self, consumer: str, position: Position) -> None:
-        """Store, then forget, what a reader acknowledged. Raises BinlogError, UserError for a position that is none."""
-        progress = self.client.progress_after(consumer, position)
-        if progress is None:
-            return
-        await self.store([(consumer, progress)])
-        # Progress that could not be stored earlier must not be stored over this.
-        self._to_store.pop(consumer, None)
-        self.step(Acknowledged(consumer, position, progress.covered))
-
-    async def store(self, progress: Sequence[tuple[str, Progress]]) -> None:
-        """Make progress durable, and the prepared transactions that it may lead past; raises BinlogError."""
-        loop = asyncio.get_running_loop()
-        changes = self.client.prepared.changes()
-        await loop.run_in_executor(self._store_thread, self._save, progress, changes)
-        if changes:
-            self.client.prepared.stored(changes)
-
-    # -- the connection --------------------------------------------------------------------------------------
-
-    async def _connection(self) -> None:
-        orders = self._orders = _Orders()
-        logged_in = await asyncio.to_thread(self.source.open, 1)
-        try:
-            view = await asyncio.to_thread(logged_in.view, self.client.files_to_probe())
-            self.tip = make_place(view.mode, view.executed, view.file, view.offset)
-            self._warn(logged_in.found)
-            self.step(LoggedIn(view))
-            # Nothing is read before the places that were resolved just now are stored.
-            await self.flush()
-            dump = orders.dump
-            if dump is None or orders.close:
-                logged_in.close()
-                return
-            stream = self._stream = await asyncio.to_thread(
-                logged_in.dump, dump.mode, dump.place, self.client.routes, self._buffer_bytes
-            )
-        except BaseException:
-            logged_in.close()
-            raise
-        try:
-            await self._read(stream, dump.place.file, orders)
-        finally:
-            self._stream = None
-            stream.close()
-
-    async def _read(self, stream: DumpStream, file: str, orders: _Orders) -> None:
-        stream.splitter.file = file
-        stream.splitter.prepared = self.client.prepared
-        while not orders.close:
-            for batch in await stream.batches():
-                if isinstance(batch, Closed):
-                    raise stream.ended(batch)
-                if not await self._may_read(orders):
-                    return
-                self.step(Arrived(batch, stream.splitter.created.get(batch.file, 0)))
-            if stream.over:
-                self.step(Ended())
-                return
-            # One turn of the loop per buffer: readers are served while the log streams.
-            await asyncio.sleep(0)
-
-    def _warn(self, found: Sequence[BinlogError]) -> None:
-        for error in found:
-            self._execute([Note("warning", "server", {"finding": str(error)})])
+    async def stop(self) -> None:
+        """End all connections, then store what waits for it. Raises BinlogError."""
+        self._stopped = True
+        await self._tasks.cancel_all()
+        await self.flush()
 
     # -- the rules -------------------------------------------------------------------------------------------
 
     def step(self, what: Input) -> None:
-        self._execute(self.client.step(what, time.monotonic()))
+        """Raises BinlogError for what a reader asked for and that is refused."""
+        if not self._stopped:
+            self._execute(self.client.step(what, time.monotonic()))
 
     def _execute(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -256,74 +139,229 @@ class ClientRunner:
                 case Wake():
                     self.wake(effect.consumer)
                 case Store():
-                    self._to_store[effect.consumer] = effect.progress
-                case StoreVersions():
-                    self._versions_to_store = _both(self._versions_to_store, effect)
-                case LookUp():
-                    self._look_ups.put_nowait(effect)
-                case Pause() | Resume():
-                    self._orders.pause = isinstance(effect, Pause)
-                    self._changed.set()
-                case Connect():
-                    self._orders.connect_after_s = effect.after_s
-                    self._changed.set()
-                case Dump():
-                    self._orders.dump = effect
-                case Close():
-                    self._orders.close = True
-                    if self._stream:
-                        self._stream.interrupt()
-                    self._changed.set()
-                    self._note("info", "closed", {"reason": effect.reason})
+                    self._store_progress(effect)
                 case Note():
                     self._note(effect.level, effect.event, effect.fields)
+                case StoreVersions():
+                    self._to_store.versions = _both(self._to_store.versions, effect)
+                case LookUp():
+                    self._look_ups[effect.dispatcher] = effect
+                    self._ordered.set()
+                case _:
+                    self._order(effect)
+
+    def _store_progress(self, effect: Store) -> None:
+        """Not under an acknowledgement that is on its way, which the rules do not know of yet; they say it again."""
+        coming = self._acknowledging.get(effect.consumer)
+        ours = effect.progress.acknowledged
+        if coming is None or coming.acknowledged.order <= ours.order:
+            self._to_store.progress[effect.consumer] = effect.progress
+
+    def _order(self, effect: Connect | Dump | Close | Retire | Pause | Resume) -> None:
+        """What concerns one dispatcher's connection."""
+        number = effect.dispatcher
+        match effect:
+            case Connect():
+                self._dispatcher(number).connect(effect.after_s)
+            case Dump():
+                self._dispatchers[number].dump(effect)
+            case Pause() | Resume():
+                self._dispatchers[number].pause(isinstance(effect, Pause))
+            case Close():
+                self._dispatchers[number].close()
+                if effect.elsewhere:
+                    self.source.move_on()
+                self._note("info", "closed", {"dispatcher": number, "reason": effect.reason})
+            case Retire():
+                self._dispatchers.pop(number).retire()
+                self._look_ups.pop(number, None)
+                self._note("info", "retired", {"dispatcher": number, "reason": effect.reason})
+        # The rules may want to be told the time earlier than they did.
+        self._hurried.set()
+
+    def _dispatcher(self, number: int) -> DispatcherRunner:
+        known = self._dispatchers.get(number)
+        if known is None:
+            known = DispatcherRunner(number, self, self._running.get(number))
+            self._dispatchers[number] = known
+            name = f"dispatcher {number} of {self.client.label}"
+            self._running[number] = self._tasks.start(name, known.run())
+        return known
+
+    def logged_in(self, view: ServerView, found: Sequence[BinlogError]) -> None:
+        self._saw_tip(view)
+        for error in found:
+            self._note("warning", "server", {"finding": str(error)})
+
+    def has_reached(self, place: Place) -> bool:
+        """Is a place known to be of the source's history, as of the newest look at it?"""
+        tip = self.tip
+        if tip is None:
+            return False
+        if isinstance(tip.gtids, GtidSet) and isinstance(place.gtids, GtidSet):
+            return tip.gtids.contains(place.gtids)
+        return place.seq <= tip.seq
+
+    def _saw_tip(self, view: ServerView) -> None:
+        self.tip = make_place(view.mode, view.executed, view.file, view.offset)
 
     def _note(self, level: str, event: str, fields: Mapping[str, object]) -> None:
         self._log.log(_LEVELS[level], event, client=self.client.label, **fields)
 
-    async def _order_to_connect(self) -> float:
-        await self._until(lambda: self._orders.connect_after_s is not None)
-        return self._orders.connect_after_s or 0.0
+    # -- tasks -----------------------------------------------------------------------------------------------
 
-    async def _may_read(self, orders: _Orders) -> bool:
-        """Wait while reading is paused; False when the connection is to be closed instead."""
-        await self._until(lambda: orders.settled)
-        return not orders.close
+    async def _tick(self) -> None:
+        """Tell the rules the time when they asked for it, and store what need not be stored at once."""
+        ticked = time.monotonic()
+        while True:
+            self._hurried.clear()
+            wakeup = self.client.next_wakeup()
+            due = ticked + TICK_MAX_S if wakeup is None else min(wakeup, ticked + TICK_MAX_S)
+            pause_s = max(due, ticked + TICK_MIN_S) - time.monotonic()
+            if pause_s > 0:
+                try:
+                    async with asyncio.timeout(pause_s):
+                        await self._hurried.wait()
+                    continue
+                except TimeoutError:
+                    pass
+            ticked = time.monotonic()
+            self.step(Tick())
+            try:
+                await self.flush()
+            except BinlogError as error:
+                self._note("error", "state not stored", {"error": str(error)})
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            self._changed.clear()
-            await self._changed.wait()
+    async def _look_up(self) -> None:
+        """Carry out the look-ups that the rules order, the newest of each dispatcher only."""
+        while True:
+            await self._ordered.wait()
+            self._ordered.clear()
+            again = False
+            for number in list(self._look_ups):
+                # It may have been replaced or taken back while another one was carried out.
+                order = self._look_ups.pop(number, None)
+                if order is not None:
+                    again |= not await self._looked_up(order)
+            if again:
+                await asyncio.sleep(LOOK_UP_AGAIN_S)
+                self._ordered.set()
+
+    async def _looked_up(self, order: LookUp) -> bool:
+        """Carry one out; False if it has to be asked again."""
+        number = order.dispatcher
+        dispatcher = self._dispatchers.get(number)
+        try:
+            answer = await look_up(self.source.server(), order)
+        except BinlogError as error:
+            self._note("warning", "not looked up", {"error": str(error)})
+            if error.action in (Action.RETRY, Action.OPERATOR):
+                if self._dispatchers.get(number) is dispatcher:
+                    self._look_ups.setdefault(number, order)
+                return False
+            answer = not_looked_up(order, error)
+        if dispatcher is not None and self._dispatchers.get(number) is dispatcher:
+            self.step(answer)
+        return True
+
+    async def _survey_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(SURVEY_EVERY_S)
+            await self.survey()
+
+    async def survey(self) -> Place | None:
+        """Ask the source what it holds; its end of log just now, or as last heard where it cannot be asked.
+
+        Those who ask while another one is being asked are answered together, by one that begins after they have asked.
+        """
+        wanted = self._surveys_begun + 1
+        async with self._surveying:
+            if self._surveys_begun < wanted:
+                self._surveys_begun += 1
+                await self._survey()
+        return self.tip
+
+    async def _survey(self) -> None:
+        try:
+            ask = partial(self.source.survey, self.client.files_to_survey())
+            view, expire_s = await in_thread(f"survey {self.client.label}", ask)
+        except BinlogError as error:
+            if error.kind is Kind.INTERNAL:
+                raise
+            self._note("debug", "not surveyed", {"error": str(error)})
+            return
+        self._saw_tip(view)
+        self.step(Surveyed(view, expire_s))
+
+    # -- the store -------------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Store everything that waits for it by now; raises BinlogError, and it goes on waiting."""
+        async with self._storing:
+            taken, self._to_store = self._to_store, _ToStore()
+            try:
+                if taken.versions is not None:
+                    await self._store.save_versions(self._key, taken.versions)
+                    taken.versions = None
+                if taken.progress:
+                    progress = list(taken.progress.items())
+                    await self._store.save(progress, self._key, self.client.prepared)
+            except BaseException:
+                self._to_store.put_back(taken)
+                raise
+
+    async def acknowledge(self, consumer: str, position: Position) -> None:
+        """Store, then forget, what a reader acknowledged; one call at a time for a consumer.
+
+        Raises BinlogError, UserError for a position that is none.
+        """
+        progress = self.client.progress_after(consumer, position)
+        if progress is None:
+            return
+        self._to_store.progress[consumer] = self._acknowledging[consumer] = progress
+        try:
+            await self.flush()
+        finally:
+            del self._acknowledging[consumer]
+        # It may have gone on behind a gap meanwhile.
+        if self.client.consumers[consumer].queue.epoch == position.epoch:
+            self.step(Acknowledged(consumer, position, progress.covered))
+
+    async def store(self, consumer: str) -> None:
+        """Store where a consumer is now. Raises BinlogError."""
+        self._execute([self.client.consumers[consumer].store()])
+        await self.flush()
+
+    async def stored(self, consumer: str) -> Progress | None:
+        """What is stored of a consumer when nothing of it waits to be stored. Raises BinlogError."""
+        while True:
+            await self.flush()
+            progress = await self._store.load(consumer)
+            if consumer not in self._to_store.progress:
+                return progress
 
     # -- those who wait --------------------------------------------------------------------------------------
 
     def wake(self, consumer: str) -> None:
-        for waiting in self._waiting[consumer]:
+        for waiting in self._waiting.get(consumer, ()):
             if not waiting.done():
                 waiting.set_result(None)
 
     async def wait(self, consumer: str, timeout_s: float) -> bool:
         """Until the consumer has something new to tell; False when the time is over."""
         waiting = asyncio.get_running_loop().create_future()
-        self._waiting[consumer].add(waiting)
+        self._waiting.setdefault(consumer, set()).add(waiting)
         try:
             async with asyncio.timeout(timeout_s):
                 await waiting
         except TimeoutError:
             return False
         finally:
-            self._waiting[consumer].discard(waiting)
+            others = self._waiting[consumer]
+            others.discard(waiting)
+            if not others:
+                del self._waiting[consumer]
         return True
-
-    async def ask_tip(self) -> Place | None:
-        """The source's end of log just now; the last one heard of where it cannot be asked."""
-        try:
-            view, _ = await asyncio.to_thread(self.source.survey)
-            self.tip = make_place(view.mode, view.executed, view.file, view.offset)
-        except BinlogError as error:
-            if error.kind is Kind.INTERNAL:
-                raise
-        return self.tip
 
 
 def _both(older: StoreVersions | None, newer: StoreVersions | None) -> StoreVersions | None:

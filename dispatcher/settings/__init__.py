@@ -4,9 +4,10 @@
 the two together and finds everything that is wrong at once.
 """
 
-from dispatcher.settings.load import SettingsError, load
+from dispatcher.settings.load import SettingsError, load, section
 from dispatcher.settings.model import (
     Api,
+    Connection,
     Consumer,
     Files,
     Listen,
@@ -15,10 +16,12 @@ from dispatcher.settings.model import (
     Start,
     State,
     Token,
+    Wanted,
 )
 
 __all__ = [
     "Api",
+    "Connection",
     "Consumer",
     "Files",
     "Listen",
@@ -28,5 +31,7 @@ __all__ = [
     "Start",
     "State",
     "Token",
+    "Wanted",
     "load",
+    "section",
 ]

@@ -31,7 +31,7 @@ from dispatcher.settings.model import (
     Settings,
     State,
 )
-from dispatcher.settings.source import KeyPath, Tree, read
+from dispatcher.settings.source import KeyPath, Origin, Tree, read
 
 # Keys that are looked for in a consumer, and what is there instead.
 _INSTEAD = {
@@ -99,6 +99,15 @@ def load(
         lines = sorted(dict.fromkeys(tree.findings), key=lambda finding: finding.origin)
         raise SettingsError(Kind.SETTINGS, "\n".join(str(finding) for finding in lines))
     return Settings(consumers=consumers, api=api, state=state, log=log)
+
+
+def section(model: type[S], values: Mapping[str, Any], said_by: str) -> S:
+    """One section from values that are at hand. Raises `SettingsError`; `said_by` stands before each finding."""
+    tree = Tree(origins={(): Origin(said_by)})
+    found = _section(tree, (), model, values)
+    if found is None:
+        raise SettingsError(Kind.SETTINGS, "\n".join(map(str, tree.findings)))
+    return found
 
 
 def _consumers(tree: Tree) -> dict[str, Consumer]:

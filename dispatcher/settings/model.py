@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -46,29 +46,38 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
-class Limits(Section):
-    """What `defaults` may say and each consumer may say otherwise."""
+class PerConnection(Section):
+    """Limits of a connection, on which consumers that share one must agree."""
 
-    # False: a connection of its own, never shared.
-    use_binlog_client: bool = True
-    # What the consumer has not acknowledged, in memory; a transaction that is larger goes to disk.
-    max_bytes_in_binlog_queue: ByteSize = Field(64 * 2**20, ge=1)
-    # How long the others on its connection wait, in all, while this consumer's queue is full.
-    max_milliseconds_to_wait_in_binlog_queue: WholeNumber = Field(10_000, ge=0, le=3_600_000)
-    on_queue_full: Literal["detach", "wait"] = "detach"  # wait: without limit
-    on_purged: Literal["fail", "latest"] = "fail"  # latest: go on at the end of the log
-    # The rest up to heartbeat_milliseconds belongs to the connection, so consumers that share one must agree.
     max_bytes_to_merge: ByteSize = Field(2**20, ge=0)
     max_bytes_in_all_queues: ByteSize = Field(0, ge=0)  # 0: each consumer's own limit only
     failover_wait_seconds: WholeNumber = Field(60, ge=0, le=86_400)
     max_bytes_in_binlog_dispatcher_buffer: ByteSize = Field(2**20, ge=1)
     max_flush_milliseconds_in_binlog_dispatcher: WholeNumber = Field(1000, ge=1, le=3_600_000)
     heartbeat_milliseconds: WholeNumber = Field(1000, ge=100, le=3_600_000)
-    # Readers are told of transactions without data for them no more often than this.
-    max_seconds_between_markers: WholeNumber = Field(60, ge=0, le=86_400)
+
+
+class PerConsumer(Section):
+    """Limits of a consumer."""
+
+    # What the consumer has not acknowledged, in memory; a transaction that is larger goes to disk.
+    max_bytes_in_binlog_queue: ByteSize = Field(64 * 2**20, ge=1)
+    # How long the others on its connection wait, in all, while this consumer's queue is full.
+    max_milliseconds_to_wait_in_binlog_queue: WholeNumber = Field(10_000, ge=0, le=3_600_000)
+    on_queue_full: Literal["detach", "wait"] = "detach"  # wait: without limit
+    on_purged: Literal["fail", "latest"] = "fail"  # latest: go on at the end of the log
     # Of a log that does not name columns: take a table's columns as they are now where it cannot be
     # proven that they were the same then.
     assume_current_schema: bool = False
+
+
+class Limits(PerConnection, PerConsumer):
+    """What `defaults` may say and each consumer may say otherwise."""
+
+    # False: a connection of its own, never shared.
+    use_binlog_client: bool = True
+    # Readers are told of transactions without data for them no more often than this.
+    max_seconds_between_markers: WholeNumber = Field(60, ge=0, le=86_400)
 
 
 PER_CONNECTION = (
@@ -197,18 +206,17 @@ def _canonical_gtid(text: str) -> str:
         raise ValueError(f"{error.what}; {error.remedy}") from None
 
 
-class Consumer(Limits):
+class Connection(PerConnection):
+    """A server, or a folder of its files, and how to reach it."""
+
     mysql: Annotated[Mysql | None, BeforeValidator(Mysql.parse)] = None
     files: Files | None = None
     password: SecretStr | None = None
     password_file: SecretFile | None = Field(None, repr=False)
     tls: MysqlTls = MysqlTls()
-    databases: Names = Field(min_length=1)
-    tables: Names | None = Field(None, min_length=1)  # "database.table"; None: all
-    start: Annotated[Start, BeforeValidator(Start.parse)] = Start()
 
     @model_validator(mode="after")
-    def _fits(self) -> Consumer:
+    def _has_one_source(self) -> Self:
         if self.files is not None:
             for key in ("mysql", "password", "password_file", "tls"):
                 if key in self.model_fields_set:
@@ -219,9 +227,6 @@ class Consumer(Limits):
         elif (self.password is None) == (self.password_file is None):
             both = "say either password_file or password, not both"
             raise ValueError(NO_CREDENTIAL if self.password is None else both)
-        for table in self.tables or ():
-            if not any(table.startswith(f"{name}.") for name in self.databases):
-                raise ValueError(f"tables: {table!r} is not database.table of one of the databases")
         return self
 
     @property
@@ -246,6 +251,25 @@ class Consumer(Limits):
             return f"files:{self.files.path / (self.files.prefix or '')}"
         assert self.mysql is not None
         return f"{self.mysql.user}@{','.join(map(str, self.mysql.addresses))}"
+
+
+class Wanted(PerConsumer):
+    """What a consumer reads, wherever it comes from."""
+
+    databases: Names = Field(min_length=1)
+    tables: Names | None = Field(None, min_length=1)  # "database.table"; None: all
+    start: Annotated[Start, BeforeValidator(Start.parse)] = Start()
+
+    @model_validator(mode="after")
+    def _has_tables_of_its_databases(self) -> Self:
+        for table in self.tables or ():
+            if not any(table.startswith(f"{name}.") for name in self.databases):
+                raise ValueError(f"tables: {table!r} is not database.table of one of the databases")
+        return self
+
+
+class Consumer(Limits, Connection, Wanted):
+    """A declared reader."""
 
 
 class Listen(Section):

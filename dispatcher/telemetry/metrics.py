@@ -3,8 +3,8 @@ units.
 
 Values are not kept here: each scrape reads the state of the clients and the rows of `GET
 /v1/binlogs`, so a metric cannot disagree with the page, and what is not scraped costs nothing.
-Labels: `connection` (user@host:port, never a password) with `dispatcher` (several connections may
-have one key), and `consumer`. No label grows with the data: no tables, no GTIDs.
+Labels: `connection` (user@host:port, never a password), `dispatcher` beside it (as `dispatcher_name` of GET
+/v1/binlogs), and `consumer`. No label grows with the data: no tables, no GTIDs.
 """
 
 from __future__ import annotations
@@ -23,21 +23,33 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from dispatcher.dispatch.client import Client, Consumer, Phase
+from dispatcher.dispatch.client import Client
+from dispatcher.dispatch.consumer import Consumer
+from dispatcher.dispatch.dispatcher import Dispatcher, Phase
+from dispatcher.dispatch.status import STATES, name_of
 
 PREFIX = "binlog_dispatcher_"
-STATES = ("idle", "connecting", "streaming", "paused", "closed", "ended", "failed")
 
 Row = dict[str, Any]  # of GET /v1/binlogs
 
 
 @dataclass(frozen=True, slots=True)
 class OfConnection:
-    """A metric of one replication connection. `name` without prefix; counters end in `_total`."""
+    """A metric of one connection key. `name` without prefix; counters end in `_total`. Several clients may have one
+    key; their values are added up."""
 
     name: str
     meaning: str
     read: Callable[[Client], float]
+
+
+@dataclass(frozen=True, slots=True)
+class OfDispatcher:
+    """A metric of one dispatcher, for as long as there is that dispatcher."""
+
+    name: str
+    meaning: str
+    read: Callable[[Dispatcher], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,35 +63,55 @@ class OfConsumer:
 
 CONNECTION_METRICS = (
     OfConnection(
-        "source_up",
-        "1 if the newest attempt to reach the server went well.",
-        lambda client: client.error is None and client.phase is not Phase.CONNECTING,
-    ),
-    OfConnection(
         "source_connections",
         "Replication connections that are open now.",
-        lambda client: client.phase in (Phase.STREAMING, Phase.PAUSED),
+        lambda client: sum(d.open for d in client.dispatchers.values()),
     ),
     OfConnection(
+        "source_side_dispatchers",
+        "Dispatchers beside the one furthest ahead of each client: 0 once all have caught up.",
+        lambda client: max(0, len(client.dispatchers) - 1),
+    ),
+    OfConnection(
+        "source_merges_total",
+        "Dispatchers that were merged into another one.",
+        lambda client: client.merges,
+    ),
+)
+
+DISPATCHER_METRICS = (
+    OfDispatcher(
+        "source_up",
+        "1 if the newest attempt to reach the server went well.",
+        lambda dispatcher: dispatcher.error is None and dispatcher.phase is not Phase.CONNECTING,
+    ),
+    OfDispatcher(
         "source_paused",
         "1 while a full queue keeps the connection from being read, be it open or closed for it.",
-        lambda client: client.phase in (Phase.PAUSED, Phase.ROOMLESS),
+        lambda dispatcher: dispatcher.phase in (Phase.PAUSED, Phase.ROOMLESS),
     ),
-    OfConnection(
+    OfDispatcher(
+        "source_consumers",
+        "Consumers that ride on it.",
+        lambda dispatcher: len(dispatcher.riders),
+    ),
+    OfDispatcher(
         "source_received_bytes_total",
         "Bytes of binlog events received.",
-        lambda client: client.bytes,
+        lambda dispatcher: dispatcher.bytes,
     ),
-    OfConnection("source_events_total", "Binlog events received.", lambda client: client.events),
-    OfConnection(
+    OfDispatcher(
+        "source_events_total", "Binlog events received.", lambda dispatcher: dispatcher.events
+    ),
+    OfDispatcher(
         "source_reconnects_total",
         "Connections that were lost while they streamed.",
-        lambda client: client.reconnects,
+        lambda dispatcher: dispatcher.reconnects,
     ),
-    OfConnection(
+    OfDispatcher(
         "source_last_event_timestamp_seconds",
         "When the newest event that was received was written, by the server's clock; 0: none yet.",
-        lambda client: client.last_timestamp,
+        lambda dispatcher: dispatcher.last_timestamp,
     ),
 )
 
@@ -87,7 +119,7 @@ CONSUMER_METRICS = (
     OfConsumer("queue_bytes", "Memory that the queue holds.", lambda row, _: row["bytes"]),
     OfConsumer(
         "queue_limit_bytes",
-        "max_bytes_in_binlog_queue; a larger single transaction is admitted all the same.",
+        "max_bytes_in_binlog_queue; a single transaction that is larger goes to disk.",
         lambda row, _: row["max_bytes"],
     ),
     OfConsumer(
@@ -117,6 +149,31 @@ CONSUMER_METRICS = (
         "consumer_acknowledged_seq",
         "seq of the acknowledged position; grows by one with each transaction where there are GTIDs.",
         lambda row, _: row["acknowledged"]["seq"] if row["acknowledged"] else None,
+    ),
+    OfConsumer(
+        "runway_seconds",
+        "How long until the server purges the oldest binlog that it still needs; none: never, or not known.",
+        lambda row, _: row["runway_seconds"],
+    ),
+    OfConsumer(
+        "spilled_bytes",
+        "Bytes on disk: transactions that are larger than its queue, not acknowledged.",
+        lambda row, _: row["spilled_bytes"],
+    ),
+    OfConsumer(
+        "consumer_waited_seconds_total",
+        "How long the others on its dispatcher have waited for room in its queue.",
+        lambda _, consumer: consumer.patience.waited_s,
+    ),
+    OfConsumer(
+        "consumer_detaches_total",
+        "How often the others went on without it, because its queue stayed full.",
+        lambda row, _: row["detaches"],
+    ),
+    OfConsumer(
+        "consumer_gaps_total",
+        "How often it went on behind what the server had purged (on_purged: latest).",
+        lambda row, _: row["gaps"],
     ),
 )
 STATE_METRIC = "consumer_state"
@@ -154,16 +211,30 @@ class Metrics(Collector):
         )
         clients = self._clients()
         yield from _of_connections(clients)
+        yield from _of_dispatchers(clients)
         yield from _of_consumers(self._rows(), clients)
 
 
-def _of_connections(clients: Iterable[Client]) -> Iterator[Metric]:
-    labels = ("connection", "dispatcher")
-    named = [((client.label, _dispatcher(client)), client) for client in clients]
+def _of_connections(clients: Sequence[Client]) -> Iterator[Metric]:
+    labels = list(dict.fromkeys(client.label for client in clients))
     for metric in CONNECTION_METRICS:
-        family = _family(metric.name, metric.meaning, labels)
-        for values, client in named:
-            family.add_metric(values, float(metric.read(client)))
+        family = _family(metric.name, metric.meaning, ("connection",))
+        for label in labels:
+            values = [metric.read(client) for client in clients if client.label == label]
+            family.add_metric((label,), float(sum(values)))
+        yield family
+
+
+def _of_dispatchers(clients: Iterable[Client]) -> Iterator[Metric]:
+    named = [
+        ((client.label, name_of(client, dispatcher)), dispatcher)
+        for client in clients
+        for dispatcher in client.dispatchers.values()
+    ]
+    for metric in DISPATCHER_METRICS:
+        family = _family(metric.name, metric.meaning, ("connection", "dispatcher"))
+        for values, dispatcher in named:
+            family.add_metric(values, float(metric.read(dispatcher)))
         yield family
 
 
@@ -181,11 +252,6 @@ def _of_consumers(rows: Sequence[Row], clients: Iterable[Client]) -> Iterator[Me
         for state in STATES:
             states.add_metric((row["name"], state), float(row["state"] == state))
     yield states
-
-
-def _dispatcher(client: Client) -> str:
-    """As `dispatcher_name` of GET /v1/binlogs."""
-    return f"{next(iter(client.consumers))}:1"
 
 
 def _family(

@@ -97,7 +97,7 @@ def test_compressed_and_tagged_transactions(
     assert shared(log, one, chunk=5000).data == share.data
     assert share.seq == 4
     assert not share.faults
-    assert max(len(segment) for _, segment in share.log._segments) <= 1 << 20
+    assert max(len(segment) for _, segment, _ in share.log._segments) <= 1 << 20
     text = printed(mysql97, share.data, tmp_path)
     assert inserted(text, "t") == [1, *range(100, 3000)]
     assert f"`{two}`" not in text

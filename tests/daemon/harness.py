@@ -231,6 +231,14 @@ class Daemon:
         """SIGTERM; it must end with 0."""
         assert self._end(signal.SIGTERM) == 0, self.log
 
+    def stop_at_once(self, while_: str) -> int:
+        """SIGTERM, and once more when its log tells what keeps it from ending; its exit code."""
+        assert self.process is not None
+        said = len(self.log)
+        self.process.send_signal(signal.SIGTERM)
+        until(lambda: while_ in self.log[said:], while_)
+        return self._end(signal.SIGTERM)
+
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
@@ -241,13 +249,22 @@ class Daemon:
             self.stop()
         return self.start()
 
-    def reload(self) -> None:
-        """SIGHUP with the settings as they are now; returns when they are applied."""
+    def reload(self) -> Json:
+        """SIGHUP with the settings as they are now; what it says when they are applied."""
+        return self.hang_up("settings reloaded")
+
+    def hang_up(self, event: str) -> Json:
+        """SIGHUP with the settings as they are now; the line of the log that tells this event."""
         self._write_settings()
         said = len(self.log)
         assert self.process is not None
         self.process.send_signal(signal.SIGHUP)
-        until(lambda: '"settings reloaded"' in self.log[said:], "the settings are reloaded")
+
+        def told() -> list[Json]:
+            lines = [json.loads(line) for line in self.log[said:].splitlines() if line[:1] == "{"]
+            return [line for line in lines if line["event"].startswith(event)]
+
+        return until(told, event)[0]
 
     def until_killed(self) -> None:
         """Wait until it has killed itself at the point that `start` was given."""

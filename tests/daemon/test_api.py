@@ -47,6 +47,9 @@ EXTRAS = [
     "acknowledged",
     "covered",
     "runway_seconds",
+    "detaches",
+    "gaps",
+    "spilled_bytes",
     "last_error",
 ]
 KEYS = ["server", "gtid", "file", "offset", "seq", "epoch"]
@@ -79,7 +82,7 @@ def daemon(
     consumers = {
         "busy": busy,
         "other": busy,
-        "quiet": quiet,
+        "quiet": {**quiet, "max_seconds_between_markers": 3600},
         "told": {**quiet, "max_seconds_between_markers": 1},
     }
     running = Daemon(tmp_path_factory.mktemp("daemon"), {"consumers": consumers})

@@ -1,28 +1,31 @@
-"""The rules of a client, played: a seeded world of losses, pauses, restarts and seeks around `Client.step`."""
+"""The rules of a client one at a time; `tests.simulation` plays all of them at once."""
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from dispatcher.dispatch.client import Phase
+from dispatcher.dispatch.dispatcher import Phase
 from dispatcher.dispatch.history import Mode
 from dispatcher.dispatch.inputs import (
+    Added,
+    ClientLimits,
     Close,
     Connect,
     ConsumerSpec,
     Dump,
     LoggedIn,
     Lost,
+    OnPurged,
+    OnQueueFull,
     Progress,
+    Removed,
+    Retire,
+    ServerView,
     Start,
     Store,
 )
@@ -30,99 +33,11 @@ from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
 from tests.support.event_encoder import LogWriter, Transaction
-from tests.support.random_log import random_log, random_wanted
-from tests.support.simulation import SERVER_NAME, Server, World, gtid_set
+from tests.support.fake_server import SERVER_NAME, Server, gtid_set
+from tests.support.random_log import Wanted, random_log, random_statement
+from tests.support.simulation import Reader, World
 
-SEEDS = st.integers(0, 2**32 - 1)
 WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
-
-
-def random_stored(rng: random.Random, server: Server) -> Progress | None:
-    """Nothing, a place in the log, or (with GTIDs) any set of its transactions."""
-    log = server.log
-    if rng.random() < 0.3:
-        return None
-    k = rng.randrange(len(log.transactions) + 1)
-    held = log.transactions[:k]
-    last = held[-1] if held else None
-    file, offset = (last.file, last.end) if last else (log.files[0].name, 4)
-    if server.mode is Mode.GTID:
-        if rng.random() < 0.4:
-            held = held + [t for t in log.transactions[k:] if rng.random() < 0.3]
-        gtids = gtid_set(held)
-        position = Position(server.name, str(gtids), file, offset, len(gtids), 0)
-    else:
-        gtid = f"0-1-{last.gno}" if last and server.mode is Mode.MARIADB else ""
-        position = Position(server.name, gtid, file, offset, packed_seq(file, offset), 0)
-    created = {f.name: f.created for f in log.files}[file]
-    return Progress(position, position, rng.choice((0, created)))
-
-
-def world(seed: int, mode: Mode = Mode.GTID) -> World:
-    rng = random.Random(seed)
-    log = random_log(
-        rng,
-        transactions=30,
-        gtid=WRITER[mode],
-        size_max=rng.choice((40, 2000, 30_000)),
-        far=mode is not Mode.GTID and rng.random() < 0.3,
-    )
-    server = Server(log, mode)
-    specs, stored = [], {}
-    for n in range(rng.randrange(1, 5)):
-        wanted = random_wanted(rng)
-        limit = rng.choice((1, 20_000, 100_000, 1 << 26))
-        start = Start(rng.choice(("earliest", "latest")))
-        specs.append(ConsumerSpec(f"c{n}", wanted.databases, wanted.tables, limit, start))
-        progress = random_stored(rng, server)
-        if progress:
-            stored[f"c{n}"] = progress
-    largest = max(t.end - t.start for t in log.transactions)
-    return World(rng, server, specs, stored, largest_transaction=largest)
-
-
-@pytest.mark.parametrize("mode", Mode)
-@given(seed=SEEDS)
-@settings(max_examples=settings().max_examples * 2 // 5)
-def test_every_consumer_gets_exactly_its_own(mode: Mode, seed: int) -> None:
-    play = world(seed, mode)
-    play.play(400)
-    play.finish()
-
-
-def test_the_play_is_the_same_each_time() -> None:
-    plays = [world(77), world(77)]
-    for play in plays:
-        play.play(300)
-        play.finish()
-    assert plays[0].log == plays[1].log
-    assert plays[0].store == plays[1].store
-
-
-TRACE = """
-from tests.dispatch.test_client import world
-play = world(77)
-play.play(300)
-play.finish()
-print(play.log, play.store)
-"""
-
-
-def test_the_play_does_not_depend_on_the_hashes_of_texts() -> None:
-    root = Path(__file__).parents[2]
-    traces = {
-        subprocess.run(
-            [sys.executable, "-c", TRACE],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            cwd=root,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(traces) == 1
-    assert "Arrived" in traces.pop()
 
 
 # -- rules one at a time --------------------------------------------------------------------------------------
@@ -140,6 +55,10 @@ def at(log: LogWriter, k: int, server: str = SERVER_NAME, *extra: Transaction) -
     return Progress(position, position, log.file.created)
 
 
+def spec(name: str, limit: int = 1 << 26, **more: Any) -> ConsumerSpec:
+    return ConsumerSpec(name, ("shop", "billing", "crm"), None, limit, Start("earliest"), **more)
+
+
 def alone(
     log: LogWriter,
     *,
@@ -147,16 +66,15 @@ def alone(
     limit: int = 1 << 26,
     stored: dict[str, Progress] | None = None,
     names: tuple[str, ...] = ("a",),
+    limits: ClientLimits | None = None,
 ) -> World:
-    specs = [
-        ConsumerSpec(n, ("shop", "billing", "crm"), None, limit, Start("earliest")) for n in names
-    ]
-    return World(random.Random(0), Server(log, mode), specs, stored)
+    specs = [spec(name, limit) for name in names]
+    return World(random.Random(0), Server(log, mode), specs, stored, limits)
 
 
 def test_a_place_is_stored_before_anything_is_read() -> None:
     play = alone(small_log())
-    effects = play.client.step(LoggedIn(play.server.view()), 0.0)
+    effects = play.client.step(LoggedIn(1, play.server.view()), 0.0)
     kinds = [type(effect) for effect in effects]
     assert kinds.index(Store) < kinds.index(Dump)
 
@@ -167,7 +85,7 @@ def test_several_consumers_share_one_dump_of_what_all_have() -> None:
     stored = {"a": at(log, 3), "b": at(log, 1, SERVER_NAME, last)}
     play = alone(log, stored=stored, names=("a", "b"))
     (dump,) = (
-        e for e in play.client.step(LoggedIn(play.server.view()), 0.0) if isinstance(e, Dump)
+        e for e in play.client.step(LoggedIn(1, play.server.view()), 0.0) if isinstance(e, Dump)
     )
     assert dump.place.gtids == gtid_set([first])
     play = alone(log, stored=stored, names=("a", "b"))
@@ -175,7 +93,7 @@ def test_several_consumers_share_one_dump_of_what_all_have() -> None:
 
 
 def until_paused(play: World) -> None:
-    while play.client.phase is not Phase.PAUSED:
+    while play.client.dispatchers[1].phase is not Phase.PAUSED:
         play.connect()
         play.read()
 
@@ -202,10 +120,10 @@ def test_a_long_pause_closes_the_connection_until_there_is_room() -> None:
     assert wakeup == play.now + 5.0
     play.now = wakeup
     play.tick_quietly()
-    assert play.client.phase is Phase.ROOMLESS
+    assert play.client.dispatchers[1].phase is Phase.ROOMLESS
     assert play.connection is None
     # What the closing of the connection raises in whoever read it changes nothing.
-    assert play.client.step(Lost(BinlogError(Kind.CONNECTION_LOST, "closed")), play.now) == []
+    assert play.client.step(Lost(1, BinlogError(Kind.CONNECTION_LOST, "closed")), play.now) == []
     waiting = []
     for _ in range(2):  # the second poll acknowledges what the first one returned
         play.poll("a", 1 << 26, ack=True)
@@ -218,17 +136,17 @@ def test_backoff_grows_and_a_login_ends_it() -> None:
     play = alone(small_log())
     waits = []
     for _ in range(9):
-        effects = play.client.step(Lost(BinlogError(Kind.CONNECT_FAILED, "no")), 0.0)
+        effects = play.client.step(Lost(1, BinlogError(Kind.CONNECT_FAILED, "no")), 0.0)
         waits += [effect.after_s for effect in effects if isinstance(effect, Connect)]
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
-    play.client.step(LoggedIn(play.server.view()), 0.0)
-    effects = play.client.step(Lost(BinlogError(Kind.CONNECTION_LOST, "cut")), 0.0)
+    play.client.step(LoggedIn(1, play.server.view()), 0.0)
+    effects = play.client.step(Lost(1, BinlogError(Kind.CONNECTION_LOST, "cut")), 0.0)
     assert [effect.after_s for effect in effects if isinstance(effect, Connect)] == [0.5]
 
 
 def test_what_an_operator_must_mend_is_tried_slowly() -> None:
     play = alone(small_log())
-    effects = play.client.step(Lost(BinlogError(Kind.ACCESS_DENIED, "no")), 0.0)
+    effects = play.client.step(Lost(1, BinlogError(Kind.ACCESS_DENIED, "no")), 0.0)
     assert [effect.after_s for effect in effects if isinstance(effect, Connect)] == [10.0]
     assert play.client.consumers["a"].error is not None
 
@@ -254,7 +172,7 @@ def test_damage_that_stays_fails_after_three_times_with_all_before_it_delivered(
     assert consumer.failed.kind is Kind.CHECKSUM_MISMATCH
     assert play.readers["a"].position.seq == 7
     assert play.log.count("Lost") == 3
-    assert play.client.phase is Phase.IDLE
+    assert not play.client.dispatchers
 
 
 def test_damage_on_the_way_is_read_again() -> None:
@@ -315,7 +233,7 @@ def test_a_fault_in_the_log_itself_closes_the_connection_when_nobody_is_left() -
         play.read()
         play.poll("a", ack=True)
     assert play.connection is None
-    assert play.client.phase is Phase.IDLE
+    assert not play.client.dispatchers
     assert play.readers["a"].position.seq == 3
 
 
@@ -346,11 +264,11 @@ def test_a_server_that_changed_its_mode_is_another_history(before: Mode, now: Mo
     if {before, now} == {Mode.FILE, Mode.MARIADB}:
         return  # both count by file and offset; the servers' names differ
     play = alone(small_log(gtid=WRITER[now]), mode=now, stored=stored)
-    effects = play.client.step(LoggedIn(play.server.view()), 0.0)
+    effects = play.client.step(LoggedIn(1, play.server.view()), 0.0)
     failed = play.client.consumers["a"].failed
     assert failed is not None
     assert failed.kind is Kind.HISTORY_DIFFERS
-    assert any(isinstance(effect, Close) for effect in effects)
+    assert any(isinstance(effect, Retire) for effect in effects)
 
 
 def test_a_bare_marker_is_stored_a_second_later_and_moves_the_covered_place_only() -> None:
@@ -391,3 +309,280 @@ def test_refused_acknowledgements_change_nothing() -> None:
         assert info.value.kind is kind
     play.acknowledge("a", end)
     assert play.client.progress_after("a", end) is None
+
+
+# -- several dispatchers ---------------------------------------------------------------------------------------
+
+FAR = ClientLimits(merge_bytes_max=2000)
+
+
+def long_log(n: int = 60) -> LogWriter:
+    return random_log(random.Random(4), transactions=n, size_max=2000, files=False)
+
+
+def numbers(play: World) -> list[int]:
+    return sorted(play.client.dispatchers)
+
+
+def read_and_poll(play: World, until: Callable[[], bool], *names: str) -> None:
+    for _ in range(5000):
+        if until():
+            return
+        play.connect()
+        play.read()
+        for name in names:
+            play.poll(name, 1 << 20, ack=True)
+        play.tick_quietly()
+    raise AssertionError("it does not come to that")
+
+
+def test_far_places_get_dispatchers_of_their_own_and_end_on_one() -> None:
+    log = long_log()
+    stored = {"a": at(log, 0), "b": at(log, 30), "c": at(log, 59)}
+    play = alone(log, stored=stored, names=("a", "b", "c"), limits=FAR)
+    play.connect()
+    assert numbers(play) == [1, 2, 3]
+    assert play.client.dispatchers[1].consumers == ["c"], "who is furthest ahead stays"
+    read_and_poll(play, lambda: len(numbers(play)) == 1, "a", "b", "c")
+    assert play.client.merges == 2
+    play.finish()
+
+
+def test_near_places_share_one_from_the_beginning() -> None:
+    log = long_log()
+    stored = {f"c{n}": at(log, n) for n in range(50)}
+    play = alone(log, stored=stored, names=tuple(stored))
+    play.connect()
+    assert numbers(play) == [1]
+    play.finish()
+
+
+def test_who_has_the_transaction_that_a_dispatcher_stands_in_merges_in_the_middle_of_it() -> None:
+    log = long_log(3)
+    log.begin()
+    rng = random.Random(5)
+    for _ in range(60):
+        log.statement(random_statement(rng, 2000))
+    huge = log.commit()
+    assert huge.end - huge.start > 30_000
+    stored = {"a": at(log, 3), "b": at(log, 4)}
+    play = alone(log, stored=stored, names=("a", "b"))
+    behind = play.client
+    play.connect()
+    assert numbers(play) == [1]
+    while behind.dispatchers[1].inside is None:
+        play.read()
+    for name, held, number in (("ahead", 4, 1), ("late", 3, 2)):
+        play.readers[name] = Reader(Wanted(("shop", "billing", "crm"), None))
+        play.store[name] = at(log, held)
+        play.step(Added(spec(name), play.store[name]))
+        play.connect()
+        # The second one lacks the beginning that has gone by, so all go where it is still to come.
+        assert behind.consumers[name].dispatcher == number
+        assert numbers(play) == [number]
+    assert behind.dispatchers[2].inside is None
+    play.finish()
+
+
+def full_of(play: World, name: str, *others: str) -> None:
+    """Read until a queue is full and the others have read all that is there."""
+    read_and_poll(play, lambda: play.client.consumers[name].queue.full, *others)
+
+
+def slow_beside_fast(**more: Any) -> World:
+    log = long_log(200)
+    specs = [spec("slow", 20_000, **more), spec("fast")]
+    return World(random.Random(0), Server(log, Mode.GTID), specs, {})
+
+
+def test_a_slow_consumer_is_waited_for_and_then_left_behind() -> None:
+    play = slow_beside_fast(wait_max_s=2.0)
+    slow, fast = (play.client.consumers[name] for name in ("slow", "fast"))
+    full_of(play, "slow", "fast")
+    assert play.client.dispatchers[1].phase is Phase.PAUSED
+    began = play.now
+    read_and_poll(play, lambda: slow.detaches == 1, "fast")
+    assert 1.5 <= play.now - began <= 2.5
+    assert slow.dispatcher is None
+    assert slow.error is slow.failed is None
+    held = slow.queue.held_bytes
+    read_and_poll(play, lambda: fast.queue.queued.seq == 200, "fast")
+    assert slow.queue.held_bytes == held, "it keeps what is queued"
+    assert numbers(play) == [1]
+    read_and_poll(play, lambda: slow.dispatcher is not None, "slow", "fast")
+    play.finish()
+    read_and_poll(play, lambda: len(numbers(play)) == 1, "slow", "fast")
+
+
+def test_who_is_alone_on_a_dispatcher_is_never_detached() -> None:
+    play = alone(long_log(200), limit=20_000)
+    full_of(play, "a")
+    for _ in range(200):
+        play.tick_quietly()
+    assert play.client.consumers["a"].detaches == 0
+    assert play.client.dispatchers[1].phase is Phase.ROOMLESS
+    play.finish()
+
+
+def test_everybody_waits_where_that_is_wanted() -> None:
+    play = slow_beside_fast(wait_max_s=2.0, on_queue_full=OnQueueFull.WAIT)
+    full_of(play, "slow", "fast")
+    for _ in range(500):
+        play.tick_quietly()
+        play.connect()
+        play.read()
+    assert play.client.consumers["slow"].detaches == 0
+    assert play.client.dispatchers[1].phase is Phase.ROOMLESS
+    play.finish()
+
+
+def test_who_cannot_be_spilled_waits_without_harm_to_others() -> None:
+    play = slow_beside_fast()
+    slow = play.client.consumers["slow"]
+    take, left = slow.queue.take, iter((True, False, False))
+
+    def refuse(*arguments: Any, **more: Any) -> None:
+        if next(left, True):
+            slow.queue.take = take  # type: ignore[method-assign]
+            raise BinlogError(Kind.STATE_STORE, "no space left on device")
+        take(*arguments, **more)
+
+    slow.queue.take = refuse  # type: ignore[method-assign]
+    play.connect()
+    play.read()
+    assert slow.dispatcher is None
+    assert slow.failed is None
+    assert slow.error is not None
+    assert "no space left" in str(slow.error)
+    assert play.client.dispatchers[1].consumers == ["fast"]
+    play.finish()
+    assert slow.error is None
+
+
+def test_all_queues_together_are_bounded_and_the_largest_is_read_again_later() -> None:
+    log = long_log(300)
+    limits = ClientLimits(queues_bytes_max=200_000)
+    specs = [spec("slow", wait_max_s=1.0), spec("fast", wait_max_s=1.0)]
+    play = World(random.Random(0), Server(log, Mode.GTID), specs, {}, limits)
+    slow, fast = (play.client.consumers[name] for name in ("slow", "fast"))
+    read_and_poll(play, lambda: slow.detaches == 1, "fast")
+    assert slow.queue.held_bytes == 0
+    assert slow.queue.queued == slow.queue.acknowledged
+    read_and_poll(play, lambda: fast.queue.queued.seq == 300, "fast")
+    play.finish()
+
+
+def test_what_was_purged_is_stepped_over_where_that_is_wanted() -> None:
+    log = small_log()
+    specs = [spec("a", on_purged=OnPurged.LATEST), spec("b")]
+    stored = {"a": at(log, 1), "b": at(log, 1)}
+    server = Server(log, Mode.GTID)
+    server.purged = str(gtid_set(log.transactions[:3]))
+    play = World(random.Random(0), server, specs, stored)
+    play.connect()
+    a, b = (play.client.consumers[name] for name in ("a", "b"))
+    assert b.failed is not None
+    assert b.failed.kind is Kind.POSITION_PURGED
+    assert a.failed is None
+    assert a.gaps == 1
+    progress = play.store["a"]
+    assert (progress.acknowledged.epoch, progress.acknowledged.seq) == (1, 6)
+    assert progress.covered == progress.acknowledged
+    play.restart()
+    play.connect()
+    assert play.client.consumers["a"].gaps == 0
+
+
+def test_another_server_is_given_time_to_come_to_where_consumers_are() -> None:
+    log = small_log()
+    play = alone(log, stored={"a": at(log, 5)}, limits=ClientLimits(failover_wait_s=10.0))
+    lagging = ServerView(
+        "0a9d88f8-c14e-11ec-bb36-244bfedf7766", Mode.GTID, str(gtid_set(log.transactions[:4])), "",
+        ((log.file.name, 100),), log.file.name, 100, {},
+    )  # fmt: skip
+    client = play.client
+    failed = None
+    for now, last in ((0.0, False), (9.0, False), (10.0, True)):
+        effects = client.step(LoggedIn(1, lagging), now)
+        failed = client.consumers["a"].failed
+        assert (failed is not None) is last
+        if not last:
+            assert [e for e in effects if isinstance(e, Close)] == [
+                Close(1, "the server is behind", elsewhere=True)
+            ]
+            assert any(isinstance(effect, Connect) for effect in effects)
+    assert failed is not None
+    assert failed.kind is Kind.HISTORY_DIFFERS
+
+
+def test_files_of_the_server_before_mean_nothing_on_the_next_one() -> None:
+    log = small_log()
+    play = alone(log, stored={"a": at(log, 5)})
+    view = play.server.view()
+    other = replace(view, server="0a9d88f8-c14e-11ec-bb36-244bfedf7766", created={log.file.name: 7})
+    play.client.step(LoggedIn(1, view), 0.0)
+    for now, seen in ((1.0, other), (2.0, other), (3.0, view)):
+        play.client.step(Lost(1, BinlogError(Kind.CONNECTION_LOST, "cut")), now)
+        play.client.step(LoggedIn(1, seen), now)
+        assert play.client.consumers["a"].failed is None
+        assert play.client.consumers["a"].queue.queued.file == ""
+
+
+def test_a_namesake_is_met_again_soon_and_the_second_time_is_an_operators_affair() -> None:
+    play = alone(small_log())
+    error = BinlogError(Kind.NAMESAKE, "a replica with the same server_uuid")
+    waits = []
+    for now in (0.0, 30.0, 100.0):
+        play.client.step(LoggedIn(1, play.server.view()), now)
+        effects = play.client.step(Lost(1, error), now)
+        waits += [effect.after_s for effect in effects if isinstance(effect, Connect)]
+    assert waits == [0.5, 10.0, 0.5]
+
+
+def test_a_seek_disturbs_nobody_else() -> None:
+    log = long_log()
+    play = alone(log, names=("a", "b"), limits=FAR)
+    play.finish()
+    connection = play.links[1].connection
+    start = play.readers["a"].positions[0]
+    play.readers["a"].positions[1:] = []
+    play.resume("a", start)
+    assert play.links[1].connection is connection
+    assert play.client.dispatchers[1].consumers == ["b"]
+    assert play.client.dispatchers[2].consumers == ["a"]
+    play.finish()
+    read_and_poll(play, lambda: len(numbers(play)) == 1, "a", "b")
+
+
+def test_readers_ahead_of_what_is_stored_skip_forward_on_the_dispatcher_that_they_share() -> None:
+    log = long_log()
+    names = tuple(f"c{n}" for n in range(20))
+    play = alone(log, names=names)
+    play.finish()
+    places = {name: reader.position for name, reader in play.readers.items()}
+    play.store = {name: at(log, 10) for name in names}
+    play.boot()
+    play.connect()
+    for name in names:
+        play.resume(name, places[name])
+        play.opened.add(name)
+    assert numbers(play) == [1]
+    play.finish()
+
+
+def test_consumers_come_and_go_beside_the_others() -> None:
+    log = long_log()
+    play = alone(log, names=("a", "b"))
+    play.finish()
+    connection = play.links[1].connection
+    play.step(Removed("b"))
+    assert play.client.dispatchers[1].consumers == ["a"]
+    play.step(Added(spec("b"), play.store["b"]))
+    play.opened.discard("b")
+    play.finish()
+    read_and_poll(play, lambda: len(numbers(play)) == 1, "a", "b")
+    assert [link.connection is connection for link in play.links.values()] == [True]
+    play.step(Removed("a"))
+    play.step(Removed("b"))
+    assert not play.client.dispatchers
+    assert not play.links

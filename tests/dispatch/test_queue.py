@@ -18,8 +18,9 @@ from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 from tests.support.event_encoder import SERVER, LogWriter, Statement
+from tests.support.fake_server import Server, gtid_set
 from tests.support.random_log import OTHER_SERVER, Wanted, random_log, random_wanted
-from tests.support.simulation import Server, World, gtid_set, without_formats
+from tests.support.simulation import World, without_formats
 
 SEEDS = st.integers(0, 2**32 - 1)
 WRITER = {Mode.GTID: "mysql", Mode.FILE: "none", Mode.MARIADB: "mariadb"}

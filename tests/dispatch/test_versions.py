@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import re
 import zlib
-from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -21,26 +20,19 @@ from dispatcher.binlog.events import EventType, parse_format_description
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
 from dispatcher.binlog.table_map import TableMap
-from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.history import Mode, make_place
 from dispatcher.dispatch.inputs import (
-    Close,
     ConsumerSpec,
-    Dump,
-    Effect,
-    LoggedIn,
     LookedUp,
     LookUp,
     Progress,
     Sought,
     Start,
-    StoreVersions,
     Tick,
 )
 from dispatcher.dispatch.versions import (
     Definition,
     Found,
-    Kept,
     Mark,
     Marks,
     Name,
@@ -50,9 +42,10 @@ from dispatcher.dispatch.versions import (
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Position, packed_seq
 from tests.support.event_encoder import SERVER, LogWriter, opaque_rows_body
+from tests.support.fake_server import SERVER_NAME, Feed, Server, gtid_set
 from tests.support.random_log import OTHER_SERVER
 from tests.support.rows_encoder import Spec, table_map
-from tests.support.simulation import BUFFER, SERVER_NAME, Connection, Server, World, gtid_set
+from tests.support.simulation import BUFFER, World
 
 SEEDS = st.integers(0, 2**32 - 1)
 WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
@@ -179,78 +172,23 @@ class History:
         )
 
 
-class Growing(Connection):
-    """A connection that goes on when the log does."""
-
-    def __init__(self, server: Server, client: Client, dump: Dump, rng: random.Random) -> None:
-        super().__init__(server, client, dump, rng)
-        self._server, self._place = server, dump.place
-        self._whole = len(self._data)
-
-    def more(self) -> None:
-        data = self._server.dump(self._place)
-        self._data += data[self._whole :]
-        self._whole = len(data)
-
-
 class Tables(World):
     """A world whose server is asked for definitions, and goes on while it is."""
 
     def __init__(self, rng: random.Random, mode: Mode, specs: list[ConsumerSpec], stored: dict[str, Progress],
                  history: History) -> None:  # fmt: skip
         self.history = history
-        self.kept: Kept | None = None
-        self.orders: list[LookUp] = []
-        self.asked = 0
         super().__init__(rng, Server(history.log, mode), specs, stored, largest_transaction=20_000)
 
-    def boot(self) -> None:
-        self.orders = []
-        self.versions_to_store: list[StoreVersions] = []
-        super().boot()
-        self.client = Client("user@host:3306", self.specs, dict(self.store), self.kept)
-        self.connect_at = None
-        self.execute(self.client.start())
-
-    def execute(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, LookUp):
-                self.orders.append(effect)
-                self.asked += 1
-            elif isinstance(effect, StoreVersions):
-                self.versions_to_store.append(effect)
-            elif isinstance(effect, Close):
-                self.connection = None
-        super().execute(effects)
-
-    def flush(self) -> None:
-        super().flush()
-        for effect in self.versions_to_store:
-            kept = effect.kept or self.kept
-            assert kept is not None
-            self.kept = replace(kept, mark=effect.mark)
-        self.versions_to_store = []
-
-    def connect(self) -> None:
-        if self.connect_at is None:
-            return
-        self.now, self.connect_at = max(self.now, self.connect_at), None
-        self.step(LoggedIn(self.server.view()))
-        self.flush()
-        if self.dump:
-            self.connection = Growing(self.server, self.client, self.dump, self.rng)
-            self.dump = None
-
-    def read(self) -> None:
-        if isinstance(self.connection, Growing):
-            self.connection.more()
-        super().read()
-
     def answer(self) -> None:
-        """The newest order, as the server is now."""
-        if not self.orders:
-            return
-        order, self.orders = self.orders[-1], []
+        """The newest order of each dispatcher, as the server is now."""
+        newest = {order.dispatcher: order for order in self.orders}
+        self.orders = []
+        for order in newest.values():
+            if order.dispatcher in self.client.dispatchers:
+                self._answer(order)
+
+    def _answer(self, order: LookUp) -> None:
         log = self.history.log
         at = Mark(log.file.name, log.file.size, log.file.created)
         found = []
@@ -268,18 +206,22 @@ class Tables(World):
     def _touches(self, order: LookUp) -> list[Touched]:
         """Read ahead as `net.lookups` does."""
         routes, marks = Routes(), Marks()
-        server = Server(self.history.log, Mode.FILE)
         place = make_place(Mode.FILE, "", order.start.file, order.start.offset)
-        splitter = Splitter(
-            routes, packets=True, checksum=server.checksum_of(place), buffer_bytes=BUFFER
-        )
+        feed = Feed(Server(self.history.log, Mode.FILE), place)
+        splitter = Splitter(routes, packets=True, checksum=feed.checksum, buffer_bytes=BUFFER)
         found: list[Touched] = []
-        for batch in splitter.feed(server.dump(place)):
+        for batch in splitter.feed(feed.take(1 << 40)):
             assert not isinstance(batch, Closed)
             created = {file.name: file.created for file in self.history.log.files}[batch.file]
             found += touches(batch, created, marks, routes)
             marks.after(batch, created)
         return found
+
+    def tick(self) -> None:
+        self.now += self.rng.choice((0.1, 1.0, 6.0))
+        self.step(Tick())
+        if self.rng.random() < 0.7:
+            self.flush()
 
     # -- checks ----------------------------------------------------------------------------------------------
 
@@ -338,7 +280,7 @@ class Tables(World):
         """Nothing happens any more: whoever has not failed gets all."""
         for _ in range(moves):
             self.connect()
-            steps, read = len(self.log), not self.paused
+            steps, read = len(self.log), not any(link.paused for link in self.links.values())
             self.read()
             self.answer()
             quiet = read and len(self.log) == steps
@@ -350,19 +292,20 @@ class Tables(World):
             if quiet and self._settled():
                 break
         for name, consumer in self.client.consumers.items():
-            if consumer.riding:
+            if consumer.failed is None:
                 place = consumer.queue.queued
                 log = self.history.log
                 if self.server.mode is Mode.GTID:
                     done = place.seq == len(gtid_set(log.transactions))
                 else:
                     done = all(packed_seq(t.file, t.end) <= place.seq for t in log.transactions)
-                assert done, f"{name} is at {place}, {self.client.phase}"
+                assert done, f"{name} is at {place}, {self.links}"
 
     def _settled(self) -> bool:
-        idle = self.connect_at is None and not self.orders and not self.paused
-        connection = self.connection
-        return idle and (connection is None or connection.drained)
+        return not self.orders and all(
+            link.connection and link.connection.drained and not link.paused
+            for link in self.links.values()
+        )
 
 
 def check_names(data: bytes, *, lax: bool) -> int:

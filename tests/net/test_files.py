@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.events import EventType
 from dispatcher.cli import app
-from dispatcher.dispatch.client import Client, Phase
+from dispatcher.dispatch.client import Client
+from dispatcher.dispatch.dispatcher import Phase
 from dispatcher.dispatch.history import Mode, Place, make_place
 from dispatcher.dispatch.inputs import (
     Acknowledged,
@@ -110,13 +111,19 @@ class Dispatched:
         self.stored: Progress | None = progress
         self.batches = 0
         self._buffer_bytes = buffer_bytes
+        self.number = 0  # of the dispatcher
         self.stream: FilesStream | None = None
 
     def login(self) -> FilesStream | None:
         opened = self.source.open(1)
-        effects = self._execute(
-            self.client.step(LoggedIn(opened.view(self.client.files_to_probe())), 0)
+        if not self.number:
+            self._execute(self.client.start())
+        view = opened.view(
+            self.client.files_to_probe(self.number),
+            self.client.moments_to_find(self.number),
+            self.client.offsets_to_find(self.number),
         )
+        effects = self._execute(self.client.step(LoggedIn(self.number, view), 0))
         dumps = [effect for effect in effects if isinstance(effect, Dump)]
         if dumps:
             self.stream = opened.dump(
@@ -130,21 +137,23 @@ class Dispatched:
         assert stream is not None, str(self.client.consumers["all"].failed)
         try:
             async with asyncio.timeout(WAIT_S):
-                while not until() and not stream.over:
+                while self.phase and not until() and not stream.over:
                     for batch in await stream.batches():
                         assert isinstance(batch, Batch)
+                        if not self.phase:
+                            break
                         self.batches += 1
                         created = stream.splitter.created.get(batch.file, 0)
-                        self._execute(self.client.step(Arrived(batch, created), 0))
+                        self._execute(self.client.step(Arrived(self.number, batch, created), 0))
         except BinlogError as error:
-            self._execute(self.client.step(Lost(error), 0))
+            self._execute(self.client.step(Lost(self.number, error), 0))
             raise
         finally:
             if stream.over:
                 stream.close()
-        if stream.over:
-            self.client.step(Ended(), 0)
-            assert self.client.phase is Phase.ENDED
+        if stream.over and self.phase:
+            self.client.step(Ended(self.number), 0)
+            assert self.phase is Phase.ENDED
         return self
 
     def close(self) -> None:
@@ -167,7 +176,15 @@ class Dispatched:
         for effect in effects:
             if isinstance(effect, Store):
                 self.stored = effect.progress
+            if isinstance(effect, Connect):
+                self.number = effect.dispatcher
         return effects
+
+    @property
+    def phase(self) -> Phase | None:
+        """None: nobody needs a dispatcher."""
+        dispatcher = self.client.dispatchers.get(self.number)
+        return dispatcher.phase if dispatcher else None
 
     @property
     def position(self) -> Position:
@@ -177,7 +194,7 @@ class Dispatched:
     def transactions(self) -> list[tuple[str, int]]:
         """(file, offset after it) of each transaction in the queue."""
         runs = self.queue._runs
-        places = [run.place(n) for run in runs for n in range(len(run.tx))]
+        places = [runs.place(n) for n in range(runs.dropped, runs.count)]
         return [(place.file, place.offset) for place in places]
 
 
@@ -342,11 +359,11 @@ async def test_a_reader_that_seeks_back_after_the_end(tmp_path: Path) -> None:
     early = reading.queue.next(reading.queue.position(reading.queue.acknowledged), 1).end
     reading.client.step(Acknowledged("all", reading.position, reading.position), 0)
     reading.close()
-    effects = reading.client.step(Sought("all", early), 0)
+    effects = reading._execute(reading.client.step(Sought("all", early), 0))
     assert any(isinstance(effect, Connect) for effect in effects)
     await reading.read()
     assert reading.transactions == written(log, early.seq)
-    assert reading.client.phase is Phase.ENDED
+    assert reading.phase is Phase.ENDED
 
 
 # -- the ends of files -----------------------------------------------------------------------------------------

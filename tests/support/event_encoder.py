@@ -221,14 +221,16 @@ class LogWriter:
     """A server's binlog files. `gtid`: "mysql", "tagged", "anonymous", "5.6" (GTIDs without times), "none", "mariadb".
     `compress`: write the next transactions as TRANSACTION_PAYLOAD events."""
 
-    def __init__(self, *, gtid: str = "mysql", checksum: bool = True, first_file: int = 1) -> None:
+    def __init__(
+        self, *, gtid: str = "mysql", checksum: bool = True, first_file: int = 1, now: int = TIME
+    ) -> None:
         self.gtid = gtid
         self.files: list[File] = []
         self.transactions: list[Transaction] = []
         self._checksum = checksum
         self._open: Transaction | None = None
         self._next_gno: dict[str, int] = {}
-        self._now = TIME
+        self._now = now  # s since 1970, one more with each transaction and file
         self._next_file = first_file
         self._table_ids: dict[Table, int] = {}
         self.compress = False

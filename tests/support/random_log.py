@@ -208,10 +208,12 @@ def ended(raw: bytes, checksum: bool) -> bytes:
 def delivered(transaction: Transaction, wanted: Wanted, *, epoch: int, seq: int) -> bytes:
     """The bytes of one transaction in a consumer's log."""
     parts = delivered_parts(transaction, wanted)
-    if not parts:
-        return b""
+    return record_of(transaction, epoch, seq) + b"".join(parts) if parts else b""
+
+
+def record_of(transaction: Transaction, epoch: int, seq: int) -> bytes:
+    """The event before the transaction, with what a filtered log cannot say."""
     record = Record(epoch, seq, transaction.file, transaction.end, transaction.commit_us, 0)
-    head = encode_record(
+    return encode_record(
         record, checksum=transaction.checksum, timestamp=transaction.timestamp, server_id=1
     )
-    return head + b"".join(parts)

@@ -10,18 +10,25 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dispatcher.dispatch import status
-from dispatcher.dispatch.client import Client, Phase
+from dispatcher.dispatch.client import Client
+from dispatcher.dispatch.dispatcher import Dispatcher, Phase
 from dispatcher.dispatch.inputs import ConsumerSpec, Lost
+from dispatcher.dispatch.status import STATES
+from dispatcher.dispatch.versions import Versions
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.telemetry.metrics import (
     CONNECTION_METRICS,
     CONSUMER_METRICS,
+    DISPATCHER_METRICS,
     PREFIX,
+    STATE_MEANING,
     STATE_METRIC,
-    STATES,
     Metrics,
     Row,
 )
+
+# Of what is not known before a consumer has begun, and the server was asked.
+UNKNOWN = ("consumer_acknowledged_seq", "runway_seconds")
 
 
 def spec(name: str) -> ConsumerSpec:
@@ -30,18 +37,21 @@ def spec(name: str) -> ConsumerSpec:
 
 @pytest.fixture
 def clients() -> list[Client]:
-    """One shared by two consumers, and one of the same connection key that shares with nobody."""
-    return [
+    """One shared by two consumers, and one of the same connection key that shares with nobody; all of them connect."""
+    made = [
         Client("repl@db1:3306", [spec("shop"), spec("billing")], {}),
         Client("repl@db1:3306", [spec("alone")], {}),
     ]
+    for client in made:
+        client.start()
+    return made
 
 
 @pytest.fixture
 def metrics(clients: list[Client]) -> Metrics:
     def rows() -> list[Row]:
         return [
-            status.row(client, consumer, (0.0, 0.0), 1e9)
+            status.row(client, consumer, lambda _: (0.0, 0.0), 1e9)
             for client in clients
             for consumer in client.consumers.values()
         ]
@@ -74,16 +84,15 @@ def test_no_series_occurs_twice(metrics: Metrics) -> None:
 
 def test_every_declared_metric_is_there(metrics: Metrics) -> None:
     seen = {name for name, _, _ in samples(metrics)}
-    for metric in (*CONNECTION_METRICS, *CONSUMER_METRICS):
-        # Nothing is acknowledged before a consumer has begun.
-        assert (PREFIX + metric.name in seen) == (metric.name != "consumer_acknowledged_seq")
+    for metric in (*CONNECTION_METRICS, *DISPATCHER_METRICS, *CONSUMER_METRICS):
+        assert (PREFIX + metric.name in seen) == (metric.name not in UNKNOWN)
     assert PREFIX + "build_info" in seen and PREFIX + STATE_METRIC in seen
     assert "process_resident_memory_bytes" in seen
 
 
 def test_names_follow_the_rules() -> None:
     """https://prometheus.io/docs/practices/naming"""
-    for metric in (*CONNECTION_METRICS, *CONSUMER_METRICS):
+    for metric in (*CONNECTION_METRICS, *DISPATCHER_METRICS, *CONSUMER_METRICS):
         assert re.fullmatch(r"[a-z][a-z_]*", metric.name)
         assert metric.meaning.endswith(".")
         if "bytes" in metric.name or "seconds" in metric.name:
@@ -94,28 +103,38 @@ def test_the_version(metrics: Metrics) -> None:
     assert value(metrics, "build_info", version="1.2.3") == 1
 
 
-def test_connections(metrics: Metrics, clients: list[Client]) -> None:
-    shared, alone = clients
+def test_dispatchers(metrics: Metrics, clients: list[Client]) -> None:
+    (shared,), (alone,) = (client.dispatchers.values() for client in clients)
     shared.phase, alone.phase = Phase.STREAMING, Phase.ROOMLESS
     shared.events, shared.bytes, shared.reconnects, shared.last_timestamp = 7, 700, 2, 1700000000
     names = {"connection": "repl@db1:3306", "dispatcher": "shop:1"}
     other = names | {"dispatcher": "alone:1"}
     assert value(metrics, "source_up", **names) == 1
-    assert value(metrics, "source_connections", **names) == 1
-    assert value(metrics, "source_connections", **other) == 0
     assert value(metrics, "source_paused", **names) == 0
     assert value(metrics, "source_paused", **other) == 1
+    assert value(metrics, "source_consumers", **names) == 2
     assert value(metrics, "source_received_bytes_total", **names) == 700
     assert value(metrics, "source_events_total", **names) == 7
     assert value(metrics, "source_reconnects_total", **names) == 2
     assert value(metrics, "source_last_event_timestamp_seconds", **names) == 1700000000
 
 
+def test_a_connection_is_all_that_has_its_key(metrics: Metrics, clients: list[Client]) -> None:
+    assert value(metrics, "source_connections", connection="repl@db1:3306") == 0
+    for client in clients:
+        client.dispatchers[1].phase = Phase.STREAMING
+    assert value(metrics, "source_connections", connection="repl@db1:3306") == 2
+    assert value(metrics, "source_side_dispatchers", connection="repl@db1:3306") == 0
+    side = Dispatcher(2, clients[0].label, clients[0].routes, Versions.of(None))
+    clients[0].dispatchers[2] = side
+    assert value(metrics, "source_side_dispatchers", connection="repl@db1:3306") == 1
+    clients[0].merges, clients[1].merges = 3, 4
+    assert value(metrics, "source_merges_total", connection="repl@db1:3306") == 7
+
+
 def test_a_server_that_is_down(metrics: Metrics, clients: list[Client]) -> None:
-    shared = clients[0]
-    shared.start()
     assert value(metrics, "source_up", dispatcher="shop:1") == 0
-    shared.step(Lost(BinlogError(Kind.CONNECT_FAILED, "refused")), 0.0)
+    clients[0].step(Lost(1, BinlogError(Kind.CONNECT_FAILED, "refused")), 0.0)
     assert value(metrics, "source_up", dispatcher="shop:1") == 0
     assert value(metrics, "consumer_state", consumer="shop", state="connecting") == 1
 
@@ -128,11 +147,17 @@ def test_consumers(metrics: Metrics, clients: list[Client]) -> None:
     assert value(metrics, "queue_limit_bytes", consumer="shop") == 1 << 20
     assert value(metrics, "unacknowledged_bytes", consumer="alone") == 0
     assert value(metrics, "lag_seconds", consumer="alone") == 0
+    consumer = clients[0].consumers["shop"]
+    consumer.detaches, consumer.gaps, consumer.patience.waited_s = 2, 1, 3.5
+    assert value(metrics, "consumer_detaches_total", consumer="shop") == 2
+    assert value(metrics, "consumer_gaps_total", consumer="shop") == 1
+    assert value(metrics, "consumer_waited_seconds_total", consumer="shop") == 3.5
+    assert value(metrics, "spilled_bytes", consumer="shop") == 0
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_a_consumer_is_in_one_state(metrics: Metrics, clients: list[Client], phase: Phase) -> None:
-    clients[0].phase = phase
+    clients[0].dispatchers[1].phase = phase
     states = [
         labels["state"]
         for name, labels, on in samples(metrics)
@@ -141,10 +166,32 @@ def test_a_consumer_is_in_one_state(metrics: Metrics, clients: list[Client], pha
     assert len(states) == 1 and states[0] in STATES
 
 
+def test_a_detached_consumer(metrics: Metrics, clients: list[Client]) -> None:
+    client = clients[0]
+    client.dispatchers[1].leave(client.consumers["shop"], 0.0)
+    assert value(metrics, "consumer_state", consumer="shop", state="detached") == 1
+    assert value(metrics, "consumer_state", consumer="billing", state="connecting") == 1
+
+
 def test_a_failed_consumer(metrics: Metrics, clients: list[Client]) -> None:
     clients[0].consumers["shop"].failed = BinlogError(Kind.POSITION_PURGED, "gone")
     assert value(metrics, "consumer_state", consumer="shop", state="failed") == 1
     assert value(metrics, "consumer_state", consumer="billing", state="failed") == 0
+
+
+def test_every_metric_is_documented_with_its_meaning() -> None:
+    text = (Path(__file__).parents[2] / "docs/operating.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z_]+)` \| [a-z, ]+ \| (.+) \|$", text, re.MULTILINE))
+    declared = (*CONNECTION_METRICS, *DISPATCHER_METRICS, *CONSUMER_METRICS)
+    expected = {metric.name: metric.meaning.removesuffix(".") for metric in declared}
+    expected[STATE_METRIC] = STATE_MEANING.removesuffix(".")
+    assert rows == expected | {"build_info": "Version of the daemon"}
+
+
+def test_every_state_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs/operating.md").read_text(encoding="utf-8")
+    states = text[text.index("## States") : text.index("## Metrics")]
+    assert sorted(re.findall(r"^\| `([a-z]+)` \|", states, re.MULTILINE)) == sorted(STATES)
 
 
 def test_no_metric_is_named_anywhere_else() -> None:

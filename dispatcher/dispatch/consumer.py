@@ -1,0 +1,72 @@
+"""A declared reader and its queue, as the rules see it."""
+
+from __future__ import annotations
+
+from dispatcher.binlog.routes import Filter
+from dispatcher.binlog.segments import Lend
+from dispatcher.dispatch.inputs import ConsumerSpec, Effect, Note, Progress, Store, Wake
+from dispatcher.dispatch.patience import Patience
+from dispatcher.dispatch.queue import Queue
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.position import Position
+
+
+class Consumer:
+    """`dispatcher`: the number of the one that it rides on; None: it waits, for room or a connection, or has failed."""
+
+    def __init__(
+        self, spec: ConsumerSpec, progress: Progress | None, lend: Lend | None = None
+    ) -> None:
+        self.spec = spec
+        self.queue = Queue(Filter(spec.databases, spec.tables), spec.queue_bytes_max, lend)
+        self.progress = progress  # stored; applied when the server's mode is known
+        self.started = False  # has a place
+        self.proven = True  # its place is one of the server's history: read, or checked by a login
+        self.failed: BinlogError | None = None
+        self.error: BinlogError | None = None  # the newest fault, failed or not
+        self.stored_covered = progress.covered if progress else None
+        self.dispatcher: int | None = None
+        self.patience = Patience(spec.wait_max_s)
+        self.attach_after = 0.0  # it waits at least until then
+        self.detaches = 0  # how often others went on without it
+        self.gaps = 0  # how often it went on behind what the server had purged
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def waiting(self) -> bool:
+        return self.dispatcher is None and self.failed is None
+
+    @property
+    def position(self) -> Position | None:
+        """Up to where it has the log, as far as that is known without a server."""
+        if self.started:
+            return self.queue.position(self.queue.queued)
+        return self.progress.covered if self.progress else None
+
+    def fail(self, error: BinlogError) -> list[Effect]:
+        """It cannot go on until a reader seeks, or somebody mends its cause and the daemon is restarted."""
+        self.failed = self.error = error
+        self.queue.rollback()
+        return [
+            Note("error", "consumer failed", {"consumer": self.name, "error": str(error)}),
+            Wake(self.name),
+        ]
+
+    @property
+    def covered_moved(self) -> bool:
+        """Is less stored than it could be?"""
+        if not self.started or self.stored_covered is None:
+            return False
+        covered = self.queue.covered
+        stored = self.stored_covered
+        return (self.queue.epoch, covered.seq) > (stored.epoch, stored.seq)
+
+    def store(self) -> Store:
+        queue = self.queue
+        covered = queue.covered
+        position = self.stored_covered = queue.position(covered)
+        created = queue.created_of(covered.file)
+        return Store(self.name, Progress(queue.position(queue.acknowledged), position, created))

@@ -1,0 +1,47 @@
+"""A state store that keeps nothing, for a program that keeps its positions itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+from dispatcher.binlog.prepared import Changes, Entry
+from dispatcher.dispatch.inputs import StoreVersions
+from dispatcher.dispatch.versions import Kept
+from dispatcher.model.position import Position
+
+
+class Stateless:
+    """What `net.storing.State` asks for. Each is an installation of its own: no server takes two for one replica."""
+
+    def __init__(self) -> None:
+        self.installation_id = uuid4()
+
+    def load(self, consumer: str) -> None:
+        """Nothing is stored."""
+
+    def save(
+        self,
+        progress: Sequence[tuple[str, Position, Position, int]],
+        client: str,
+        prepared: Changes | None,
+    ) -> None:
+        """The program's own store has it, or will. Rows of prepared transactions are in memory as long as it runs."""
+
+    def load_prepared(self, _client: str) -> list[Entry]:
+        return []
+
+    def load_versions(self, _client: str) -> Kept | None:
+        return None
+
+    def save_versions(self, client: str, what: StoreVersions) -> None:
+        """They are found out again."""
+
+    def session(self, _consumer: str) -> int:
+        return 0
+
+    def next_session(self, _consumer: str) -> int:
+        return 1
+
+    def close(self) -> None:
+        """There is nothing to close."""

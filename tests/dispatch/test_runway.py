@@ -1,0 +1,44 @@
+"""How long what a consumer needs will be there."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.dispatch.history import Mode
+from dispatcher.dispatch.inputs import ServerView, Surveyed
+from dispatcher.dispatch.runway import files_to_survey, seconds
+
+NAMES = ("binlog.999999", "binlog.1000000", "binlog.1000001")
+SIZES = tuple((name, 100) for name in NAMES)
+CREATED = {"binlog.1000000": 5000, "binlog.1000001": 6000}
+VIEW = ServerView("here", Mode.GTID, "", "", SIZES, NAMES[-1], 100, CREATED)
+
+
+@pytest.mark.parametrize(
+    ("file", "now_s", "want"),
+    [
+        (NAMES[0], 5100.0, 900.0),
+        (NAMES[0], 6500.0, 0.0),
+        (NAMES[1], 6500.0, 500.0),
+        (NAMES[2], 6500.0, 1000.0),
+        ("binlog.999998", 0.0, 0.0),
+        ("binlog.1000002", 0.0, None),
+        ("", 0.0, None),
+    ],
+)
+def test_a_file_lasts_from_its_end_on(file: str, now_s: float, want: float | None) -> None:
+    assert seconds(Surveyed(VIEW, 1000), "here", file, now_s) == want
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    assert seconds(Surveyed(VIEW, None), "here", NAMES[0], 0.0) is None
+    assert seconds(Surveyed(VIEW, 1000), "elsewhere", NAMES[0], 0.0) is None
+    blind = ServerView("here", Mode.GTID, "", "", SIZES, NAMES[-1], 100, {})
+    assert seconds(Surveyed(blind, 1000), "here", NAMES[0], 0.0) is None
+
+
+def test_the_beginning_of_the_next_file_is_asked_for() -> None:
+    survey = Surveyed(VIEW, 1000)
+    assert files_to_survey(survey, [NAMES[1], NAMES[0], NAMES[0]]) == sorted(NAMES[1:])
+    assert files_to_survey(survey, [NAMES[2], "", "binlog.999998"]) == []
+    assert files_to_survey(None, [NAMES[0]]) == []

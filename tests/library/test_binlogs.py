@@ -1,0 +1,369 @@
+"""The library on a folder of binlog files, without a server: what is handed out, acknowledged, refused and told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dispatcher
+from dispatcher import (
+    Binlog,
+    BinlogClient,
+    BinlogError,
+    GtidSet,
+    Kind,
+    Transaction,
+    UserError,
+)
+from dispatcher.binlog.events import EventType
+from tests.daemon.harness import transactions
+from tests.support.event_encoder import LogWriter, Statement, incident_body
+from tests.support.rows_encoder import Delivered, Spec, encode_cell, integer, rows_body, table_map
+
+DEADLINE_S = 20.0
+ALL = ["mysql", "tagged", "5.6", "anonymous", "none", "mariadb"]
+
+
+def insert(log: LogWriter, database: str = "shop", *, size: int = 30) -> None:
+    log.begin()
+    log.statement(Statement(((database, "orders"),), ((0, size),)))
+    log.commit()
+
+
+def written(
+    folder: Path, *, gtid: str = "mysql", files: int = 3, each: int = 4, size: int = 30
+) -> LogWriter:
+    """Every other transaction is of `shop`, the first one too."""
+    log = LogWriter(gtid=gtid)
+    for n in range(files):
+        if n:
+            log.rotate()
+        for m in range(each):
+            insert(log, "billing" if m % 2 else "shop", size=size)
+    put(folder, log)
+    return log
+
+
+def put(folder: Path, log: LogWriter) -> None:
+    folder.mkdir(exist_ok=True)
+    for file in log.files:
+        (folder / file.name).write_bytes(file.raw)
+
+
+def of(folder: Path, *, follow: bool = False, **more: Any) -> BinlogClient:
+    return BinlogClient(files={"path": folder, "follow": follow}, **more)
+
+
+async def collect(binlog: AsyncIterator[Transaction]) -> list[Transaction]:
+    async with asyncio.timeout(DEADLINE_S):
+        return [transaction async for transaction in binlog]
+
+
+def places(log: LogWriter, database: str) -> list[tuple[str, int]]:
+    """File and offset behind each transaction of a database."""
+    wanted = {"shop": 0, "billing": 1}[database]
+    shown = [t for t in log.transactions if not t.aborted]
+    return [(t.file, t.end) for n, t in enumerate(shown) if n % 2 == wanted]
+
+
+@pytest.mark.parametrize("gtid", ALL)
+async def test_everything_of_its_database_and_then_the_end(tmp_path: Path, gtid: str) -> None:
+    log = written(tmp_path / "log", gtid=gtid)
+    async with of(tmp_path / "log") as client:
+        shop = await client.create_binlog("shop", ["shop"], start="earliest")
+        taken = await collect(shop)
+        assert [(t.file, t.offset) for t in taken] == places(log, "shop")
+        assert [(t.position.file, t.position.offset) for t in taken] == places(log, "shop")
+        assert [t.seq for t in taken] == sorted({t.position.seq for t in taken})
+        if gtid in ("mysql", "tagged", "5.6", "mariadb"):
+            ours = [t for n, t in enumerate(log.transactions) if n % 2 == 0]
+            name = "-" if gtid == "mariadb" else ":"
+            assert [t.gtid for t in taken] == [f"{t.source}{name}{t.gno}" for t in ours]
+        else:
+            assert {t.gtid for t in taken} == {""}
+        exact = [datetime.fromtimestamp(0, UTC) + timedelta(microseconds=t.commit_us)
+                 for n, t in enumerate(log.transactions) if n % 2 == 0]  # fmt: skip
+        assert [t.committed_at for t in taken] == exact
+        # It is at the end of the log, behind the other database's last transaction.
+        assert shop.position.offset == log.transactions[-1].end
+        assert await shop.read() == []
+
+
+async def test_the_bytes_are_a_binlog_of_their_own(tmp_path: Path) -> None:
+    written(tmp_path)
+    async with of(tmp_path) as client:
+        taken = await collect(await client.create_binlog("shop", ["shop"], start="earliest"))
+    for transaction in taken:
+        (alone,) = transactions(transaction.data)
+        assert (alone.epoch, alone.seq) == (transaction.epoch, transaction.seq)
+        assert (alone.file, alone.offset) == (transaction.file, transaction.offset)
+        head = len(transaction.data) - transaction.size
+        assert transaction.data[head:].endswith(alone.data)
+        assert repr(transaction) == f"<Transaction {transaction.gtid}, {transaction.size} bytes>"
+
+
+async def test_a_list_at_a_time(tmp_path: Path) -> None:
+    written(tmp_path, files=1, each=20)
+    async with of(tmp_path) as client:
+        binlog = await client.create_binlog("shop", ["shop"], start="earliest")
+        first = await binlog.read(max_bytes=1)
+        assert len(first) == 1 and binlog.position == first[0].position
+        second = await anext(binlog)  # takes all that is left
+        third = await binlog.read(max_bytes=2 * second.size)
+        assert len(third) == 2 and binlog.position == third[-1].position
+        rest = await binlog.read()
+        assert len(rest) == 6
+        everything = [*first, second, *third, *rest]
+        assert [t.seq for t in everything] == list(range(1, 20, 2))
+
+
+@pytest.mark.parametrize("gtid", ALL)
+async def test_it_goes_on_from_any_place(tmp_path: Path, gtid: str) -> None:
+    log = written(tmp_path, gtid=gtid)
+    async with of(tmp_path) as client:
+        taken = await collect(await client.create_binlog("all", ["shop"], start="earliest"))
+        starts: list[tuple[Any, int]] = [(t.position, n + 1) for n, t in enumerate(taken)]
+        starts.append((log.transactions[4].commit_us, 2))
+        starts.append(((log.transactions[4].file, log.transactions[4].end), 3))
+        if gtid == "mysql":
+            starts.append((GtidSet.parse(taken[2].position.gtid), 3))
+        for n, (start, passed) in enumerate(starts):
+            if isinstance(start, int):
+                start = datetime.fromtimestamp(start / 1e6, UTC)  # noqa: PLW2901
+            binlog = await client.create_binlog(f"from{n}", ["shop"], start=start)
+            again = await collect(binlog)
+            assert [t.seq for t in again] == [t.seq for t in taken][passed:], start
+            await binlog.close()
+
+
+async def test_what_was_read_before_a_fault_comes_before_it(tmp_path: Path) -> None:
+    log = written(tmp_path, files=1, each=6)
+    log.add(EventType.INCIDENT, incident_body("lost some"))
+    insert(log)
+    put(tmp_path, log)
+    async with of(tmp_path) as client:
+        binlog = await client.create_binlog("shop", ["shop"], start="earliest")
+        taken = [await anext(binlog) for _ in range(3)]
+        assert [(t.file, t.offset) for t in taken] == places(log, "shop")[:3]
+        for _ in range(2):
+            with pytest.raises(BinlogError) as raised:
+                await anext(binlog)
+            assert raised.value.kind is Kind.UNSUPPORTED_EVENT
+        with pytest.raises(BinlogError):
+            await binlog.read(wait_s=0)
+        # What came can be acknowledged all the same.
+        await binlog.acknowledge()
+        assert binlog.status()["state"] == "failed"
+
+
+async def test_a_transaction_larger_than_its_queue_lies_on_disk(tmp_path: Path) -> None:
+    log = LogWriter()
+    for size in (100, 3 << 20, 100):
+        insert(log, size=size)
+    put(tmp_path / "log", log)
+    state = {"path": tmp_path / "state.db", "max_bytes_in_spill": "64MiB"}
+    async with of(tmp_path / "log", state=state) as client:
+        binlog = await client.create_binlog(
+            "shop", ["shop"], start="earliest", max_bytes_in_binlog_queue=1
+        )
+        sizes = []
+        async with asyncio.timeout(DEADLINE_S):
+            async for transaction in binlog:
+                sizes.append(transaction.size)
+                if transaction.size > 3 << 20:
+                    assert binlog.status()["spilled_bytes"] >= transaction.size
+                assert len(transaction.data) == sum(map(len, transaction.parts()))
+                await binlog.acknowledge(transaction)
+        assert [size > 3 << 20 for size in sizes] == [False, True, False]
+        assert binlog.status()["spilled_bytes"] == 0
+
+
+async def test_a_queue_that_is_full_of_what_was_handed_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written(tmp_path / "log", files=1, each=200, size=30_000)
+    caplog.set_level(logging.WARNING, "dispatcher")
+    async with of(tmp_path / "log", state=tmp_path / "state.db") as client:
+        binlog = await client.create_binlog(
+            "shop", ["shop"], start="earliest", max_bytes_in_binlog_queue="64KiB"
+        )
+        taken: list[Transaction] = []
+        while more := await binlog.read(wait_s=0.3):
+            taken += more
+        assert 1 <= len(taken) < 100
+        assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+            "the queue is full of what was handed out"
+        ]
+        await binlog.acknowledge()
+        assert len(await binlog.read()) >= 1
+
+
+async def test_positions_that_are_not_its_own(tmp_path: Path) -> None:
+    written(tmp_path)
+    async with of(tmp_path) as client:
+        binlog = await client.create_binlog("shop", ["shop"], start="earliest")
+        taken = await collect(await client.create_binlog("other", ["shop"], start="earliest"))
+        first = await anext(binlog)
+        await binlog.acknowledge(first)
+        await binlog.acknowledge(first)
+        for position, why in [
+            (taken[1].position, "not handed out yet"),
+            (replace(first.position, epoch=3), "epoch 3"),
+            (replace(first.position, seq=1000), "seq does not fit"),
+        ]:
+            with pytest.raises(UserError, match=why) as raised:
+                await binlog.acknowledge(position)
+            assert raised.value.kind is Kind.POSITION_UNKNOWN
+        assert binlog.acknowledged == first.position
+
+
+async def test_one_program_at_a_time_has_a_state(tmp_path: Path) -> None:
+    written(tmp_path / "log")
+    async with of(tmp_path / "log", state=tmp_path / "state.db") as client:
+        with pytest.raises(BinlogError, match="in use by another process"):
+            await of(tmp_path / "log", state=tmp_path / "state.db").open()
+        with pytest.raises(UserError, match="open already"):
+            await client.open()
+    await client.close()
+    async with client:
+        assert client.status() == []
+    with pytest.raises(UserError, match="not open"):
+        client.status()
+    with pytest.raises(UserError, match="not open"):
+        await client.create_binlog("shop", ["shop"])
+
+
+async def test_a_defect_is_told_to_everyone_who_waits(tmp_path: Path) -> None:
+    written(tmp_path)
+    async with of(tmp_path, follow=True) as client:
+        binlog = await client.create_binlog("shop", ["shop"])
+        waits = asyncio.gather(anext(binlog))
+        await asyncio.sleep(0.01)
+        client._on_error("clock", ZeroDivisionError("of no use"))
+        with pytest.raises(BinlogError, match="of no use") as raised:
+            await waits
+        assert raised.value.kind is Kind.INTERNAL
+        assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+async def test_who_gives_up_while_it_is_created_leaves_nothing(tmp_path: Path) -> None:
+    async with BinlogClient("repl@127.0.0.1:1", password="x") as client:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await client.create_binlog("shop", ["shop"])
+        assert client.status() == []
+        with pytest.raises(BinlogError) as raised:
+            await client.create_binlog("shop", ["shop"], wait_s=0.1)
+        assert raised.value.kind is Kind.CONNECT_FAILED
+        assert client.status() == []
+
+
+def test_what_is_wrong_with_a_client() -> None:
+    for options, why in [
+        ({"mysql": "repl"}, "mysql: expected user@host:port"),
+        ({"mysql": "repl:hidden@db1"}, "a password does not belong here"),
+        ({"mysql": "repl@db1"}, "the password is missing"),
+        ({}, "the source is missing"),
+        ({"mysql": "repl@db1", "password": "x", "heartbeat_ms": 3}, "did you mean 'heartbeat_mill"),
+        ({"mysql": "repl@db1", "password": "x", "max_bytes_to_merge": "much"}, "max_bytes_to_merge"),
+        ({"mysql": "repl@db1", "password": "x", "state": {"paht": "s"}}, "state: paht: unknown key"),
+    ]:  # fmt: skip
+        with pytest.raises(UserError) as raised:
+            BinlogClient(**options)  # type: ignore[arg-type]
+        assert raised.value.kind is Kind.SETTINGS
+        assert why in str(raised.value) and "hidden" not in str(raised.value)
+    client = BinlogClient("repl@db1,db2:3307", password="hidden", tls={"mode": "required"})
+    assert repr(client) == "<BinlogClient repl@db1:3306,db2:3307>"
+
+
+async def test_what_is_wrong_with_a_binlog(tmp_path: Path) -> None:
+    written(tmp_path)
+    async with of(tmp_path) as client:
+        binlog = await client.create_binlog("there", ["shop"])
+        assert type(binlog) is Binlog
+        assert repr(binlog) == "<Binlog 'there'>"
+        for name, databases, options, why in [
+            ("there", ["shop"], {}, "there is a binlog 'there' already"),
+            ("not/one", ["shop"], {}, "no name of a binlog"),
+            ("none", [], {}, "databases: must not be empty"),
+            ("none", ["shop"], {"tables": ["billing.x"]}, "'billing.x' is not database.table"),
+            ("none", ["shop"], {"start": "here"}, "expected earliest, latest"),
+            ("none", ["shop"], {"start": ("binlog.000001", 1)}, "first event is at 4"),
+            ("none", ["shop"], {"start": datetime(2026, 1, 1)}, "without a zone"),  # noqa: DTZ001
+            ("none", ["shop"], {"start": 4}, "int is no place"),
+            ("none", ["shop"], {"on_purged": "weep"}, "on_purged: must be 'fail' or 'latest'"),
+            ("none", ["shop"], {"wait": 3}, "wait: unknown key"),
+        ]:
+            with pytest.raises(UserError) as raised:
+                await client.create_binlog(name, databases, **options)  # type: ignore[arg-type]
+            assert why in str(raised.value), raised.value
+        assert [row["name"] for row in client.status()] == ["there"]
+
+
+def test_importing_the_package_loads_what_is_used() -> None:
+    program = """
+import json, sys
+import dispatcher
+before = set(sys.modules)
+dispatcher.GtidSet, dispatcher.Position, dispatcher.BinlogError, dispatcher.Kind
+light = set(sys.modules)
+dispatcher.BinlogClient
+print(json.dumps([sorted(before), sorted(light), sorted(sys.modules)]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    before, light, everything = map(set, json.loads(done.stdout))
+    assert not {name for name in before if name.startswith("dispatcher.")}
+    assert not light & {"asyncio", "numpy", "numba", "pyarrow", "pydantic", "pymysql"}
+    assert "dispatcher.library" in everything
+    unwanted = {"fastapi", "uvicorn", "uvloop", "structlog", "prometheus_client", "typer"}
+    assert not everything & unwanted
+
+
+def test_nothing_is_compiled_when_the_first_rows_are_decoded() -> None:
+    columns = (Spec("id", 3), Spec("v", 15, (80).to_bytes(2, "little"), charset=45))
+    log = Delivered()
+    rows = rows_body(30, [[integer(1, 4), encode_cell(columns[1], "x")]])
+    log.transaction((19, table_map(columns)), (30, rows))
+    program = """
+import sys
+from numba.core.registry import CPUDispatcher
+from dispatcher.binlog import delivered
+from dispatcher.library.warm import load_decoder
+
+def compiled():
+    modules = [module for name, module in sys.modules.items() if name.startswith("dispatcher.binlog")]
+    values = {id(value): value for module in modules for value in vars(module).values()}
+    return sum(len(v.signatures) for v in values.values() if isinstance(v, CPUDispatcher))
+
+load_decoder()
+before = compiled()
+(change,) = delivered.changes(bytes.fromhex(sys.argv[1]))
+assert change.batch.num_rows == 1
+print(compiled() - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, log.bytes().hex()],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "0\n"
+
+
+def test_the_names_of_the_package() -> None:
+    assert dir(dispatcher) == sorted(dispatcher.__all__)
+    assert all(getattr(dispatcher, name).__name__ == name for name in dispatcher.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Binlogs'"):
+        dispatcher.Binlogs  # noqa: B018

@@ -1,0 +1,145 @@
+"""What servers write in a play: the same transactions in the logs of a primary and a replica, and what readers get.
+
+A `History` is one life of a server, from its first transaction to a RESET, after which the same names (of files, of
+transactions) stand for something else. Logs cost more to write than plays to run, so plays share them.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+from uuid import UUID
+
+from dispatcher.dispatch.history import Mode
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import Position, packed_seq
+from tests.support.event_encoder import (
+    IGNORABLE,
+    SERVER,
+    TIME,
+    LogWriter,
+    Statement,
+    status_variables,
+)
+from tests.support.fake_server import SERVER_NAME, Server, stops_of
+from tests.support.random_log import (
+    DDLS,
+    OTHER_SERVER,
+    TABLES,
+    Wanted,
+    delivered_parts,
+    random_crash,
+    random_transaction,
+    record_of,
+)
+
+WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
+REPLICA_NAME = "9f3a4c1e-0c5d-11ec-8b1a-0242ac130003"
+TRANSACTIONS = 26
+_CREATED_APART_S = 1_000_000  # the logs of two histories have nothing in common
+
+
+class History:
+    """`logs`: of the primary and, with GTIDs, of a replica; `largest`: bytes of the largest transaction."""
+
+    def __init__(self, mode: Mode, seed: int, life: int) -> None:
+        self.mode = mode
+        rng = random.Random(seed)
+        size_max = rng.choice((40, 40, 300, 300, 2500))
+        sources = rng.choice(((SERVER,), (SERVER, SERVER, OTHER_SERVER)))
+        contents = [rng.random() for _ in range(TRANSACTIONS)]
+        self.logs = [
+            _log(mode, rng, contents, sources, size_max, TIME + _CREATED_APART_S * (2 * life + n))
+            for n in range(2 if mode is Mode.GTID else 1)
+        ]
+        self._stops = [stops_of(log, mode) for log in self.logs]
+        self.transactions = self.logs[0].transactions
+        self.largest = max(t.end - t.start for log in self.logs for t in log.transactions)
+        self.indices = {(t.source, t.gno): i for i, t in enumerate(self.transactions)}
+        self._parts: dict[tuple[int, int, Wanted], bytes] = {}
+        self._sets: dict[str, GtidSet] = {}
+
+    def servers(self) -> list[Server]:
+        names = (SERVER_NAME, REPLICA_NAME)
+        return [
+            Server(log, self.mode, name, stops)
+            for log, name, stops in zip(self.logs, names, self._stops, strict=False)
+        ]
+
+    def parse(self, gtids: str) -> GtidSet:
+        found = self._sets.get(gtids)
+        if found is None:
+            found = self._sets[gtids] = GtidSet.parse(gtids)
+        return found
+
+    def between(self, start: Position, end: Position) -> list[int]:
+        """Indices of the transactions in (start, end], in the log's order."""
+        if self.mode is Mode.GTID:
+            a, b = self.parse(start.gtid), self.parse(end.gtid)
+            return [
+                i
+                for i, t in enumerate(self.transactions)
+                if b.has(t.source, t.gno) and not a.has(t.source, t.gno)
+            ]
+        lo, hi = (packed_seq(p.file, p.offset) for p in (start, end))
+        return [i for i, t in enumerate(self.transactions) if lo < packed_seq(t.file, t.end) <= hi]
+
+    def share(self, server: int, index: int, wanted: Wanted, epoch: int, seq: int) -> bytes:
+        """What a consumer gets of a transaction as one server wrote it; empty where nothing is its own."""
+        key = (server, index, wanted)
+        parts = self._parts.get(key)
+        transaction = self.logs[server].transactions[index]
+        if parts is None:
+            parts = self._parts[key] = b"".join(delivered_parts(transaction, wanted))
+        return record_of(transaction, epoch, seq) + parts if parts else b""
+
+
+def _log(
+    mode: Mode,
+    rng: random.Random,
+    contents: list[float],
+    sources: tuple[UUID, ...],
+    size_max: int,
+    now: int,
+) -> LogWriter:
+    checksum = rng.random() < 0.8
+    log = LogWriter(gtid=WRITER[mode], checksum=checksum, first_file=rng.choice((1, 1, 7)), now=now)
+    for content in contents:
+        what = rng.random()
+        if what < 0.1:
+            log.rotate(checksum=checksum if rng.random() < 0.7 else not checksum)
+        elif what < 0.13:
+            random_crash(rng, log, SERVER, size_max)
+        elif what < 0.16:
+            log.add(200, b"of a later version", flags=IGNORABLE)
+        _transaction(random.Random(content), log, sources, size_max)
+    return log
+
+
+def _transaction(
+    rng: random.Random, log: LogWriter, sources: tuple[UUID, ...], size_max: int
+) -> None:
+    """Most are plain, for what is rare is slow to read, and all forms are read elsewhere."""
+    source, what = rng.choice(sources), rng.random()
+    if what < 0.08:
+        query, database, updated, tables = rng.choice(DDLS)
+        status = status_variables(updated_databases=updated)
+        log.ddl(query, database, status=status, tables=tables, source=source)
+    elif what < 0.16:
+        random_transaction(rng, log, source, size_max)
+    else:
+        log.compress = False
+        log.begin(source)
+        for _ in range(rng.choice((0, 1, 1, 2))):
+            tables = tuple(rng.sample(TABLES, rng.choice((1, 1, 2))))
+            rows = tuple(
+                (rng.randrange(len(tables)), rng.choice((5, rng.randrange(1, size_max))))
+                for _ in range(rng.choice((1, 1, 2, 4)))
+            )
+            log.statement(Statement(tables, rows, rng.choice((None, None, "INSERT"))))
+        log.commit()
+
+
+@lru_cache(maxsize=64)
+def history(mode: Mode, seed: int, life: int) -> History:
+    return History(mode, seed, life)

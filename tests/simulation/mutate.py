@@ -1,0 +1,103 @@
+"""`python -m tests.simulation.mutate [--seeds N] [--jobs N] [NAME…]`: is each rule missed that is broken?
+
+Each mutant plays in a process of its own, which imports the one module with one text replaced; no file is changed.
+Exit code 1 if one survives so many histories, or if its text does not stand in the source just once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.abc
+import importlib.machinery
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from tests.simulation.mutants import MUTANTS, Mutant
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Compiles a module's source with the replacement; what was compiled before is not asked for."""
+
+    mutant: Mutant
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002
+        source = Path(self.path).read_text().replace(self.mutant.old, self.mutant.new)
+        return compile(source, self.path, "exec", dont_inherit=True)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+        self._module = "dispatcher." + mutant.file.removesuffix(".py").replace("/", ".")
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._module:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        assert spec is not None and spec.origin is not None
+        loader = _Loader(fullname, spec.origin)
+        loader.mutant = self._mutant
+        spec.loader = loader
+        return spec
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutate", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--play", action="store_true", help="play one mutant in this process")
+    options = parser.parse_args(arguments)
+    known = {mutant.name: mutant for mutant in MUTANTS}
+    if unknown := [name for name in options.names if name not in known]:
+        parser.error(f"no mutant {unknown[0]!r}")
+    mutants = [known[name] for name in options.names] or list(MUTANTS)
+    if options.play:
+        return _play(mutants[0], options.seeds)
+    good = True
+    with ThreadPoolExecutor(options.jobs) as pool:
+        verdicts = pool.map(lambda mutant: _verdict(mutant, options.seeds), mutants)
+        for mutant, (caught, told) in zip(mutants, verdicts, strict=True):
+            good &= caught
+            print(f"{mutant.name} ({mutant.rule}): {told}", flush=True)
+    print("every mutant is caught" if good else "NOT every mutant is caught")
+    return 0 if good else 1
+
+
+def _verdict(mutant: Mutant, seeds: int) -> tuple[bool, str]:
+    count = (ROOT / "dispatcher" / mutant.file).read_text().count(mutant.old)
+    if count != 1:
+        return False, f"its text stands {count} times in {mutant.file}"
+    module = "tests.simulation.mutate"
+    command = [sys.executable, "-m", module, "--play", "--seeds", str(seeds), mutant.name]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    if done.returncode not in (0, 1) or not done.stdout:
+        return False, f"did not play: {done.stderr[-2000:]}"
+    return done.returncode == 0, done.stdout.strip()
+
+
+def _play(mutant: Mutant, seeds: int) -> int:
+    sys.meta_path.insert(0, _Finder(mutant))
+    from tests.simulation.play import play  # noqa: PLC0415 - behind the finder
+
+    for seed in range(seeds):
+        try:
+            play(seed)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it was caught
+            why = f"{type(error).__name__}: {error}".replace("\n", " ")[:110]
+            print(f"caught at seed {seed} by {why}")
+            return 0
+    print(f"SURVIVED {seeds} histories")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,263 @@
+"""A seed becomes a history: what there is at first, what happens, and how it must end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+from dispatcher.dispatch.history import Mode
+from dispatcher.dispatch.inputs import (
+    ClientLimits,
+    ConsumerSpec,
+    OnPurged,
+    OnQueueFull,
+    Progress,
+    Start,
+)
+from dispatcher.model.errors import Kind
+from dispatcher.model.position import Position, packed_seq
+from tests.simulation.histories import History, history
+from tests.simulation.readers import ReadWorld
+from tests.simulation.transcript import Transcript
+from tests.simulation.world import Scenario
+from tests.support.fake_server import SERVER_NAME, gtid_set
+from tests.support.random_log import random_wanted
+
+SEEDS_PER_LOG = 40  # play on the same log: a log costs more than a play
+MOVES = (60, 120, 200)
+MODES = (Mode.GTID, Mode.GTID, Mode.FILE, Mode.MARIADB)
+
+
+def play(seed: int, transcript: Transcript | None = None) -> ReadWorld:
+    """Raises AssertionError, or whatever the rules raise."""
+    rng = random.Random(seed)
+    world = ReadWorld(rng, scenario(rng, seed), transcript or Transcript(kept=False))
+    moves(world, rng.choice(MOVES))
+    finish(world)
+    return world
+
+
+def trace(seed: int) -> list[str]:
+    transcript = Transcript(kept=True)
+    play(seed, transcript)
+    assert transcript.lines is not None
+    return transcript.lines
+
+
+# -- at first -------------------------------------------------------------------------------------------------
+
+
+def scenario(rng: random.Random, seed: int) -> Scenario:
+    mode = MODES[seed % len(MODES)]
+    log = seed // SEEDS_PER_LOG
+    lives = [history(mode, log, life) for life in range(2)]
+    limits = ClientLimits(
+        merge_bytes_max=rng.choice((1, 1500, 6000, 1 << 20)),
+        queues_bytes_max=rng.choice((0, 0, 0, 60_000, 200_000)),
+        failover_wait_s=rng.choice((2.0, 60.0)),
+    )
+    written = rng.choice((0, 5, 20, 30, 100))
+    specs, stored = [], {}
+    together = rng.random() < 0.3  # all begin about where all had come to
+    for n in range(rng.choice((1, 2, 2, 3, 3, 4, 6))):
+        spec = random_spec(rng, f"c{n}", lives[0], written)
+        specs.append(spec)
+        if rng.random() < (1.0 if together else 0.5):
+            stored[spec.name] = random_stored(rng, lives[0], written, together=together)
+    return Scenario(mode, lives, specs, stored, limits, written)
+
+
+def random_spec(rng: random.Random, name: str, log: History, written: int) -> ConsumerSpec:
+    wanted = random_wanted(rng)
+    return ConsumerSpec(
+        name,
+        wanted.databases,
+        wanted.tables,
+        rng.choice((1, 1, 20_000, 40_000, 1 << 22)),
+        random_start(rng, log, written),
+        wait_max_s=rng.choice((0.0, 0.5, 2.0, 10.0)),
+        on_queue_full=rng.choice((OnQueueFull.DETACH,) * 4 + (OnQueueFull.WAIT,)),
+        on_purged=rng.choice((OnPurged.FAIL, OnPurged.FAIL, OnPurged.LATEST)),
+    )
+
+
+def random_start(rng: random.Random, log: History, written: int) -> Start:
+    at = rng.choice(("earliest", "earliest", "latest", "set"))
+    if at != "set":
+        return Start(at)
+    there = log.transactions[: min(written, len(log.transactions))]
+    if log.mode is Mode.GTID:
+        return Start("gtid", gtid=str(gtid_set(t for t in there if rng.random() < 0.6)))
+    return Start("earliest")
+
+
+def random_stored(rng: random.Random, log: History, written: int, *, together: bool) -> Progress:
+    """A place in what is written, or (with GTIDs) any set of its transactions."""
+    there = log.transactions[: min(written, len(log.transactions))]
+    low = max(0, len(there) - 3) if together else 0
+    k = rng.randrange(low, len(there) + 1)
+    held = there[:k]
+    first = log.logs[0].files[0]
+    file, offset = (held[-1].file, held[-1].end) if held else (first.name, 4)
+    if log.mode is Mode.GTID:
+        if rng.random() < 0.4:
+            held = held + [t for t in there[k:] if rng.random() < 0.3]
+        gtids = gtid_set(held)
+        position = Position(SERVER_NAME, str(gtids), file, offset, len(gtids), 0)
+    else:
+        gtid = f"0-1-{held[-1].gno}" if held and log.mode is Mode.MARIADB else ""
+        position = Position(SERVER_NAME, gtid, file, offset, packed_seq(file, offset), 0)
+    created = {f.name: f.created for f in log.logs[0].files}[file]
+    return Progress(position, position, rng.choice((0, created, created, created)))
+
+
+# -- what happens ---------------------------------------------------------------------------------------------
+
+
+def moves(world: ReadWorld, count: int) -> None:
+    rng = world.rng
+    for reader in world.readers.values():
+        reader.manner = rng.choice(("keen", "keen", "lazy", "crawling", "stuck"))
+    calm = rng.random() < 0.3  # a play without faults, for what only shows after a while
+    for _ in range(count):
+        world.now += 0.005
+        what = rng.random()
+        if what < 0.5:
+            link = world.some_link()
+            if link is None or not world.advance(link):
+                world.pass_time(0.3)
+        elif what < 0.72:
+            world.act(rng.choice(list(world.readers)))
+        elif what < 0.80:
+            world.pass_time(rng.choice((0.1, 0.5, 2.0, 6.0, 6.0, 30.0)))
+        elif what < 0.87:
+            world.grow(rng.choice((1, 1, 2, 6)))
+        elif what < 0.90:
+            world.change_manner(rng.choice(list(world.readers)))
+        elif what < 0.93:
+            world.seek(rng.choice(list(world.readers)))
+        elif not calm:
+            happens(world, (what - 0.93) / 0.07)
+        elif what < 0.95:
+            world.crash()
+
+
+def happens(world: ReadWorld, what: float) -> None:
+    """Something that should not, or does not often."""
+    rng = world.rng
+    name, link = rng.choice(list(world.client.consumers)), world.some_link()
+
+    def on_link(move: Callable[..., None], *more: Kind) -> Callable[[], None]:
+        return partial(move, link, *more) if link else (lambda: None)
+
+    moves: tuple[tuple[float, Callable[[], None]], ...] = (
+        (0.12, on_link(world.cut)),
+        (0.05, on_link(world.cut, Kind.NAMESAKE)),
+        (0.05, on_link(world.cut, Kind.ACCESS_DENIED)),
+        (0.06, on_link(world.stall)),
+        (0.06, on_link(world.silence)),
+        (0.06, on_link(world.garble)),
+        (0.06, world.fail_over),
+        (0.06, world.restart_server),
+        (0.08, world.purge),
+        (0.02, world.reset),
+        (0.04, world.survey),
+        (0.08, lambda: world.fence(name)),
+        (0.06, lambda: world.remove(name)),
+        (0.06, lambda: world.add(changed=rng.random() < 0.5)),
+        (0.04, lambda: world.revive(name)),
+        (1.0, world.crash),
+    )
+    for likely, move in moves:
+        if what < likely:
+            move()
+            return
+        what -= likely
+
+
+# -- how it ends ----------------------------------------------------------------------------------------------
+
+
+def finish(world: ReadWorld, rounds: int = 400) -> None:
+    """Nothing bad happens any more, and everybody reads: everything arrives, over one connection."""
+    settle(world)
+    for _ in range(rounds):
+        progress = False
+        for link in list(world.links.values()):
+            while world.links.get(link.number) is link and world.advance(link):
+                progress = True
+        for name in list(world.client.consumers):
+            progress |= read_on(world, name)
+        if not progress:
+            if arrived(world):
+                return
+            world.skip_time()
+    raise AssertionError(f"not all has arrived: {state(world)}")
+
+
+def read_on(world: ReadWorld, name: str) -> bool:
+    """Has the reader anything to read, or to acknowledge?"""
+    queue, reader = world.client.consumers[name].queue, world.readers[name]
+    before = (queue.acknowledged.seq, reader.positions[-1:])
+    world.poll(name, bytes_max=1 << 22, ack=True)
+    world.complete(name)
+    return before != (queue.acknowledged.seq, reader.positions[-1:])
+
+
+def settle(world: ReadWorld) -> None:
+    for server in world.servers:
+        server.grow(1000)
+    world.refuses_until = 0.0
+    for link in world.links.values():
+        connection = link.connection
+        if connection is not None:
+            connection.stalled_until = 0.0  # type: ignore[attr-defined]
+            connection.feed.spoil_at = None
+    while world.shelved:
+        world.add(changed=False)
+    world.settled = True
+
+
+def arrived(world: ReadWorld) -> bool:
+    """Has every reader all, over one connection? Who has failed for a reason begins anew."""
+    done = True
+    for name, consumer in list(world.client.consumers.items()):
+        if consumer.failed:
+            world.revive(name)
+            done = False
+        elif not at_the_end(world, name):
+            done = False
+    return done and len(world.client.dispatchers) == 1 == len(world.links)
+
+
+def at_the_end(world: ReadWorld, name: str) -> bool:
+    """Has the reader all that is its own, and is the consumer covered to the end of the log?"""
+    reader, history = world.readers[name], world.history
+    if not reader.positions or name not in world.opened or reader.history is not history:
+        return False
+    covered = world.store[name].covered
+    if covered.seq < end_seq(world):
+        return False
+    behind = history.between(reader.position, covered)
+    return not any(history.share(0, i, reader.wanted, 0, 0) for i in behind)
+
+
+def end_seq(world: ReadWorld) -> int:
+    if world.scenario.mode is Mode.GTID:
+        return len(world.history.parse(world.server.stop.executed))
+    last = world.history.transactions[-1]
+    return packed_seq(last.file, last.end)
+
+
+def state(world: ReadWorld) -> str:
+    dispatchers = {
+        d.number: (str(d.phase), [c.name for c in d.riders], d.read)
+        for d in world.client.dispatchers.values()
+    }
+    readers = {
+        name: (reader.positions[-1:], world.client.consumers[name].dispatcher)
+        for name, reader in world.readers.items()
+        if name in world.client.consumers
+    }
+    return f"dispatchers {dispatchers}, readers {readers}, links {list(world.links.values())}"

@@ -1,0 +1,153 @@
+"""What readers do in a play: poll and acknowledge in their manner, crash and return, seek, and be fenced.
+
+A *line* is what one reader is given, from its first position on: nothing of it may be missing, and nothing come twice.
+A reader that opens a session at a position of its own goes on with its line from there; one that asks where it should
+go on, as a new one does, begins another line at what is acknowledged.
+"""
+
+from __future__ import annotations
+
+from dispatcher.dispatch.consumer import Consumer
+from dispatcher.dispatch.history import Mode
+from dispatcher.dispatch.inputs import Acknowledged, Sought
+from dispatcher.dispatch.queue import Queue
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.position import Position
+from tests.simulation.world import PlayedReader, PlayedWorld
+from tests.support.simulation import Reader
+
+# Of each manner: how likely it polls when it could, at most how many bytes, and how likely it acknowledges.
+MANNERS: dict[str, tuple[float, tuple[int, ...], float]] = {
+    "keen": (1.0, (5000, 1 << 20), 0.9),
+    "lazy": (1.0, (500, 5000, 1 << 20), 0.2),
+    "crawling": (0.3, (1,), 0.5),
+    "stuck": (0.0, (1,), 0.0),
+}
+
+
+class ReadWorld(PlayedWorld):
+    """A played world with readers."""
+
+    # -- sessions --------------------------------------------------------------------------------------------
+
+    def ready(self, name: str) -> tuple[Consumer, Queue, Reader] | None:
+        consumer, reader = self.client.consumers.get(name), self.readers[name]
+        if consumer is None or not consumer.started or name not in self.store:
+            return None
+        queue = consumer.queue
+        if reader.positions and reader.position.epoch != queue.epoch:
+            assert name in self.rules.jumped, f"{name} is in another epoch"
+            reader.positions.clear()
+        if not reader.positions:
+            reader.positions.append(queue.position(queue.acknowledged))
+        if name not in self.opened:
+            self.opened.add(name)
+            # Else it goes on in the session that it had; where it has sought back, and that was not stored, it cannot.
+            lost = reader.position.seq < queue.acknowledged.seq
+            if lost or self.rng.random() < 0.7:
+                self.resume(name, reader.position)
+        consumer = self.client.consumers.get(name)
+        return (consumer, consumer.queue, reader) if consumer else None
+
+    def resume(self, name: str, after: Position) -> None:
+        """Open a session at a position."""
+        self.complete(name)  # one request of a reader at a time
+        queue = self.client.consumers[name].queue
+        if queue.acknowledged.seq <= after.seq <= queue.queued.seq:
+            self.acknowledge(name, after)
+            return
+        if self.readers[name].history is not self.history:
+            return  # it knows that from the failure
+        self.sought.add(name)
+        self.rules.sought(name)
+        self.step(Sought(name, after))
+        if self.rng.random() < 0.9:
+            self.flush()
+
+    def acknowledge(self, name: str, position: Position) -> None:
+        self.complete(name)
+        try:
+            progress = self.client.progress_after(name, position)
+        except BinlogError as error:
+            if error.kind is not Kind.RANGE_UNAVAILABLE:
+                raise
+            self.resume(name, position)  # it has what the queue has yet to read
+            return
+        if progress is None:
+            return
+        self.to_store[name] = progress
+        self.flush()
+        self.pending[name] = Acknowledged(name, position, progress.covered)
+        if self.rng.random() < 0.9:
+            self.complete(name)
+
+    def complete(self, name: str) -> None:
+        """What was acknowledged is stored; now the rules are told."""
+        what = self.pending.pop(name, None)
+        if what is None or self.client.consumers[name].queue.epoch != what.position.epoch:
+            return
+        self.step(what)
+
+    # -- moves -----------------------------------------------------------------------------------------------
+
+    def act(self, name: str) -> None:
+        """Poll, in the reader's manner."""
+        likely, sizes, acknowledges = MANNERS[self.readers[name].manner]
+        if self.rng.random() < likely:
+            self.poll(name, self.rng.choice(sizes), self.rng.random() < acknowledges)
+
+    def seek(self, name: str) -> None:
+        """Back to, or on from, some position that the reader was once given."""
+        if self.ready(name) is None or self.client.consumers[name].failed:
+            return
+        reader = self.readers[name]
+        if reader.history is not self.history:
+            return  # where nothing of what is known of its files is left, nobody could tell that it is another log
+        index = self.rng.randrange(len(reader.positions))
+        del reader.positions[index + 1 :]
+        self.resume(name, reader.position)
+
+    def fence(self, name: str) -> None:
+        """Another reader opens a session, and asks where to go on."""
+        if self.ready(name) is not None:
+            self.complete(name)
+            self.readers[name].positions.clear()
+            self.ready(name)
+
+    def change_manner(self, name: str) -> None:
+        self.readers[name].manner = self.rng.choice(("keen", "keen", "lazy", "crawling", "stuck"))
+
+    # -- what they are given ----------------------------------------------------------------------------------
+
+    def tells_markers(self) -> bool:
+        """Now and then; what nobody is told of the daemon stores by itself."""
+        return not self.settled and self.rng.random() < 0.1
+
+    def judge(self, reader: Reader, after: Position, end: Position, got: bytes) -> None:
+        """Exactly the transactions in (after, end] that are the reader's, in the log's order."""
+        assert isinstance(reader, PlayedReader) and reader.history is not None
+        history = reader.history
+        indices, at = history.between(after, end), 0
+        for n, i in enumerate(indices, start=1):
+            transaction = history.transactions[i]
+            seq = after.seq + n
+            if self.server.mode is not Mode.GTID:
+                seq = self.rules.seq_of(transaction)
+            for server in range(len(history.logs)):
+                share = history.share(server, i, reader.wanted, after.epoch, seq)
+                if got.startswith(share, at):
+                    at += len(share)
+                    break
+            else:
+                raise AssertionError(f"transaction {i} is not what comes after {after}")
+        assert at == len(got), f"{len(got) - at} bytes too many after {after}"
+        if self.server.mode is Mode.GTID:
+            assert end.seq == after.seq + len(indices)
+            held = history.parse(end.gtid)
+            last = indices[-1] if indices else 0
+            # All of them, in the log's order: nothing before the last one is left out.
+            assert all(held.has(t.source, t.gno) for t in history.transactions[:last])
+
+    def reread(self, queue: Queue, reader: Reader, after: Position, end: Position) -> None:
+        if self.rng.random() < 0.1:
+            super().reread(queue, reader, after, end)

@@ -1,0 +1,473 @@
+"""What must hold after every step of a play. Each rule looks at the truth of the world, not at what the rules believe.
+
+An AssertionError names the rule that was broken. Measured by the virtual clock: how long a consumer with a full queue
+held up others, for how long a connection was not read, when a consumer was detached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dispatcher.dispatch.consumer import Consumer
+from dispatcher.dispatch.dispatcher import Dispatcher, Phase
+from dispatcher.dispatch.history import Mode, Place, make_place, parse_gtids
+from dispatcher.dispatch.inputs import (
+    Acknowledged,
+    Added,
+    Arrived,
+    Close,
+    Effect,
+    Input,
+    LoggedIn,
+    OnPurged,
+    OnQueueFull,
+    Removed,
+    Sought,
+    Tick,
+)
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import packed_seq
+from tests.simulation.truth import distance, lost_to_purge, needed_file
+from tests.support.event_encoder import Transaction
+
+if TYPE_CHECKING:
+    from tests.simulation.world import PlayedWorld
+
+PAUSE_MAX_S = 5.0
+REFILL = 0.05
+WINDOW_S = 600.0
+MERGE_AFTER_S = (0.0, 5.0, 20.0, 60.0)
+LATE_S, LATEST_S = 0.05, 0.3  # how late a tick may come, and be heard of in all
+DETACHES_MAX = 3
+_SERVING = (Phase.STREAMING, Phase.PAUSED, Phase.ROOMLESS)
+_QUIET = (Sought, Added, Removed, Acknowledged)
+
+
+@dataclass
+class Seen:
+    """A consumer as it was after the last step, and what has been measured since the daemon knows it."""
+
+    since: float
+    place: Place | None = None
+    started: bool = False
+    failed: BinlogError | None = None
+    error: BinlogError | None = None
+    dispatcher: int | None = None
+    riders: int = 0
+    full: bool = False
+    closed: bool = False  # its dispatcher, for want of room
+    detaches: int = 0
+    gaps: int = 0
+    holds_up: bool = False  # others wait for it alone
+    is_waited_for: bool = False
+    held_up_s: float = 0.0
+    most_s: float = 0.0  # the largest budget of waiting for it
+    left_s: float = 0.0
+    detached_at: list[float] = field(default_factory=list)
+    barred_until: float = 0.0
+    wants_room: bool = False  # was detached, and has not boarded again
+
+
+class Rules:
+    """See the module; `jumped`: consumers that went on behind a gap."""
+
+    def __init__(self, world: PlayedWorld) -> None:
+        self._world = world
+        self.jumped: set[str] = set()
+        self.begin()
+
+    def begin(self) -> None:
+        """Before the daemon starts."""
+        self._seen: dict[str, Seen] = {}
+        self._at = 0.0
+        self._over_s = 0.0
+        self._was_over = False
+        self._contained: dict[str, tuple[Place, Place]] = {}
+
+    def booted(self) -> None:
+        self._began = self._at = self._world.now
+        dispatchers = self._world.client.dispatchers
+        assert len(dispatchers) == 1, "consumers that have no place yet log in together"
+        self._look()
+
+    def sought(self, name: str) -> None:
+        """It has room now, and may be elsewhere."""
+        self._seen[name].wants_room = False
+
+    # -- after each step -------------------------------------------------------------------------------------
+
+    def stepped(self, what: Input, effects: Sequence[Effect]) -> None:
+        world, now = self._world, self._world.now
+        self._measure(now - self._at)
+        self._at = now
+        if isinstance(what, Tick) and not effects:
+            self._only_time_passed(now)
+            return
+        self._closed = [e.dispatcher for e in effects if isinstance(e, Close)]
+        self._connections(what)
+        for consumer in list(world.client.consumers.values()):
+            seen = self._seen.setdefault(consumer.name, _begin(consumer, now))
+            self._place(consumer, seen)
+            self._failure(consumer, seen)
+            self._gap(consumer, seen)
+            self._detached(consumer, seen, now)
+            self._boarded(consumer, seen, now)
+            self._held_up(consumer, seen, now)
+        if isinstance(what, Arrived):
+            self._bounds()
+        self._over(now)
+        self._folded()
+        if isinstance(what, LoggedIn):
+            self._near_share()
+            begun = world.client.dispatchers.get(what.dispatcher)
+            for consumer in begun.riders if begun and begun.open else ():
+                if begun is not None and not self._seen[consumer.name].started:
+                    self._is_near(begun, consumer)
+        if isinstance(what, _QUIET):
+            dispatchers = [world.client.dispatchers[number] for number in self._closed]
+            assert all(d.phase is Phase.ROOMLESS for d in dispatchers), (
+                f"{type(what).__name__} disturbs others"
+            )
+        self._look()
+
+    def _only_time_passed(self, now: float) -> None:
+        for name, seen in self._seen.items():
+            self._held_up(self._world.client.consumers[name], seen, now)
+        for dispatcher in self._world.client.dispatchers.values():
+            if dispatcher.phase is Phase.PAUSED:
+                self._is_read_soon(dispatcher)
+        self._over(now)
+
+    def _measure(self, passed: float) -> None:
+        for seen in self._seen.values():
+            seen.held_up_s += passed * seen.holds_up
+            if seen.is_waited_for:
+                seen.left_s -= passed
+            else:
+                seen.left_s = min(seen.most_s, seen.left_s + REFILL * passed)
+        self._over_s += passed * self._was_over
+
+    def _look(self) -> None:
+        client = self._world.client
+        for name in [name for name in self._seen if name not in client.consumers]:
+            del self._seen[name]
+        for name, consumer in client.consumers.items():
+            seen = self._seen.setdefault(name, _begin(consumer, self._world.now))
+            dispatcher = client.dispatchers.get(consumer.dispatcher or 0)
+            riders = dispatcher.riders if dispatcher else []
+            queue = consumer.queue
+            seen.place = queue.queued if consumer.started else None
+            seen.started = consumer.started
+            seen.failed, seen.error = consumer.failed, consumer.error
+            seen.dispatcher, seen.riders, seen.full = consumer.dispatcher, len(riders), queue.full
+            seen.detaches, seen.gaps = consumer.detaches, consumer.gaps
+            halts = dispatcher is not None and dispatcher.phase is Phase.PAUSED and queue.full
+            seen.closed = dispatcher is not None and dispatcher.phase is Phase.ROOMLESS
+            if seen.closed:
+                halts = not queue.roomy
+            others = [rider for rider in riders if rider is not consumer]
+            seen.holds_up = halts and any(_healthy(rider, dispatcher) for rider in others)
+            blocks = queue.full or (seen.closed and not queue.roomy)
+            serves = dispatcher is not None and dispatcher.phase in _SERVING
+            seen.is_waited_for = serves and blocks and bool(others)
+        limit = client.limits.queues_bytes_max
+        self._was_over = bool(limit) and self._held_bytes() >= limit
+
+    # -- connections -----------------------------------------------------------------------------------------
+
+    def _connections(self, what: Input) -> None:
+        world, client = self._world, self._world.client
+        assert set(world.links) <= set(client.dispatchers), "a connection of nobody"
+        for number, dispatcher in client.dispatchers.items():
+            link, phase = world.links.get(number), dispatcher.phase
+            assert dispatcher.riders, f"dispatcher {number} has no riders"
+            if phase in (Phase.ROOMLESS, Phase.ENDED):
+                assert link is None, f"{number} is {phase} and connected"
+                continue
+            assert link is not None, f"{number} is {phase} and not connected"
+            assert (phase is Phase.CONNECTING) == (link.dump is None), f"{number} is {phase}"
+            assert (phase is Phase.PAUSED) == link.paused, f"{number} is {phase}"
+            if phase is Phase.PAUSED and isinstance(what, Tick):
+                self._is_read_soon(dispatcher)
+            if phase is Phase.STREAMING:
+                full = [rider.name for rider in dispatcher.riders if _is_full(rider)]
+                assert not full, f"{number} reads on, and {full} are full"
+
+    def _is_read_soon(self, dispatcher: Dispatcher) -> None:
+        paused_s = self._world.now - dispatcher.paused_since
+        assert paused_s < PAUSE_MAX_S, f"{dispatcher.number} was not read for {paused_s} s"
+
+    def _place(self, consumer: Consumer, seen: Seen) -> None:
+        """Whoever rides has all that its dispatcher has read."""
+        if consumer.dispatcher is None:
+            assert consumer.failed or consumer.name in self._world.client.consumers
+            return
+        dispatcher = self._world.client.dispatchers[consumer.dispatcher]
+        assert consumer in dispatcher.riders and consumer.failed is None
+        read, queued = dispatcher.read, consumer.queue.queued
+        if not dispatcher.open or read is None:
+            return
+        known = self._contained.get(consumer.name)
+        if known is not None and known[0] is read and known[1] is queued:
+            return
+        self._contained[consumer.name] = read, queued
+        if consumer.queue.mode is Mode.GTID:
+            assert isinstance(queued.gtids, GtidSet) and isinstance(read.gtids, GtidSet)
+            assert queued.gtids.contains(read.gtids), f"{consumer.name} lacks what was read"
+        else:
+            assert read.seq <= queued.seq, f"{consumer.name} lacks what was read"
+        if seen.dispatcher != consumer.dispatcher:
+            self._is_near(dispatcher, consumer)
+
+    def _is_near(self, dispatcher: Dispatcher, consumer: Consumer) -> None:
+        world = self._world
+        read, queued = dispatcher.read, consumer.queue.queued
+        assert read is not None and dispatcher.view is not None
+        if len(dispatcher.riders) == 1 or dispatcher.view.server != consumer.queue.server:
+            return
+        server = next((s for s in world.servers if s.name == consumer.queue.server), None)
+        apart = None if server is None else distance(server, read, queued)
+        if apart is not None and not world.history_changed:
+            most = world.client.limits.merge_bytes_max
+            assert apart <= most, f"{consumer.name} rides {apart} bytes behind {read}"
+
+    def _folded(self) -> None:
+        """Never two dispatchers whose consumers all may ride on one of them."""
+        open_ = [d for d in self._world.client.dispatchers.values() if d.phase is Phase.STREAMING]
+        for ahead in open_ if len(open_) > 1 else ():
+            for behind in open_:
+                if ahead is not behind:
+                    assert not self._may_fold(ahead, behind), (
+                        f"{ahead.number} may ride on {behind.number}"
+                    )
+
+    def _may_fold(self, ahead: Dispatcher, behind: Dispatcher) -> bool:
+        world = self._world
+        riders = (*ahead.riders, *behind.riders)
+        if any(rider.queue.full for rider in riders):
+            return False
+        if any(self._seen[rider.name].barred_until > world.now for rider in riders):
+            return False
+        return all(self._may_ride(rider, behind) for rider in ahead.riders)
+
+    def _may_ride(self, consumer: Consumer, dispatcher: Dispatcher) -> bool:
+        read, view, queue = dispatcher.read, dispatcher.view, consumer.queue
+        server = self._world.server
+        if read is None or view is None or not view.server == queue.server == server.name:
+            return False
+        if self._world.history_changed:
+            return False
+        if dispatcher.inside is not None and not _has(queue.queued, dispatcher.inside):
+            return False
+        if queue.mode is Mode.GTID:
+            assert isinstance(queue.queued.gtids, GtidSet) and isinstance(read.gtids, GtidSet)
+            if not queue.queued.gtids.contains(read.gtids):
+                return False
+        elif read.seq > queue.queued.seq:
+            return False
+        if self._world.client.files.between(queue.mode, read, queue.queued) is None:
+            return False  # it has heard of the files from an older login last
+        apart = distance(server, read, queue.queued)
+        return apart is not None and apart <= self._world.client.limits.merge_bytes_max
+
+    def _near_share(self) -> None:
+        """Who begins together and near ends up on one dump."""
+        world, client = self._world, self._world.client
+        consumers = list(client.consumers.values())
+        if any(self._seen[c.name].started for c in consumers if c.name in self._seen):
+            return
+        if not all(c.started and c.failed is None and not c.queue.full for c in consumers):
+            return
+        server = next((s for s in world.servers if s.name == consumers[0].queue.server), None)
+        if server is None or any(c.queue.server != server.name for c in consumers):
+            return
+        most = client.limits.merge_bytes_max
+        for a in consumers:
+            for b in consumers:
+                apart = distance(server, a.queue.queued, b.queue.queued)
+                if apart is None or apart > most:
+                    return
+        assert len(client.dispatchers) == 1, "near consumers begin on several dumps"
+
+    # -- consumers -------------------------------------------------------------------------------------------
+
+    def _failure(self, consumer: Consumer, seen: Seen) -> None:
+        error = consumer.failed
+        if error is None or error is seen.failed:
+            return
+        assert self._may_fail(consumer, seen, error), f"{consumer.name} fails: {error}"
+
+    def _may_fail(self, consumer: Consumer, seen: Seen, error: BinlogError) -> bool:
+        world = self._world
+        reader = world.readers[consumer.name]
+        if reader.history is not None and reader.history is not world.history:
+            return error.kind in (Kind.HISTORY_DIFFERS, Kind.POSITION_PURGED)
+        if world.dumps_refused >= 3 and error.kind is Kind.POSITION_PURGED:
+            return True
+        place = self._place_of(consumer, seen)
+        if error.kind is Kind.POSITION_PURGED:
+            fails = consumer.spec.on_purged is OnPurged.FAIL or place is None
+            return fails and any(lost_to_purge(server, place) for server in world.servers)
+        if error.kind is Kind.HISTORY_DIFFERS and place is not None:
+            return any(_lacks(server.view().executed, place) for server in world.servers)
+        return False
+
+    def _place_of(self, consumer: Consumer, seen: Seen) -> Place | None:
+        """Where it stood before the step."""
+        mode = self._world.scenario.mode
+        if seen.place is not None:
+            return seen.place
+        if consumer.progress is not None:
+            at = consumer.progress.covered
+            return Place(parse_gtids(mode, at.gtid), at.file, at.offset, at.seq)
+        start = consumer.spec.start
+        if start.at == "gtid":
+            return make_place(mode, start.gtid, "", 0)
+        return make_place(mode, "", start.file, start.offset) if start.at == "file" else None
+
+    def _gap(self, consumer: Consumer, seen: Seen) -> None:
+        if consumer.gaps == seen.gaps:
+            return
+        assert consumer.spec.on_purged is OnPurged.LATEST, f"{consumer.name} skips a gap"
+        place = self._place_of(consumer, seen)
+        servers = self._world.servers
+        changed = self._world.readers[consumer.name].history is not self._world.history
+        assert changed or any(lost_to_purge(server, place) for server in servers), (
+            f"{consumer.name} skips a gap that is none"
+        )
+        self.jumped.add(consumer.name)
+        self._world.readers[consumer.name].history = self._world.history
+
+    def _detached(self, consumer: Consumer, seen: Seen, now: float) -> None:
+        if consumer.detaches == seen.detaches:
+            return
+        name, spec = consumer.name, consumer.spec
+        evicts = bool(self._world.client.limits.queues_bytes_max)
+        assert spec.on_queue_full is OnQueueFull.DETACH, f"{name} is detached, and is to wait"
+        full = seen.full or consumer.queue.full
+        closed = seen.closed or seen.dispatcher in self._closed
+        assert evicts or full or (closed and not consumer.queue.roomy), (
+            f"{name} is detached with room in its queue"
+        )
+        assert evicts or seen.riders > 1, f"{name} is detached though nobody else rides"
+        assert consumer.failed is None and consumer.error is seen.error, f"{name} sees an error"
+        recent = [at for at in seen.detached_at if now - at < WINDOW_S]
+        if not evicts and len(recent) < DETACHES_MAX:
+            assert seen.left_s <= LATE_S, f"{name} is detached with {seen.left_s} s left"
+        seen.left_s = max(seen.left_s, 0.0)
+        times = (*seen.detached_at, *([now] * (consumer.detaches - seen.detaches)))
+        seen.detached_at = [at for at in times if now - at < WINDOW_S]
+        count = min(len(seen.detached_at), len(MERGE_AFTER_S))
+        seen.barred_until = now + MERGE_AFTER_S[count - 1]
+        seen.wants_room = not evicts
+
+    def _boarded(self, consumer: Consumer, seen: Seen, now: float) -> None:
+        if consumer.dispatcher is None:
+            return
+        name, queue = consumer.name, consumer.queue
+        if seen.wants_room and consumer.dispatcher != seen.dispatcher:
+            assert queue.held_bytes <= queue.bytes_max // 2, f"{name} boards without room"
+            seen.wants_room = False
+        if now < seen.barred_until:
+            riders = self._world.client.dispatchers[consumer.dispatcher].riders
+            assert len(riders) == 1, f"{name} merges before {seen.barred_until}"
+
+    def _held_up(self, consumer: Consumer, seen: Seen, now: float) -> None:
+        spec = consumer.spec
+        if spec.on_queue_full is OnQueueFull.WAIT or self._world.client.limits.queues_bytes_max:
+            return
+        assert not seen.is_waited_for or seen.left_s >= -LATEST_S, (
+            f"{spec.name} is waited for {-seen.left_s} s too long"
+        )
+        most = spec.wait_max_s + REFILL * (now - seen.since) + 0.2 + LATE_S * consumer.detaches
+        assert seen.held_up_s <= most, f"{spec.name} held others up for {seen.held_up_s} s"
+
+    # -- memory ----------------------------------------------------------------------------------------------
+
+    def _held_bytes(self) -> int:
+        return sum(c.queue.held_bytes for c in self._world.client.consumers.values())
+
+    def _bounds(self) -> None:
+        self._world.check_bounds()
+        client = self._world.client
+        limit = client.limits.queues_bytes_max
+        most = limit + len(client.consumers) * (1 << 17)
+        assert not limit or self._held_bytes() <= most, "all queues together are not bounded"
+
+    def _over(self, now: float) -> None:
+        """Nor are they full for longer than their budgets allow."""
+        client = self._world.client
+        consumers = client.consumers.values()
+        waits = any(c.spec.on_queue_full is OnQueueFull.WAIT for c in consumers)
+        if waits or not client.limits.queues_bytes_max:
+            return
+        budgets = sum(c.spec.wait_max_s for c in consumers)
+        most = budgets + REFILL * len(consumers) * (now - self._began) + 8.0
+        assert self._over_s <= most, f"all queues were full for {self._over_s} s"
+
+    # -- what the world asks ----------------------------------------------------------------------------------
+
+    def files_needed(self) -> list[int]:
+        """Of each consumer, the index of the oldest file of the server that it still needs."""
+        world = self._world
+        found = []
+        for name in world.readers:
+            stored = world.store.get(name)
+            if stored is not None:
+                found.append(needed_file(world.server, stored.acknowledged))
+        return found
+
+    def reset_would_be_noticed(self) -> bool:
+        """Is the file known that each consumer stands in, and when it was created? Nothing else tells."""
+        world = self._world
+        if world.server is not world.servers[0]:
+            return False
+        for name, reader in world.readers.items():
+            stored, consumer = world.store.get(name), world.client.consumers.get(name)
+            if stored is not None:
+                covered = stored.covered
+                if not stored.created or not covered.file or covered.server != world.server.name:
+                    return False
+            if consumer is None or consumer.failed or not consumer.started:
+                if consumer is not None and stored is None and reader.history is not None:
+                    return False
+                continue
+            queue = consumer.queue
+            if queue.server != world.server.name or not queue.created_of(queue.queued.file):
+                return False
+        return True
+
+    @staticmethod
+    def seq_of(transaction: Transaction) -> int:
+        return packed_seq(transaction.file, transaction.end)
+
+
+def _begin(consumer: Consumer, now: float) -> Seen:
+    return Seen(now, most_s=consumer.spec.wait_max_s, left_s=consumer.spec.wait_max_s)
+
+
+def _is_full(rider: Consumer) -> bool:
+    queue = rider.queue
+    return queue.transactions > 0 and queue.held_bytes >= queue.bytes_max
+
+
+def _healthy(rider: Consumer, dispatcher: Dispatcher | None) -> bool:
+    if dispatcher is not None and dispatcher.phase is Phase.ROOMLESS:
+        return rider.queue.roomy
+    return not rider.queue.full
+
+
+def _has(queued: Place, inside: tuple[str, int] | int) -> bool:
+    if isinstance(inside, int):
+        return queued.seq > inside
+    assert isinstance(queued.gtids, GtidSet)
+    return queued.gtids.has(*inside)
+
+
+def _lacks(executed: str, place: Place) -> bool:
+    if not isinstance(place.gtids, GtidSet):
+        return False
+    return not GtidSet.parse(executed).contains(place.gtids)

@@ -1,0 +1,51 @@
+"""A few hundred of the histories that `make simulate` plays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.play import SEEDS_PER_LOG, play, trace
+
+RUNS = 4  # of seeds that share a log
+
+
+@pytest.mark.parametrize("run", range(RUNS))
+def test_no_rule_is_broken(run: int) -> None:
+    for seed in range(run * SEEDS_PER_LOG, (run + 1) * SEEDS_PER_LOG):
+        try:
+            play(seed)
+        except Exception as error:
+            raise AssertionError(f"seed {seed} (make simulate FIRST={seed} SEEDS=1)") from error
+
+
+def test_a_play_is_the_same_each_time() -> None:
+    assert trace(7) == trace(7)
+
+
+TRACE = """
+from tests.simulation.play import trace
+for seed in (2, 5, 8, 11):
+    print("\\n".join(trace(seed)))
+"""
+
+
+def test_a_play_does_not_depend_on_the_hashes_of_texts() -> None:
+    root = Path(__file__).parents[2]
+    traces = {
+        subprocess.run(
+            [sys.executable, "-c", TRACE],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(traces) == 1
+    assert "Arrived" in traces.pop()

@@ -1,0 +1,53 @@
+"""What is true of places in a server's log, told from the log itself."""
+
+from __future__ import annotations
+
+from dispatcher.dispatch.history import Mode, Place
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import Position
+from tests.support.fake_server import Server
+
+
+def file_index(server: Server, name: str) -> int | None:
+    """Of a file that the server has or had."""
+    files = server.log.files[: server.extent[0]]
+    return next((i for i, file in enumerate(files) if file.name == name), None)
+
+
+def distance(server: Server, a: Place, b: Place) -> int | None:
+    """Bytes of the server's log between two places; None where it no longer has the files beside them."""
+    if a.seq == b.seq and a.gtids == b.gtids:
+        return 0
+    at = [_bytes_before(server, place) for place in (a, b)]
+    if at[0] is None or at[1] is None:
+        return None
+    return abs(at[0] - at[1])
+
+
+def _bytes_before(server: Server, place: Place) -> int | None:
+    index = file_index(server, place.file)
+    if index is None or index < server.oldest:
+        return None
+    return sum(file.size for file in server.log.files[:index]) + place.offset
+
+
+def lost_to_purge(server: Server, place: Place | None) -> bool:
+    """Has the server purged something that lies behind a place?"""
+    if place is None:
+        return False
+    if server.mode is Mode.GTID:
+        assert isinstance(place.gtids, GtidSet)
+        return not place.gtids.contains(GtidSet.parse(server.purged))
+    index = file_index(server, place.file)
+    return index is not None and index < server.oldest
+
+
+def needed_file(server: Server, position: Position) -> int:
+    """The index of the oldest file with something behind a position."""
+    if server.mode is not Mode.GTID:
+        return file_index(server, position.file) or 0
+    held = GtidSet.parse(position.gtid)
+    done = server.log.transactions[: server.stop.transactions]
+    name = next((t.file for t in done if not held.has(t.source, t.gno)), None)
+    index = None if name is None else file_index(server, name)
+    return server.extent[0] - 1 if index is None else index

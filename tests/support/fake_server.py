@@ -1,0 +1,287 @@
+"""A server made of values: a log written beforehand, how much of it there is by now, and the dumps of it.
+
+A log of `LogWriter` is what the server will ever have written. Its stops are where a server may stand in it: behind
+whole transactions, never behind a part of one. A `Server` stands at one of them and moves on; without stops it has all
+of its log, also when that grows. Several servers may hold the same transactions in files of their own, as replicas do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dispatcher.binlog.events import EventType
+from dispatcher.dispatch.history import Mode, Place, dump_offset
+from dispatcher.dispatch.inputs import ServerView
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import Position, file_number
+from tests.support.event_encoder import (
+    ARTIFICIAL,
+    File,
+    LogWriter,
+    Transaction,
+    event,
+    event_packet,
+    rotate_body,
+)
+from tests.support.random_log import Wanted, delivered
+
+SERVER_NAME = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+_HEADERS = (EventType.FORMAT_DESCRIPTION, EventType.ROTATE)
+
+
+def gtid_set(transactions: Iterable[Transaction]) -> GtidSet:
+    out = GtidSet()
+    for transaction in transactions:
+        out = out.add(transaction.source, transaction.gno)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """How much of a log there is: files, events and bytes in the last one, transactions, and what was executed."""
+
+    files: int
+    events: int
+    offset: int
+    transactions: int
+    executed: str
+
+
+def stops_of(log: LogWriter, mode: Mode) -> list[Stop]:
+    """The first one lies before the first transaction."""
+    out: list[Stop] = []
+    gtids, done = GtidSet(), 0
+    for n, file in enumerate(log.files, start=1):
+        at = 4
+        for i, (raw, transaction) in enumerate(file.events):
+            at += file.jumps.get(i, 0) + len(raw)
+            following = file.events[i + 1] if i + 1 < len(file.events) else None
+            if transaction is not None:
+                if transaction.aborted or (following and following[1] is transaction):
+                    continue
+                gtids, done = gtids.add(transaction.source, transaction.gno), done + 1
+            elif raw[4] in _HEADERS and following is not None:
+                continue  # a server writes the head of a file at once
+            elif raw[4] == EventType.ROTATE:
+                continue
+            last = log.transactions[done - 1] if done else None
+            executed = str(gtids) if mode is Mode.GTID else ""
+            if mode is Mode.MARIADB and last:
+                executed = f"0-1-{last.gno}"
+            out.append(Stop(n, i + 1, at, done, executed))
+    return out
+
+
+class Server:
+    """What a server with this log says, and sends."""
+
+    def __init__(
+        self,
+        log: LogWriter,
+        mode: Mode,
+        name: str = SERVER_NAME,
+        stops: Sequence[Stop] | None = None,
+    ) -> None:
+        self.log = log
+        self.mode = mode
+        self.name = name
+        self.purged = ""
+        self.oldest = 0  # index of the first file that it still has
+        self.stops = stops
+        self.at = 0  # index of the stop
+
+    @property
+    def stop(self) -> Stop:
+        if self.stops is not None:
+            return self.stops[self.at]
+        log = self.log
+        done = log.transactions
+        executed = str(gtid_set(done)) if self.mode is Mode.GTID else ""
+        if self.mode is Mode.MARIADB and done:
+            executed = f"0-1-{done[-1].gno}"
+        return Stop(len(log.files), len(log.file.events), log.file.size, len(done), executed)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """How many files there are, and how many events in the last one."""
+        if self.stops is not None:
+            stop = self.stops[self.at]
+            return stop.files, stop.events
+        return len(self.log.files), len(self.log.file.events)
+
+    @property
+    def files(self) -> list[tuple[str, int]]:
+        """Names and sizes of those that it still has, as far as they are written."""
+        stop = self.stop
+        there = self.log.files[self.oldest : stop.files]
+        return [*((file.name, file.size) for file in there[:-1]), (there[-1].name, stop.offset)]
+
+    def grow(self, transactions: int) -> None:
+        assert self.stops is not None
+        self.at = min(self.at + transactions, len(self.stops) - 1)
+
+    def purge(self, before: int) -> None:
+        """As PURGE BINARY LOGS TO the file of this index, which it never goes past the newest one."""
+        before = min(before, self.stop.files - 1)
+        if before > self.oldest:
+            self.oldest = before
+            names = {file.name for file in self.log.files[:before]}
+            if self.mode is Mode.GTID:
+                self.purged = str(gtid_set(t for t in self.log.transactions if t.file in names))
+
+    def view(self, probe: Iterable[str] | None = None) -> ServerView:
+        """`probe`: the files whose creation time is asked for, None = all."""
+        stop, files = self.stop, self.files
+        newest = self.log.files[stop.files - 1]
+        wanted = {name for name, _ in files} if probe is None else {*probe, newest.name}
+        created = {
+            file.name: file.created
+            for file in self.log.files[self.oldest : stop.files]
+            if file.name in wanted
+        }
+        return ServerView(
+            server=self.name,
+            mode=self.mode,
+            executed=stop.executed,
+            purged=self.purged,
+            files=tuple(files),
+            file=newest.name,
+            offset=stop.offset,
+            created=created,
+        )
+
+    # -- what a consumer should get ---------------------------------------------------------------------------
+
+    def between(self, start: Position, end: Position) -> list[Transaction]:
+        """The transactions of the log in (start, end], in the log's order."""
+        if self.mode is Mode.GTID:
+            a, b = GtidSet.parse(start.gtid), GtidSet.parse(end.gtid)
+            return [
+                t
+                for t in self.log.transactions
+                if b.has(t.source, t.gno) and not a.has(t.source, t.gno)
+            ]
+        lo, hi = ((file_number(p.file), p.offset) for p in (start, end))
+        return [t for t in self.log.transactions if lo < (file_number(t.file), t.end) <= hi]
+
+    def expected(self, wanted: Wanted, start: Position, end: Position) -> bytes:
+        out = b""
+        for n, transaction in enumerate(self.between(start, end), start=1):
+            seq = start.seq + n
+            if self.mode is not Mode.GTID:
+                seq = file_number(transaction.file) << 40 | transaction.end
+            out += delivered(transaction, wanted, epoch=start.epoch, seq=seq)
+        return out
+
+
+class Feed:
+    """The packets of one dump, as far as the server's log goes, and on when that grows.
+
+    Raises BinlogError as the server would refuse the dump. With files and offsets a dump from inside of a transaction
+    is a mistake that no server notices: AssertionError.
+    """
+
+    def __init__(self, server: Server, place: Place) -> None:
+        self.server = server
+        self._held: GtidSet | None = None
+        self._offset = 4
+        if server.mode is Mode.GTID:
+            assert isinstance(place.gtids, GtidSet)
+            self._held = place.gtids
+            self.file = self._first_file(place.gtids)
+        else:
+            self._offset = dump_offset(place)
+            self.file = self._file_of(place)
+        self.checksum = server.log.files[self.file].checksum
+        self._events = self._from(self.file)
+        self._data = bytearray()
+        self.spoil_at: float | None = None  # damage the body of the next event, here (0..1)
+
+    def take(self, size: int) -> bytes:
+        """At most so many bytes; none where nothing has come."""
+        data = self._data
+        while len(data) < size:
+            raw = next(self._events)
+            if raw is None:
+                break
+            data += event_packet(self._spoilt(raw))
+        out = bytes(data[:size])
+        del data[:size]
+        return out
+
+    def _spoilt(self, raw: bytes) -> bytes:
+        if self.spoil_at is None or raw[4] in _HEADERS or len(raw) < 24:
+            return raw
+        at = 19 + int(self.spoil_at * (len(raw) - 19))
+        self.spoil_at = None
+        return raw[:at] + bytes((raw[at] ^ 0x10,)) + raw[at + 1 :]
+
+    def _first_file(self, held: GtidSet) -> int:
+        server = self.server
+        if missing := GtidSet.parse(server.purged).subtract(held):
+            raise BinlogError(Kind.POSITION_PURGED, f"the server has purged {missing}")
+        names = [file.name for file in server.log.files]
+        for transaction in server.log.transactions[: server.stop.transactions]:
+            if not held.has(transaction.source, transaction.gno):
+                return names.index(transaction.file)
+        return server.extent[0] - 1
+
+    def _file_of(self, place: Place) -> int:
+        server, log = self.server, self.server.log
+        index = next((i for i, f in enumerate(log.files) if f.name == place.file), -1)
+        if not server.oldest <= index < server.stop.files:
+            raise BinlogError(Kind.POSITION_PURGED, f"could not find {place.file}")
+        size = dict(server.files)[place.file]
+        if self._offset > size:
+            raise BinlogError(Kind.HISTORY_DIFFERS, f"{place.file} has {size} bytes")
+        assert self._offset in _outside(log.files[index]), f"a dump from the middle: {place}"
+        return index
+
+    def _from(self, first: int) -> Iterator[bytes | None]:
+        server, log, held = self.server, self.server.log, self._held
+        checksum = log.files[first].checksum
+        n = first
+        while True:
+            file = log.files[n]
+            start = self._offset if n == first else 4
+            # Sent before the file's FORMAT_DESCRIPTION, so still in the manner of the file before.
+            yield event(EventType.ROTATE, rotate_body(file.name, start), checksum=checksum, timestamp=0,
+                        flags=ARTIFICIAL)  # fmt: skip
+            checksum = file.checksum
+            at, i = 4, 0
+            while True:
+                files, events = server.extent
+                if i == (events if files == n + 1 else len(file.events)):
+                    if files > n + 1:
+                        break
+                    yield None
+                    continue
+                raw, transaction = file.events[i]
+                at += file.jumps.get(i, 0)
+                i += 1
+                if raw[4] == EventType.FORMAT_DESCRIPTION:
+                    # Repeated for a dump from the middle, it says no position.
+                    yield event(15, raw[19:-4], timestamp=file.created) if start > 4 else raw
+                elif at >= start and not (
+                    held is not None
+                    and transaction is not None
+                    and held.has(transaction.source, transaction.gno)
+                ):
+                    yield raw
+                at += len(raw)
+            n += 1
+            self.file = n
+
+
+def _outside(file: File) -> set[int]:
+    """The offsets at which no transaction is open."""
+    out, at = {4, file.size}, 4
+    for i, (raw, transaction) in enumerate(file.events):
+        at += file.jumps.get(i, 0)
+        before = file.events[i - 1][1] if i else None
+        if transaction is None or transaction is not before:
+            out.add(at)
+        at += len(raw)
+    return out

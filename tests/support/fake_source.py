@@ -1,0 +1,173 @@
+"""A source in memory for tests of what runs: a fake server behind `Source`, whose threads can be held at a point.
+
+It keeps an account of what is open, and a second log-in or dump of one dispatcher number at a time, which a real server
+would answer by killing the first, is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+from dispatcher.binlog.batch import Batch, Closed
+from dispatcher.binlog.routes import Routes
+from dispatcher.binlog.scan import Splitter
+from dispatcher.dispatch.history import Mode, Place
+from dispatcher.dispatch.inputs import ServerView
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.net.source import ServerSource
+from tests.support.event_encoder import LogWriter, Statement
+from tests.support.fake_server import Feed, Server
+
+DEADLINE_S = 20
+
+
+def write(log: LogWriter, database: str, count: int = 1, size: int = 100) -> None:
+    """Transactions of one row of `size` bytes."""
+    for _ in range(count):
+        log.begin()
+        log.statement(Statement(((database, "t"),), ((0, size),)))
+        log.commit()
+
+
+class FakeSource:
+    """`held`: while it is set, threads that open the source wait; `error`: what they end in instead of a log-in."""
+
+    label = "repl@fake:3306"
+
+    def __init__(self, server: Server) -> None:
+        self.fake = server
+        self.error: BinlogError | None = None
+        self.opened: list[int] = []  # numbers, as they were asked for
+        self.closed = 0  # that were opened and never asked for the log
+        self.streams: list[FakeStream] = []  # all that were ever dumped
+        self.surveys = 0
+        self.moves = 0
+        self.busy: dict[int, int] = {}
+        self.overlaps = 0
+        self._go_on = threading.Event()
+        self._go_on.set()
+        self._lock = threading.Lock()
+
+    # -- for the test ----------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        self._go_on.clear()
+
+    def release(self) -> None:
+        self._go_on.set()
+
+    def live(self) -> list[FakeStream]:
+        return [stream for stream in self.streams if not stream.closed]
+
+    # -- for the runner --------------------------------------------------------------------------------------
+
+    def open(self, dispatcher: int) -> FakeOpened:
+        with self._lock:
+            self.opened.append(dispatcher)
+            self.enter(dispatcher)
+        assert self._go_on.wait(DEADLINE_S)
+        if self.error is not None:
+            self.leave(dispatcher)
+            raise self.error
+        return FakeOpened(self, dispatcher)
+
+    def survey(self, files: Sequence[str] = ()) -> tuple[ServerView, int | None]:
+        with self._lock:
+            self.surveys += 1
+        assert self._go_on.wait(DEADLINE_S)
+        return self.fake.view(files), 3600
+
+    def move_on(self) -> None:
+        self.moves += 1
+
+    def server(self) -> ServerSource:
+        raise BinlogError(Kind.METADATA_MISSING, "a fake server knows no tables")
+
+    # -- the account -----------------------------------------------------------------------------------------
+
+    def enter(self, number: int) -> None:
+        self.busy[number] = self.busy.get(number, 0) + 1
+        self.overlaps += self.busy[number] > 1
+
+    def leave(self, number: int) -> None:
+        self.busy[number] -= 1
+
+
+class FakeOpened:
+    found: Sequence[BinlogError] = ()
+
+    def __init__(self, source: FakeSource, number: int) -> None:
+        self._source = source
+        self._number = number
+        self._over = False
+
+    def view(
+        self,
+        files: Sequence[str],
+        moments: Sequence[int] = (),
+        offsets: Sequence[tuple[str, int]] = (),
+    ) -> ServerView:
+        assert not moments and not offsets
+        return self._source.fake.view(files)
+
+    def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> FakeStream:
+        assert mode is self._source.fake.mode
+        self._over = True
+        stream = FakeStream(self._source, self._number, place, routes, buffer_bytes)
+        self._source.streams.append(stream)
+        return stream
+
+    def close(self) -> None:
+        if not self._over:
+            self._over = True
+            self._source.closed += 1
+            self._source.leave(self._number)
+
+
+class FakeStream:
+    """`lost`: what the next read ends in."""
+
+    over = False
+
+    def __init__(
+        self, source: FakeSource, number: int, place: Place, routes: Routes, buffer_bytes: int
+    ) -> None:
+        self.number = number
+        self.place = place
+        self.closed = False
+        self.lost: BinlogError | None = None
+        self.feed = Feed(source.fake, place)
+        self.splitter = Splitter(
+            routes, packets=True, checksum=self.feed.checksum, buffer_bytes=buffer_bytes
+        )
+        self._source = source
+        self._interrupted = False
+
+    async def batches(self) -> list[Batch | Closed]:
+        splitter = self.splitter
+        splitter.compact()
+        while not splitter.full:
+            if self.lost is not None:
+                raise self.lost
+            room = splitter.room()
+            if data := self.feed.take(len(room)):
+                room[: len(data)] = memoryview(data)
+                splitter.wrote(len(data))
+                break
+            await asyncio.sleep(0.001)
+            if self._interrupted:
+                return []
+        return splitter.split()
+
+    def ended(self, closed: Closed) -> BinlogError:
+        raise AssertionError(f"a fake server ends no dump: {closed}")
+
+    def interrupt(self) -> None:
+        self._interrupted = True
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._source.leave(self.number)

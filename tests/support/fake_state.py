@@ -1,0 +1,82 @@
+"""A state store in memory: what was stored, in which order, and a disk that can be slow or full."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from dispatcher.binlog.prepared import Changes, Entry
+from dispatcher.dispatch.inputs import StoreVersions
+from dispatcher.dispatch.versions import Kept
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.position import Position
+
+DEADLINE_S = 20
+
+
+@dataclass(frozen=True)
+class Stored:
+    acknowledged: Position
+    covered: Position
+    file_created: int
+
+
+class FakeState:
+    """`saves`: what each call of `save` was given; `full`: every call that stores something fails."""
+
+    installation_id = UUID(int=7)
+
+    def __init__(self) -> None:
+        self.saves: list[list[str]] = []
+        self.rows: dict[str, Stored] = {}
+        self.sessions: dict[str, int] = {}
+        self.versions: dict[str, Kept] = {}
+        self.full = False
+        self._go_on = threading.Event()
+        self._go_on.set()
+
+    def hold(self) -> None:
+        self._go_on.clear()
+
+    def release(self) -> None:
+        self._go_on.set()
+
+    def load(self, consumer: str) -> Stored | None:
+        return self.rows.get(consumer)
+
+    def save(
+        self,
+        progress: Sequence[tuple[str, Position, Position, int]],
+        client: str,
+        prepared: Changes | None,
+    ) -> None:
+        self._write()
+        self.saves.append([name for name, *_ in progress])
+        for name, acknowledged, covered, created in progress:
+            self.rows[name] = Stored(acknowledged, covered, created)
+
+    def load_prepared(self, client: str) -> list[Entry]:
+        return []
+
+    def load_versions(self, client: str) -> Kept | None:
+        return self.versions.get(client)
+
+    def save_versions(self, client: str, what: StoreVersions) -> None:
+        self._write()
+        if what.kept is not None:
+            self.versions[client] = what.kept
+
+    def session(self, consumer: str) -> int:
+        return self.sessions.get(consumer, 0)
+
+    def next_session(self, consumer: str) -> int:
+        self._write()
+        self.sessions[consumer] = self.session(consumer) + 1
+        return self.sessions[consumer]
+
+    def _write(self) -> None:
+        assert self._go_on.wait(DEADLINE_S)
+        if self.full:
+            raise BinlogError(Kind.STATE_STORE, "the disk is full")
