@@ -40,6 +40,7 @@ _HEAD = (
     + _event(EventType.FORMAT_DESCRIPTION, _FORMAT)
     + encode_record(Record(0, 0, "", 0, 0, 0), checksum=False)
 )
+_TABLE_MAP = int(EventType.TABLE_MAP)
 _PERMANENT = (Kind.UNSUPPORTED_TYPE, Kind.METADATA_MISSING)
 
 
@@ -106,7 +107,7 @@ class RowReader:
         for entry, table, event in items:
             if mapped.get(table.id) is not table:
                 mapped[table.id] = table
-                parts.append(_event(EventType.TABLE_MAP, table.body))
+                parts.append(_event(_TABLE_MAP, table.body))
                 owners.append((entry, table))
             parts.append(event)
             owners.append((entry, table))
