@@ -10,7 +10,6 @@ here: it knows nothing but the names in the tool's text.
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,6 +103,18 @@ def expected(found: Iterable[Group], databases: Collection[str]) -> list[Told]:
         if kept := tuple(i.text for i in items if not set(i.databases).isdisjoint(databases)):
             told.append((group.gtid, group.committed_us, kept))
     return told
+
+
+def without_open(found: Iterable[Group], held: list[str]) -> list[str]:
+    """`held` without the prepares of those XA transactions whose end is not held."""
+    having = set(held)
+    open_ones: dict[str, str] = {}
+    for group in found:
+        if group.gtid in having and group.prepares:
+            open_ones[group.prepares] = group.gtid
+        elif group.gtid in having:
+            open_ones.pop(group.commits or group.rolls_back, None)
+    return [gtid for gtid in held if gtid not in open_ones.values()]
 
 
 def got(found: Iterable[Group]) -> list[Told]:
@@ -232,5 +243,6 @@ def _xa(group: Group, line: str) -> None:
 
 
 def tool_version(server: Instance) -> str:
-    done: subprocess.CompletedProcess[str] = server.mysqlbinlog("--version")
-    return done.stdout.strip()
+    return re.sub(
+        r".*?(\S+) +(Ver \S+).*", r"\1 \2", server.mysqlbinlog("--version").stdout.strip()
+    )
