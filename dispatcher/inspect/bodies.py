@@ -11,8 +11,7 @@ from dispatcher.binlog import compressed, control, gtid_events
 from dispatcher.binlog import payload as payloads
 from dispatcher.binlog.ddl import QueryKind, classify
 from dispatcher.binlog.event_types import EventType
-from dispatcher.binlog.events import parse_record, parse_rotate
-from dispatcher.binlog.logfile import LogFormat
+from dispatcher.binlog.events import FormatDescription, parse_record, parse_rotate
 from dispatcher.binlog.statements import Query, parse_query
 from dispatcher.inspect.columns import charset_text, type_text
 from dispatcher.inspect.entry import Fields
@@ -23,18 +22,18 @@ K = EventType
 _GTID = int(K.GTID)
 
 
-def format_fields(log: LogFormat) -> Fields:
+def format_fields(log: FormatDescription) -> Fields:
     checksum = "CRC32" if log.checksum else "NONE" if log.has_algorithm else None
     data: dict[str, Any] = {
         "binlog_version": log.version,
         "server_version": log.server_version,
-        "created": seconds_text(log.created) or None,
+        "created": seconds_text(log.started) or None,
         "checksum": checksum,
         "in_use": log.in_use,
     }
     note = f"binlog version {log.version}, server {log.server_version}, checksums {checksum or 'unknown to it'}"
-    if log.created:
-        note += f", server started {seconds_text(log.created)}"
+    if log.started:
+        note += f", server started {seconds_text(log.started)}"
     if log.in_use:
         note += ", in use (being written, or its server crashed)"
     return Fields(data, note=note)

@@ -7,8 +7,8 @@ repeat are read once and remembered, in bounded memory.
 from __future__ import annotations
 
 from dispatcher.binlog.event_types import EventType, type_name
-from dispatcher.binlog.events import FLAG_IGNORABLE
-from dispatcher.binlog.logfile import LogFormat, parse_format
+from dispatcher.binlog.events import FLAG_IGNORABLE, FormatDescription
+from dispatcher.binlog.logfile import parse_format
 from dispatcher.inspect.bodies import READERS, format_fields, table_fields
 from dispatcher.inspect.entry import ROWS, Fields
 from dispatcher.inspect.tables import DUMMY_ID, Tables, table_id
@@ -35,7 +35,9 @@ class Describer:
         self.tables = tables
         self._remembered: dict[tuple[int, bytes], Fields] = {}
 
-    def describe(self, kind: int, raw: bytes, tail: int, flags: int, log: LogFormat) -> Fields:
+    def describe(
+        self, kind: int, raw: bytes, tail: int, flags: int, log: FormatDescription
+    ) -> Fields:
         """`raw`: the whole event; `tail`: bytes of checksum at its end. A body that cannot be read gives `error`."""
         if kind in ROWS:
             return self._rows(raw, log)
@@ -57,7 +59,7 @@ class Describer:
         except BinlogError as error:
             return Fields(error=f"{error.kind}: {error.what}")
 
-    def _rows(self, raw: bytes, log: LogFormat) -> Fields:
+    def _rows(self, raw: bytes, log: FormatDescription) -> Fields:
         table = self.tables.of_rows(raw, log)
         if table is None:
             return _DUMMY if table_id(raw, log) == DUMMY_ID else _NO_TABLE
@@ -70,7 +72,7 @@ class Describer:
             )
         return table.rows_fields
 
-    def _table_map(self, body: bytes, log: LogFormat) -> Fields:
+    def _table_map(self, body: bytes, log: FormatDescription) -> Fields:
         table = self.tables.map(body, log)
         if table.map_fields is None:
             table.map_fields = table_fields(table)

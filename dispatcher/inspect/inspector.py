@@ -11,22 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from dispatcher.binlog import payload as payloads
 from dispatcher.binlog.delivered import TableChanges
-from dispatcher.binlog.event_types import EventType, type_name
+from dispatcher.binlog.event_types import EventType
+from dispatcher.binlog.events import FormatDescription
 from dispatcher.binlog.logfile import (
     LOG_POS,
     OFFSET,
     SIZE,
     START,
     Block,
-    LogFormat,
     frame_events,
 )
-from dispatcher.binlog.reading import malformed
 from dispatcher.binlog.types import InvalidDates
 from dispatcher.inspect.bounds import Bound, Range
 from dispatcher.inspect.describe import Describer
@@ -127,7 +125,7 @@ class Inspection:
             elif self._range.done:
                 return
 
-    def _admit(self, entry: Entry, raw: bytes, tail: int, log: LogFormat) -> None:
+    def _admit(self, entry: Entry, raw: bytes, tail: int, log: FormatDescription) -> None:
         if self._options.hexdump:
             entry.raw = raw
         shown = len(self._entries)
@@ -144,25 +142,16 @@ class Inspection:
 
     def _payload(self, block: Block, entry: Entry, body: bytes) -> None:
         """The events inside, as blocks of their own."""
-        number, pending = 0, bytearray()
+        number = 0
         try:
-            for chunk in payloads.chunks(payloads.parse(body)):
-                pending += chunk
-                if not payloads.event_size(pending, 0) or len(pending) < payloads.event_size(
-                    pending, 0
-                ):
-                    continue
-                data, at = bytes(pending), 0
-                buf = np.frombuffer(data, dtype=np.uint8)
+            for buf in payloads.runs(payloads.chunks(payloads.parse(body))):
+                data, at = buf.tobytes(), 0
                 while len(found := frame_events(buf, at, checksum=False, base=0)[0]):
                     at = int(found[-1, START] + found[-1, SIZE])
                     found[:, OFFSET], found[:, LOG_POS] = entry.offset, entry.log_pos
                     self._block(Block(block.file, block.format, data, found, number))
                     self._flush()
                     number += len(found)
-                del pending[:at]
-            if pending:
-                raise malformed(type_name(EventType.TRANSACTION_PAYLOAD), "ends inside an event")
         except BinlogError as error:
             raise error.at(f"{entry.file}, offset {entry.offset}") from None
 

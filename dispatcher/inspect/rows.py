@@ -16,8 +16,7 @@ from dispatcher.binlog import arrow
 from dispatcher.binlog.compressed import is_compressed, plain_event
 from dispatcher.binlog.delivered import TableChanges, changes, row_counts
 from dispatcher.binlog.event_types import EventType
-from dispatcher.binlog.events import HEADER, MAGIC, Record, encode_record
-from dispatcher.binlog.logfile import LogFormat
+from dispatcher.binlog.events import HEADER, MAGIC, FormatDescription, Record, encode_record
 from dispatcher.binlog.rows import ROW_BITS
 from dispatcher.binlog.types import InvalidDates
 from dispatcher.inspect.entry import Entry
@@ -53,7 +52,9 @@ class RowReader:
         self._waiting: list[tuple[Entry, Table, bytes]] = []
         self.bytes = 0
 
-    def add(self, entry: Entry, table: Table, raw: bytes, tail: int, log: LogFormat) -> None:
+    def add(
+        self, entry: Entry, table: Table, raw: bytes, tail: int, log: FormatDescription
+    ) -> None:
         """`raw`: the whole event. Its rows stand in `entry` after the next `flush`."""
         if is_compressed(entry.kind):
             try:
