@@ -197,6 +197,10 @@ class Client:
         """Likewise files and offsets."""
         return [(s.file, s.offset) for s in self._starts(dispatcher) if s.at == "file"]
 
+    def gtids_to_find(self, dispatcher: int) -> list[str]:
+        """Likewise GTIDs, of which MariaDB's are of files and offsets."""
+        return [s.gtid for s in self._starts(dispatcher) if s.at == "gtid"]
+
     def _starts(self, dispatcher: int) -> list[Start]:
         found = self.dispatchers.get(dispatcher)
         riders = found.riders if found else ()

@@ -109,9 +109,10 @@ class LoggedInConnection:
         files: Sequence[str],
         moments: Sequence[int] = (),
         offsets: Sequence[tuple[str, int]] = (),
+        gtids: Sequence[str] = (),
     ) -> ServerView:
         with self._leaving():
-            return ServerLog(self.endpoint, self.facts).view(files, moments, offsets)
+            return ServerLog(self.endpoint, self.facts).view(files, moments, offsets, gtids)
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> Stream:
         """Ask for the log from `place` on; the socket is the stream's from then on."""

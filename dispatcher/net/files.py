@@ -41,7 +41,7 @@ from dispatcher.model.position import file_number
 from dispatcher.net.folder import CHUNK_BYTES, File, Folder, Head, Tip, empty, next_name, preamble
 from dispatcher.net.folderlog import FolderLog
 from dispatcher.net.source import ServerSource
-from dispatcher.net.starts import at_moment, at_offset, find
+from dispatcher.net.starts import Found
 from dispatcher.settings import Files
 
 POLL_S = 0.2
@@ -129,17 +129,16 @@ class OpenedFiles:
         files: Sequence[str],
         moments: Sequence[int] = (),
         offsets: Sequence[tuple[str, int]] = (),
+        gtids: Sequence[str] = (),
     ) -> ServerView:
         oldest = next(iter(self._heads.values())).held
         purged = str(oldest or "") if self.mode is Mode.GTID else ""
         tip = self.tip
         end = make_place(self.mode, str(tip.gtids), tip.file, tip.offset)
         log = FolderLog(self._folder, self._heads, self.mode, self._files, purged=purged, end=end)
-        found_moments, found_offsets = find(at_moment, log, moments), find(at_offset, log, offsets)
-        places = [*found_moments.values(), *found_offsets.values()]
-        named = [place.file for place in places if not isinstance(place, BinlogError)]
-        wanted = {*files, *named, tip.file}
-        return ServerView(
+        found = Found.of(log, moments, offsets, gtids)
+        wanted = {*files, *found.files, tip.file}
+        view = ServerView(
             server=self._server,
             mode=self.mode,
             executed=str(tip.gtids),
@@ -149,9 +148,8 @@ class OpenedFiles:
             offset=tip.offset,
             created={n: head.created for n, head in self._heads.items() if n in wanted},
             knows_tables=False,
-            moments=found_moments,
-            offsets=found_offsets,
         )
+        return found.into(view)
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> FilesStream:
         splitter = Splitter(routes, packets=False, checksum=False, buffer_bytes=buffer_bytes)

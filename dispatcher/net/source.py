@@ -61,9 +61,11 @@ class Opened(Protocol):
         files: Sequence[str],
         moments: Sequence[int] = (),
         offsets: Sequence[tuple[str, int]] = (),
+        gtids: Sequence[str] = (),
     ) -> ServerView:
-        """`files`: those whose creation time the history check asks for; `moments` (µs since 1970) and `offsets` (files
-        with offsets): starts whose places are to be found. Raises BinlogError."""
+        """`files`: those whose creation time the history check asks for; `moments` (µs since 1970), `offsets` (files
+        with offsets) and `gtids` (looked for where they are MariaDB's): starts whose places are to be found. Raises
+        BinlogError."""
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> Dump:
         """The log from `place` on. Raises BinlogError."""

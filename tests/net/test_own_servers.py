@@ -119,7 +119,8 @@ def test_starts_in_the_log_of_a_server(own: Own, kind: str) -> None:
     moments = [0, future, *(moment for one in written for moment in one.moments)]
     # Where transactions end, and where a file begins: the offset of its first transaction is both.
     ends = [(one.file, one.offset) for one in written]
-    view = view_of(source, moments, ends)
+    gtids = [one.gtids for one in written] if server.mariadb else []
+    view = view_of(source, moments, ends, gtids)
 
     for one in written:
         exact = make_place(view.mode, one.gtids, one.file, one.offset)
@@ -127,6 +128,8 @@ def test_starts_in_the_log_of_a_server(own: Own, kind: str) -> None:
         assert view.offsets[one.file, one.offset] == exact
         for moment in one.moments:
             assert view.moments[moment] == (beginning if one.begins_file else exact), moment
+        if server.mariadb:
+            assert view.gtids[one.gtids] == (beginning if one.begins_file else exact)
         assert view.created[one.file] > 0
     oldest = server.binlogs()[0][0]
     assert view.moments[0] == make_place(view.mode, "", oldest, 4)

@@ -108,8 +108,9 @@ class FakeOpened:
         files: Sequence[str],
         moments: Sequence[int] = (),
         offsets: Sequence[tuple[str, int]] = (),
+        gtids: Sequence[str] = (),
     ) -> ServerView:
-        assert not moments and not offsets
+        assert not moments and not offsets and not gtids
         return self._source.fake.view(files)
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> FakeStream:
