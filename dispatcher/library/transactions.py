@@ -84,7 +84,7 @@ class Transaction:
     @property
     def seq(self) -> int:
         """Grows with each transaction of an epoch; (`epoch`, `seq`) is the same in every replay."""
-        return self._single.seq
+        return self._record.seq
 
     @property
     def file(self) -> str:

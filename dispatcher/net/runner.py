@@ -303,7 +303,8 @@ class ClientRunner:
                 if taken.versions is not None:
                     await self._store.save_versions(self._key, taken.versions)
                     taken.versions = None
-                if taken.progress:
+                # Rows of prepared transactions alone can wait for the next progress, if there will be one.
+                if taken.progress or (self._stopped and self.client.prepared.changes()):
                     progress = list(taken.progress.items())
                     await self._store.save(progress, self._key, self.client.prepared)
             except BaseException:

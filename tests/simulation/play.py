@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from dispatcher.dispatch import queue
 from dispatcher.dispatch.history import Mode
 from dispatcher.dispatch.inputs import (
     ClientLimits,
@@ -32,9 +33,14 @@ MODES = (Mode.GTID, Mode.GTID, Mode.FILE, Mode.MARIADB)
 def play(seed: int, transcript: Transcript | None = None) -> ReadWorld:
     """Raises AssertionError, or whatever the rules raise."""
     rng = random.Random(seed)
-    world = ReadWorld(rng, scenario(rng, seed), transcript or Transcript(kept=False))
-    moves(world, rng.choice(MOVES))
-    finish(world)
+    begin = scenario(rng, seed)
+    large, queue.LARGE_MIN = queue.LARGE_MIN, begin.large_bytes
+    try:
+        world = ReadWorld(rng, begin, transcript or Transcript(kept=False))
+        moves(world, rng.choice(MOVES))
+        finish(world)
+    finally:
+        queue.LARGE_MIN = large
     return world
 
 
@@ -65,7 +71,8 @@ def scenario(rng: random.Random, seed: int) -> Scenario:
         specs.append(spec)
         if rng.random() < (1.0 if together else 0.5):
             stored[spec.name] = random_stored(rng, lives[0], written, together=together)
-    return Scenario(mode, lives, specs, stored, limits, written)
+    large_bytes = rng.choice((1 << 20, 1 << 20, 2000))
+    return Scenario(mode, lives, specs, stored, limits, written, large_bytes)
 
 
 def random_spec(rng: random.Random, name: str, log: History, written: int) -> ConsumerSpec:
@@ -83,13 +90,19 @@ def random_spec(rng: random.Random, name: str, log: History, written: int) -> Co
 
 
 def random_start(rng: random.Random, log: History, written: int) -> Start:
-    at = rng.choice(("earliest", "earliest", "latest", "set"))
+    at = rng.choice(("earliest", "earliest", "latest", "set", "timestamp"))
+    there = log.transactions[: min(written, len(log.transactions))]
+    if at == "timestamp":
+        moment = rng.choice(log.transactions).commit_us + rng.choice((-1, 0, 1))
+        return Start("timestamp", timestamp_us=moment)
     if at != "set":
         return Start(at)
-    there = log.transactions[: min(written, len(log.transactions))]
     if log.mode is Mode.GTID:
         return Start("gtid", gtid=str(gtid_set(t for t in there if rng.random() < 0.6)))
-    return Start("earliest")
+    if not there:
+        return Start("earliest")
+    first = rng.choice(there)
+    return Start("file", file=first.file, offset=first.start)
 
 
 def random_stored(rng: random.Random, log: History, written: int, *, together: bool) -> Progress:
@@ -167,6 +180,7 @@ def happens(world: ReadWorld, what: float) -> None:
         (0.06, lambda: world.remove(name)),
         (0.06, lambda: world.add(changed=rng.random() < 0.5)),
         (0.04, lambda: world.revive(name)),
+        (0.04, world.fill_disk),
         (1.0, world.crash),
     )
     for likely, move in moves:
@@ -198,17 +212,17 @@ def finish(world: ReadWorld, rounds: int = 400) -> None:
 
 def read_on(world: ReadWorld, name: str) -> bool:
     """Has the reader anything to read, or to acknowledge?"""
-    queue, reader = world.client.consumers[name].queue, world.readers[name]
-    before = (queue.acknowledged.seq, reader.positions[-1:])
+    held, reader = world.client.consumers[name].queue, world.readers[name]
+    before = (held.acknowledged.seq, reader.positions[-1:])
     world.poll(name, bytes_max=1 << 22, ack=True)
     world.complete(name)
-    return before != (queue.acknowledged.seq, reader.positions[-1:])
+    return before != (held.acknowledged.seq, reader.positions[-1:])
 
 
 def settle(world: ReadWorld) -> None:
     for server in world.servers:
         server.grow(1000)
-    world.refuses_until = 0.0
+    world.refuses_until = world.disk_full_until = 0.0
     for link in world.links.values():
         connection = link.connection
         if connection is not None:

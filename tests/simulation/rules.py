@@ -24,6 +24,7 @@ from dispatcher.dispatch.inputs import (
     OnPurged,
     OnQueueFull,
     Removed,
+    ServerView,
     Sought,
     Tick,
 )
@@ -66,6 +67,7 @@ class Seen:
     held_up_s: float = 0.0
     most_s: float = 0.0  # the largest budget of waiting for it
     left_s: float = 0.0
+    waits_s: float = 0.0  # for how long it has been waited for now
     detached_at: list[float] = field(default_factory=list)
     barred_until: float = 0.0
     wants_room: bool = False  # was detached, and has not boarded again
@@ -122,6 +124,7 @@ class Rules:
         self._folded()
         if isinstance(what, LoggedIn):
             self._near_share()
+            self._starts(what.view)
             begun = world.client.dispatchers.get(what.dispatcher)
             for consumer in begun.riders if begun and begun.open else ():
                 if begun is not None and not self._seen[consumer.name].started:
@@ -146,7 +149,9 @@ class Rules:
             seen.held_up_s += passed * seen.holds_up
             if seen.is_waited_for:
                 seen.left_s -= passed
+                seen.waits_s += passed
             else:
+                seen.waits_s = 0.0
                 seen.left_s = min(seen.most_s, seen.left_s + REFILL * passed)
         self._over_s += passed * self._was_over
 
@@ -292,6 +297,24 @@ class Rules:
                     return
         assert len(client.dispatchers) == 1, "near consumers begin on several dumps"
 
+    def _starts(self, view: ServerView) -> None:
+        """Who has no place yet begins where it says."""
+        for name, consumer in self._world.client.consumers.items():
+            if not consumer.started or self._seen[name].started or consumer.progress is not None:
+                continue
+            start, place = consumer.spec.start, consumer.queue.queued
+            told: Place | BinlogError = make_place(view.mode, view.executed, view.file, view.offset)
+            if start.at == "earliest":
+                purged = view.purged if view.mode is Mode.GTID else ""
+                told = make_place(view.mode, purged, view.files[0][0], 4)
+            elif start.at == "timestamp":
+                told = view.moments[start.timestamp_us]
+            elif start.at == "file":
+                told = view.offsets[start.file, start.offset]
+            elif start.at == "gtid":
+                told = make_place(view.mode, start.gtid, "", 0)
+            assert place == told, f"{name} begins at {place}, which is not {start}"
+
     # -- consumers -------------------------------------------------------------------------------------------
 
     def _failure(self, consumer: Consumer, seen: Seen) -> None:
@@ -326,6 +349,8 @@ class Rules:
         start = consumer.spec.start
         if start.at == "gtid":
             return make_place(mode, start.gtid, "", 0)
+        if start.at == "timestamp":
+            return make_place(mode, "", self._world.server.log.files[0].name, 4)
         return make_place(mode, "", start.file, start.offset) if start.at == "file" else None
 
     def _gap(self, consumer: Consumer, seen: Seen) -> None:
@@ -347,14 +372,16 @@ class Rules:
         name, spec = consumer.name, consumer.spec
         evicts = bool(self._world.client.limits.queues_bytes_max)
         assert spec.on_queue_full is OnQueueFull.DETACH, f"{name} is detached, and is to wait"
-        full = seen.full or consumer.queue.full
-        closed = seen.closed or seen.dispatcher in self._closed
-        assert evicts or full or (closed and not consumer.queue.roomy), (
-            f"{name} is detached with room in its queue"
-        )
+        recent = [at for at in seen.detached_at if now - at < WINDOW_S]
+        if (
+            spec.wait_max_s and len(recent) < DETACHES_MAX and not evicts
+        ):  # else within the step that filled its queue
+            closed = seen.closed or seen.dispatcher in self._closed
+            assert seen.full or consumer.queue.full or (closed and not consumer.queue.roomy), (
+                f"{name} is detached with room in its queue"
+            )
         assert evicts or seen.riders > 1, f"{name} is detached though nobody else rides"
         assert consumer.failed is None and consumer.error is seen.error, f"{name} sees an error"
-        recent = [at for at in seen.detached_at if now - at < WINDOW_S]
         if not evicts and len(recent) < DETACHES_MAX:
             assert seen.left_s <= LATE_S, f"{name} is detached with {seen.left_s} s left"
         seen.left_s = max(seen.left_s, 0.0)
@@ -381,6 +408,12 @@ class Rules:
             return
         assert not seen.is_waited_for or seen.left_s >= -LATEST_S, (
             f"{spec.name} is waited for {-seen.left_s} s too long"
+        )
+        recent = [at for at in seen.detached_at if now - seen.waits_s - at < WINDOW_S]
+        detached = consumer.detaches != seen.detaches
+        waits_s = seen.waits_s if seen.is_waited_for and not detached else 0.0
+        assert len(recent) < DETACHES_MAX or waits_s <= LATEST_S, (
+            f"{spec.name} is waited for after {len(recent)} detaches"
         )
         most = spec.wait_max_s + REFILL * (now - seen.since) + 0.2 + LATE_S * consumer.detaches
         assert seen.held_up_s <= most, f"{spec.name} held others up for {seen.held_up_s} s"

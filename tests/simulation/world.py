@@ -10,6 +10,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from dispatcher.binlog.arrays import U8
 from dispatcher.dispatch.history import Mode
 from dispatcher.dispatch.inputs import (
     Acknowledged,
@@ -49,6 +52,7 @@ class Scenario:
     stored: dict[str, Progress]
     limits: ClientLimits
     written: int  # transactions there are at first, about
+    large_bytes: int  # larger transactions go to disk
 
 
 @dataclass
@@ -89,6 +93,7 @@ class PlayedWorld(World):
         self.pending: dict[str, Acknowledged] = {}  # stored, not stepped yet
         self.first_life = True
         self.tick_max_s = rng.choice((1.0, 10.0))
+        self.disk_full_until = 0.0
         self.settled = False  # nothing bad happens any more
         self.sought: set[str] = set()  # what is stored of them may be less than it was
         self.rules = Rules(self)
@@ -255,6 +260,16 @@ class PlayedWorld(World):
         if isinstance(link.connection, Wire) and self.garbles < GARBLES_MAX and known:
             link.connection.feed.spoil_at = self.rng.random()
             self.garbles += 1
+
+    # -- the disk --------------------------------------------------------------------------------------------
+
+    def lend(self, size: int) -> U8:
+        if self.now < self.disk_full_until:
+            raise BinlogError(Kind.SPILL, f"no room for {size} bytes")
+        return np.empty(size, dtype=np.uint8)
+
+    def fill_disk(self) -> None:
+        self.disk_full_until = self.now + self.rng.choice((1.0, 15.0))
 
     # -- the server ------------------------------------------------------------------------------------------
 

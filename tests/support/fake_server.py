@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dispatcher.binlog.events import EventType
-from dispatcher.dispatch.history import Mode, Place, dump_offset
+from dispatcher.dispatch.history import Mode, Place, dump_offset, make_place
 from dispatcher.dispatch.inputs import ServerView
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
@@ -131,8 +131,13 @@ class Server:
             if self.mode is Mode.GTID:
                 self.purged = str(gtid_set(t for t in self.log.transactions if t.file in names))
 
-    def view(self, probe: Iterable[str] | None = None) -> ServerView:
-        """`probe`: the files whose creation time is asked for, None = all."""
+    def view(
+        self,
+        probe: Iterable[str] | None = None,
+        moments: Iterable[int] = (),
+        offsets: Iterable[tuple[str, int]] = (),
+    ) -> ServerView:
+        """`probe`: the files whose creation time is asked for, None = all; `moments`, `offsets`: to be found."""
         stop, files = self.stop, self.files
         newest = self.log.files[stop.files - 1]
         wanted = {name for name, _ in files} if probe is None else {*probe, newest.name}
@@ -150,7 +155,32 @@ class Server:
             file=newest.name,
             offset=stop.offset,
             created=created,
+            moments={moment: self._at_moment(moment) for moment in moments},
+            offsets={(file, offset): self._at_offset(file, offset) for file, offset in offsets},
         )
+
+    def _at_moment(self, moment: int) -> Place | BinlogError:
+        """Before the first transaction that was committed then or later; at the end, where none was."""
+        there = self.log.transactions[: self.stop.transactions]
+        for i, transaction in enumerate(there):
+            if transaction.commit_us >= moment:
+                return self._before(i)
+        stop, newest = self.stop, self.log.files[self.extent[0] - 1]
+        return make_place(self.mode, stop.executed, newest.name, stop.offset)
+
+    def _at_offset(self, file: str, offset: int) -> Place | BinlogError:
+        there = self.log.transactions[: self.stop.transactions]
+        for i, transaction in enumerate(there):
+            if (transaction.file, transaction.start) == (file, offset):
+                return self._before(i)
+        return BinlogError(Kind.POSITION_PURGED, f"no transaction begins at {file}:{offset}")
+
+    def _before(self, index: int) -> Place | BinlogError:
+        transaction = self.log.transactions[index]
+        if transaction.file not in dict(self.files):
+            return BinlogError(Kind.POSITION_PURGED, f"{transaction.file} was purged")
+        gtids = gtid_set(self.log.transactions[:index]) if self.mode is Mode.GTID else ""
+        return make_place(self.mode, str(gtids), transaction.file, transaction.start)
 
     # -- what a consumer should get ---------------------------------------------------------------------------
 

@@ -49,15 +49,16 @@ class FakeState:
     def save(
         self,
         progress: Sequence[tuple[str, Position, Position, int]],
-        client: str,
+        client: str,  # noqa: ARG002 - a test has one
         prepared: Changes | None,
     ) -> None:
+        assert prepared is None, "a fake server prepares nothing"
         self._write()
         self.saves.append([name for name, *_ in progress])
         for name, acknowledged, covered, created in progress:
             self.rows[name] = Stored(acknowledged, covered, created)
 
-    def load_prepared(self, client: str) -> list[Entry]:
+    def load_prepared(self, client: str) -> list[Entry]:  # noqa: ARG002
         return []
 
     def load_versions(self, client: str) -> Kept | None:

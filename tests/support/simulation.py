@@ -10,9 +10,10 @@ reference of `random_log`. Nothing happens by itself: a test, or a play of `test
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from dispatcher.binlog.arrays import U8
 from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.events import EventType
 from dispatcher.binlog.scan import Splitter
@@ -147,6 +148,8 @@ class Link:
 class World:
     """See the module. `links`: by dispatcher; `store`: what is durable; `now`: s by the clock that `step` is given."""
 
+    lend: Callable[[int], U8] | None = None  # room on disk for transactions that do not fit
+
     def __init__(
         self,
         rng: random.Random,
@@ -173,7 +176,9 @@ class World:
 
     def boot(self) -> None:
         """Start the daemon, from what is stored and nothing else."""
-        self.client = Client("user@host:3306", self.specs, dict(self.store), self.kept, self.limits)
+        self.client = Client(
+            "user@host:3306", self.specs, dict(self.store), self.kept, self.limits, self.lend
+        )
         self.links: dict[int, Link] = {}
         self.orders: list[LookUp] = []
         self.to_store: dict[str, Progress] = {}
@@ -272,7 +277,11 @@ class World:
 
     def log_in(self, link: Link) -> None:
         link.server = self.server
-        link.view = link.server.view(self.client.files_to_probe(link.number))
+        link.view = link.server.view(
+            self.client.files_to_probe(link.number),
+            self.client.moments_to_find(link.number),
+            self.client.offsets_to_find(link.number),
+        )
 
     def logged_in(self, link: Link) -> None:
         """Step what the server said, and store what follows from it before anything is read."""

@@ -1,0 +1,52 @@
+"""Make the decoding kernels ready, so that the first rows do not hold up the program's loop while they are compiled.
+
+As `dispatcher.binlog.warm` does for those that read the log; the daemon needs only those, because it decodes nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dispatcher.binlog import rows
+from dispatcher.binlog.absent import Absent
+from dispatcher.binlog.columns import TableDecoder
+from dispatcher.binlog.events import MAGIC
+from dispatcher.binlog.gtids import texts_of
+from dispatcher.binlog.index import Index
+from dispatcher.binlog.table_map import TableMap
+from dispatcher.binlog.types import Column, Type
+
+_UTF8MB4, _BINARY = 45, 63
+# A column for each way of decoding that is common: (type, meta, unsigned, collation).
+_COLUMNS = (
+    (Type.LONG, 0, False, 0),
+    (Type.LONGLONG, 0, False, 0),
+    (Type.LONGLONG, 0, True, 0),
+    (Type.DOUBLE, 8, False, 0),
+    (Type.NEWDECIMAL, 12 << 8 | 2, False, 0),
+    (Type.VARCHAR, 80, False, _UTF8MB4),
+    (Type.BLOB, 2, False, _BINARY),
+    (Type.JSON, 4, False, 0),
+    (Type.DATE, 0, False, 0),
+    (Type.DATETIME2, 6, False, 0),
+    (Type.TIMESTAMP2, 0, False, 0),
+    (Type.TIME2, 0, False, 0),
+    (Type.YEAR, 0, True, 0),
+)
+
+
+def load_decoder() -> None:
+    """Decode one row of NULLs: what is compiled depends on the types alone."""
+    index = Index.of(MAGIC)
+    columns = tuple(
+        Column(f"c{n}", kind, meta, unsigned, True, charset, (), True)
+        for n, (kind, meta, unsigned, charset) in enumerate(_COLUMNS)
+    )
+    decoder = TableDecoder(TableMap(0, "", "", columns, (), ""))
+    found = rows.Found.room(len(columns), 1)
+    rows.walk(index.buf, index.events, decoder.widths, np.zeros(5, np.int64), found, 1)
+    rows.count(index.buf, index.events, decoder.widths, np.empty(0, np.int64))
+    texts_of(index.buf, np.zeros(0, np.int64))
+    Absent.of(index.buf, index.events, columns)
+    nulls = np.full((len(columns), 1), rows.NULL, dtype=np.int32)
+    decoder.decode(index.buf, nulls, 0, None, nulls)
