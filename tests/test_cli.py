@@ -348,8 +348,9 @@ def test_a_state_that_is_in_use_or_damaged(account: Server, tmp_path: Path) -> N
         done = call("run", "--config", file, "--listen", "127.0.0.1:0")
         assert running.stop(signal.SIGINT) == 0
     assert done.returncode == 1 and "in use by another process" in done.stderr
-    for leftover in tmp_path.glob("state.db*"):
-        leftover.unlink()
+    assert not list((tmp_path / "state.db.spill").iterdir())
+    for leftover in ("state.db", "state.db-wal", "state.db-shm"):
+        (tmp_path / leftover).unlink(missing_ok=True)
     (tmp_path / "state.db").write_bytes(b"no database" * 1000)
     done = call("run", "--config", file)
     assert done.returncode == 1 and "state store: " in done.stderr and "move it" in done.stderr
