@@ -26,20 +26,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID, uuid5
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dispatcher.binlog.arrays import ABORTED, OPEN
 from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
-from dispatcher.dispatch.history import Mode, Place, Steps, make_place
+from dispatcher.dispatch.history import Mode, Place, make_place
 from dispatcher.dispatch.inputs import ServerView
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number
 from dispatcher.net.folder import CHUNK_BYTES, File, Folder, Head, Tip, empty, next_name, preamble
 from dispatcher.net.folderlog import FolderLog
+from dispatcher.net.known import Known
 from dispatcher.net.source import ServerSource
 from dispatcher.net.starts import Found
 from dispatcher.settings import Files
@@ -169,48 +166,6 @@ class OpenedFiles:
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-class Known:
-    """The transactions of a GTID dump that are held already, and how many of them are still to come."""
-
-    def __init__(self, held: Place, left: int) -> None:
-        self._held = held
-        self._left = left
-
-    def leave_out(self, batch: Batch, label: str) -> None:
-        """Take the transactions that are held out of a batch, as a server does not send them."""
-        ended = (batch.tx.flags & (OPEN | ABORTED)) == 0
-        if (batch.tx.source[ended] < 0).any():
-            raise BinlogError(
-                Kind.UNSUPPORTED_EVENT,
-                "a transaction without a GTID among others that have one",
-                where=f"{label}, before {batch.file}:{batch.offset}",
-                remedy="remove the files up to this one from the folder, and start at the set that follows",
-            )
-        if not self._left:
-            return
-        skip = Steps.of(batch).skip(Mode.GTID, self._held)
-        if skip is None:
-            return
-        new = skip == 0
-        self._left -= int(np.count_nonzero(~new & ended))
-        if batch.fault and not ended[-1] and not new[-1]:
-            batch.fault = None  # it stands in a transaction that nobody wants
-        _remove(batch, new)
-
-
-def _remove(batch: Batch, keep: NDArray[np.bool_]) -> None:
-    """Take transactions with their events out of a batch, all but those to `keep`."""
-    edges = np.zeros(len(batch.ev.off) + 1, dtype=np.int32)
-    np.add.at(edges, batch.tx.first[~keep], 1)
-    np.add.at(edges, batch.tx.last[~keep], -1)
-    wanted = np.cumsum(edges)[:-1] == 0
-    # The new index of an event, by its old one.
-    index = np.concatenate(([0], np.cumsum(wanted))).astype(np.int32)
-    batch.ev = batch.ev.only(wanted)
-    kept = batch.tx.only(keep)
-    batch.tx = kept._replace(first=index[kept.first], last=index[kept.last])
 
 
 class FilesStream:
