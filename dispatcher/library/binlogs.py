@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 
 from dispatcher.dispatch import status
 from dispatcher.dispatch.dispatcher import Phase
-from dispatcher.library.transactions import Transaction
+from dispatcher.library.transactions import Neighbours, Transaction
 from dispatcher.model.errors import Action, BinlogError, Kind, UserError
 from dispatcher.model.position import Position
 from dispatcher.net.readers import Reader
@@ -154,7 +154,8 @@ class Binlog:
             queue.needed_seq = max(queue.needed_seq, self._after.seq)
             return False
         self._given = self._after
-        self._ready.extend(map(Transaction, queue.singles(self._after, answer.end)))
+        taken = Neighbours(queue.singles(self._after, answer.end))
+        self._ready.extend(Transaction(taken, n) for n in range(len(taken.singles)))
         self._after = answer.end
         queue.deliver(answer.end)
         self._warned = self._warned and not self._ready

@@ -21,6 +21,7 @@ from dispatcher import (
     BinlogClient,
     BinlogError,
     GtidSet,
+    InvalidDates,
     Kind,
     Transaction,
     UserError,
@@ -164,6 +165,47 @@ async def test_what_was_read_before_a_fault_comes_before_it(tmp_path: Path) -> N
         # What came can be acknowledged all the same.
         await binlog.acknowledge()
         assert binlog.status()["state"] == "failed"
+
+
+async def test_rows_of_neighbours_are_each_ones_own(tmp_path: Path) -> None:
+    columns = (Spec("id", 3), Spec("day", 10))
+    log = LogWriter()
+    for n in range(6):
+        if n == 3:
+            log.rotate(checksum=False)
+        log.begin()
+        for table_id, table in ((7, "orders"), (8, "lines"), (7, "orders")):
+            log.add(EventType.TABLE_MAP, table_map(columns, table=table, table_id=table_id))
+            rows = [[integer(10 * n + m, 4), bytes(3)] for m in range(2)]
+            damaged = b"\0\1" if n == 4 else None  # a row that is cut short
+            log.add(30, rows_body(30, rows, table_id=table_id, data=damaged))
+        log.commit()
+    put(tmp_path, log)
+    async with of(tmp_path) as client:
+        taken = await collect(await client.create_binlog("shop", ["shop"], start="earliest"))
+    ids = [10 * n + m for n in (0, 1, 2, 3, 5) for _ in range(3) for m in range(2)]
+    for _ in range(2):
+        changes = []
+        for n, transaction in enumerate(taken):
+            if n == 4:
+                with pytest.raises(BinlogError) as raised:
+                    list(transaction.changes())
+                assert raised.value.kind is Kind.MALFORMED_EVENT
+            else:
+                changes.append(list(transaction.changes()))
+        assert [change.after for those in changes for change in those] == [
+            {"id": n, "day": None} for n in ids
+        ]
+        assert {tuple(change.table for change in those) for those in changes} == {
+            ("orders", "orders", "lines", "lines", "orders", "orders")
+        }
+    first, *_ = taken[0].changes(invalid_dates=InvalidDates.TEXT)
+    assert first.after == {"id": 0, "day": "0000-00-00"}
+    first, *_ = taken[0].changes()
+    assert first.after == {"id": 0, "day": None}
+    with pytest.raises(BinlogError) as raised:
+        list(taken[0].changes(invalid_dates=InvalidDates.ERROR))
+    assert raised.value.kind is Kind.INVALID_VALUE
 
 
 async def test_a_transaction_larger_than_its_queue_lies_on_disk(tmp_path: Path) -> None:
