@@ -68,7 +68,7 @@ class FilesSource:
         """Files are not purged by age here: who keeps them is not known."""
         return self.open(0).view(files), None
 
-    def move_on(self) -> None:
+    def move_on(self, dispatcher: int) -> None:
         """There is one folder."""
 
     def server(self) -> ServerSource:

@@ -380,8 +380,9 @@ def test_a_host_that_fails_is_left_and_one_that_does_not_stays(own: Own, nobody:
     # Questions go to the current one, and whoever fails with one does not move it.
     assert source.survey()[0].executed
     source.connect().close()
-    source.move_on()
-    assert source.endpoint is closed
+    for _ in range(2):  # a second dispatcher of the same host has nothing to leave any more
+        source.move_on(1)
+        assert source.endpoint is closed
     for ask in (source.survey, source.connect, source.open_once):
         with pytest.raises(BinlogError):
             ask()

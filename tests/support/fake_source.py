@@ -79,7 +79,7 @@ class FakeSource:
         assert self._go_on.wait(DEADLINE_S)
         return self.fake.view(files), 3600
 
-    def move_on(self) -> None:
+    def move_on(self, dispatcher: int) -> None:  # noqa: ARG002 - all are alike
         self.moves += 1
 
     def server(self) -> ServerSource:
