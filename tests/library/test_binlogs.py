@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 import dispatcher
 from dispatcher import (
@@ -23,6 +24,7 @@ from dispatcher import (
     GtidSet,
     InvalidDates,
     Kind,
+    Position,
     Transaction,
     UserError,
 )
@@ -165,6 +167,42 @@ async def test_what_was_read_before_a_fault_comes_before_it(tmp_path: Path) -> N
         # What came can be acknowledged all the same.
         await binlog.acknowledge()
         assert binlog.status()["state"] == "failed"
+
+
+@pytest.mark.parametrize("gtid", ["mysql", "none"])
+async def test_a_position_is_good_for_the_next_program(tmp_path: Path, gtid: str) -> None:
+    written(tmp_path, gtid=gtid)
+    async with of(tmp_path) as client:
+        taken = await collect(await client.create_binlog("a", ["shop"], start="earliest"))
+    position = Position.from_json(taken[3].position.to_json())
+    async with of(tmp_path) as client:
+        again = await collect(await client.create_binlog("b", ["shop"], start=position))
+    assert [t.seq for t in again] == [t.seq for t in taken[4:]]
+
+
+async def test_what_is_stored_can_be_forgotten(tmp_path: Path) -> None:
+    written(tmp_path / "log")
+    async with of(tmp_path / "log", state=tmp_path / "state.db") as client:
+        for _ in range(2):
+            binlog = await client.create_binlog("shop", ["shop"], start="earliest")
+            taken = await collect(binlog)
+            assert len(taken) == 6
+            await binlog.acknowledge()
+            with pytest.raises(UserError, match="in use"):
+                await client.forget("shop")
+            await binlog.close()
+            await client.forget("shop")
+
+
+def test_it_runs_on_uvloop(tmp_path: Path) -> None:
+    written(tmp_path)
+
+    async def read() -> list[Transaction]:
+        async with of(tmp_path) as client:
+            return await collect(await client.create_binlog("a", ["shop"], start="earliest"))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert len(runner.run(read())) == 6
 
 
 async def test_rows_of_neighbours_are_each_ones_own(tmp_path: Path) -> None:
