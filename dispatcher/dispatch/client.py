@@ -66,8 +66,7 @@ BEHIND_RETRY_S = 1.0
 
 class Client:
     """See the module. `label`: `user@host:port`; `versions`, `prepared`: what is stored of the tables, and of
-    prepared transactions; `lend`: segments for
-    transactions that are larger than their queue."""
+    prepared transactions; `lend`: segments for transactions that are larger than their queue."""
 
     def __init__(
         self,
@@ -166,9 +165,8 @@ class Client:
                 times.append(consumer.attach_after)
             if several:
                 times.append(consumer.patience.merge_after)
-        times = [
-            time for time in times if time > self._now
-        ]  # whose time has come waits for something else
+        # Whose time has come waits for something else.
+        times = [time for time in times if time > self._now]
         if any(consumer.covered_moved for consumer in self.consumers.values()):
             times.append(self._stored_at + STORE_COVERED_EVERY_S)
         return min(times, default=None)
