@@ -156,7 +156,14 @@ def at_moment(log: Log, moment_us: int) -> Place:
     names = [name for name, _ in log.files]
 
     def late(name: str) -> bool:
-        first = log.first(name)
+        try:
+            first = log.first(name)
+        except BinlogError as error:
+            if (
+                error.kind is Kind.UNSUPPORTED_EVENT
+            ):  # from before gtid_mode=ON: read it only if need be
+                return False
+            raise
         return first is None or first.commit_us >= moment_us
 
     index = bisect_left(names, True, key=late)

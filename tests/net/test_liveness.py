@@ -135,7 +135,7 @@ class Dumped:
         self.loop.time = lambda: clock() + self._ahead_s  # type: ignore[method-assign]
         ours, self.server = socket.socketpair()
         splitter = Splitter(Routes(), packets=True, checksum=True, buffer_bytes=1 << 16)
-        connection: Any = SimpleNamespace(_sock=ours)
+        connection: Any = SimpleNamespace(_sock=ours, _rfile=None, _force_close=ours.close)
         self.stream = Stream(connection, splitter, "repl@db:1", idle_s=IDLE_S)
         log = LogWriter()
         for _ in range(5):

@@ -262,7 +262,10 @@ def test_a_start_behind_transactions_without_gtids(own: Own) -> None:
         "INSERT INTO d.t VALUES (6)",
     )
     after = server.binlog_position()
-    view = view_of(source_of(endpoint), (), [between, after])
+    ((moment,),) = server.execute(CLOCK)
+    server.execute("INSERT INTO d.t VALUES (7)")
+    view = view_of(source_of(endpoint), [int(moment)], [between, after])
+    assert view.moments[int(moment)] == view.offsets[after]
     refused = view.offsets[between]
     assert isinstance(refused, BinlogError) and refused.kind is Kind.UNSUPPORTED_EVENT
     assert "gtid_mode=ON" in refused.remedy
