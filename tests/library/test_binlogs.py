@@ -390,7 +390,11 @@ async def test_what_is_wrong_with_a_binlog(tmp_path: Path) -> None:
         assert [row["name"] for row in client.status()] == ["there"]
 
 
-def test_importing_the_package_loads_what_is_used() -> None:
+def test_what_is_loaded_and_compiled_and_when() -> None:
+    columns = (Spec("id", 3), Spec("v", 15, (80).to_bytes(2, "little"), charset=45))
+    log = Delivered()
+    rows = rows_body(30, [[integer(1, 4), encode_cell(columns[1], "x")]])
+    log.transaction((19, table_map(columns)), (30, rows))
     program = """
 import json, sys
 import dispatcher
@@ -398,26 +402,8 @@ before = set(sys.modules)
 dispatcher.GtidSet, dispatcher.Position, dispatcher.BinlogError, dispatcher.Kind
 light = set(sys.modules)
 dispatcher.BinlogClient
-print(json.dumps([sorted(before), sorted(light), sorted(sys.modules)]))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    before, light, everything = map(set, json.loads(done.stdout))
-    assert not {name for name in before if name.startswith("dispatcher.")}
-    assert not light & {"asyncio", "numpy", "numba", "pyarrow", "pydantic", "pymysql"}
-    assert "dispatcher.library" in everything
-    unwanted = {"fastapi", "uvicorn", "uvloop", "structlog", "prometheus_client", "typer"}
-    assert not everything & unwanted
+everything = set(sys.modules)
 
-
-def test_nothing_is_compiled_when_the_first_rows_are_decoded() -> None:
-    columns = (Spec("id", 3), Spec("v", 15, (80).to_bytes(2, "little"), charset=45))
-    log = Delivered()
-    rows = rows_body(30, [[integer(1, 4), encode_cell(columns[1], "x")]])
-    log.transaction((19, table_map(columns)), (30, rows))
-    program = """
-import sys
 from numba.core.registry import CPUDispatcher
 from dispatcher.binlog import delivered
 from dispatcher.library.warm import load_decoder
@@ -428,10 +414,10 @@ def compiled():
     return sum(len(v.signatures) for v in values.values() if isinstance(v, CPUDispatcher))
 
 load_decoder()
-before = compiled()
+ready = compiled()
 (change,) = delivered.changes(bytes.fromhex(sys.argv[1]))
 assert change.batch.num_rows == 1
-print(compiled() - before)
+print(json.dumps([sorted(before), sorted(light), sorted(everything), compiled() - ready]))
 """
     done = subprocess.run(
         [sys.executable, "-c", program, log.bytes().hex()],
@@ -439,7 +425,14 @@ print(compiled() - before)
         text=True,
         check=True,
     )
-    assert done.stdout == "0\n"
+    *modules, compiled_late = json.loads(done.stdout)
+    before, light, everything = map(set, modules)
+    assert not {name for name in before if name.startswith("dispatcher.")}
+    assert not light & {"asyncio", "numpy", "numba", "pyarrow", "pydantic", "pymysql"}
+    assert "dispatcher.library" in everything
+    unwanted = {"fastapi", "uvicorn", "uvloop", "structlog", "prometheus_client", "typer"}
+    assert not everything & unwanted
+    assert compiled_late == 0
 
 
 def test_the_names_of_the_package() -> None:
