@@ -64,7 +64,7 @@ def measure(drains: list[Drain], daemon: Daemon, proxy: Proxy) -> Window:
 def test_seven_readers_beside_a_slow_one(
     server_factory: ServerFactory, make_daemon: MakeDaemon
 ) -> None:
-    server = server_factory("mysql97", "--max-binlog-size=16M")
+    server = server_factory("mysql97", "--max-binlog-size=2M")
     server.add_user("reader", PASSWORD)
     for name in (*SEVEN, SLOW):
         server.execute(
