@@ -27,6 +27,7 @@ _USE = re.compile(r"use `([^`]*)`")
 _XA = re.compile(r"XA (START|END|PREPARE|COMMIT|ROLLBACK) (\S+)( ONE PHASE)?")
 _CONTROL = re.compile(r"(BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE)\b")
 _ACCOUNTS = re.compile(r"(CREATE|ALTER|DROP|RENAME) (USER|ROLE)\b|GRANT\b|REVOKE\b")
+_DROP_TABLE = re.compile(r"DROP TABLE (?:IF EXISTS )?(.*?)(?: /\*.*)?\Z")
 _NAMED = re.compile(
     r"`?(\w+)`?\.`?\w+`?|\bDATABASE (?:IF (?:NOT )?EXISTS )?`?(\w+)`?", re.IGNORECASE
 )
@@ -150,6 +151,9 @@ def groups(output: str) -> Iterator[Group]:
     for end, header, lines in _events(output):
         if header.startswith("Rotate to "):
             file = header.split()[2]
+            if group is not None:  # the head of the next file is none of its own
+                yield group
+            group = None
         elif header.startswith("GTID\t"):
             if group is not None:
                 yield group
@@ -165,7 +169,7 @@ def groups(output: str) -> Iterator[Group]:
             _xa(group, lines[0])
         else:
             group.items += _rows(lines)
-        if group is not None and not header.startswith("Rotate to "):
+        if group is not None:
             # Within a compressed transaction the tool repeats the end of the whole.
             group.end = end or group.end
     if group is not None:
@@ -223,11 +227,23 @@ def _statement(group: Group, use: str, lines: list[str]) -> str:
         if _ACCOUNTS.match(statement):
             group.items.append(Item((), statement))
             return use
-        # What a trigger's body names is what it will touch one day.
-        head = statement.partition(" FOR EACH ROW")[0]
-        named = dict.fromkeys(name for match in _NAMED.findall(head) for name in match if name)
-        group.items.append(Item(tuple(named) or (use,), f"{time}\n{statement}"))
+        group.items.append(Item(_concerned(statement, use), f"{time}\n{statement}"))
     return use
+
+
+def _concerned(statement: str, use: str) -> tuple[str, ...]:
+    """The databases of a DDL statement, `use` for names that say none."""
+    if dropped := _DROP_TABLE.match(
+        statement
+    ):  # which the server writes anew, and leaves out the default database
+        names = (name.strip() for name in dropped[1].split(","))
+        return tuple(
+            dict.fromkeys(name.split(".")[0].strip("`") if "." in name else use for name in names)
+        )
+    # What a trigger's body names is what it will touch one day.
+    head = statement.partition(" FOR EACH ROW")[0]
+    named = dict.fromkeys(name for match in _NAMED.findall(head) for name in match if name)
+    return tuple(named) or (use,)
 
 
 def _xa(group: Group, line: str) -> None:
