@@ -1,6 +1,6 @@
 # Each target sets up what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make; what is
 # there already costs nothing. Servers and jars go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs.
-.PHONY: help demo test test-deep simulate mutants fuzz kernels lint bench servers jars setup lock clean
+.PHONY: help demo test test-deep simulate mutants soak fuzz kernels lint bench servers jars setup lock clean
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -16,6 +16,7 @@ help:
 	@echo "make test-deep  generated tables on all four servers, for DEEP_MINUTES=10, with new random seeds"
 	@echo "make simulate SEEDS=1000 histories of dispatching, from FIRST=0 on, JOBS=1 at a time"
 	@echo "make mutants  breaks each rule of dispatching, and sees whether the simulation misses it"
+	@echo "make soak     consumers that are slow, quiet, or very many, and judged histories, for half an hour"
 	@echo "make fuzz     every parser of bytes, for FUZZ_SECONDS=20 each"
 	@echo "make lint     ruff, mypy, import contracts"
 	@echo "make bench    the benchmarks"
@@ -60,6 +61,17 @@ simulate: setup
 MUTANT_SEEDS ?= 2000
 mutants: setup
 	@$(PY) -m tests.simulation.mutate --seeds $(MUTANT_SEEDS) --jobs $(JOBS)
+
+# What `make test` runs for seconds each, as long as it takes to prove it.
+JUDGE_HISTORIES ?= 200
+SLOW_SECONDS ?= 60
+QUIET_SECONDS ?= 600
+STORM_SECONDS ?= 300
+STORM_CONSUMERS ?= 200
+soak: servers kernels
+	JUDGE_HISTORIES=$(JUDGE_HISTORIES) SLOW_SECONDS=$(SLOW_SECONDS) QUIET_SECONDS=$(QUIET_SECONDS) \
+		STORM_SECONDS=$(STORM_SECONDS) STORM_CONSUMERS=$(STORM_CONSUMERS) $(PY) -m pytest -s \
+		$(addprefix tests/faults/test_,slow.py quiet.py storm.py judge.py) $(PYTEST_ARGS)
 
 FUZZ_SECONDS ?= 20
 fuzz: setup

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -56,6 +57,7 @@ def run(settings: Settings, load: Load) -> int:
     # Until the loop takes it: the daemon must not end for being told to reload while it starts.
     hung_up = threading.Event()
     signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
+    _raise_file_limit()
     store = StateStore(settings.state.path)
     try:
         _warm_up()
@@ -63,6 +65,14 @@ def run(settings: Settings, load: Load) -> int:
             return runner.run(Daemon(settings, load, store).serve(hung_up))
     finally:
         store.close()
+
+
+def _raise_file_limit() -> None:
+    """Readers' connections and segments on disk take a descriptor each; what systemd or a shell allows at first is for
+    programs that use select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _warm_up() -> None:

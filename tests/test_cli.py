@@ -187,7 +187,7 @@ def test_check_says_all_that_is_wrong_with_all_servers(
     account: Server, server_factory: ServerFactory, tmp_path: Path
 ) -> None:
     without_log, statements = bad_servers(server_factory)
-    nobody = free_port()
+    nobody, here = free_port(), f"127.0.0.1:{account.port}"
     file = write(
         tmp_path,
         ("good", consumer(account, "cli")),
@@ -197,6 +197,7 @@ def test_check_says_all_that_is_wrong_with_all_servers(
         ("bare_b", consumer(account, "cli_bare", "billing")),
         ("logless", consumer(without_log, "cli")),
         ("statements", consumer(statements, "cli")),
+        ("hosts", consumer(account, "cli").replace(here, f"{here},127.0.0.1:{nobody}")),
     )
     for arguments in (["check"], ["run", "--strict"]):
         done = call(*arguments, "--config", file)
@@ -218,7 +219,8 @@ def test_check_says_all_that_is_wrong_with_all_servers(
         assert all(line.endswith("(for consumers.bare_a, consumers.bare_b)") for line in bare)
         assert "log_bin=OFF" in lines[6] and lines[6].endswith("(for consumers.logless)")
         assert "binlog_format=STATEMENT" in lines[7] and "binlog_format = ROW" in lines[7]
-        assert len(lines) == 8
+        assert lines[8] == lines[0].replace("unreachable", "hosts")  # one of two, and named
+        assert len(lines) == 9
 
 
 class Daemon:
@@ -346,8 +348,9 @@ def test_a_state_that_is_in_use_or_damaged(account: Server, tmp_path: Path) -> N
         done = call("run", "--config", file, "--listen", "127.0.0.1:0")
         assert running.stop(signal.SIGINT) == 0
     assert done.returncode == 1 and "in use by another process" in done.stderr
-    for leftover in tmp_path.glob("state.db*"):
-        leftover.unlink()
+    assert not list((tmp_path / "state.db.spill").iterdir())
+    for leftover in ("state.db", "state.db-wal", "state.db-shm"):
+        (tmp_path / leftover).unlink(missing_ok=True)
     (tmp_path / "state.db").write_bytes(b"no database" * 1000)
     done = call("run", "--config", file)
     assert done.returncode == 1 and "state store: " in done.stderr and "move it" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from contextlib import closing
 from pathlib import Path
@@ -56,9 +57,11 @@ def test_the_statements_prepare_a_server(
         assert examine(connection, ["shop"]) == []
 
 
-def test_the_program_is_python() -> None:
-    (text,) = blocks("python")
-    compile(text, "README.md", "exec")
+def test_the_programs_are_python() -> None:
+    programs = blocks("python")
+    assert len(programs) == 2
+    for text in programs:
+        compile(text, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def test_what_it_refers_to_exists() -> None:

@@ -6,6 +6,7 @@ Sources: MySQL source, libs/mysql/binlog/event/binlog_event.h; MariaDB, sql/log_
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 
 
 class EventType(IntEnum):
@@ -68,6 +69,7 @@ class EventType(IntEnum):
     MARIADB_DELETE_ROWS_COMPRESSED = 171
 
 
+@lru_cache(256)
 def type_name(code: int) -> str:
     """`WRITE_ROWS_EVENT`, or `event type 250` for a code that is not known."""
     try:

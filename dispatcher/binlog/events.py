@@ -46,45 +46,68 @@ STMT_END_F = 0x0001  # in the flags of a rows event: last one of its statement
 @dataclass(frozen=True, slots=True)
 class FormatDescription:
     """`raw`: the whole event as bytes; `checksum`: does each later event end in 4 bytes of CRC32? `post_headers`: the
-    size of the fixed part of each event's body, by type code - 1."""
+    size of the fixed part of each event's body, by type code - 1. `created`: of the file, seconds since 1970: the
+    header's timestamp, also in dumps from the middle; `started`: likewise of the server, 0 in all files but its first.
+    `in_use`: the file is being written, or its writer crashed. `has_algorithm`: does this event name an algorithm at
+    all, and so end in a checksum itself?"""
 
     raw: bytes
     server_version: str
-    created: int  # the file's creation time, seconds since 1970: the header's timestamp, also in dumps from the middle
+    created: int
     checksum: bool
     mariadb: bool
     post_headers: bytes = b""
+    version: int = 4
+    started: int = 0
+    in_use: bool = False
+    has_algorithm: bool = True
+
+    @property
+    def short_table_ids(self) -> bool:
+        """Do table ids take 4 bytes, as in 5.1 before 5.1.4, and not 6?"""
+        return self.post_headers[EventType.TABLE_MAP - 1 : EventType.TABLE_MAP] == b"\6"
 
 
 def parse_format_description(event: bytes) -> FormatDescription:
-    """Read a whole FORMAT_DESCRIPTION_EVENT, header and checksum included, and verify its checksum.
+    """Read a whole FORMAT_DESCRIPTION_EVENT, header included, and verify its checksum if it has one.
 
-    The event ends in algorithm and checksum, also where the algorithm is "none", since MySQL 5.6.1 and MariaDB 5.3;
-    older servers wrote neither.
+    It ends in algorithm and checksum, also where the algorithm is "none", since MySQL 5.6.1 and MariaDB 5.3; older
+    servers wrote neither. One that names no version is taken for a new one. Raises `BinlogError`: MALFORMED_EVENT,
+    CHECKSUM_MISMATCH, UNSUPPORTED_EVENT.
     """
     name = "FORMAT_DESCRIPTION_EVENT"
-    if len(event) < HEADER_SIZE + 57 + CHECKSUM_SIZE + 1:
-        raise malformed(name, f"has {len(event)} bytes")
+    fixed = HEADER_SIZE + 57
     text = event[HEADER_SIZE + 2 : HEADER_SIZE + 52].split(b"\0")[0].decode("ascii", "replace")
-    created, mariadb = int.from_bytes(event[:4], "little"), "mariadb" in text.lower()
-    if (size := event[HEADER_SIZE + 56]) != HEADER_SIZE:
-        raise malformed(name, f"names {size} bytes of header, not 19")
-    sizes = event[HEADER_SIZE + 57 :]
-    if _version(text) < ((5, 3, 0) if mariadb else (5, 6, 1)):
-        return FormatDescription(event, text, created, False, mariadb, sizes)
-    algorithm = event[-CHECKSUM_SIZE - 1]
-    if algorithm not in (0, 1):
+    mariadb, numbers = "mariadb" in text.lower(), server_numbers(text)
+    has_algorithm = not numbers or numbers >= ((5, 3) if mariadb else (5, 6, 1))
+    if len(event) < fixed + (1 + CHECKSUM_SIZE) * has_algorithm:
+        raise malformed(name, f"has {len(event)} bytes")
+    algorithm = event[-CHECKSUM_SIZE - 1] if has_algorithm else 0
+    if algorithm > 1:
         raise malformed(name, f"names checksum algorithm {algorithm} (0 and 1 are known)")
     checksum = int.from_bytes(event[-4:], "little")
-    if algorithm == 1 and zlib.crc32(_not_in_use(event[:-4])) != checksum:
+    if algorithm and zlib.crc32(_not_in_use(event[:-4])) != checksum:
         raise BinlogError(Kind.CHECKSUM_MISMATCH, name)
-    return FormatDescription(event, text, created, algorithm == 1, mariadb, sizes[:-5])
+    version, header_size = int.from_bytes(event[19:21], "little"), event[fixed - 1]
+    if version != 4 or header_size != HEADER_SIZE:
+        raise BinlogError(
+            Kind.UNSUPPORTED_EVENT,
+            f"{name} of binlog version {version} with headers of {header_size} bytes (server {text!r})",
+            remedy="only version 4 with headers of 19 bytes, which MySQL writes since 5.0, is read",
+        )
+    sizes = event[fixed : -CHECKSUM_SIZE - 1 if has_algorithm else len(event)]
+    started, in_use = int.from_bytes(event[71:75], "little"), bool(event[17] & FLAG_IN_USE)
+    return FormatDescription(
+        event, text, int.from_bytes(event[:4], "little"), algorithm == 1, mariadb, sizes, version, started, in_use,
+        has_algorithm,
+    )  # fmt: skip
 
 
-def _version(text: str) -> tuple[int, ...]:
-    """`5.6.24-log` as (5, 6, 24); what is not a number ends it, and no version at all is a new one."""
-    match = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
-    return tuple(map(int, match.groups())) if match else (99,)
+def server_numbers(version: str) -> tuple[int, ...]:
+    """ "5.6.1-log" -> (5, 6, 1), () where there are none. MariaDB up to 10.x put "5.5.5-" before its own where a client
+    asks, not into logs."""
+    match = re.match(r"(\d+)\.(\d+)\.?(\d*)", version)
+    return tuple(int(part or 0) for part in match.groups()) if match else ()
 
 
 def _not_in_use(event: bytes) -> bytes:

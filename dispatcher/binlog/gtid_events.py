@@ -11,7 +11,10 @@ sql/log_event.cc, Gtid_log_event; both compared with what the servers write.
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 from uuid import UUID
 
 from dispatcher.binlog.event_types import EventType, type_name
@@ -19,14 +22,15 @@ from dispatcher.binlog.reading import Reader, malformed
 from dispatcher.model.errors import BinlogError, Kind, UserError
 from dispatcher.model.gtid import GNO_MAX, TAG, GtidSet
 
+_HEAD = struct.Struct("<B16sq")  # flags, UUID, number
+_CLOCKS = struct.Struct("<Bqq")  # type code, last committed, sequence number
 _CLOCK = 2  # LOGICAL_TIMESTAMP_TYPECODE
 _TIME_BITS = 55
 _VERSION_BITS = 31
 _TAGGED = type_name(EventType.GTID_TAGGED)
 
 
-@dataclass(frozen=True, slots=True)
-class Gtid:
+class Gtid(NamedTuple):
     """A MySQL GTID event. Anonymous: `source` is "" and `gno` 0. Times are microseconds since 1970 UTC; times, versions
     and length (bytes of the whole transaction, its GTID event included) are None where the server did not write them.
     """
@@ -53,19 +57,27 @@ class Gtid:
         return f"{self.name}:{self.gno}" if self.source else "ANONYMOUS"
 
 
+@lru_cache(64)
+def uuid_text(raw: bytes) -> str:
+    return str(UUID(bytes=raw))
+
+
 def parse_gtid_event(kind: int, body: bytes) -> Gtid:
     """A GTID (33), ANONYMOUS_GTID (34) or GTID_TAGGED (42) event; raises `BinlogError` MALFORMED_EVENT."""
     if kind == EventType.GTID_TAGGED:
         return _tagged(body)
     read = Reader(type_name(kind), body)
-    flags, source, gno = read.number(1), str(UUID(bytes=read.take(16))), read.number(8, signed=True)
+    flags, raw, gno = _HEAD.unpack(read.take(_HEAD.size))
+    source = uuid_text(raw)
     if kind == EventType.ANONYMOUS_GTID:
         source, gno = "", 0
     elif not 1 <= gno <= GNO_MAX:
         raise malformed(read.name, f"has the number {gno}")
-    if len(read) < 17 or read.number(1) != _CLOCK:
+    if len(read) < _CLOCKS.size:
         return Gtid(source, "", gno, flags)
-    last_committed, sequence_number = read.number(8, signed=True), read.number(8, signed=True)
+    clock, last_committed, sequence_number = _CLOCKS.unpack(read.take(_CLOCKS.size))
+    if clock != _CLOCK:
+        return Gtid(source, "", gno, flags)
     if len(read) < 7:
         return Gtid(source, "", gno, flags, last_committed, sequence_number)
     immediate = original = read.number(7)
@@ -107,7 +119,7 @@ def _tagged(body: bytes) -> Gtid:
             raise malformed(_TAGGED, f"has field {field} behind field {last}")
         last = field
         if field == 1:
-            source = str(UUID(bytes=bytes(_byte(read) for _ in range(16))))
+            source = uuid_text(bytes(_byte(read) for _ in range(16)))
         elif field == 3:
             tag = read.text(read.varied())
         elif field in (2, 4, 5):

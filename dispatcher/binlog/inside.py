@@ -79,8 +79,8 @@ class Inside(Batching):
         st[k.AT] = st[k.NEXT]
         self._flush(out)
         self._unpacking = Unpacking(
-            self._buf, self._fill, int(st[k.NEXT]), int(st[k.PACKETS]), start, end, int(st[k.CHECKED]), inner.chunks(),
-            self._unpacking,
+            self._buf, self._fill, int(st[k.NEXT]), int(st[k.PACKETS]), start, end, int(st[k.CHECKED]),
+            payload.runs(inner.chunks()), self._unpacking,
         )  # fmt: skip
         st[k.PACKETS] = 0
         self._look_into(np.empty(0, dtype=np.uint8))

@@ -16,7 +16,6 @@ sql/binlog_istream.cc (magic numbers); MariaDB, sql/log_event.cc (Start_encrypti
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,7 +25,14 @@ import numpy as np
 from dispatcher.binlog.arrays import I64, U8
 from dispatcher.binlog.crc import crc32
 from dispatcher.binlog.event_types import EventType, type_name
-from dispatcher.binlog.events import CHECKSUM_SIZE, FLAG_IN_USE, HEADER_SIZE, MAGIC
+from dispatcher.binlog.events import (
+    CHECKSUM_SIZE,
+    HEADER_SIZE,
+    MAGIC,
+    FormatDescription,
+    parse_format_description,
+    server_numbers,
+)
 from dispatcher.binlog.integers import Int, little
 from dispatcher.binlog.jit import njit
 from dispatcher.model.errors import BinlogError, Kind
@@ -53,30 +59,11 @@ _ENCRYPTED_MAGIC = b"\xfdbin"
 
 
 @dataclass(frozen=True, slots=True)
-class LogFormat:
-    """What a FORMAT_DESCRIPTION says. `checksum`: do the events after it end in a CRC32? `has_algorithm`: does this
-    event name one at all, and so end in a checksum itself? `created`: seconds since 1970, 0 in all files but the first
-    after the server's start; `in_use`: the file is being written, or its writer crashed; `sizes`: of the fixed part of
-    each event type, by type - 1; `short_table_ids`: they take 4 bytes (5.1 before 5.1.4), not 6."""
-
-    raw: bytes
-    version: int
-    server_version: str
-    created: int
-    in_use: bool
-    checksum: bool
-    has_algorithm: bool
-    mariadb: bool
-    sizes: bytes
-    short_table_ids: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Block:
     """Whole events. `events`: a line each, columns as above; `buf`: their bytes; `file`: its name."""
 
     file: str
-    format: LogFormat
+    format: FormatDescription
     buf: bytes
     events: I64
     payload: int = (
@@ -89,49 +76,23 @@ class Block:
         return CHECKSUM_SIZE if self.format.checksum and self.payload < 0 else 0
 
 
-def parse_format(raw: bytes) -> LogFormat:
-    """Read a whole FORMAT_DESCRIPTION_EVENT of binlog version 4, header included, and check its checksum if it has one.
+def parse_format(raw: bytes) -> FormatDescription:
+    """A FORMAT_DESCRIPTION_EVENT in a file, which must name its server's version: without it nobody knows whether there
+    are checksums.
 
     Raises `BinlogError` MALFORMED_EVENT, UNSUPPORTED_EVENT, CHECKSUM_MISMATCH.
     """
-    name = type_name(EventType.FORMAT_DESCRIPTION)
-    fixed = HEADER_SIZE + 57
-    if len(raw) < fixed:
-        raise BinlogError(Kind.MALFORMED_EVENT, f"{name} has {len(raw)} bytes", remedy=_REMEDY)
-    version = int.from_bytes(raw[19:21], "little")
-    server = raw[21:71].split(b"\0")[0].decode("ascii", "replace")
-    if version != 4 or raw[75] != HEADER_SIZE:
-        raise BinlogError(
-            Kind.UNSUPPORTED_EVENT,
-            f"{name} of binlog version {version} with headers of {raw[75]} bytes (server {server!r})",
-            remedy="only version 4 with headers of 19 bytes, which MySQL writes since 5.0, is read",
-        )
-    mariadb, numbers = "mariadb" in server.lower(), _numbers(server)
-    if not numbers:
-        # Without a version nobody knows whether there are checksums.
-        what = f"{name} names no server version, but {server!r}"
+    try:
+        found = parse_format_description(raw)
+    except BinlogError as error:
+        if error.kind is Kind.UNSUPPORTED_EVENT:
+            raise
+        raise BinlogError(error.kind, error.what, remedy=_REMEDY) from None
+    if not server_numbers(found.server_version):
+        name = type_name(EventType.FORMAT_DESCRIPTION)
+        what = f"{name} names no server version, but {found.server_version!r}"
         raise BinlogError(Kind.MALFORMED_EVENT, what, remedy=_REMEDY)
-    algorithm = 0
-    if has_algorithm := numbers >= ((5, 3) if mariadb else (5, 6, 1)):
-        if len(raw) < fixed + 1 + CHECKSUM_SIZE:
-            raise BinlogError(Kind.MALFORMED_EVENT, f"{name} has {len(raw)} bytes", remedy=_REMEDY)
-        algorithm = raw[-CHECKSUM_SIZE - 1]
-        if algorithm > 1:
-            what = f"{name} names checksum algorithm {algorithm} (0 and 1 are known)"
-            raise BinlogError(Kind.MALFORMED_EVENT, what, remedy=_REMEDY)
-    flags = int.from_bytes(raw[17:19], "little")
-    if algorithm:
-        # The server sets and clears the flag in place: the checksum is that of the event without it.
-        plain = raw[:17] + (flags & ~FLAG_IN_USE).to_bytes(2, "little") + raw[19:-4]
-        if zlib.crc32(plain) != int.from_bytes(raw[-4:], "little"):
-            raise BinlogError(Kind.CHECKSUM_MISMATCH, name, remedy=_REMEDY)
-    sizes = raw[76 : -CHECKSUM_SIZE - 1 if has_algorithm else len(raw)]
-    created = int.from_bytes(raw[71:75], "little")
-    in_use = bool(flags & FLAG_IN_USE)
-    return LogFormat(
-        raw, version, server, created, in_use, algorithm == 1, has_algorithm, mariadb, sizes,
-        sizes[EventType.TABLE_MAP - 1 : EventType.TABLE_MAP] == b"\6",
-    )  # fmt: skip
+    return found
 
 
 class LogReader:
@@ -140,7 +101,7 @@ class LogReader:
     def __init__(self, name: str) -> None:
         self.name = name
         self.offset = 0
-        self.format: LogFormat | None = None
+        self.format: FormatDescription | None = None
         self._parts: list[bytes] = []
         self._have = 0
         self._need = FIRST_OFFSET
@@ -354,9 +315,3 @@ def _encrypted_from_here() -> BinlogError:
         "the events behind START_ENCRYPTION_EVENT are encrypted (encrypt_binlog=ON)",
         remedy="read them through their server, which decrypts them: mysql://user@host:port/FILE",
     )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """ "5.6.1-log" -> (5, 6, 1). MariaDB up to 10.x put "5.5.5-" before its own where a client asks, not into logs."""
-    match = re.match(r"(\d+)\.(\d+)\.?(\d*)", version)
-    return tuple(int(part or 0) for part in match.groups()) if match else ()

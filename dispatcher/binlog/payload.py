@@ -9,19 +9,24 @@ Sources: MySQL source, libs/mysql/binlog/event/codecs/binary.cpp, sql/binlog/dec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
 import zstandard
 
+from dispatcher.binlog.arrays import U8, u32
 from dispatcher.binlog.event_types import EventType, type_name
+from dispatcher.binlog.jit import njit
 from dispatcher.binlog.reading import Reader, malformed
 from dispatcher.model.errors import BinlogError, Kind
 
 CHUNK_BYTES = 1 << 20
 NAME = type_name(EventType.TRANSACTION_PAYLOAD)
 _HEADER_SIZE = 19
+_PAYLOAD = 40
+_BAD_SIZE, _NESTED = -1, -2
 _HEAD_MAX = 256  # the fields are a few bytes; what is behind them may be a gigabyte
 
 
@@ -109,27 +114,54 @@ def whole(payload: Payload) -> bytes:
     raise malformed(NAME, f"holds {more} bytes than the {said} that it says")
 
 
-def events(payload: Payload) -> Iterator[bytes]:
-    """The inner events, without checksums, in bounded memory: a chunk, or an event where that is larger."""
-    pending = bytearray()
-    for chunk in chunks(payload):
-        pending += chunk
-        at = 0
-        while (size := event_size(pending, at)) and len(pending) - at >= size:
-            yield bytes(pending[at : at + size])
-            at += size
-        del pending[:at]
-    if pending:
+def runs(chunks: Iterable[bytes]) -> Iterator[U8]:
+    """The same bytes again, whole events only: as many as have come, and at least one, at a time.
+
+    Raises `BinlogError` behind the last event that can be told.
+    """
+    parts: list[bytes] = []  # the beginning of an event
+    have, need = 0, _HEADER_SIZE
+    for chunk in chunks:
+        parts.append(chunk)
+        have += len(chunk)
+        if have < need:
+            continue
+        src: U8 = np.frombuffer(b"".join(parts), dtype=np.uint8)
+        end, need = whole_events(src)
+        if end:
+            yield src[:end]
+        if need < 0:
+            raise _refused(need)
+        parts, have = [src[end:].tobytes()], len(src) - end
+    if have:
         raise malformed(NAME, "ends inside an event")
 
 
-def event_size(data: bytes | bytearray, at: int) -> int:
-    """Size of the inner event at an offset; 0 where its header is not all there."""
-    if len(data) - at < _HEADER_SIZE:
-        return 0
-    size = int.from_bytes(data[at + 9 : at + 13], "little")
-    if size < _HEADER_SIZE:
-        raise malformed(NAME, f"holds an event of {size} bytes")
-    if data[at + 4] == EventType.TRANSACTION_PAYLOAD:
-        raise malformed(NAME, "holds another one")
-    return size
+def check(src: U8) -> None:
+    """Raises `BinlogError` where these bytes are not whole events."""
+    end, need = whole_events(src)
+    if need < 0:
+        raise _refused(need)
+    if end != len(src):
+        raise malformed(NAME, "ends inside an event")
+
+
+def _refused(reason: int) -> BinlogError:
+    why = "holds another one" if reason == _NESTED else "holds an event shorter than its header"
+    return malformed(NAME, why)
+
+
+@njit
+def whole_events(src: U8) -> tuple[int, int]:
+    """Bytes of the whole events at the start, and how many the next one needs; a negative reason if it is none."""
+    at = 0
+    while len(src) - at >= _HEADER_SIZE:
+        size = u32(src, at + 9)
+        if size < _HEADER_SIZE:
+            return at, _BAD_SIZE
+        if src[at + 4] == _PAYLOAD:
+            return at, _NESTED
+        if size > len(src) - at:
+            return at, size
+        at += size
+    return at, _HEADER_SIZE

@@ -9,8 +9,9 @@ log at their own pace.
   Where a dispatcher reads a part again nothing is added, and what has ended stays so.
 * An end belongs to the last prepare of its xid that lies before it, so one that reads old parts of a log finds what
   was prepared there. GTIDs tell it where marks cannot, which is on another server after a failover.
-* Bounded in bytes. What has ended is kept for those alone who have not passed its end; it goes first where room is
-  short. What does not fit at all is kept without rows, as a fault of the tables that it changed.
+* Bounded in bytes; one that is open may take what is left. What has ended is kept for those alone who have not passed
+  its end; it goes first where room is short. What does not fit at all is kept without rows, as a fault of the tables
+  that it changed.
 * Nothing is lost by a restart: `changes` says what is to be stored, in one go with progress and never after it.
 
 Pure. `state.store` makes it durable, and whoever knows how far all consumers are calls `forget`.

@@ -32,6 +32,7 @@ from dispatcher.binlog.prepared import Inner
 from dispatcher.binlog.routes import ALL, NOBODY, Target
 from dispatcher.binlog.xa import Xa
 from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.gtid import GNO_MAX
 
 # Known, without rows, nothing to do.
 _IGNORED = {
@@ -197,6 +198,8 @@ class Rare(Xa):
         if st[k.TX] != k.NO_TX:
             raise events.malformed("MARIADB_GTID_EVENT", "stands inside a transaction")
         gtid = events.parse_mariadb_gtid(body, int.from_bytes(event[5:9], "little"))
+        if gtid.sequence > GNO_MAX:
+            raise events.malformed("MARIADB_GTID_EVENT", f"has the number {gtid.sequence}")
         alone = gtid.flags & (STANDALONE | COMPLETED_XA)
         commit_us = int.from_bytes(event[:4], "little") * 1_000_000
         self._open_transaction(

@@ -9,7 +9,7 @@ compressed bytes (which have come in one event) and a few chunks, or the largest
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,29 +18,17 @@ from dispatcher.binlog.arrays import U8, Events, u32
 from dispatcher.binlog.crc import crc32
 from dispatcher.binlog.jit import njit
 from dispatcher.binlog.memory import copy
-from dispatcher.binlog.reading import malformed
 
 _HEADER = 19
-_PAYLOAD = 40
-_BAD_SIZE, _NESTED = -1, -2
 
 
 @njit
-def reframe(src: U8, out: U8, log_pos: int, checksum: int) -> tuple[int, int]:
-    """Copy the whole events of `src`, each with `log_pos` and, if `checksum`, a CRC32.
-
-    Returns the bytes taken and written; for the latter a negative reason where an event is none. `out`: room for
-    4 bytes more an event.
-    """
+def reframe(src: U8, out: U8, log_pos: int, checksum: int) -> int:
+    """Copy whole events, each with `log_pos` and, if `checksum`, a CRC32; returns the bytes written. `out`: room for
+    4 bytes more an event."""
     at = o = 0
-    while len(src) - at >= _HEADER:
+    while at < len(src):
         size = u32(src, at + 9)
-        if size < _HEADER:
-            return at, _BAD_SIZE
-        if src[at + 4] == _PAYLOAD:
-            return at, _NESTED
-        if at + size > len(src):
-            break
         whole = size + 4 * checksum
         copy(out, o, src, at, size)
         for i in range(4):
@@ -52,7 +40,7 @@ def reframe(src: U8, out: U8, log_pos: int, checksum: int) -> tuple[int, int]:
                 out[o + size + i] = (crc >> (8 * i)) & 0xFF
         at += size
         o += whole
-    return at, o
+    return o
 
 
 def reframed_bytes_max(size: int) -> int:
@@ -62,10 +50,8 @@ def reframed_bytes_max(size: int) -> int:
 
 def into(src: U8, out: U8, log_pos: int, checksum: int) -> int:
     """Write events into `out`, each as it would stand in the log; how many bytes they are. Raises BinlogError."""
-    taken, size = reframe(src, out, log_pos, checksum)
-    if size >= 0 and taken != len(src):
-        raise malformed(payload.NAME, "ends inside an event")
-    return _sound(size)
+    payload.check(src)
+    return reframe(src, out, log_pos, checksum)
 
 
 @njit
@@ -82,13 +68,6 @@ def unframe(buf: U8, ev: Events, lo: int, hi: int, out: U8, checksum: int) -> in
     return at
 
 
-def _sound(size: int) -> int:
-    if size < 0:
-        why = "holds another one" if size == _NESTED else "holds an event shorter than its header"
-        raise malformed(payload.NAME, why)
-    return size
-
-
 @dataclass(slots=True)
 class Unpacking:
     """`buf`, `fill`, `next`, `packets`: the splitter's receive buffer, its bytes, what follows the event in it,
@@ -102,29 +81,14 @@ class Unpacking:
     start: int
     end: int
     checksum: int
-    chunks: Iterator[bytes]
+    runs: Iterator[U8]
     outer: Unpacking | None = None
     transactions: int = 0
-    _parts: list[bytes] = field(default_factory=list)  # the beginning of an event
-    _have: int = 0
-    _need: int = _HEADER
 
     def events(self) -> U8 | None:
         """The next whole events, each as it would stand in the log; None behind the last. Raises BinlogError."""
-        for chunk in self.chunks:
-            self._parts.append(chunk)
-            self._have += len(chunk)
-            if self._have < self._need:
-                continue
-            src: U8 = np.frombuffer(b"".join(self._parts), dtype=np.uint8)
-            out: U8 = np.empty(reframed_bytes_max(len(src)), dtype=np.uint8)
-            taken, size = reframe(src, out, self.end & 0xFFFFFFFF, self.checksum)
-            _sound(size)
-            rest = src[taken:].tobytes()
-            self._parts, self._have = [rest], len(rest)
-            self._need = payload.event_size(rest, 0) or _HEADER
-            if size:
-                return out[:size]
-        if self._have:
-            raise malformed(payload.NAME, "ends inside an event")
-        return None
+        src = next(self.runs, None)
+        if src is None:
+            return None
+        out: U8 = np.empty(reframed_bytes_max(len(src)), dtype=np.uint8)
+        return out[: reframe(src, out, self.end & 0xFFFFFFFF, self.checksum)]

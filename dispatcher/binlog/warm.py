@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dispatcher.binlog import events, replace, share, unpack
+from dispatcher.binlog import events, payload, replace, share, unpack
 from dispatcher.binlog.arrays import Events, Transactions
 from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.events import FormatDescription
@@ -32,7 +32,9 @@ def load_kernels() -> None:
     share.end_statement(event, 0, 1)
     record = events.encode_record(events.Record(0, 0, "", 0, 0, 0), checksum=True)
     share.finish_record(np.frombuffer(record, dtype=np.uint8).copy(), 0, len(record), 1, 1, 1)
-    unpack.reframe(np.frombuffer(b"", dtype=np.uint8), nothing, 0, 1)
+    none_read = np.frombuffer(b"", dtype=np.uint8)
+    payload.check(none_read)
+    unpack.reframe(none_read, nothing, 0, 1)
     unpack.unframe(nothing, batch.ev, 0, 0, nothing, 1)
     seen, tails, none = replace.Seen(), replace.Tails(), np.empty(0, dtype=np.int32)
     replace.find(nothing, batch.ev, nothing, seen.ids, seen.sizes, seen.tails, none, 0)

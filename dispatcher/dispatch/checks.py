@@ -25,6 +25,8 @@ def resolve(view: ServerView, start: Start) -> Place:
         return _found(view.moments[start.timestamp_us])
     if start.at == "file" and (start.file, start.offset) in view.offsets:
         return _found(view.offsets[start.file, start.offset])
+    if start.at == "gtid" and start.gtid in view.gtids:
+        return _found(view.gtids[start.gtid])
     if start.at == "gtid":
         if view.mode is not Mode.GTID:
             raise BinlogError(

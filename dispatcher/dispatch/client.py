@@ -66,8 +66,7 @@ BEHIND_RETRY_S = 1.0
 
 class Client:
     """See the module. `label`: `user@host:port`; `versions`, `prepared`: what is stored of the tables, and of
-    prepared transactions; `lend`: segments for
-    transactions that are larger than their queue."""
+    prepared transactions; `lend`: segments for transactions that are larger than their queue."""
 
     def __init__(
         self,
@@ -168,9 +167,8 @@ class Client:
                 times.append(consumer.attach_after)
             if several:
                 times.append(consumer.patience.merge_after)
-        times = [
-            time for time in times if time > self._now
-        ]  # whose time has come waits for something else
+        # Whose time has come waits for something else.
+        times = [time for time in times if time > self._now]
         if any(consumer.covered_moved for consumer in self.consumers.values()):
             times.append(self._stored_at + STORE_COVERED_EVERY_S)
         return min(times, default=None)
@@ -198,6 +196,10 @@ class Client:
     def offsets_to_find(self, dispatcher: int) -> list[tuple[str, int]]:
         """Likewise files and offsets."""
         return [(s.file, s.offset) for s in self._starts(dispatcher) if s.at == "file"]
+
+    def gtids_to_find(self, dispatcher: int) -> list[str]:
+        """Likewise GTIDs, of which MariaDB's are of files and offsets."""
+        return [s.gtid for s in self._starts(dispatcher) if s.at == "gtid"]
 
     def _starts(self, dispatcher: int) -> list[Start]:
         found = self.dispatchers.get(dispatcher)

@@ -365,8 +365,9 @@ class Dispatcher:
             offset = int(steps.end[steps.ended][-1])
         if self.view.mode is Mode.GTID:
             before = self.read
-            # A dump from a set begins with the head of the file in which the server looks for what follows.
-            if not count and before.file and _before(file, offset, before):
+            # A dump from a set begins with the head of the file in which the server looks for what follows: that says
+            # nothing of where the set ends.
+            if not count and (not before.file or _before(file, offset, before)):
                 return before
             return Place(gtids, file, offset, before.seq + count)
         return max(self.read, Place(gtids, file, offset, packed_seq(file, offset)), key=_seq_of)

@@ -78,6 +78,33 @@ Runs = list[
 
 
 @dataclass(slots=True)
+class Track:
+    """What one source has of a batch's runs: their indexes, numbers, and how often the numbers break before each."""
+
+    source: str
+    index: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    breaks: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, source: str, runs: list[tuple[int, int, int]]) -> Track:
+        index, start, end = np.array(runs, dtype=np.int64).T
+        return cls(source, index, start, end, np.cumsum(np.r_[False, start[1:] != end[:-1]]))
+
+    def between(self, lo: int, hi: int) -> list[tuple[int, str, int, int]]:
+        """Of the batch's runs [lo, hi): index of the last, source, numbers from and to; joined where they can be."""
+        out = []
+        a, b = np.searchsorted(self.index, (lo, hi)).tolist()
+        while a < b:
+            stop = min(int(np.searchsorted(self.breaks, self.breaks[a], side="right")), b)
+            last = int(self.index[stop - 1])
+            out.append((last, self.source, int(self.start[a]), int(self.end[stop - 1])))
+            a = stop
+        return out
+
+
+@dataclass(slots=True)
 class Steps:
     """The transactions of a batch as places need them: shared by all consumers that took something of it."""
 
@@ -88,6 +115,8 @@ class Steps:
     end: NDArray[np.int64]
     ended: NDArray[np.bool_]  # neither open nor aborted
     runs: Runs
+    _tracks: list[Track] | None = None
+    _columns: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, batch: Batch) -> Steps:
@@ -108,6 +137,23 @@ class Steps:
                 source, start, min(end, start + index - first + 1) if n == cut - 1 else end
             )
         return base
+
+    @property
+    def columns(self) -> NDArray[np.int64]:
+        """Of the runs: first number, last number + 1, index of the first transaction; shape (3, runs)."""
+        if self._columns is None:
+            self._columns = np.array([run[1:] for run in self.runs], dtype=np.int64).T
+        return self._columns
+
+    @property
+    def tracks(self) -> list[Track]:
+        """The runs by source."""
+        if self._tracks is None:
+            by_source: dict[str, list[tuple[int, int, int]]] = {}
+            for n, (source, start, end, _) in enumerate(self.runs):
+                by_source.setdefault(source, []).append((n, start, end))
+            self._tracks = [Track.of(source, runs) for source, runs in by_source.items()]
+        return self._tracks
 
     def follows(self, mode: Mode, place: Place) -> bool:
         """Does all of the batch lie behind `place`, and not some before it, as after a dump from its file's start?"""

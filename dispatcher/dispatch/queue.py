@@ -10,12 +10,13 @@ may purge its log up to there: a queue that gives up what it holds (`evict`) has
 
 Bound: a queue takes a batch while it is not full, and then all of it, so that it holds in memory at most
 
-    max(bytes_max, LARGE_MIN) + 2 * taken + segment_max
+    max(bytes_max, LARGE_MIN) + 2 * batch + segment_max
 
-bytes, segments at their allocated size, where `taken` is what it took of the last batch (its share of it, and a record
-per transaction) and `segment_max` is an eighth of `bytes_max`, at least 16 KiB and at most 1 MiB. A transaction that
-alone would hold more than the first term goes on in segments from `lend` (see `Log`), and is not counted. One such at a
-time: while it is there, complete and not acknowledged, the queue is full.
+bytes, segments at their allocated size, where `batch` is the size of the last batch's events with a record for each
+transaction, and `segment_max` an eighth of `bytes_max`, at least 16 KiB and at most 1 MiB. (Twice the first term while
+a reader asks for what it had before a restart.) A transaction that alone would hold more than the first term goes on in
+segments from `lend` (see `Log`), and is not counted. One such at a time: while it is there, complete and not
+acknowledged, the queue is full.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ than the rows and a few.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from dispatcher.dispatch.history import Gtids, Place, Steps
 _END, _SEQ, _OFFSET, _EVENTS, _COMMIT_US, _AT, _GNO_END = _COLUMNS = range(7)
 
 Rows = NDArray[np.int64]  # one row per column, one column per transaction
+FEW = 8  # runs of a batch that are looked at one by one
 _Interval = tuple[str, int, int]  # source, first number, last number + 1
 
 
@@ -109,13 +109,13 @@ class Runs:
         rows[_OFFSET], rows[_COMMIT_US] = steps.end[taken.tx], commit_us
         rows[_AT], rows[_GNO_END] = at, gno_end
         self.count += n
-        self._widen_gap(steps.runs[last + 1 :])
+        self._widen_gap(steps, last + 1, len(steps.runs))
 
     def pass_over(self, steps: Steps) -> None:
         """A batch without anything of the consumer's own, which moved its place."""
         if not self or self._gap_is_lost:
             return
-        self._widen_gap(steps.runs)
+        self._widen_gap(steps, 0, len(steps.runs))
         if self._gap_size() > self.TRAIL_MAX:
             self._gap.clear()
             self._gap_is_lost = True
@@ -132,9 +132,13 @@ class Runs:
         small = run.count + n <= self.ROWS_MAX and trail <= self.TRAIL_MAX
         return small and run.file == steps.file and not self._gap_is_lost
 
-    def _widen_gap(self, runs: Iterable[tuple[str, int, int, int]]) -> None:
-        for source, start, end, _ in runs:
-            # By the last of each source, which for MariaDB is the one that counts of a domain.
+    def _widen_gap(self, steps: Steps, lo: int, hi: int) -> None:
+        """Runs [lo, hi) of a batch. By the last of each source: for MariaDB that is the one that counts of a domain."""
+        if hi - lo <= FEW:
+            found = [(0, source, start, end) for source, start, end, _ in steps.runs[lo:hi]]
+        else:
+            found = sorted(part for track in steps.tracks for part in track.between(lo, hi))
+        for _, source, start, end in found:
             intervals = self._gap.pop(source, [])
             if intervals and intervals[-1][2] == start:
                 intervals[-1] = source, intervals[-1][1], end
@@ -152,27 +156,34 @@ class Runs:
         self, run: Run, steps: Steps, tx: NDArray[np.int32]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
         """Go along the trail to the last of the transactions: how far each lies, and the last of `steps.runs` used."""
-        before = len(run.trail) - 1, run.trail[-1][2] if run.trail else 0
+        at, number = len(run.trail) - 1, run.trail[-1][2] if run.trail else 0
         if not steps.runs:
-            return _same(len(tx), before[0]), _same(len(tx), before[1]), -1
-        _, starts, ends, firsts = zip(*steps.runs, strict=True)
-        first = np.array(firsts, dtype=np.int64)
-        which = np.searchsorted(first, tx, side="right") - 1
-        start, end = np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64)
-        gno_end = np.minimum(end[which], start[which] + tx - first[which] + 1)
-        used, inverse = np.unique(which, return_inverse=True)
-        at = np.empty(len(used), dtype=np.int64)
+            return _same(len(tx), at), _same(len(tx), number), -1
+        if len(steps.runs) == 1 and tx[0] >= steps.runs[0][3]:  # as nearly always
+            source, start, end, first = steps.runs[0]
+            run.go(source, start, end)
+            gno_end = np.minimum(tx + np.int64(start - first + 1), end)
+            return _same(len(tx), len(run.trail) - 1), gno_end, 0
+        starts, ends, firsts = steps.columns
+        which = np.searchsorted(firsts, tx, side="right") - 1
+        gno_end = np.minimum(ends[which], starts[which] + tx - firsts[which] + 1)
+        gno_end[which < 0] = number  # before the first of them
+        used = np.unique(which[which >= 0])
+        places = np.full(
+            len(steps.runs) + 1, at
+        )  # on the trail, by index among the runs; -1 is the last
         done = -1
-        for i, last in enumerate(used.tolist()):
-            if last >= 0:
-                if last > done + 1:
-                    self._widen_gap(steps.runs[done + 1 : last])
-                    self._close_gap(run)
-                run.go(*steps.runs[last][:3])
-                done = last
-            at[i] = len(run.trail) - 1
-        gno_end[which < 0] = before[1]
-        return at[inverse], gno_end, done
+        groups = np.split(used, np.flatnonzero(np.diff(used) > 1) + 1) if len(used) else []
+        for group in groups:
+            lo, hi = int(group[0]), int(group[-1]) + 1
+            if lo > done + 1:
+                self._widen_gap(steps, done + 1, lo)
+                self._close_gap(run)
+            run.go(*steps.runs[lo][:3])
+            places[lo:hi] = np.arange(len(run.trail) - 1, len(run.trail) - 1 + hi - lo)
+            run.trail += [interval[:3] for interval in steps.runs[lo + 1 : hi]]
+            done = hi - 1
+        return places[which], gno_end, done
 
     # -- finding ---------------------------------------------------------------------------------------------
 

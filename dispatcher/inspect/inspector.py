@@ -11,22 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from dispatcher.binlog import payload as payloads
 from dispatcher.binlog.delivered import TableChanges
-from dispatcher.binlog.event_types import EventType, type_name
+from dispatcher.binlog.event_types import EventType
+from dispatcher.binlog.events import FormatDescription
 from dispatcher.binlog.logfile import (
     LOG_POS,
     OFFSET,
     SIZE,
     START,
     Block,
-    LogFormat,
     frame_events,
 )
-from dispatcher.binlog.reading import malformed
 from dispatcher.binlog.types import InvalidDates
 from dispatcher.inspect.bounds import Bound, Range
 from dispatcher.inspect.describe import Describer
@@ -40,6 +38,9 @@ from dispatcher.inspect.text import TextOutput
 from dispatcher.inspect.transactions import TableFilter, Transactions
 from dispatcher.model.errors import BinlogError
 
+# Reading a member of an enumeration takes as long as the rest of what is done with most events.
+_FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
+_TRANSACTION_PAYLOAD = int(EventType.TRANSACTION_PAYLOAD)
 _ROWS_BYTES_MAX = 8 << 20  # of rows that wait to be decoded
 
 Write = Callable[[bytes], object]
@@ -106,25 +107,25 @@ class Inspection:
         """Look at each event, in order."""
         buf, tail, log = block.buf, block.tail, block.format
         inside = block.payload
+        describe, step = self._describer.describe, self._transactions.step
+        holds = self._range.holds
         for line in block.events.tolist():
             start, size, kind, flags = line[0], line[1], line[2], line[6]
-            if kind == EventType.FORMAT_DESCRIPTION:
+            if kind == _FORMAT_DESCRIPTION:
                 self._tables.forget()
             raw = buf[start : start + size]
-            entry = Entry(
-                block.file, line, self._describer.describe(kind, raw, tail, flags, log), inside
-            )
+            entry = Entry(block.file, line, describe(kind, raw, tail, flags, log), inside)
             if inside >= 0:
                 inside += 1
-            self._transactions.step(entry)
-            if self._range.holds(entry):
+            step(entry)
+            if holds(entry):
                 self._admit(entry, raw, tail, log)
-                if kind == EventType.TRANSACTION_PAYLOAD and not entry.error:
+                if kind == _TRANSACTION_PAYLOAD and not entry.error:
                     self._payload(block, entry, raw[19 : size - tail])
-            if self._range.done:
+            elif self._range.done:
                 return
 
-    def _admit(self, entry: Entry, raw: bytes, tail: int, log: LogFormat) -> None:
+    def _admit(self, entry: Entry, raw: bytes, tail: int, log: FormatDescription) -> None:
         if self._options.hexdump:
             entry.raw = raw
         shown = len(self._entries)
@@ -141,25 +142,16 @@ class Inspection:
 
     def _payload(self, block: Block, entry: Entry, body: bytes) -> None:
         """The events inside, as blocks of their own."""
-        number, pending = 0, bytearray()
+        number = 0
         try:
-            for chunk in payloads.chunks(payloads.parse(body)):
-                pending += chunk
-                if not payloads.event_size(pending, 0) or len(pending) < payloads.event_size(
-                    pending, 0
-                ):
-                    continue
-                data, at = bytes(pending), 0
-                buf = np.frombuffer(data, dtype=np.uint8)
+            for buf in payloads.runs(payloads.chunks(payloads.parse(body))):
+                data, at = buf.tobytes(), 0
                 while len(found := frame_events(buf, at, checksum=False, base=0)[0]):
                     at = int(found[-1, START] + found[-1, SIZE])
                     found[:, OFFSET], found[:, LOG_POS] = entry.offset, entry.log_pos
                     self._block(Block(block.file, block.format, data, found, number))
                     self._flush()
                     number += len(found)
-                del pending[:at]
-            if pending:
-                raise malformed(type_name(EventType.TRANSACTION_PAYLOAD), "ends inside an event")
         except BinlogError as error:
             raise error.at(f"{entry.file}, offset {entry.offset}") from None
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dispatcher.binlog.delivered import TableChanges, json_text
-from dispatcher.inspect.describe import seconds_text
 from dispatcher.inspect.entry import ROWS, Entry, manual_name
 from dispatcher.inspect.tables import Table
+from dispatcher.inspect.times import seconds_text
 from dispatcher.inspect.values import resolved
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from dispatcher.binlog.event_types import EventType, type_name
-from dispatcher.binlog.events import FLAG_ARTIFICIAL, parse_rotate
+from dispatcher.binlog.events import FLAG_ARTIFICIAL, FormatDescription, parse_rotate
 from dispatcher.binlog.gtid_events import parse_mariadb_gtid_list, parse_previous_gtids
 from dispatcher.binlog.logfile import (
     FIRST_OFFSET,
@@ -21,7 +21,6 @@ from dispatcher.binlog.logfile import (
     OFFSET,
     SIZE,
     Block,
-    LogFormat,
     frame_events,
     header_line,
     parse_format,
@@ -115,7 +114,7 @@ class DumpReader:
     def __init__(self) -> None:
         self._file = ""
         self._offset = FIRST_OFFSET
-        self._format: LogFormat | None = None
+        self._format: FormatDescription | None = None
 
     def feed(self, events: Sequence[bytes]) -> Iterator[Block]:
         """Raises `BinlogError` behind the last event that can be read."""
@@ -153,7 +152,7 @@ class DumpReader:
         file, self._offset = parse_rotate(rotate[19 : -4 if checksum else len(rotate)])
         self._file = file
 
-    def _parsed(self, event: bytes) -> LogFormat:
+    def _parsed(self, event: bytes) -> FormatDescription:
         try:
             return parse_format(event)
         except BinlogError as error:

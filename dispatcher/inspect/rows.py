@@ -16,8 +16,7 @@ from dispatcher.binlog import arrow
 from dispatcher.binlog.compressed import is_compressed, plain_event
 from dispatcher.binlog.delivered import TableChanges, changes, row_counts
 from dispatcher.binlog.event_types import EventType
-from dispatcher.binlog.events import HEADER, MAGIC, Record, encode_record
-from dispatcher.binlog.logfile import LogFormat
+from dispatcher.binlog.events import HEADER, MAGIC, FormatDescription, Record, encode_record
 from dispatcher.binlog.rows import ROW_BITS
 from dispatcher.binlog.types import InvalidDates
 from dispatcher.inspect.entry import Entry
@@ -40,6 +39,7 @@ _HEAD = (
     + _event(EventType.FORMAT_DESCRIPTION, _FORMAT)
     + encode_record(Record(0, 0, "", 0, 0, 0), checksum=False)
 )
+_TABLE_MAP = int(EventType.TABLE_MAP)
 _PERMANENT = (Kind.UNSUPPORTED_TYPE, Kind.METADATA_MISSING)
 
 
@@ -52,7 +52,9 @@ class RowReader:
         self._waiting: list[tuple[Entry, Table, bytes]] = []
         self.bytes = 0
 
-    def add(self, entry: Entry, table: Table, raw: bytes, tail: int, log: LogFormat) -> None:
+    def add(
+        self, entry: Entry, table: Table, raw: bytes, tail: int, log: FormatDescription
+    ) -> None:
         """`raw`: the whole event. Its rows stand in `entry` after the next `flush`."""
         if is_compressed(entry.kind):
             try:
@@ -106,7 +108,7 @@ class RowReader:
         for entry, table, event in items:
             if mapped.get(table.id) is not table:
                 mapped[table.id] = table
-                parts.append(_event(EventType.TABLE_MAP, table.body))
+                parts.append(_event(_TABLE_MAP, table.body))
                 owners.append((entry, table))
             parts.append(event)
             owners.append((entry, table))

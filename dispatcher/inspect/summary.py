@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.inspect.describe import seconds_text
 from dispatcher.inspect.entry import DELETES, INSERTS, ROWS, UPDATES, Entry, manual_name
+from dispatcher.inspect.times import seconds_text
 
 LARGEST = 10
 

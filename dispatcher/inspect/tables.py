@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dispatcher.binlog.charsets import BINARY
-from dispatcher.binlog.logfile import LogFormat
+from dispatcher.binlog.events import FormatDescription
 from dispatcher.binlog.skeleton import Field, Skeleton, bits, names_of, optional, packed, sized
 from dispatcher.binlog.table_map import TableMap
 from dispatcher.binlog.types import CHARACTER_TYPES, LABEL_TYPES, SIGNED_TYPES, Column, Type
@@ -57,7 +57,7 @@ class Tables:
         """Another file begins: ids may mean other tables."""
         self._in_force.clear()
 
-    def map(self, body: bytes, log: LogFormat) -> Table:
+    def map(self, body: bytes, log: FormatDescription) -> Table:
         """Take a TABLE_MAP's body into force. Raises `BinlogError` where not even its table can be read."""
         if log.short_table_ids:
             body = body[:4] + b"\0\0" + body[4:]
@@ -69,11 +69,11 @@ class Tables:
         self._in_force[table.id] = table
         return table
 
-    def of_rows(self, raw: bytes, log: LogFormat) -> Table | None:
+    def of_rows(self, raw: bytes, log: FormatDescription) -> Table | None:
         return self._in_force.get(table_id(raw, log))
 
 
-def table_id(raw: bytes, log: LogFormat) -> int:
+def table_id(raw: bytes, log: FormatDescription) -> int:
     """Of a whole rows event."""
     return int.from_bytes(raw[19 : 23 if log.short_table_ids else 25], "little")
 

@@ -15,15 +15,16 @@ from dispatcher.binlog.arrow import texts
 from dispatcher.binlog.delivered import TableChanges
 from dispatcher.binlog.event_types import EventType
 from dispatcher.binlog.types import Column
-from dispatcher.inspect.describe import seconds_text
 from dispatcher.inspect.entry import ROWS, Entry, Fields, manual_name
 from dispatcher.inspect.literals import literals
 from dispatcher.inspect.tables import Table
+from dispatcher.inspect.times import seconds_text
 from dispatcher.inspect.values import absent_masks, both_signs, readable
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _ROW_BYTES = 16
 _SHOWN_MAX = 4096
+_TABLE_MAP = int(EventType.TABLE_MAP)
 
 
 class TextOutput:
@@ -49,15 +50,12 @@ class TextOutput:
             text += hexdump(entry.raw, entry.offset if entry.inside < 0 else 0)
         if entry.error:
             text += _safe(f"### not shown: {entry.error}") + "\n"
-        if fields.lines and not self._known(entry):
+        if fields.lines and (entry.kind != _TABLE_MAP or not self._known(fields)):
             text += _safe(fields.lines)
         return [text.encode("utf-8", "backslashreplace"), *entry.rows]
 
-    def _known(self, entry: Entry) -> bool:
+    def _known(self, fields: Fields) -> bool:
         """Were the columns of this table map shown before, and not changed since?"""
-        if entry.kind != EventType.TABLE_MAP:
-            return False
-        fields = entry.fields
         before = self._shown.get((fields.database, fields.table))
         if before is not fields and len(self._shown) >= _SHOWN_MAX:
             self._shown.clear()
@@ -131,7 +129,7 @@ def _rows_text(entry: Entry) -> str:
 
 def _safe(text: str) -> str:
     """Without what a terminal would obey."""
-    if text.isprintable():  # newlines are not, but most texts have none
+    if text.removesuffix("\n").isprintable():  # inner newlines are not, but most texts have none
         return text
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 

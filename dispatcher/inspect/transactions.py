@@ -22,6 +22,8 @@ _OUTSIDE = frozenset(
      K.MARIADB_START_ENCRYPTION, K.HEARTBEAT, K.HEARTBEAT_V2, K.INCIDENT)
 )  # fmt: skip
 _ENDS = frozenset((K.XID, K.XA_PREPARE))
+# Reading a member of an enumeration takes as long as the rest of what is done with most events.
+_MARIADB_GTID, _BEGIN = int(K.MARIADB_GTID), QueryKind.BEGIN
 
 
 class Transactions:
@@ -40,7 +42,7 @@ class Transactions:
         entry.begins, entry.in_transaction = not self._open, True
         if kind in GTIDS:
             entry.begins = self._open = True
-            self._single = kind != K.MARIADB_GTID or "standalone" in entry.fields.data.get(
+            self._single = kind != _MARIADB_GTID or "standalone" in entry.fields.data.get(
                 "gtid_flags", ()
             )
         elif kind in _OUTSIDE:
@@ -52,7 +54,7 @@ class Transactions:
 
     def _statement(self, entry: Entry) -> None:
         kind = entry.fields.query_kind
-        if kind is QueryKind.BEGIN or (kind is QueryKind.XA and _starts_xa(entry)):
+        if kind is _BEGIN or (kind is QueryKind.XA and _starts_xa(entry)):
             self._open, self._single = True, False
             return
         alone = self._single or not self._open  # the latter without GTID and without BEGIN
@@ -76,13 +78,10 @@ class TableFilter:
         """`tables`: `database.table`, or a table's name in any database."""
         self._databases = frozenset(databases)
         self._tables = frozenset(tables)
+        self.idle = not databases and not tables
         self._held: list[Entry] = []
         self._pending: list[Entry] = []
         self._hit = False
-
-    @property
-    def idle(self) -> bool:
-        return not self._databases and not self._tables
 
     def admit(self, entry: Entry) -> Iterator[Entry]:
         """What is to be shown now: held back events of the transaction first."""

@@ -225,6 +225,10 @@ class Binlog:
         """Nothing more is handed out, because the client ends or the binlog does."""
         self._closed = True
         self._ready.clear()
+        self.wake()
+
+    def wake(self) -> None:
+        """Let those who wait for it look again."""
         self._reader.runner.wake(self._name)
 
     async def __aenter__(self) -> Self:

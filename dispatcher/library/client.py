@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
+from uuid import UUID, uuid4
 
 from dispatcher.binlog.segments import Lend
 from dispatcher.binlog.warm import load_kernels
@@ -76,6 +78,7 @@ class BinlogClient:
         self._rates = Rates()
         self._log = _Log()
         self._broken: tuple[str, BaseException] | None = None
+        self._entered = False
         self._store: _Store | None = None
         self._storing: Storing | None = None
         self._running: RunningClient | None = None
@@ -98,16 +101,17 @@ class BinlogClient:
     async def open(self) -> None:
         """As `async with` does. On a machine where nobody has, the kernels are compiled, which takes half a minute;
         else it is a fraction of a second. Raises BinlogError (STATE_STORE, SPILL, FILES)."""
-        if self._store is not None:
+        if self._entered:
             raise UserError(Kind.SETTINGS, f"{self!r} is open already", remedy="open it once")
-        await in_thread("kernels", _load_kernels)
-        self._broken = None
-        self._store = store = await in_thread("state store", self._open_store, _close)
+        self._entered, self._broken = True, None
         try:
+            await in_thread("kernels", _load_kernels)
+            self._store = store = await in_thread("state store", self._open_store, _close)
             limits = self._state or State()
             self._storing = Storing(store, limits.max_bytes_in_prepared)
             lend = await in_thread("spill", self._open_spill)
-            group = group_of(self._connection, (), store.installation_id)
+            make = partial(group_of, self._connection, (), store.installation_id)
+            group = await in_thread("source", make)
             self._running = RunningClient(group, self._storing, lend, self._log, self._on_error)
             await self._running.open()
             self._running.start()
@@ -116,7 +120,11 @@ class BinlogClient:
             raise
 
     def _open_store(self) -> _Store:
-        return Stateless() if self._state is None else StateStore(self._state.path)
+        if self._state is not None:
+            return StateStore(self._state.path)
+        # A server takes two of one installation for one replica. But of files without GTIDs the positions are of the
+        # installation that read them, and must be good for the next one.
+        return Stateless(uuid4() if self._connection.files is None else UUID(int=0))
 
     def _open_spill(self) -> Lend | None:
         if self._state is None:
@@ -141,6 +149,7 @@ class BinlogClient:
                 await storing.close()
             if store is not None:
                 await in_thread("state store", store.close)
+            self._entered = False
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -206,6 +215,14 @@ class BinlogClient:
         """One row for each binlog, as they were created: what `GET /v1/binlogs` of a daemon tells."""
         return rows(self._opened.readers.values(), self._rates)
 
+    async def forget(self, name: str) -> None:
+        """Remove what is stored of a binlog: the next one of this name begins at its `start`. Raises UserError while
+        there is one, BinlogError (STATE_STORE)."""
+        if name in self._opened.readers or name in self._creating:
+            raise UserError(Kind.UNKNOWN_CONSUMER, f"binlog {name!r} is in use", remedy="close it")
+        assert self._storing is not None, "it is open"
+        await self._storing.forget(name)
+
     # -- what binlogs need -----------------------------------------------------------------------------------
 
     def row(self, reader: Reader) -> dict[str, Any]:
@@ -238,8 +255,8 @@ class BinlogClient:
     def _on_error(self, name: str, error: BaseException) -> None:
         """A task ended that never should: nobody waits for what will not come."""
         self._broken = name, error
-        for binlog_name in self._binlogs:
-            self._opened.runner.wake(binlog_name)
+        for binlog in self._binlogs.values():
+            binlog.wake()
 
 
 def _load_kernels() -> None:

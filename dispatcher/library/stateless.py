@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import uuid4
+from uuid import UUID
 
 from dispatcher.binlog.prepared import Changes, Entry
 from dispatcher.dispatch.inputs import StoreVersions
@@ -12,10 +12,10 @@ from dispatcher.model.position import Position
 
 
 class Stateless:
-    """What `net.storing.State` asks for. Each is an installation of its own: no server takes two for one replica."""
+    """What `net.storing.State` asks for."""
 
-    def __init__(self) -> None:
-        self.installation_id = uuid4()
+    def __init__(self, installation_id: UUID) -> None:
+        self.installation_id = installation_id
 
     def load(self, consumer: str) -> None:
         """Nothing is stored."""
@@ -42,6 +42,9 @@ class Stateless:
 
     def next_session(self, _consumer: str) -> int:
         return 1
+
+    def forget(self, _consumer: str) -> None:
+        """Nothing is stored."""
 
     def close(self) -> None:
         """There is nothing to close."""

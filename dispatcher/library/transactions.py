@@ -30,6 +30,7 @@ from dispatcher.binlog.events import (
     parse_mariadb_gtid,
     parse_record,
 )
+from dispatcher.binlog.segments import cool
 from dispatcher.binlog.types import Column, InvalidDates, Type
 from dispatcher.dispatch.queue import Single
 from dispatcher.model.errors import BinlogError
@@ -132,7 +133,10 @@ class Transaction:
     @property
     def data(self) -> bytes:
         """A binlog with this transaction alone, for `mysqlbinlog` or `dispatcher.binlog.delivered`."""
-        return b"".join(self.parts())
+        data = b"".join(self.parts())
+        for part in self._single.parts:
+            cool(part)
+        return data
 
     def changes(self, *, invalid_dates: InvalidDates = InvalidDates.NULL) -> Iterator[Change]:
         """Its changes, in the order in which they were made. Decodes on the calling thread: milliseconds for 256 KiB

@@ -265,6 +265,14 @@ class MariadbGtids:
             domains[int(match[1])] = (int(match[2]), int(match[3]))
         return cls(domains)
 
+    def number(self, domain: int) -> int:
+        """Of the newest transaction of a domain; 0 where there is none."""
+        return self._domains.get(domain, (0, 0))[1]
+
+    def contains(self, other: MariadbGtids) -> bool:
+        """Is no domain of the other ahead? Whoever counted it: that is what a strict server makes sure of."""
+        return all(seq <= self.number(domain) for domain, (_, seq) in other._domains.items())
+
     def add(self, source: str, start: int, end: int | None = None) -> MariadbGtids:
         """`source`: "domain-server"; the run's last number becomes the domain's."""
         domain, _, server = source.partition("-")

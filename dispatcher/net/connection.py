@@ -109,9 +109,10 @@ class LoggedInConnection:
         files: Sequence[str],
         moments: Sequence[int] = (),
         offsets: Sequence[tuple[str, int]] = (),
+        gtids: Sequence[str] = (),
     ) -> ServerView:
         with self._leaving():
-            return ServerLog(self.endpoint, self.facts).view(files, moments, offsets)
+            return ServerLog(self.endpoint, self.facts).view(files, moments, offsets, gtids)
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> Stream:
         """Ask for the log from `place` on; the socket is the stream's from then on."""
@@ -182,7 +183,7 @@ class Stream:
         idle_s: float,
         meaning: Callable[[bytes], BinlogError] | None = None,
     ) -> None:
-        self._connection = connection  # closes its socket when it is collected
+        self._connection = connection
         self._sock = socket_of(connection)
         self._sock.setblocking(False)
         self.splitter = splitter
@@ -267,7 +268,7 @@ class Stream:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
+        drop(self._connection)
 
     def _lost(self, why: str) -> BinlogError:
         return lost(why, self._label)

@@ -175,6 +175,7 @@ class DispatcherRunner:
                 client.files_to_probe(self.number),
                 client.moments_to_find(self.number),
                 client.offsets_to_find(self.number),
+                client.gtids_to_find(self.number),
             ),
         )
         if attempt.closed():

@@ -26,22 +26,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID, uuid5
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dispatcher.binlog.arrays import ABORTED, OPEN
 from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
-from dispatcher.dispatch.history import Mode, Place, Steps, make_place
+from dispatcher.dispatch.history import Mode, Place, make_place
 from dispatcher.dispatch.inputs import ServerView
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number
 from dispatcher.net.folder import CHUNK_BYTES, File, Folder, Head, Tip, empty, next_name, preamble
 from dispatcher.net.folderlog import FolderLog
+from dispatcher.net.known import Known
 from dispatcher.net.source import ServerSource
-from dispatcher.net.starts import at_moment, at_offset, find
+from dispatcher.net.starts import Found
 from dispatcher.settings import Files
 
 POLL_S = 0.2
@@ -71,7 +68,7 @@ class FilesSource:
         """Files are not purged by age here: who keeps them is not known."""
         return self.open(0).view(files), None
 
-    def move_on(self) -> None:
+    def move_on(self, dispatcher: int) -> None:
         """There is one folder."""
 
     def server(self) -> ServerSource:
@@ -129,17 +126,16 @@ class OpenedFiles:
         files: Sequence[str],
         moments: Sequence[int] = (),
         offsets: Sequence[tuple[str, int]] = (),
+        gtids: Sequence[str] = (),
     ) -> ServerView:
         oldest = next(iter(self._heads.values())).held
         purged = str(oldest or "") if self.mode is Mode.GTID else ""
         tip = self.tip
         end = make_place(self.mode, str(tip.gtids), tip.file, tip.offset)
         log = FolderLog(self._folder, self._heads, self.mode, self._files, purged=purged, end=end)
-        found_moments, found_offsets = find(at_moment, log, moments), find(at_offset, log, offsets)
-        places = [*found_moments.values(), *found_offsets.values()]
-        named = [place.file for place in places if not isinstance(place, BinlogError)]
-        wanted = {*files, *named, tip.file}
-        return ServerView(
+        found = Found.of(log, moments, offsets, gtids)
+        wanted = {*files, *found.files, tip.file}
+        view = ServerView(
             server=self._server,
             mode=self.mode,
             executed=str(tip.gtids),
@@ -149,9 +145,8 @@ class OpenedFiles:
             offset=tip.offset,
             created={n: head.created for n, head in self._heads.items() if n in wanted},
             knows_tables=False,
-            moments=found_moments,
-            offsets=found_offsets,
         )
+        return found.into(view)
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> FilesStream:
         splitter = Splitter(routes, packets=False, checksum=False, buffer_bytes=buffer_bytes)
@@ -171,48 +166,6 @@ class OpenedFiles:
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-class Known:
-    """The transactions of a GTID dump that are held already, and how many of them are still to come."""
-
-    def __init__(self, held: Place, left: int) -> None:
-        self._held = held
-        self._left = left
-
-    def leave_out(self, batch: Batch, label: str) -> None:
-        """Take the transactions that are held out of a batch, as a server does not send them."""
-        ended = (batch.tx.flags & (OPEN | ABORTED)) == 0
-        if (batch.tx.source[ended] < 0).any():
-            raise BinlogError(
-                Kind.UNSUPPORTED_EVENT,
-                "a transaction without a GTID among others that have one",
-                where=f"{label}, before {batch.file}:{batch.offset}",
-                remedy="remove the files up to this one from the folder, and start at the set that follows",
-            )
-        if not self._left:
-            return
-        skip = Steps.of(batch).skip(Mode.GTID, self._held)
-        if skip is None:
-            return
-        new = skip == 0
-        self._left -= int(np.count_nonzero(~new & ended))
-        if batch.fault and not ended[-1] and not new[-1]:
-            batch.fault = None  # it stands in a transaction that nobody wants
-        _remove(batch, new)
-
-
-def _remove(batch: Batch, keep: NDArray[np.bool_]) -> None:
-    """Take transactions with their events out of a batch, all but those to `keep`."""
-    edges = np.zeros(len(batch.ev.off) + 1, dtype=np.int32)
-    np.add.at(edges, batch.tx.first[~keep], 1)
-    np.add.at(edges, batch.tx.last[~keep], -1)
-    wanted = np.cumsum(edges)[:-1] == 0
-    # The new index of an event, by its old one.
-    index = np.concatenate(([0], np.cumsum(wanted))).astype(np.int32)
-    batch.ev = batch.ev.only(wanted)
-    kept = batch.tx.only(keep)
-    batch.tx = kept._replace(first=index[kept.first], last=index[kept.last])
 
 
 class FilesStream:

@@ -142,7 +142,10 @@ def socket_of(connection: Connection) -> socket.socket:
 
 def drop(connection: Connection) -> None:
     """Close without COM_QUIT: a connection in a dump would not read it."""
+    reader = connection._rfile  # type: ignore[attr-defined]  # noqa: SLF001
     connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
+    if reader is not None:  # the descriptor is open as long as this is
+        reader.close()
 
 
 def ended(packet: bytes, label: str) -> BinlogError:

@@ -170,7 +170,7 @@ class ClientRunner:
             case Close():
                 self._dispatchers[number].close()
                 if effect.elsewhere:
-                    self.source.move_on()
+                    self.source.move_on(number)
                 self._note("info", "closed", {"dispatcher": number, "reason": effect.reason})
             case Retire():
                 self._dispatchers.pop(number).retire()

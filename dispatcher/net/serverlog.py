@@ -9,7 +9,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import replace
 from typing import NamedTuple
 
 import pymysql
@@ -29,10 +28,8 @@ from dispatcher.net.starts import (
     NOT_NUMBERED,
     NUMBERED,
     First,
-    at_moment,
-    at_offset,
+    Found,
     commit_us,
-    find,
     parse_held,
 )
 
@@ -62,17 +59,18 @@ class ServerLog:
         self._heads: dict[str, tuple[Gtids | None, First | None]] = {}
 
     def view(
-        self, files: Sequence[str], moments: Sequence[int], offsets: Sequence[tuple[str, int]]
+        self,
+        files: Sequence[str],
+        moments: Sequence[int],
+        offsets: Sequence[tuple[str, int]],
+        gtids: Sequence[str],
     ) -> ServerView:
         """What the rules need to know; creation times of these files, of the newest, and of those that are found."""
-        found_moments = find(at_moment, self, moments)
-        found_offsets = find(at_offset, self, offsets)
-        places = [*found_moments.values(), *found_offsets.values()]
-        named = [place.file for place in places if not isinstance(place, BinlogError)]
+        found = Found.of(self, moments, offsets, gtids)
         there = {name for name, _ in self.files}
-        wanted = dict.fromkeys((*files, *named, self._known.file))
+        wanted = dict.fromkeys((*files, *found.files, self._known.file))
         created = {name: self.created(name) for name in wanted if name in there}
-        return replace(self.bare(created), moments=found_moments, offsets=found_offsets)
+        return found.into(self.bare(created))
 
     def bare(self, created: Mapping[str, int]) -> ServerView:
         """What is known already."""
@@ -142,6 +140,7 @@ class ServerLog:
     def batches(self, name: str) -> Generator[Batch, None, None]:
         label = self._endpoint.label
         splitter = Splitter(Routes(), packets=True, checksum=True, buffer_bytes=BUFFER_BYTES)
+        splitter.prepared = None
         with self._asked(name, 4) as connection:
             sock = socket_of(connection)
             sock.settimeout(TIMEOUT_S)

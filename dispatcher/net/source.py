@@ -61,9 +61,11 @@ class Opened(Protocol):
         files: Sequence[str],
         moments: Sequence[int] = (),
         offsets: Sequence[tuple[str, int]] = (),
+        gtids: Sequence[str] = (),
     ) -> ServerView:
-        """`files`: those whose creation time the history check asks for; `moments` (µs since 1970) and `offsets` (files
-        with offsets): starts whose places are to be found. Raises BinlogError."""
+        """`files`: those whose creation time the history check asks for; `moments` (µs since 1970), `offsets` (files
+        with offsets) and `gtids` (looked for where they are MariaDB's): starts whose places are to be found. Raises
+        BinlogError."""
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> Dump:
         """The log from `place` on. Raises BinlogError."""
@@ -85,8 +87,8 @@ class Source(Protocol):
         """What the source says of itself now, with the creation times of these files, which may be remembered; and
         after how many seconds it purges a file that is closed (None: never by age). Raises BinlogError."""
 
-    def move_on(self) -> None:
-        """Open another host next, where there are several: what this one holds is of no use."""
+    def move_on(self, dispatcher: int) -> None:
+        """Open another host next, where there are several: what the one holds that this dispatcher has is of no use."""
 
     def server(self) -> ServerSource:
         """The server behind it. Raises BinlogError (METADATA_MISSING) where there is none."""
@@ -115,6 +117,7 @@ class ServerSource:
         self._heartbeat_s = heartbeat_s
         self._lock = threading.Lock()
         self._current = 0
+        self._opened: dict[int, Endpoint] = {}  # by dispatcher
         # Creation times by name, with the server and the size of the file when it was asked for.
         self._created: dict[str, tuple[str, int, int]] = {}
 
@@ -129,7 +132,7 @@ class ServerSource:
             return self.endpoints[self._current]
 
     def open(self, dispatcher: int) -> LoggedInConnection:
-        endpoint = self.endpoint
+        endpoint = self._opened[dispatcher] = self.endpoint
         identity = Identity.of(self._installation, self._name, dispatcher)
         leave = partial(self._leave, endpoint)
         return LoggedInConnection(endpoint, identity, heartbeat_s=self._heartbeat_s, leave=leave)
@@ -152,13 +155,13 @@ class ServerSource:
         log = ServerLog(endpoint, known)
         return log.bare(self._created_of(log, known, files)), known.expire_seconds
 
-    def move_on(self) -> None:
-        self._leave(self.endpoint)
+    def move_on(self, dispatcher: int) -> None:
+        self._leave(self._opened.get(dispatcher))
 
     def server(self) -> ServerSource:
         return self
 
-    def _leave(self, endpoint: Endpoint) -> None:
+    def _leave(self, endpoint: Endpoint | None) -> None:
         """Only the first who leaves a host moves on from it."""
         with self._lock:
             if self.endpoints[self._current] is endpoint:

@@ -1,4 +1,4 @@
-"""What a start means in a log: the place of a moment, and that of a file and offset.
+"""What a start means in a log: the place of a moment, of a file and offset, of MariaDB's GTIDs.
 
 **A moment** means what it means to Kafka: the first transaction, in the order of the log, that was committed at or
 after it; the end of the log where there is none; the beginning where the log has been purged beyond it. A commit time
@@ -13,15 +13,20 @@ that stands in an earlier file than those of its time is not found.
 **A file and offset** mean the transactions that end there or before. It must be the place of a transaction's first
 event, the end of a transaction, or the beginning of a file.
 
-Both come with the set of GTIDs that lies before: what the file's head says of the files before it, what was read of the
+**MariaDB's GTIDs** mean the first transaction, in the order of the log, that is not among them: of a number beyond that
+of its domain. Where domains interleave, older ones of another domain may follow it, and are delivered. (MySQL is asked
+by GTIDs, nothing has to be found.)
+
+All come with the set of GTIDs that lies before: what the file's head says of the files before it, what was read of the
 file itself, and what the server has purged, which it may count without having had it in a log.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -34,6 +39,7 @@ from dispatcher.binlog.gtid_events import (
     parse_previous_gtids,
 )
 from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, make_place, parse_gtids
+from dispatcher.dispatch.inputs import ServerView
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
@@ -65,7 +71,7 @@ _OF_THE_SOURCE = frozenset(
     }
 )
 
-W = TypeVar("W", int, tuple[str, int])
+W = TypeVar("W", int, tuple[str, int], str)
 
 
 class First(NamedTuple):
@@ -96,6 +102,40 @@ class Log(Protocol):
         """The type of the event that begins there; None where none does."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The places of starts; see `ServerView`."""
+
+    moments: Mapping[int, Place | BinlogError]
+    offsets: Mapping[tuple[str, int], Place | BinlogError]
+    gtids: Mapping[str, Place | BinlogError]
+
+    @classmethod
+    def of(
+        cls,
+        log: Log,
+        moments: Sequence[int],
+        offsets: Sequence[tuple[str, int]],
+        gtids: Sequence[str],
+    ) -> Found:
+        """Raises BinlogError where the log cannot be read."""
+        sought = gtids if log.mode is Mode.MARIADB else ()
+        return cls(
+            find(at_moment, log, moments),
+            find(at_offset, log, offsets),
+            find(at_gtids, log, sought),
+        )
+
+    @property
+    def files(self) -> list[str]:
+        """Those in which the places lie."""
+        found = (*self.moments.values(), *self.offsets.values(), *self.gtids.values())
+        return [place.file for place in found if not isinstance(place, BinlogError)]
+
+    def into(self, view: ServerView) -> ServerView:
+        return replace(view, moments=self.moments, offsets=self.offsets, gtids=self.gtids)
+
+
 def find(
     how: Callable[[Log, W], Place], log: Log, wanted: Iterable[W]
 ) -> dict[W, Place | BinlogError]:
@@ -116,7 +156,14 @@ def at_moment(log: Log, moment_us: int) -> Place:
     names = [name for name, _ in log.files]
 
     def late(name: str) -> bool:
-        first = log.first(name)
+        try:
+            first = log.first(name)
+        except BinlogError as error:
+            if (
+                error.kind is Kind.UNSUPPORTED_EVENT
+            ):  # from before gtid_mode=ON: read it only if need be
+                return False
+            raise
         return first is None or first.commit_us >= moment_us
 
     index = bisect_left(names, True, key=late)
@@ -160,6 +207,40 @@ def at_offset(log: Log, wanted: tuple[str, int]) -> Place:
         )
     reading.offset = offset
     return reading.place
+
+
+def at_gtids(log: Log, text: str) -> Place:
+    """Where the first transaction begins that is not among MariaDB's GTIDs. Raises BinlogError where the server does
+    not have all of these, or no longer has what follows them."""
+    wanted, executed = parse_gtids(log.mode, text), log.end.gtids
+    assert isinstance(wanted, MariadbGtids) and isinstance(executed, MariadbGtids)
+    if not executed.contains(wanted):
+        what = (
+            f"start names {wanted}, but the server has executed {str(executed) or 'nothing'} only"
+        )
+        raise BinlogError(Kind.HISTORY_DIFFERS, what, remedy="correct the start")
+    names = [name for name, _ in log.files]
+
+    def beyond(name: str) -> bool:
+        held = log.held(name)
+        return isinstance(held, MariadbGtids) and not wanted.contains(held)
+
+    index = bisect_left(names, True, key=beyond)
+    if not index:
+        what = f"start names {wanted}, but the oldest file begins behind it: {log.held(names[0])}"
+        raise BinlogError(Kind.POSITION_PURGED, what)
+    reading = _Reading(log, names[index - 1])
+    with closing(log.batches(reading.file)) as batches:
+        for batch in batches:
+            # The last entry is for what has no GTID.
+            last = [wanted.number(int(name.partition("-")[0])) for name in batch.sources]
+            held_up_to = np.array([*last, 0], dtype=np.int64)
+            there = np.flatnonzero(batch.tx.gno > held_up_to[batch.tx.source])
+            if len(there):
+                reading.over(batch, int(there[0]))
+                return reading.place
+            reading.over(batch, len(batch.tx.end))
+    return log.end
 
 
 class _Reading:

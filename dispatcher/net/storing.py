@@ -58,6 +58,8 @@ class State(Protocol):
 
     def next_session(self, consumer: str) -> int: ...
 
+    def forget(self, consumer: str) -> None: ...
+
 
 class Storing:
     """See the module. Every method raises BinlogError (STATE_STORE)."""
@@ -106,6 +108,10 @@ class Storing:
 
     async def next_session(self, consumer: str) -> int:
         return await self._call(lambda: self._state.next_session(consumer))
+
+    async def forget(self, consumer: str) -> None:
+        """Remove what is stored of a consumer that does not run."""
+        await self._call(lambda: self._state.forget(consumer))
 
     async def close(self) -> None:
         """Wait for what was asked for."""

@@ -268,7 +268,7 @@ class Wanted(PerConsumer):
         return self
 
 
-class Consumer(Limits, Connection, Wanted):
+class Consumer(Limits, Wanted, Connection):
     """A declared reader."""
 
 

@@ -31,15 +31,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid4
 
-from dispatcher.binlog.payload import Compression, Payload
-from dispatcher.binlog.prepared import Changes, Entry, Flaw, Spot
+from dispatcher.binlog.prepared import Changes, Entry
 from dispatcher.dispatch.inputs import StoreVersions
 from dispatcher.dispatch.versions import Kept
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Mark, Position
+from dispatcher.state import prepared_rows
 
 SCHEMA_VERSION = 3
 # "BiDi" in ASCII: tells `file`, and us, a state store from somebody's database.
@@ -190,13 +189,12 @@ class StateStore:
         with self._transaction() as db:
             db.executemany(_SAVE, rows)
             if prepared is not None:
-                _save_prepared(db, client, prepared)
+                prepared_rows.save(db, client, prepared)
 
     def load_prepared(self, client: str) -> list[Entry]:
         """The prepared transactions of a client, in the order in which they were read."""
-        query = f"SELECT {_PREPARED_COLUMNS} FROM prepared WHERE client = ? ORDER BY number"
         with self._mutex, self._faults():
-            return [_entry(row) for row in self._db.execute(query, (client,))]
+            return prepared_rows.load(self._db, client)
 
     def load_versions(self, client: str) -> Kept | None:
         """What is stored of the tables that a client reads; None before the first `save_versions`."""
@@ -328,73 +326,6 @@ class StateStore:
 
     def _fault(self, what: str, remedy: str | None) -> BinlogError:
         return BinlogError(Kind.STATE_STORE, what, where=str(self._path), remedy=remedy)
-
-
-_PREPARED_COLUMNS = (
-    "number, xid, server, file, offset, created, source, gno, ended, flaws, compression, size, rows"
-)
-
-
-def _save_prepared(db: sqlite3.Connection, client: str, changes: Changes) -> None:
-    db.executemany(
-        f"INSERT OR REPLACE INTO prepared (client, {_PREPARED_COLUMNS}) VALUES ({', '.join('?' * 14)})",
-        [(client, *_prepared_row(entry)) for entry in changes.put],
-    )
-    db.executemany(
-        "UPDATE prepared SET ended = ? WHERE client = ? AND number = ?",
-        [(_spot_text(end), client, number) for number, end in changes.ended],
-    )
-    db.executemany(
-        "DELETE FROM prepared WHERE client = ? AND number = ?",
-        [(client, number) for number in changes.gone],
-    )
-
-
-def _prepared_row(entry: Entry) -> tuple[object, ...]:
-    at, rows = entry.at, entry.rows
-    flaws = [[f.kind.value, f.what, f.remedy, f.targets] for f in entry.flaws]
-    held = (None, None, None)
-    if rows is not None:
-        held = (int(rows.compression), rows.uncompressed_size, rows.data)  # type: ignore[assignment]
-    return (
-        entry.number, entry.xid, at.server, at.mark.file, at.mark.offset, at.mark.created, at.source, at.gno,
-        entry.end and _spot_text(entry.end), json.dumps(flaws), *held,
-    )  # fmt: skip
-
-
-def _entry(row: Sequence[Any]) -> Entry:
-    (
-        number,
-        xid,
-        server,
-        file,
-        offset,
-        created,
-        source,
-        gno,
-        ended,
-        flaws,
-        compression,
-        size,
-        data,
-    ) = row
-    rows = None if compression is None else Payload(Compression(compression), size, data)
-    found = tuple(
-        Flaw(Kind(kind), what, remedy, targets and tuple(tuple(target) for target in targets))
-        for kind, what, remedy, targets in json.loads(flaws)
-    )
-    at = Spot(Mark(file, offset, created), source, gno, server)
-    return Entry(number, xid, at, rows, found, ended and _spot(ended))
-
-
-def _spot_text(spot: Spot) -> str:
-    mark = spot.mark
-    return json.dumps([spot.server, mark.file, mark.offset, mark.created, spot.source, spot.gno])
-
-
-def _spot(text: str) -> Spot:
-    server, file, offset, created, source, gno = json.loads(text)
-    return Spot(Mark(file, offset, created), source, gno, server)
 
 
 _ELSEWHERE = "name another state.path"

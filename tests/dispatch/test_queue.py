@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import random
+import weakref
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from dispatcher.binlog.events import EventType
-from dispatcher.dispatch.history import Mode
+from dispatcher.binlog.batch import Batch
+from dispatcher.binlog.events import EventType, Record, encode_record
+from dispatcher.binlog.routes import Filter, Routes
+from dispatcher.binlog.scan import Splitter
+from dispatcher.binlog.take import Log
+from dispatcher.dispatch import queue as queue_module
+from dispatcher.dispatch.history import Mode, Place, Steps, make_place
 from dispatcher.dispatch.inputs import ConsumerSpec, Start
-from dispatcher.dispatch.queue import Queue
+from dispatcher.dispatch.queue import LARGE_MIN, Queue
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import Position
+from dispatcher.model.position import Position, packed_seq
 from tests.support.event_encoder import SERVER, LogWriter, Statement
-from tests.support.fake_server import Server, gtid_set
+from tests.support.fake_server import Feed, Server, gtid_set
 from tests.support.random_log import OTHER_SERVER, Wanted, random_log, random_wanted
 from tests.support.simulation import World, without_formats
 
@@ -244,3 +253,192 @@ def test_an_epoch_stands_in_positions_and_records() -> None:
     got = without_formats(b"".join(queue.read(start, end)))
     assert got == world.server.expected(Wanted(("shop",)), start, end)
     assert GtidSet.parse(end.gtid) == gtid_set(log.transactions)
+
+
+# -- filled by hand -------------------------------------------------------------------------------------------
+
+
+class Disk:
+    """Lends memory in the place of a disk's."""
+
+    def __init__(self) -> None:
+        self.lent = 0
+
+    def __call__(self, size: int) -> NDArray[np.uint8]:
+        loan = np.zeros(size, dtype=np.uint8)
+        self.lent += size
+        weakref.finalize(loan, self._back, size)
+        return loan
+
+    def _back(self, size: int) -> None:
+        self.lent -= size
+
+
+def started(wanted: Wanted, mode: Mode, bytes_max: int, lend: Disk | None = None) -> Queue:
+    queue = Queue(Filter(wanted.databases, wanted.tables), bytes_max, lend)
+    queue.reset("server", mode, 0, make_place(mode, "", "binlog.000008", 4), 0)
+    return queue
+
+
+def fill(
+    rng: random.Random,
+    queue: Queue,
+    server: Server,
+    routes: Routes | None = None,
+    pieces: tuple[int, ...] = (1, 200, 5000, 20_000),
+) -> Iterator[Batch]:
+    """Takes what follows the queue's place, a batch at a time. `routes`: the queue's own, once it has met some."""
+    feed = Feed(server, queue.queued)
+    routes = Routes() if routes is None else routes
+    split = Splitter(routes, packets=True, checksum=feed.checksum, buffer_bytes=1 << 14)
+    split.file = server.log.files[feed.file].name
+    while data := feed.take(rng.choice(pieces)):
+        for batch in split.feed(data):
+            assert isinstance(batch, Batch)
+            steps = Steps.of(batch)
+            after = queue.queued
+            if steps.ended.any():
+                offset = int(steps.end[steps.ended][-1])
+                after = Place(after.gtids, batch.file, offset, packed_seq(batch.file, offset))
+            queue.take(batch, steps, routes, 0, after, level=False)
+            yield batch
+
+
+@pytest.mark.parametrize("mode", Mode)
+@given(seed=SEEDS)
+def test_what_was_evicted_is_the_same_when_it_is_taken_again(mode: Mode, seed: int) -> None:
+    rng = random.Random(seed)
+    log = random_log(rng, gtid=WRITER[mode], size_max=rng.choice((30, 4000)))
+    server, wanted = Server(log, mode), random_wanted(rng)
+    queue, routes = started(wanted, mode, 1 << 30), Routes()
+    told: dict[int, Position] = {0: queue.position(queue.queued)}
+    read: dict[tuple[int, int], bytes] = {}
+    for _ in range(rng.randrange(1, 5)):
+        stop = rng.choice((3, 30, 1 << 30))
+        for n, _ in enumerate(fill(rng, queue, server, routes)):
+            if n == stop:
+                break
+        queue.rollback()
+        for position in walk(queue, rng.choice((1, 3000))):
+            told[position.seq] = position
+        seqs = sorted(seq for seq in told if queue.acknowledged.seq <= seq <= queue.queued.seq)
+        for _ in range(8):
+            a, b = sorted(rng.choice(seqs) for _ in range(2))
+            data = without_formats(b"".join(queue.read(told[a], told[b])))
+            assert read.setdefault((a, b), data) == data
+        if rng.random() < 0.6:
+            queue.acknowledge(told[rng.choice(seqs)])
+        covered, held = queue.covered, bool(queue.transactions)
+        last = queue.queued
+        queue.evict()
+        assert queue.queued == queue.covered == (covered if held else last)
+        assert covered.seq >= queue.acknowledged.seq
+        own = server.expected(wanted, queue.position(queue.acknowledged), queue.position(covered))
+        assert own == b"", "nothing of its own is covered"
+        counts = queue.transactions, queue.events, queue.unacknowledged_bytes, queue.held_bytes
+        assert counts == (0, 0, 0, 0)
+        with pytest.raises(BinlogError) as info:
+            queue.locate(replace(queue.position(last), seq=last.seq + 1 << 50))
+        assert info.value.kind in (Kind.RANGE_UNAVAILABLE, Kind.POSITION_UNKNOWN)
+    for _ in fill(rng, queue, server, routes):
+        pass
+    for (a, b), data in read.items():
+        if a >= queue.acknowledged.seq:
+            assert without_formats(b"".join(queue.read(told[a], told[b]))) == data
+
+
+def test_covered_does_not_move_back_when_something_comes() -> None:
+    """The server may have purged what is covered: a queue that is evicted must not need it again."""
+    log = LogWriter()
+    for what in (BILLS, BILLS, ORDERS, BILLS):
+        log.begin()
+        log.statement(Statement((what,), ((0, 10),)))
+        log.commit()
+    queue = started(Wanted(("shop",)), Mode.GTID, 1 << 30)
+    takes = fill(random.Random(4), queue, Server(log, Mode.GTID), pieces=(50,))
+    seen = [queue.covered.seq for _ in takes]
+    assert seen == sorted(seen) and set(seen) >= {1, 2} and seen[-1] == 2
+    end = queue.queued
+    position = queue.position(end)
+    assert queue.covered_after(*queue.locate(queue.position(queue.acknowledged))).seq == 2
+    assert queue.covered_after(*queue.locate(position)).seq == 4
+    queue.evict()
+    assert (queue.acknowledged.seq, queue.queued.seq, queue.covered.seq) == (0, 2, 2)
+
+
+def test_a_jump_is_another_history() -> None:
+    _, queue, log = small()
+    old = walk(queue, 1)[2]
+    place = make_place(Mode.GTID, str(gtid_set(log.transactions[:5])), "binlog.000002", 4)
+    queue.jump("another", Mode.GTID, place, 7)
+    position = queue.position(queue.queued)
+    assert (position.server, position.seq, position.epoch) == ("another", 5, 1)
+    assert queue.queued == queue.acknowledged == queue.covered == place
+    assert (queue.transactions, queue.held_bytes, queue.created_of("binlog.000002")) == (0, 0, 7)
+    assert position.order > old.order
+    with pytest.raises(BinlogError) as info:
+        queue.locate(old)
+    assert info.value.kind is Kind.POSITION_UNKNOWN
+
+
+def record_size(batch: Batch) -> int:
+    return len(encode_record(Record(0, 0, batch.file, 0, 0, 0), checksum=batch.format.checksum))
+
+
+@given(SEEDS, st.sampled_from((1, 100, 5000, 20_000, 300_000)))
+def test_memory_is_bounded_exactly(seed: int, bytes_max: int) -> None:
+    rng = random.Random(seed)
+    log = random_log(rng, size_max=rng.choice((100, 3000)), transactions=rng.choice((20, 100)))
+    disk = Disk()
+    large_min, segment_min = rng.choice(((2000, 64), (30_000, 64), (1 << 20, 1 << 14)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queue_module, "LARGE_MIN", large_min)
+        patch.setattr(Log, "SEGMENT_MIN", segment_min)
+        patch.setattr(Log, "SPILLED_MIN", 700)
+        queue = started(Wanted(("shop", "crm", "billing")), Mode.GTID, bytes_max, disk)
+        segment_max = max(segment_min, min(1 << 20, bytes_max // 8))
+        for batch in fill(rng, queue, Server(log, Mode.GTID)):
+            taken = int(batch.ev.size.sum()) + len(batch.tx.first) * record_size(batch)
+            bound = max(bytes_max, large_min) + 2 * taken + segment_max
+            assert queue.held_bytes <= bound
+            assert queue.spilled_bytes == disk.lent
+            after = queue.position(queue.acknowledged)
+            while queue.full or (queue.transactions and rng.random() < 0.1):
+                # A reader can always make room.
+                after = queue.next(after, rng.choice((1, 5000))).end
+                queue.acknowledge(after)
+        queue.rollback()
+        queue.acknowledge(queue.position(queue.queued))
+        assert queue.held_bytes == queue.spilled_bytes == disk.lent == 0
+
+
+def test_one_large_transaction_at_a_time() -> None:
+    """It fills the queue when it is complete, until it is acknowledged; small ones around it are held in memory."""
+    log = LogWriter()
+    for sizes in ((10,), (400_000,) * 8, (10,), (400_000,) * 8):
+        log.begin()
+        log.statement(Statement((ORDERS,), tuple((0, size) for size in sizes)))
+        log.commit()
+    disk = Disk()
+    queue = started(Wanted(("shop",)), Mode.GTID, 100_000, disk)
+    seen: list[tuple[int, bool, bool]] = []
+    for _ in fill(random.Random(0), queue, Server(log, Mode.GTID), pieces=(5000,)):
+        assert queue.held_bytes <= LARGE_MIN + 3 * 400_000
+        state = queue.transactions, queue.spilled_bytes > 0, queue.full
+        if not seen or seen[-1] != state:
+            seen.append(state)
+        if queue.full:
+            answer = queue.next(queue.position(queue.acknowledged), 1 << 30)
+            queue.acknowledge(answer.end)
+            assert (queue.transactions, queue.spilled_bytes) == (0, disk.lent)
+            # What is left is the beginning of a transaction.
+            assert queue.held_bytes <= LARGE_MIN
+    beginning, spilling = (0, False, False), (0, True, False)
+    assert seen == [
+        *(
+            (1, False, False),
+            (1, False, True),
+        ),  # the small one, then too much of the large one beside it
+        *(beginning, spilling, (2, True, True)),  # with it the small one behind it
+        *(beginning, spilling, (1, True, True)),
+    ]

@@ -19,11 +19,14 @@ from tests.daemon.harness import DEADLINE_S, Daemon, Problem, Reader, transactio
 class Drain:
     """One consumer's reader in a thread of its own. `bytes`, `rows`, `transactions`: all that it got by now.
 
-    It can be `stuck` (does not ask at all), or held to `bytes_per_s` of acknowledgements; then it asks for about
-    as much at a time as it may have in a second, but gets a whole transaction at least.
+    `markers`: is it told of each progress without data, or seldom, as others are?
+
+    It can be stuck (does not ask at all), or held to `bytes_per_s` of acknowledgements; then it asks for about as much
+    at a time as it may have in a second, but gets a whole transaction at least.
     """
 
-    def __init__(self, daemon: Daemon, consumer: str) -> None:
+    def __init__(self, daemon: Daemon, consumer: str, *, markers: bool = True) -> None:
+        self.markers = markers
         self.reader = Reader(daemon, consumer).open()
         self.bytes = 0
         self.rows = 0
@@ -78,7 +81,11 @@ class Drain:
     def _step(self, most: int) -> None:
         before = self.reader.position
         try:
-            self.reader.step(wait_ms=200, max_bytes=most if self.bytes_per_s else None)
+            self.reader.step(
+                wait_ms=200 if self.markers else 5000,
+                max_bytes=most if self.bytes_per_s else None,
+                markers=self.markers,
+            )
         except Problem as problem:
             if problem.status != 503:
                 raise
@@ -95,9 +102,11 @@ class Drain:
 
 
 @contextmanager
-def draining(daemon: Daemon, consumers: Sequence[str]) -> Iterator[dict[str, Drain]]:
+def draining(
+    daemon: Daemon, consumers: Sequence[str], *, markers: bool = True
+) -> Iterator[dict[str, Drain]]:
     """A running reader per consumer until the block ends."""
-    made = {name: Drain(daemon, name) for name in consumers}
+    made = {name: Drain(daemon, name, markers=markers) for name in consumers}
     for drain in made.values():
         drain._thread.start()
     try:

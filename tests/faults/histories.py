@@ -319,9 +319,6 @@ class History:
             xid = self._xids.pop(self.rng.randrange(len(self._xids)))
             self.run(f"XA {self.rng.choice(('COMMIT', 'COMMIT', 'ROLLBACK'))} {xid}")
 
-    def without_xa(self) -> None:
-        self._steps = [each for each in self._steps if each[1] not in (self._xa, self._xa_decide)]
-
     def abandon(self) -> None:
         """End what is open, however it stands: the history has failed."""
         with suppress(pymysql.Error, OSError):

@@ -17,7 +17,7 @@ from dispatcher.model.gtid import GtidSet
 from tests.fuzz.frames import bodies, format_event
 from tests.support import control_encoder as ce
 from tests.support import event_encoder as ee
-from tests.support import jsonb_encoder, random_log
+from tests.support import jsonb_encoder, random_log, xa_log
 from tests.support.rows_encoder import (
     BINARY,
     LATIN1,
@@ -111,6 +111,17 @@ def _logs(rng: random.Random) -> Iterator[tuple[int, bytes]]:
             yield mode, bodies(log.file.raw, checksum=checksum)  # fmt: skip
 
 
+def _xa_logs() -> Iterator[tuple[int, bytes]]:
+    rng = random.Random(3)
+    for gtid in ("mysql", "mariadb"):
+        for checksum in (False, True):
+            log = xa_log.random_xa_log(
+                rng, transactions=6, gtid=gtid, size_max=40, checksum=checksum, files=False
+            )
+            mode = 2 * checksum | (4 if gtid == "mariadb" else 0) | checksum
+            yield mode, bodies(log.file.raw, checksum=checksum)
+
+
 def _control() -> Iterator[bytes]:
     xid = (1, b"gtrid", b"bqual")
     made = {
@@ -128,7 +139,7 @@ def _control() -> Iterator[bytes]:
 def seeds() -> dict[str, list[bytes]]:
     """Target to inputs; the same each time."""
     rng = random.Random(1)
-    logs = list(_logs(rng))
+    logs = [*_logs(rng), *_xa_logs()]
     specs = [spec for spec, _ in columns()]
     delivered = [_delivered(rng, checksum=bool(i % 2)) for i in range(4)]
     encoded = [jsonb_encoder.encode(document) for document in _DOCUMENTS]

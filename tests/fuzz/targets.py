@@ -173,7 +173,7 @@ def payload(data: bytes) -> None:
     with suppress(BinlogError):
         found = payloads.parse(data)
         if (found.uncompressed_size or 0) <= _UNPACKED_MAX:
-            for _ in payloads.events(found):
+            for _ in payloads.runs(payloads.chunks(found)):
                 pass
 
 

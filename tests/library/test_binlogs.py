@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 import dispatcher
 from dispatcher import (
@@ -21,7 +22,9 @@ from dispatcher import (
     BinlogClient,
     BinlogError,
     GtidSet,
+    InvalidDates,
     Kind,
+    Position,
     Transaction,
     UserError,
 )
@@ -164,6 +167,83 @@ async def test_what_was_read_before_a_fault_comes_before_it(tmp_path: Path) -> N
         # What came can be acknowledged all the same.
         await binlog.acknowledge()
         assert binlog.status()["state"] == "failed"
+
+
+@pytest.mark.parametrize("gtid", ["mysql", "none"])
+async def test_a_position_is_good_for_the_next_program(tmp_path: Path, gtid: str) -> None:
+    written(tmp_path, gtid=gtid)
+    async with of(tmp_path) as client:
+        taken = await collect(await client.create_binlog("a", ["shop"], start="earliest"))
+    position = Position.from_json(taken[3].position.to_json())
+    async with of(tmp_path) as client:
+        again = await collect(await client.create_binlog("b", ["shop"], start=position))
+    assert [t.seq for t in again] == [t.seq for t in taken[4:]]
+
+
+async def test_what_is_stored_can_be_forgotten(tmp_path: Path) -> None:
+    written(tmp_path / "log")
+    async with of(tmp_path / "log", state=tmp_path / "state.db") as client:
+        for _ in range(2):
+            binlog = await client.create_binlog("shop", ["shop"], start="earliest")
+            taken = await collect(binlog)
+            assert len(taken) == 6
+            await binlog.acknowledge()
+            with pytest.raises(UserError, match="in use"):
+                await client.forget("shop")
+            await binlog.close()
+            await client.forget("shop")
+
+
+def test_it_runs_on_uvloop(tmp_path: Path) -> None:
+    written(tmp_path)
+
+    async def read() -> list[Transaction]:
+        async with of(tmp_path) as client:
+            return await collect(await client.create_binlog("a", ["shop"], start="earliest"))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert len(runner.run(read())) == 6
+
+
+async def test_rows_of_neighbours_are_each_ones_own(tmp_path: Path) -> None:
+    columns = (Spec("id", 3), Spec("day", 10))
+    log = LogWriter()
+    for n in range(6):
+        if n == 3:
+            log.rotate(checksum=False)
+        log.begin()
+        for table_id, table in ((7, "orders"), (8, "lines"), (7, "orders")):
+            log.add(EventType.TABLE_MAP, table_map(columns, table=table, table_id=table_id))
+            rows = [[integer(10 * n + m, 4), bytes(3)] for m in range(2)]
+            damaged = b"\0\1" if n == 4 else None  # a row that is cut short
+            log.add(30, rows_body(30, rows, table_id=table_id, data=damaged))
+        log.commit()
+    put(tmp_path, log)
+    async with of(tmp_path) as client:
+        taken = await collect(await client.create_binlog("shop", ["shop"], start="earliest"))
+    ids = [10 * n + m for n in (0, 1, 2, 3, 5) for _ in range(3) for m in range(2)]
+    for _ in range(2):
+        changes = []
+        for n, transaction in enumerate(taken):
+            if n == 4:
+                with pytest.raises(BinlogError) as raised:
+                    list(transaction.changes())
+                assert raised.value.kind is Kind.MALFORMED_EVENT
+            else:
+                changes.append(list(transaction.changes()))
+        assert [change.after for those in changes for change in those] == [
+            {"id": n, "day": None} for n in ids
+        ]
+        assert {tuple(change.table for change in those) for those in changes} == {
+            ("orders", "orders", "lines", "lines", "orders", "orders")
+        }
+    first, *_ = taken[0].changes(invalid_dates=InvalidDates.TEXT)
+    assert first.after == {"id": 0, "day": "0000-00-00"}
+    first, *_ = taken[0].changes()
+    assert first.after == {"id": 0, "day": None}
+    with pytest.raises(BinlogError) as raised:
+        list(taken[0].changes(invalid_dates=InvalidDates.ERROR))
+    assert raised.value.kind is Kind.INVALID_VALUE
 
 
 async def test_a_transaction_larger_than_its_queue_lies_on_disk(tmp_path: Path) -> None:
@@ -310,7 +390,11 @@ async def test_what_is_wrong_with_a_binlog(tmp_path: Path) -> None:
         assert [row["name"] for row in client.status()] == ["there"]
 
 
-def test_importing_the_package_loads_what_is_used() -> None:
+def test_what_is_loaded_and_compiled_and_when() -> None:
+    columns = (Spec("id", 3), Spec("v", 15, (80).to_bytes(2, "little"), charset=45))
+    log = Delivered()
+    rows = rows_body(30, [[integer(1, 4), encode_cell(columns[1], "x")]])
+    log.transaction((19, table_map(columns)), (30, rows))
     program = """
 import json, sys
 import dispatcher
@@ -318,26 +402,8 @@ before = set(sys.modules)
 dispatcher.GtidSet, dispatcher.Position, dispatcher.BinlogError, dispatcher.Kind
 light = set(sys.modules)
 dispatcher.BinlogClient
-print(json.dumps([sorted(before), sorted(light), sorted(sys.modules)]))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    before, light, everything = map(set, json.loads(done.stdout))
-    assert not {name for name in before if name.startswith("dispatcher.")}
-    assert not light & {"asyncio", "numpy", "numba", "pyarrow", "pydantic", "pymysql"}
-    assert "dispatcher.library" in everything
-    unwanted = {"fastapi", "uvicorn", "uvloop", "structlog", "prometheus_client", "typer"}
-    assert not everything & unwanted
+everything = set(sys.modules)
 
-
-def test_nothing_is_compiled_when_the_first_rows_are_decoded() -> None:
-    columns = (Spec("id", 3), Spec("v", 15, (80).to_bytes(2, "little"), charset=45))
-    log = Delivered()
-    rows = rows_body(30, [[integer(1, 4), encode_cell(columns[1], "x")]])
-    log.transaction((19, table_map(columns)), (30, rows))
-    program = """
-import sys
 from numba.core.registry import CPUDispatcher
 from dispatcher.binlog import delivered
 from dispatcher.library.warm import load_decoder
@@ -348,10 +414,10 @@ def compiled():
     return sum(len(v.signatures) for v in values.values() if isinstance(v, CPUDispatcher))
 
 load_decoder()
-before = compiled()
+ready = compiled()
 (change,) = delivered.changes(bytes.fromhex(sys.argv[1]))
 assert change.batch.num_rows == 1
-print(compiled() - before)
+print(json.dumps([sorted(before), sorted(light), sorted(everything), compiled() - ready]))
 """
     done = subprocess.run(
         [sys.executable, "-c", program, log.bytes().hex()],
@@ -359,7 +425,14 @@ print(compiled() - before)
         text=True,
         check=True,
     )
-    assert done.stdout == "0\n"
+    *modules, compiled_late = json.loads(done.stdout)
+    before, light, everything = map(set, modules)
+    assert not {name for name in before if name.startswith("dispatcher.")}
+    assert not light & {"asyncio", "numpy", "numba", "pyarrow", "pydantic", "pymysql"}
+    assert "dispatcher.library" in everything
+    unwanted = {"fastapi", "uvicorn", "uvloop", "structlog", "prometheus_client", "typer"}
+    assert not everything & unwanted
+    assert compiled_late == 0
 
 
 def test_the_names_of_the_package() -> None:

@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher import Binlog, BinlogClient, BinlogError, GtidSet, Kind, Position, Transaction
+from dispatcher import (
+    Binlog,
+    BinlogClient,
+    BinlogError,
+    GtidSet,
+    Kind,
+    MariadbGtids,
+    Position,
+    Transaction,
+)
 from tests.daemon.harness import dumps, until
 from tests.servers import Server
 
@@ -130,6 +139,21 @@ async def test_a_set_of_gtids_with_gaps(mysql97: Server, account: Account) -> No
             age = datetime.now(UTC) - transaction.committed_at
             assert timedelta() < age < timedelta(minutes=3)
         assert added == GtidSet.parse(taken[-1].position.gtid) == executed(mysql97)
+
+
+async def test_gtids_of_mariadb(mariadb118: Server, account: Account) -> None:
+    table(mariadb118, "lib_gtids")
+    address = account(mariadb118)
+    insert(mariadb118, "lib_gtids", 1)
+    held = str(mariadb118.execute("SELECT @@GLOBAL.gtid_binlog_pos")[0][0])
+    insert(mariadb118, "lib_gtids", 2, 3)
+    async with BinlogClient(address, password=PASSWORD) as client:
+        start = MariadbGtids.parse(held)
+        binlog = await client.create_binlog("gtids", ["lib_gtids"], start=start)
+        taken = await take(binlog, 2)
+        assert ids(taken) == [2, 3]
+        last = str(mariadb118.execute("SELECT @@GLOBAL.gtid_binlog_pos")[0][0])
+        assert taken[-1].gtid == taken[-1].position.gtid == last
 
 
 def executed(server: Server) -> GtidSet:

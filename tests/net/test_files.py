@@ -122,6 +122,7 @@ class Dispatched:
             self.client.files_to_probe(self.number),
             self.client.moments_to_find(self.number),
             self.client.offsets_to_find(self.number),
+            self.client.gtids_to_find(self.number),
         )
         effects = self._execute(self.client.step(LoggedIn(self.number, view), 0))
         dumps = [effect for effect in effects if isinstance(effect, Dump)]

@@ -21,6 +21,7 @@ from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.net.connection import Stream
 from dispatcher.net.login import Endpoint
+from dispatcher.net.server import examine_hosts
 from dispatcher.net.source import ServerSource
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import Instance
@@ -118,7 +119,8 @@ def test_starts_in_the_log_of_a_server(own: Own, kind: str) -> None:
     moments = [0, future, *(moment for one in written for moment in one.moments)]
     # Where transactions end, and where a file begins: the offset of its first transaction is both.
     ends = [(one.file, one.offset) for one in written]
-    view = view_of(source, moments, ends)
+    gtids = [one.gtids for one in written] if server.mariadb else []
+    view = view_of(source, moments, ends, gtids)
 
     for one in written:
         exact = make_place(view.mode, one.gtids, one.file, one.offset)
@@ -126,6 +128,8 @@ def test_starts_in_the_log_of_a_server(own: Own, kind: str) -> None:
         assert view.offsets[one.file, one.offset] == exact
         for moment in one.moments:
             assert view.moments[moment] == (beginning if one.begins_file else exact), moment
+        if server.mariadb:
+            assert view.gtids[one.gtids] == (beginning if one.begins_file else exact)
         assert view.created[one.file] > 0
     oldest = server.binlogs()[0][0]
     assert view.moments[0] == make_place(view.mode, "", oldest, 4)
@@ -258,7 +262,10 @@ def test_a_start_behind_transactions_without_gtids(own: Own) -> None:
         "INSERT INTO d.t VALUES (6)",
     )
     after = server.binlog_position()
-    view = view_of(source_of(endpoint), (), [between, after])
+    ((moment,),) = server.execute(CLOCK)
+    server.execute("INSERT INTO d.t VALUES (7)")
+    view = view_of(source_of(endpoint), [int(moment)], [between, after])
+    assert view.moments[int(moment)] == view.offsets[after]
     refused = view.offsets[between]
     assert isinstance(refused, BinlogError) and refused.kind is Kind.UNSUPPORTED_EVENT
     assert "gtid_mode=ON" in refused.remedy
@@ -376,8 +383,9 @@ def test_a_host_that_fails_is_left_and_one_that_does_not_stays(own: Own, nobody:
     # Questions go to the current one, and whoever fails with one does not move it.
     assert source.survey()[0].executed
     source.connect().close()
-    source.move_on()
-    assert source.endpoint is closed
+    for _ in range(2):  # a second dispatcher of the same host has nothing to leave any more
+        source.move_on(1)
+        assert source.endpoint is closed
     for ask in (source.survey, source.connect, source.open_once):
         with pytest.raises(BinlogError):
             ask()
@@ -394,6 +402,20 @@ def test_those_who_fail_together_leave_one_host(own: Own) -> None:
         with pytest.raises(BinlogError):
             opened.dump(Mode.FILE, make_place(Mode.FILE, "", "binlog.000001", 4), Routes(), 1 << 16)
     assert source.endpoint is hosts[1]
+
+
+def test_hosts_are_examined_one_by_one(own: Own, nobody: int) -> None:
+    (_, with_gtids), (_, without), (_, mariadb) = (own(kind) for kind in KINDS)
+    assert [error for _, error in examine_hosts([with_gtids])] == []
+    alone = [error.what for _, error in examine_hosts([without]) + examine_hosts([mariadb])]
+    assert not any("another host" in what for what in alone)
+    found = examine_hosts([with_gtids, without, replace(with_gtids, port=nobody), mariadb], ["d"])
+    assert [(label, error.kind) for label, error in found if "metadata" not in error.what] == [
+        (without.label, Kind.SERVER_SETTING),
+        (f"repl@127.0.0.1:{nobody}", Kind.CONNECT_FAILED),
+        (mariadb.label, Kind.SERVER_SETTING),
+    ]
+    assert sum("another host's log is another history" in error.what for _, error in found) == 2
 
 
 def test_a_survey_tells_the_end_the_files_and_their_ages(own: Own) -> None:

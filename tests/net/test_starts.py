@@ -19,10 +19,13 @@ GTIDS = ["mysql", "5.6", "anonymous", "none", "mariadb"]
 
 
 def view_of(
-    folder: Path, moments: Sequence[int] = (), offsets: Sequence[tuple[str, int]] = ()
+    folder: Path,
+    moments: Sequence[int] = (),
+    offsets: Sequence[tuple[str, int]] = (),
+    gtids: Sequence[str] = (),
 ) -> ServerView:
     source = FilesSource(folder, None, follow=False, server="the-folder")
-    return source.open(1).view((), moments, offsets)
+    return source.open(1).view((), moments, offsets, gtids)
 
 
 def insert(log: LogWriter, *, rows: int = 1) -> None:
@@ -175,6 +178,33 @@ def test_the_remedy_names_the_nearest_places(tmp_path: Path) -> None:
     found = view_of(tmp_path, (), [(first.file, first.end + 1)]).offsets[first.file, first.end + 1]
     assert isinstance(found, BinlogError)
     assert f"{first.end} or {second.end} is between two transactions" in found.remedy
+
+
+def test_every_gtid_of_a_mariadb_log(tmp_path: Path) -> None:
+    log = log_of("mariadb")
+    put(tmp_path, log)
+    count = len(log.transactions)
+    wanted = ["", *(f"0-1-{n}" for n in range(1, count + 2)), "7-1-1", f"0-9-{count - 1}"]
+    view = view_of(tmp_path, gtids=wanted)
+    end = make_place(view.mode, view.executed, view.file, view.offset)
+    for n, gtid in enumerate(wanted[: count + 1]):
+        place = view.gtids[gtid]
+        assert place == (expected(log, n, view.mode) if n < count else end)
+    assert view.gtids[f"0-9-{count - 1}"] == view.gtids[f"0-1-{count - 1}"]
+    for ahead in (f"0-1-{count + 1}", "7-1-1"):
+        found = view.gtids[ahead]
+        assert isinstance(found, BinlogError) and found.kind is Kind.HISTORY_DIFFERS
+    for file in log.files[:3]:
+        (tmp_path / file.name).unlink()
+    purged = view_of(tmp_path, gtids=wanted[:6]).gtids
+    kinds = [found.kind for found in purged.values() if isinstance(found, BinlogError)]
+    assert kinds == [Kind.POSITION_PURGED] * 4
+    assert isinstance(purged["0-1-4"], Place) and isinstance(purged["0-1-5"], Place)
+
+
+def test_mysqls_gtids_need_not_be_found(tmp_path: Path) -> None:
+    put(tmp_path, log_of("mysql"))
+    assert view_of(tmp_path, gtids=[f"{SERVER}:1-2"]).gtids == {}
 
 
 @pytest.mark.parametrize(

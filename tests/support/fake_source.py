@@ -79,7 +79,7 @@ class FakeSource:
         assert self._go_on.wait(DEADLINE_S)
         return self.fake.view(files), 3600
 
-    def move_on(self) -> None:
+    def move_on(self, dispatcher: int) -> None:  # noqa: ARG002 - all are alike
         self.moves += 1
 
     def server(self) -> ServerSource:
@@ -108,8 +108,9 @@ class FakeOpened:
         files: Sequence[str],
         moments: Sequence[int] = (),
         offsets: Sequence[tuple[str, int]] = (),
+        gtids: Sequence[str] = (),
     ) -> ServerView:
-        assert not moments and not offsets
+        assert not moments and not offsets and not gtids
         return self._source.fake.view(files)
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> FakeStream:

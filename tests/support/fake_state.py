@@ -77,6 +77,11 @@ class FakeState:
         self.sessions[consumer] = self.session(consumer) + 1
         return self.sessions[consumer]
 
+    def forget(self, consumer: str) -> None:
+        self._write()
+        self.rows.pop(consumer, None)
+        self.sessions.pop(consumer, None)
+
     def _write(self) -> None:
         assert self._go_on.wait(DEADLINE_S)
         if self.full:

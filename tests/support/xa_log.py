@@ -144,10 +144,18 @@ XIDS: tuple[Raw, ...] = (
 
 
 def random_xa_log(
-    rng: random.Random, *, gtid: str = "mysql", transactions: int = 25, size_max: int = 200
+    rng: random.Random,
+    *,
+    gtid: str = "mysql",
+    transactions: int = 25,
+    size_max: int = 200,
+    checksum: bool | None = None,
+    files: bool = True,
 ) -> XaLog:
-    """XA transactions among others; few xids, which are used again and again."""
-    log = XaLog(gtid=gtid, checksum=rng.random() < 0.7, first_file=8)
+    """XA transactions among others; few xids, which are used again and again. Arguments as `random_log`'s."""
+    log = XaLog(
+        gtid=gtid, checksum=rng.random() < 0.7 if checksum is None else checksum, first_file=8
+    )
 
     def fill() -> None:
         names: list[str] = []
@@ -172,9 +180,9 @@ def random_xa_log(
             log.finish(xid, rng.choice(("COMMIT", "COMMIT", "ROLLBACK")), source)
         elif what < 0.7:
             log.one_phase(xid, fill, source)
-        elif what < 0.75:
-            log.rotate(checksum=rng.random() < 0.6)
-        elif what < 0.78:
+        elif what < 0.75 and files:
+            log.rotate(checksum=rng.random() < 0.6 if checksum is None else checksum)
+        elif what < 0.78 and files:
             random_crash(rng, log, source, size_max)
         else:
             random_transaction(rng, log, source, size_max)
