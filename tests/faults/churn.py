@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pymysql
+from pymysql.constants import CR, ER
 from pymysql.cursors import Cursor
 
 from dispatcher.binlog import delivered
@@ -236,3 +237,35 @@ def reading(copies: Iterable[Copy]) -> Iterator[None]:
     assert not thread.is_alive()
     if errors:
         raise errors[0]
+
+
+@contextmanager
+def busy(server: Server, database: str, *, pause_s: float = 0.0005) -> Iterator[None]:
+    """Have the server write to `database`.busy without end, by itself, until the block ends."""
+    server.execute(
+        "CREATE TABLE IF NOT EXISTS busy (id INT AUTO_INCREMENT PRIMARY KEY, t VARCHAR(1000))",
+        "DROP PROCEDURE IF EXISTS keep_busy",
+        "CREATE PROCEDURE keep_busy() LOOP INSERT INTO busy (t) VALUES (REPEAT('b', 1000));"
+        f" DO SLEEP({pause_s}); END LOOP",
+        database=database,
+    )
+    with closing(server.connect(database)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT CONNECTION_ID()")
+        thread = cursor.fetchall()[0][0]
+        ended: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                cursor.execute("CALL keep_busy()")
+            except pymysql.MySQLError as error:
+                ended.append(error)
+
+        running = threading.Thread(target=run, name="busy", daemon=True)
+        running.start()
+        try:
+            yield
+        finally:
+            server.execute(f"KILL {thread}")
+            running.join(DEADLINE_S)
+        assert not running.is_alive()
+        assert ended and ended[0].args[0] in (ER.QUERY_INTERRUPTED, CR.CR_SERVER_LOST), ended
