@@ -147,7 +147,7 @@ def test_very_many_consumers_come_and_go(
         with watch(server) as watching, ThreadPoolExecutor(READERS) as pool:
             with (
                 busy(server, "nobodys"),
-                churn(server, DATABASES, pause_s=CONSUMERS / 400) as writing,
+                churn(server, DATABASES, pause_s=CONSUMERS / 250) as writing,
             ):
                 readers = [pool.submit(storm.read) for _ in range(READERS)]
                 try:
