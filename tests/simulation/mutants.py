@@ -181,15 +181,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "covered beyond what is queued for the reader",
         "2: covered moves over markers only",
         "dispatch/queue.py",
-        "        return self.acknowledged if self._runs else self.queued",
+        "        return max(self.acknowledged, self._covered, key=_seq) if self._runs else self.queued",
         "        return self.queued",
     ),
     Mutant(
         "acknowledges all that is queued",
         "2: covered moves over markers only",
         "dispatch/queue.py",
-        "        return place if self._runs and end < self._runs[-1].end[-1] else self.queued",
-        "        return self.queued",
+        "        if not self._runs or end >= self._log.committed:\n            return self.queued",
+        "        if True:\n            return self.queued",
     ),
     Mutant(
         "markers are not stored",

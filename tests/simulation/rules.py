@@ -313,6 +313,14 @@ class Rules:
                     return
         assert len(client.dispatchers) == 1, "near consumers begin on several dumps"
 
+    def logs_in(self, number: int, view: ServerView) -> None:
+        """Before a login is stepped: of whoever is placed by it the server was asked when its file was created."""
+        files = dict(view.files)
+        for consumer in self._world.client.dispatchers[number].riders:
+            at = consumer.position
+            if at is not None and at.server == view.server and at.file in files:
+                assert at.file in view.created, f"nobody asked about {consumer.name}"
+
     def _waits_for_replica(self, number: int) -> None:
         """No longer than it may."""
         world = self._world

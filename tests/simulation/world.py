@@ -39,7 +39,7 @@ from tests.support.simulation import BUFFER, Connection, Link, Reader, World
 
 LABEL = "user@host:3306"
 # How many bytes come at a time, in a play: large pieces are quick to play, small ones end inside of transactions.
-SIZES = ((BUFFER,), (700, 3000, BUFFER), (60, 700, 3000, BUFFER, BUFFER))
+SIZES = ((BUFFER,), (400, 1200, 3000), (60, 700, 3000, BUFFER, BUFFER))
 SILENCE_MAX_S = 30.0
 GARBLES_MAX = 2  # one less than what is taken for damage of the log itself
 
@@ -225,6 +225,7 @@ class PlayedWorld(World):
         view, link.view = link.view, None
         assert view is not None
         link.logged_in = True
+        self.rules.logs_in(link.number, view)
         self.step(LoggedIn(link.number, view))
 
     def open(self, link: Link) -> None:
