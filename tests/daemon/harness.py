@@ -261,7 +261,8 @@ class Daemon:
         self.process.send_signal(signal.SIGHUP)
 
         def told() -> list[Json]:
-            lines = [json.loads(line) for line in self.log[said:].splitlines() if line[:1] == "{"]
+            whole = self.log[said:].rpartition("\n")[0]  # a line may be half written
+            lines = [json.loads(line) for line in whole.splitlines() if line[:1] == "{"]
             return [line for line in lines if line["event"].startswith(event)]
 
         return until(told, event)[0]
