@@ -16,7 +16,7 @@ help:
 	@echo "make test-deep  generated tables on all four servers, for DEEP_MINUTES=10, with new random seeds"
 	@echo "make simulate SEEDS=1000 histories of dispatching, from FIRST=0 on, JOBS=1 at a time"
 	@echo "make mutants  breaks each rule of dispatching, and sees whether the simulation misses it"
-	@echo "make soak     consumers that are slow, quiet, or very many, and judged histories, for half an hour"
+	@echo "make soak     consumers that are slow, quiet, or very many, and judged histories, for 40 minutes"
 	@echo "make fuzz     every parser of bytes, for FUZZ_SECONDS=20 each"
 	@echo "make lint     ruff, mypy, import contracts"
 	@echo "make bench    the benchmarks"
