@@ -92,7 +92,7 @@ def check(world: World, what: str, began: float, opened: int) -> None:
 
 
 def reset(world: World, writing: Churn) -> None:
-    for _ in range(3):
+    for _ in range(2):
         links = world.until_streaming()
         world.proxy.cut(*links)
         world.until_streaming(*links)
@@ -112,7 +112,7 @@ def cut_everything(world: World, writing: Churn) -> None:
 
 def cut_at_bytes(world: World, writing: Churn) -> None:
     """In the greeting, in the login, in what the server says of itself, in the dump."""
-    for at in (1, 60, 700, 5000):
+    for at in (1, 700, 5000):
         links = world.until_streaming()
         opened = world.proxy.opened
         world.proxy.set(Weather(cut_at=at))
@@ -186,7 +186,7 @@ def refuse(world: World, writing: Churn) -> None:
 
 
 def kill_dumps(world: World, writing: Churn) -> None:
-    for _ in range(3):
+    for _ in range(2):
         links = world.until_streaming()
         for thread in dumps(world.server):
             try:
@@ -198,7 +198,7 @@ def kill_dumps(world: World, writing: Churn) -> None:
 
 
 def kill_the_daemon(world: World, writing: Churn) -> None:
-    for kill in (True, True, False):
+    for kill in (True, False):
         writing.until_written(20)
         world.daemon.restart(kill=kill)
     world.until_streaming()
@@ -227,10 +227,9 @@ def test_a_fault_while_everything_runs(world: World, fault: Callable[[World, Chu
 def test_the_server_goes_and_comes_back(world: World, kill: bool) -> None:
     began, opened = time.monotonic(), world.proxy.opened
     with reading(world.copies):
-        for _ in range(2):
-            with churn(world.server, DATABASES) as writing:
-                writing.until_written(50)
-                world.server.restart(kill=kill)
+        with churn(world.server, DATABASES) as writing:
+            writing.until_written(50)
+            world.server.restart(kill=kill)
         world.proxy.lead_to(world.server.port)
         with churn(world.server, DATABASES) as writing:
             writing.until_written(50)

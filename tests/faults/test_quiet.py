@@ -18,7 +18,7 @@ from tests.faults.churn import Copy, busy, check_all, create
 from tests.faults.drain import draining
 from tests.servers.plugin import ServerFactory
 
-SECONDS = float(os.environ.get("QUIET_SECONDS", "5"))
+SECONDS = float(os.environ.get("QUIET_SECONDS", "4"))
 # Readers are told of markers this often: as it is by default when the run is long.
 MARKERS_S = 60 if SECONDS >= 120 else 1
 RUNWAY_SLACK_S = 5.0

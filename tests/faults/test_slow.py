@@ -21,7 +21,7 @@ from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
 from tests.support.proxy import FAIR, Proxy, Weather
 
-SECONDS = float(os.environ.get("SLOW_SECONDS", "4"))
+SECONDS = float(os.environ.get("SLOW_SECONDS", "3"))
 MIB = 1 << 20
 RATE = 2 * MIB
 QUEUE, SLOW_QUEUE = 4 * MIB, MIB // 4  # so that the slow one's is full within two seconds

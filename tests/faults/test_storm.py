@@ -23,8 +23,8 @@ from tests.faults.churn import Copy, busy, churn, create, read_all
 from tests.faults.watch import watch
 from tests.servers.plugin import ServerFactory
 
-SECONDS = float(os.environ.get("STORM_SECONDS", "6"))
-CONSUMERS = int(os.environ.get("STORM_CONSUMERS", "24"))
+SECONDS = float(os.environ.get("STORM_SECONDS", "4"))
+CONSUMERS = int(os.environ.get("STORM_CONSUMERS", "16"))
 READERS = 6
 DATABASES = [f"d{n}" for n in range(8)]
 QUEUES = (1, 200, 5_000, 100_000, 2_000_000, 64 << 20)
