@@ -28,6 +28,9 @@ from tests.support.random_log import random_wanted
 SEEDS_PER_LOG = 40  # play on the same log: a log costs more than a play
 MOVES = (60, 120, 200)
 SLOW_MOVES = 500
+FINISH_MAX_S = (
+    600.0  # no retry, and nothing that keeps consumers from merging, takes longer than a minute
+)
 MODES = (Mode.GTID, Mode.GTID, Mode.FILE, Mode.MARIADB)
 
 
@@ -227,7 +230,10 @@ def happens(world: ReadWorld, what: float) -> None:
 def finish(world: ReadWorld, rounds: int = 400) -> None:
     """Nothing bad happens any more, and everybody reads: everything arrives, over one connection."""
     settle(world)
+    until = world.now + FINISH_MAX_S
     for _ in range(rounds):
+        if world.now > until:
+            break
         progress = False
         for link in list(world.links.values()):
             while world.links.get(link.number) is link and world.advance(link):

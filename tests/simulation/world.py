@@ -24,6 +24,7 @@ from dispatcher.dispatch.inputs import (
     LoggedIn,
     Progress,
     Removed,
+    ServerView,
     Store,
     Surveyed,
     Tick,
@@ -96,6 +97,7 @@ class PlayedWorld(World):
         self.dumps_refused = 0
         self.shelved: list[ConsumerSpec] = []  # declared no longer
         self.pending: dict[str, Acknowledged] = {}  # stored, not stepped yet
+        self.told: dict[int, ServerView] = {}  # what the last login of a dispatcher said
         self.first_life = True
         self.sizes = rng.choice(SIZES)
         self.tick_max_s = rng.choice((1.0, 10.0))
@@ -225,6 +227,7 @@ class PlayedWorld(World):
         view, link.view = link.view, None
         assert view is not None
         link.logged_in = True
+        self.told[link.number] = view
         self.rules.logs_in(link.number, view)
         self.step(LoggedIn(link.number, view))
 
@@ -236,6 +239,8 @@ class PlayedWorld(World):
         if isinstance(gtids, GtidSet) and link.server is not None:
             executed = self.history.parse(link.server.stop.executed)
             assert executed.contains(gtids), "a dump behind what the server has executed"
+            purged = self.history.parse(self.told[link.number].purged)
+            assert gtids.contains(purged), "a dump of what the server has said it purged"
         try:
             link.connection = Wire(self, link)
         except BinlogError as error:
