@@ -6,7 +6,7 @@ again. One that rides alone holds up nobody and is not detached.
 
 `queues_bytes_max` bounds what all queues of a client hold. While they hold that much everybody waits for the largest of
 them, on its budget; then its bytes are forgotten down to what is acknowledged, and read from the server again when
-there is room.
+there is room. One that has failed is left out of this: nothing would be read again for it, and it takes no more.
 """
 
 from __future__ import annotations
@@ -81,9 +81,12 @@ class Rooms:
 
     # -- all queues ------------------------------------------------------------------------------------------
 
+    def _going_on(self) -> list[Consumer]:
+        return [consumer for consumer in self._consumers.values() if consumer.failed is None]
+
     @property
     def _held_bytes(self) -> int:
-        return sum(consumer.queue.held_bytes for consumer in self._consumers.values())
+        return sum(consumer.queue.held_bytes for consumer in self._going_on())
 
     @property
     def _over(self) -> bool:
@@ -108,11 +111,12 @@ class Rooms:
 
     def _largest(self) -> Consumer | None:
         """Whose memory is taken; alone it is nobody's."""
-        if len(self._consumers) == 1:
+        others = self._going_on()
+        if len(others) == 1:
             return None
         may = [
             consumer
-            for consumer in self._consumers.values()
+            for consumer in others
             if consumer.spec.on_queue_full is OnQueueFull.DETACH and consumer.queue.held_bytes
         ]
         return max(may, key=lambda consumer: consumer.queue.held_bytes, default=None)

@@ -480,7 +480,9 @@ class Rules:
     # -- memory ----------------------------------------------------------------------------------------------
 
     def _held_bytes(self) -> int:
-        return sum(c.queue.held_bytes for c in self._world.client.consumers.values())
+        """Of those that go on; one that has failed takes no more, and nothing is taken from it."""
+        consumers = self._world.client.consumers.values()
+        return sum(c.queue.held_bytes for c in consumers if c.failed is None)
 
     def _bounds(self) -> None:
         self._world.check_bounds()
