@@ -89,6 +89,7 @@ class Dispatcher:
         self._attempts = 0
         self._damage: tuple[str, int] = ("", 0)
         self._namesake_at: float | None = None
+        self._unreadable_at: Place | None = None  # where the server could not read its log last
         self._held: Arrived | None = None  # waits for a look-up
         self._looking = 0  # number of the look-up that is waited for, 0 = none
         self._look_ups = 0
@@ -193,6 +194,10 @@ class Dispatcher:
         self._undo(now)
         if self.phase is Phase.ROOMLESS:
             return []  # it was to be closed anyway
+        if error.kind is Kind.SERVER_LOG and self._unreadable_at != self.read:
+            # A server also says so whose log is reset while it sends it, and then the next login tells that.
+            self._unreadable_at = self.read
+            error = BinlogError(Kind.CONNECTION_LOST, error.what, where=error.where)
         self.error = error
         self.reconnects += self.open
         if error.kind in _ASKED_AGAIN:

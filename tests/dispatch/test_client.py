@@ -599,3 +599,15 @@ def test_where_a_bare_set_ends_is_not_known_before_something_follows() -> None:
         play.read()
     assert dispatcher.read is not None
     assert dispatcher.read.file == log.file.name
+
+
+def test_a_log_that_the_server_cannot_read_is_asked_for_once_more_before_a_person_is() -> None:
+    play = alone(small_log())
+    error = BinlogError(Kind.SERVER_LOG, "I/O error reading log event")
+    kinds = []
+    for now in (0.0, 1.0, 2.0):
+        play.client.step(LoggedIn(1, play.server.view()), now)
+        play.client.step(Lost(1, error), now)
+        told = play.client.consumers["a"].error
+        kinds.append(told.kind if told else None)
+    assert kinds == [Kind.CONNECTION_LOST, Kind.SERVER_LOG, Kind.SERVER_LOG]
