@@ -40,6 +40,9 @@ class Boarding:
             return self._may_begin_with(consumer, dispatcher, now)
         if dispatcher.phase is not Phase.STREAMING or not consumer.started or not consumer.proven:
             return False
+        if consumer.left_at < dispatcher.dumped_at:
+            # The log may have been reset since, and the place of its file and offset be another one: a login tells.
+            return False
         at_ease = _at_ease((consumer, *dispatcher.riders), now)
         return at_ease and self._may_ride(consumer, dispatcher)
 

@@ -236,7 +236,7 @@ class Client:
             # A server whose history somebody goes on with; one that was named by mistake says nothing of prepared rows.
             self.prepared.server = view.server
             self.prepared.retain(xa.valid(view), dispatcher.prepared_before)
-            effects += dispatcher.dump(view)
+            effects += dispatcher.dump(view, now)
         return effects
 
     def _elsewhere(self, dispatcher: Dispatcher, view: ServerView, now: float) -> list[Effect]:

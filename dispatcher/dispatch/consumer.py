@@ -27,6 +27,7 @@ class Consumer:
         self.stored_covered = progress.covered if progress else None
         self.dispatcher: int | None = None
         self.patience = Patience(spec.wait_max_s)
+        self.left_at = 0.0  # until then it rode on a dispatcher
         self.attach_after = 0.0  # it waits at least until then
         self.detaches = 0  # how often others went on without it
         self.gaps = 0  # how often it went on behind what the server had purged

@@ -80,7 +80,7 @@ class Dispatcher:
         self.enrichment = Enrichment(routes, versions)
         self.last_timestamp = 0  # of the newest event, s since 1970
         self.events = self.bytes = self.reconnects = 0
-        self.paused_since = 0.0
+        self.paused_since = self.dumped_at = 0.0
         self.asked = False  # the login is on its way, and what it is to tell was said
         self.prepared_before = 0  # number of the newest prepared transaction then
         self.behind_since: float | None = None  # the server lacks what a rider has
@@ -131,6 +131,7 @@ class Dispatcher:
         """It goes, at a transaction boundary: what its queue has of the transaction that the stream is in is undone."""
         consumer.queue.rollback()
         consumer.patience.end(now)
+        consumer.left_at = now
         consumer.dispatcher = None
         self.riders.remove(consumer)
 
@@ -148,8 +149,9 @@ class Dispatcher:
         self.asked = False
         return [Connect(self.number, after_s)]
 
-    def dump(self, view: ServerView) -> list[Effect]:
+    def dump(self, view: ServerView, now: float) -> list[Effect]:
         """The login went well, and every rider has a place in this server's log."""
+        self.dumped_at = now
         before = self.read
         self.read = start_of(view.mode, [consumer.queue.queued for consumer in self.riders])
         self.inside = None
