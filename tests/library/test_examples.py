@@ -45,7 +45,7 @@ def running(folder: Path, *command: str) -> Iterator[Callable[[], list[str]]]:
         yield lambda: output.read_text(encoding="utf-8").splitlines()
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(30)
+        process.wait(60)  # what is compiled just then is compiled to its end
 
 
 def acknowledged(state: Path, name: str) -> str:
