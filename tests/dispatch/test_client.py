@@ -611,3 +611,24 @@ def test_a_log_that_the_server_cannot_read_is_asked_for_once_more_before_a_perso
         told = play.client.consumers["a"].error
         kinds.append(told.kind if told else None)
     assert kinds == [Kind.CONNECTION_LOST, Kind.SERVER_LOG, Kind.SERVER_LOG]
+
+
+def test_who_waited_while_the_log_was_reset_boards_no_stream_of_the_new_one() -> None:
+    old, new = (
+        random_log(random.Random(n), transactions=200, files=False, gtid="anonymous")
+        for n in (4, 4)
+    )
+    specs = [spec("slow", 20_000, wait_max_s=1.0), spec("fast")]
+    play = World(random.Random(0), Server(old, Mode.FILE), specs, {})
+    slow = play.client.consumers["slow"]
+    read_and_poll(play, lambda: slow.detaches == 1, "fast")
+    new.file.created = old.file.created + 1000
+    play.server = Server(new, Mode.FILE)
+    play.lose()
+    play.connect()
+    assert play.client.consumers["fast"].failed is not None, "its file was created at another time"
+    play.readers["late"] = Reader(Wanted(("shop", "billing", "crm"), None))
+    play.step(Added(spec("late"), None))
+    read_and_poll(play, lambda: slow.failed is not None, "slow", "late")
+    assert slow.failed is not None
+    assert slow.failed.kind is Kind.HISTORY_DIFFERS
