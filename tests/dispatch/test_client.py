@@ -629,6 +629,13 @@ def test_who_waited_while_the_log_was_reset_boards_no_stream_of_the_new_one() ->
     assert play.client.consumers["fast"].failed is not None, "its file was created at another time"
     play.readers["late"] = Reader(Wanted(("shop", "billing", "crm"), None))
     play.step(Added(spec("late"), None))
-    read_and_poll(play, lambda: slow.failed is not None, "slow", "late")
+    play.connect()
+    assert play.client.dispatchers[1].consumers == ["late"]
+    # It makes room while that stream stands before its place, and near.
+    for _ in range(4):
+        play.poll("slow", 1 << 20, ack=True)
+    assert slow.queue.held_bytes == 0
+    assert play.client.dispatchers[1].consumers == ["late"]
+    play.connect()
     assert slow.failed is not None
     assert slow.failed.kind is Kind.HISTORY_DIFFERS
