@@ -28,7 +28,7 @@ import uvloop
 
 from dispatcher.api.app import create_app
 from dispatcher.api.auth import Token, Tokens
-from dispatcher.binlog.warm import load_kernels
+from dispatcher.binlog.warm import load_kept_kernels, load_kernels
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.clients import Clients
 from dispatcher.net.declared import groups
@@ -81,7 +81,11 @@ def _warm_up() -> None:
     Compiling them, on a machine where nobody has, leaves some 100 MB of the compiler's behind in the process that did
     it. So a child does it, and this process loads what the child has kept; where nothing can be kept it compiles too.
     """
-    structlog.get_logger("dispatcher").debug("loading kernels")
+    log = structlog.get_logger("dispatcher")
+    log.debug("loading kernels")
+    if load_kept_kernels():
+        return
+    log.info("compiling kernels", once="for this version on this machine")
     child = multiprocessing.get_context("fork").Process(target=load_kernels, daemon=True)
     child.start()
     child.join()

@@ -6,7 +6,10 @@ fraction of one. In the middle of a stream either would hold up every consumer a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba.core import event as numba_event
 
 from dispatcher.binlog import events, payload, replace, share, unpack
 from dispatcher.binlog.arrays import Events, Transactions
@@ -15,6 +18,30 @@ from dispatcher.binlog.events import FormatDescription
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
 from dispatcher.binlog.take import Log
+
+
+class _NotKept(Exception):
+    pass
+
+
+class _Refusing(numba_event.Listener):
+    """Hears of each kernel that is about to be compiled; none is that is kept."""
+
+    def on_start(self, event: Any) -> None:  # noqa: ARG002
+        raise _NotKept
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+def load_kept_kernels() -> bool:
+    """Load them; False as soon as one is found that would have to be compiled, which is not begun."""
+    try:
+        with numba_event.install_listener("numba:compile", _Refusing()):
+            load_kernels()
+    except _NotKept:
+        return False
+    return True
 
 
 def load_kernels() -> None:

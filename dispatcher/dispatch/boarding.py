@@ -21,6 +21,9 @@ class Boarding:
     def __init__(self, files: Files, limits: ClientLimits) -> None:
         self._files = files
         self._limits = limits
+        self._told: dict[
+            int, object
+        ] = {}  # by dispatcher: what decides whether it becomes one with another
 
     def nearest_first(
         self, consumer: Consumer, dispatchers: Iterable[Dispatcher]
@@ -67,7 +70,7 @@ class Boarding:
 
     def _may_ride(self, consumer: Consumer, dispatcher: Dispatcher) -> bool:
         queue, read, view = consumer.queue, dispatcher.read, dispatcher.view
-        if read is None or view is None:
+        if read is None or view is None or read.seq > queue.queued.seq:
             return False
         if view.mode is not queue.mode or view.server != queue.server:
             return False
@@ -76,6 +79,20 @@ class Boarding:
             return False
         has_all = contained(queue.mode, read, queue.queued)
         return has_all and has_transaction(queue.queued, dispatcher.inside)
+
+    def news(
+        self, dispatchers: Iterable[Dispatcher], now: float
+    ) -> tuple[list[Dispatcher], set[int]]:
+        """Dispatchers that may become one with some other, and the numbers of those about which there is something new
+        since this was asked last: of two that are as they were, the answer is as it was."""
+        told = {d: self._standing(d) for d in dispatchers if _reads(d) and _at_ease(d.riders, now)}
+        new = {d.number for d, standing in told.items() if self._told.get(d.number) != standing}
+        self._told = {d.number: standing for d, standing in told.items()}
+        return list(told), new
+
+    def _standing(self, dispatcher: Dispatcher) -> object:
+        riders = [(consumer, consumer.queue.queued) for consumer in dispatcher.riders]
+        return dispatcher.phase, dispatcher.read, dispatcher.inside, self._files.looks, riders
 
     def may_fold(self, ahead: Dispatcher, behind: Dispatcher, now: float) -> bool:
         """May all that ride on one dispatcher ride on the other?"""
@@ -87,12 +104,18 @@ class Boarding:
 
 
 def _alike(ahead: Dispatcher, behind: Dispatcher) -> bool:
-    """Do both of them read, and wait for nothing? Those that have come to the end are one where they are."""
+    """Do both of them read? Those that have come to the end are one where they are."""
     if ahead.phase is behind.phase is Phase.ENDED:
         assert ahead.read is not None and behind.read is not None
         return ahead.read.seq == behind.read.seq
-    reading = ahead.phase is behind.phase is Phase.STREAMING
-    return reading and not ahead.holds and not behind.holds
+    return ahead.phase is behind.phase and _reads(ahead) and _reads(behind)
+
+
+def _reads(dispatcher: Dispatcher) -> bool:
+    """And does it wait for nothing, or has it read all?"""
+    if dispatcher.phase is Phase.ENDED:
+        return True
+    return dispatcher.phase is Phase.STREAMING and not dispatcher.holds
 
 
 def _at_ease(consumers: Iterable[Consumer], now: float) -> bool:

@@ -21,12 +21,12 @@ def resolve(view: ServerView, start: Start) -> Place:
         return make_place(view.mode, view.purged if view.mode is Mode.GTID else "", oldest, 4)
     if start.at == "latest":
         return end_of(view)
-    if start.at == "timestamp":
-        return _found(view.moments[start.timestamp_us])
-    if start.at == "file" and (start.file, start.offset) in view.offsets:
-        return _found(view.offsets[start.file, start.offset])
-    if start.at == "gtid" and start.gtid in view.gtids:
-        return _found(view.gtids[start.gtid])
+    found = view.starts.get(start)
+    if isinstance(found, BinlogError):
+        raise found
+    if found is not None:
+        return found
+    assert start.at != "timestamp", "no search, no place"
     if start.at == "gtid":
         if view.mode is not Mode.GTID:
             raise BinlogError(
@@ -45,12 +45,6 @@ def resolve(view: ServerView, start: Start) -> Place:
         place = make_place(view.mode, "", start.file, start.offset)
     history(view, view.mode, view.server, place, 0)
     return place
-
-
-def _found(found: Place | BinlogError) -> Place:
-    if isinstance(found, BinlogError):
-        raise found
-    return found
 
 
 def stored_place(mode: Mode, position: Position) -> Place:

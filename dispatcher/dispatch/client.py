@@ -159,6 +159,8 @@ class Client:
             for dispatcher in self.dispatchers.values()
             if dispatcher.phase is Phase.PAUSED
         ]
+        if self._rooms.evict_at is not None:
+            times.append(self._rooms.evict_at)
         several = len(self.dispatchers) > 1
         for consumer in self.consumers.values():
             if (deadline := consumer.patience.deadline) is not None:
@@ -189,22 +191,12 @@ class Client:
         """Files whose creation time the runway needs: that of the one behind each that some consumer still needs."""
         return runway.files_to_survey(self.survey, [_file_of(c) for c in self.consumers.values()])
 
-    def moments_to_find(self, dispatcher: int) -> list[int]:
-        """Moments at which consumers begin, us since 1970: the server's log has to be searched for them."""
-        return [s.timestamp_us for s in self._starts(dispatcher) if s.at == "timestamp"]
-
-    def offsets_to_find(self, dispatcher: int) -> list[tuple[str, int]]:
-        """Likewise files and offsets."""
-        return [(s.file, s.offset) for s in self._starts(dispatcher) if s.at == "file"]
-
-    def gtids_to_find(self, dispatcher: int) -> list[str]:
-        """Likewise GTIDs, of which MariaDB's are of files and offsets."""
-        return [s.gtid for s in self._starts(dispatcher) if s.at == "gtid"]
-
-    def _starts(self, dispatcher: int) -> list[Start]:
+    def starts_to_find(self, dispatcher: int) -> list[Start]:
+        """Where consumers begin: the server's log has to be searched for these places."""
         found = self.dispatchers.get(dispatcher)
         riders = found.riders if found else ()
-        return [c.spec.start for c in riders if not c.started and c.progress is None]
+        starts = [c.spec.start for c in riders if not c.started and c.progress is None]
+        return [start for start in starts if start.at not in ("earliest", "latest")]
 
     def runway_s(self, name: str, now_s: float) -> float | None:
         """How long until the server purges what a consumer still needs, s; None: never, or not known."""
@@ -310,9 +302,13 @@ class Client:
 
     def _fold(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        for ahead in sorted(self.dispatchers.values(), key=lambda d: -d.number):
-            for behind in list(self.dispatchers.values()):
-                if ahead is not behind and self._boarding.may_fold(ahead, behind, now):
+        able, new = self._boarding.news(self.dispatchers.values(), now)
+        for ahead in sorted(able, key=lambda d: -d.number) if new else ():
+            for behind in able:
+                if ahead is behind or behind.number not in self.dispatchers:
+                    continue
+                asked = ahead.number in new or behind.number in new
+                if asked and self._boarding.may_fold(ahead, behind, now):
                     effects += self._fold_into(ahead, behind, now)
                     break
         return effects

@@ -92,11 +92,9 @@ class ServerView:
     offset: int
     created: Mapping[str, int]
     knows_tables: bool = True
-    # What the moments (microseconds since 1970), the files with offsets, and MariaDB's GTIDs that were asked for mean
-    # here; an error where one means nothing, such as an offset inside a transaction.
-    moments: Mapping[int, Place | BinlogError] = field(default_factory=dict)
-    offsets: Mapping[tuple[str, int], Place | BinlogError] = field(default_factory=dict)
-    gtids: Mapping[str, Place | BinlogError] = field(default_factory=dict)
+    # What starts that the log was searched for mean here; an error where one means nothing, such as an offset inside a
+    # transaction.
+    starts: Mapping[Start, Place | BinlogError] = field(default_factory=dict)
 
 
 # -- inputs ---------------------------------------------------------------------------------------------------

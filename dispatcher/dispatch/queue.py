@@ -155,6 +155,11 @@ class Queue:
         return self._log.committed - self._acknowledged_end
 
     @property
+    def awaited(self) -> bool:
+        """Does a reader wait for what it was told of before, and what is to be read again?"""
+        return self.queued.seq < self.needed_seq
+
+    @property
     def full(self) -> bool:
         """No more may be taken. A transaction that has begun is let in whole: it can be read only then.
 
@@ -162,7 +167,7 @@ class Queue:
         """
         if not self._runs:
             return False
-        if self.queued.seq < self.needed_seq:
+        if self.awaited:
             return self._log.allocated >= 2 * max(self.bytes_max, LARGE_MIN)
         spilled = self._log.spilled_end > self._acknowledged_end
         return spilled or self._log.allocated >= self.bytes_max
@@ -172,7 +177,7 @@ class Queue:
         """At most half full: worth a connection."""
         if self.full:
             return False
-        return self._log.allocated <= self.bytes_max // 2 or self.queued.seq < self.needed_seq
+        return self._log.allocated <= self.bytes_max // 2 or self.awaited
 
     def take(
         self,

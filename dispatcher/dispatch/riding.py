@@ -32,6 +32,7 @@ class Files:
 
     def __init__(self) -> None:
         self.server = ""
+        self.looks = 0  # how often a server was asked
         self._sizes: dict[int, int] = {}  # by number
 
     def saw(self, view: ServerView, *, late: bool = False) -> None:
@@ -40,6 +41,7 @@ class Files:
         `late`: it was asked before something that is known already, so what is known stays.
         """
         known = self._sizes if late and view.server == self.server else {}
+        self.looks += 1
         self.server = view.server
         self._sizes = {file_number(name): size for name, size in view.files}
         for number, size in known.items():

@@ -4,22 +4,25 @@ A dispatcher with a full queue is not read on. Its riders wait for that consumer
 is detached: it keeps what is queued, its reader sees no error, and when half of it is read it boards a dispatcher
 again. One that rides alone holds up nobody and is not detached.
 
-`queues_bytes_max` bounds what all queues of a client hold. While they hold that much everybody waits for the largest of
-them, on its budget; then its bytes are forgotten down to what is acknowledged, and read from the server again when
-there is room. One that has failed is left out of this: nothing would be read again for it, and it takes no more.
+`queues_bytes_max` bounds what all queues of a client hold. While they hold that much, or so much that somebody with an
+empty queue is kept out, everybody waits for the largest of them, on its budget; then its bytes are forgotten down to
+what is acknowledged, and read from the server again when there is room. Its reader is given time to fetch what there is
+in any case, or what comes again and again would go again and again. One that has failed is left out of this: nothing
+would be read again for it, and it takes no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
 from dispatcher.dispatch.inputs import ClientLimits, Effect, Note, OnQueueFull, Resume
 
 PAUSE_MAX_S = 5.0
-# What was taken from a queue for the sake of all is not given back to it at once.
+# What was taken from a queue for the sake of all is not given back to it at once, nor taken at once.
 EVICTED_WAIT_S = 5.0
+EVICT_AFTER_S = 2.0
 
 
 class Rooms:
@@ -28,6 +31,8 @@ class Rooms:
     def __init__(self, consumers: Mapping[str, Consumer], limits: ClientLimits) -> None:
         self._consumers = consumers
         self._bytes_max = limits.queues_bytes_max
+        # No queue is forgotten before; None while there is room for others.
+        self.evict_at: float | None = None
 
     # -- one dispatcher --------------------------------------------------------------------------------------
 
@@ -75,9 +80,7 @@ class Rooms:
         return not consumer.started or self._has_room(consumer)
 
     def _has_room(self, consumer: Consumer) -> bool:
-        if self._bytes_max and self._held_bytes > self._bytes_max - self._bytes_max // 4:
-            return False
-        return consumer.queue.roomy
+        return consumer.queue.roomy and not self._crowded
 
     # -- all queues ------------------------------------------------------------------------------------------
 
@@ -90,15 +93,42 @@ class Rooms:
 
     @property
     def _over(self) -> bool:
-        return bool(self._bytes_max) and self._held_bytes >= self._bytes_max
+        """Nothing more may be taken; but where nothing is complete nobody could make room, so that goes on."""
+        if not self._bytes_max or self._held_bytes < self._bytes_max:
+            return False
+        return any(consumer.queue.transactions for consumer in self._going_on())
+
+    @property
+    def _crowded(self) -> bool:
+        """Does nobody else come in?"""
+        return bool(self._bytes_max) and self._held_bytes > self._bytes_max - self._bytes_max // 4
+
+    def _short(self, dispatchers: Iterable[Dispatcher], now: float) -> bool:
+        """Does the memory that others hold bring everybody to a halt, or keep somebody out?"""
+        if self._over or not self._crowded:
+            return self._over
+        kept_out = (
+            c for c in self._going_on() if c.waiting and c.started and now >= c.attach_after
+        )
+        return any(c.queue.roomy for c in kept_out) or any(
+            d.phase is Phase.ROOMLESS and all(c.queue.roomy for c in d.riders) for d in dispatchers
+        )
 
     def evict(self, dispatchers: Mapping[int, Dispatcher], now: float) -> list[Effect]:
         """Take the largest queue's memory when the budget of waiting for it is spent."""
-        largest = self._largest() if self._over else None
+        if not self._crowded:
+            self.evict_at = None
+            return []
+        if self.evict_at is None:
+            self.evict_at = now + EVICT_AFTER_S
+        if not self._short(dispatchers.values(), now):
+            return []
+        largest = self._largest()
         if largest is None:
             return []
-        largest.patience.begin(now)
-        if not (largest.waiting or largest.patience.exhausted(now)):
+        if not largest.waiting:
+            largest.patience.begin(now)
+        if now < self.evict_at or not (largest.waiting or largest.patience.exhausted(now)):
             return []
         if largest.dispatcher is not None:
             dispatchers[largest.dispatcher].leave(largest, now)
@@ -106,11 +136,11 @@ class Rooms:
         largest.detaches += 1
         fields = {"consumer": largest.name, "held_bytes": largest.queue.held_bytes}
         largest.queue.evict()
-        largest.attach_after = now + EVICTED_WAIT_S
+        largest.attach_after = max(now + EVICTED_WAIT_S, largest.patience.merge_after)
         return [Note("info", "queue forgotten, all queues are full", fields)]
 
     def _largest(self) -> Consumer | None:
-        """Whose memory is taken; alone it is nobody's."""
+        """Whose memory is taken: nobody's whose reader waits for it, if there is another; nobody's that is alone."""
         others = self._going_on()
         if len(others) == 1:
             return None
@@ -119,7 +149,7 @@ class Rooms:
             for consumer in others
             if consumer.spec.on_queue_full is OnQueueFull.DETACH and consumer.queue.held_bytes
         ]
-        return max(may, key=lambda consumer: consumer.queue.held_bytes, default=None)
+        return max(may, key=lambda c: (not c.queue.awaited, c.queue.held_bytes), default=None)
 
 
 def _blocks(consumer: Consumer, dispatcher: Dispatcher) -> bool:

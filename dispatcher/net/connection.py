@@ -20,7 +20,7 @@ from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
 from dispatcher.dispatch.history import Mode, Place, dump_offset
-from dispatcher.dispatch.inputs import ServerView
+from dispatcher.dispatch.inputs import ServerView, Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.net.replica import (
@@ -104,15 +104,9 @@ class LoggedInConnection:
                 self._leave()
             raise
 
-    def view(
-        self,
-        files: Sequence[str],
-        moments: Sequence[int] = (),
-        offsets: Sequence[tuple[str, int]] = (),
-        gtids: Sequence[str] = (),
-    ) -> ServerView:
+    def view(self, files: Sequence[str], starts: Sequence[Start] = ()) -> ServerView:
         with self._leaving():
-            return ServerLog(self.endpoint, self.facts).view(files, moments, offsets, gtids)
+            return ServerLog(self.endpoint, self.facts).view(files, starts)
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> Stream:
         """Ask for the log from `place` on; the socket is the stream's from then on."""

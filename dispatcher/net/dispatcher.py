@@ -168,16 +168,8 @@ class DispatcherRunner:
         if attempt.closed():
             return None
         owner, client = self._owner, self._owner.client
-        view = await in_thread(
-            name,
-            partial(
-                opened.view,
-                client.files_to_probe(self.number),
-                client.moments_to_find(self.number),
-                client.offsets_to_find(self.number),
-                client.gtids_to_find(self.number),
-            ),
-        )
+        files, starts = client.files_to_probe(self.number), client.starts_to_find(self.number)
+        view = await in_thread(name, partial(opened.view, files, starts))
         if attempt.closed():
             return None
         owner.logged_in(view, opened.found)

@@ -30,7 +30,7 @@ from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
 from dispatcher.dispatch.history import Mode, Place, make_place
-from dispatcher.dispatch.inputs import ServerView
+from dispatcher.dispatch.inputs import ServerView, Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number
@@ -38,7 +38,7 @@ from dispatcher.net.folder import CHUNK_BYTES, File, Folder, Head, Tip, empty, n
 from dispatcher.net.folderlog import FolderLog
 from dispatcher.net.known import Known
 from dispatcher.net.source import ServerSource
-from dispatcher.net.starts import Found
+from dispatcher.net.starts import files_of, find
 from dispatcher.settings import Files
 
 POLL_S = 0.2
@@ -121,21 +121,15 @@ class OpenedFiles:
             listed.append((self.tip.file, self.tip.offset))
         return listed
 
-    def view(
-        self,
-        files: Sequence[str],
-        moments: Sequence[int] = (),
-        offsets: Sequence[tuple[str, int]] = (),
-        gtids: Sequence[str] = (),
-    ) -> ServerView:
+    def view(self, files: Sequence[str], starts: Sequence[Start] = ()) -> ServerView:
         oldest = next(iter(self._heads.values())).held
         purged = str(oldest or "") if self.mode is Mode.GTID else ""
         tip = self.tip
         end = make_place(self.mode, str(tip.gtids), tip.file, tip.offset)
         log = FolderLog(self._folder, self._heads, self.mode, self._files, purged=purged, end=end)
-        found = Found.of(log, moments, offsets, gtids)
-        wanted = {*files, *found.files, tip.file}
-        view = ServerView(
+        found = find(log, starts)
+        wanted = {*files, *files_of(found), tip.file}
+        return ServerView(
             server=self._server,
             mode=self.mode,
             executed=str(tip.gtids),
@@ -145,8 +139,8 @@ class OpenedFiles:
             offset=tip.offset,
             created={n: head.created for n, head in self._heads.items() if n in wanted},
             knows_tables=False,
+            starts=found,
         )
-        return found.into(view)
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> FilesStream:
         splitter = Splitter(routes, packets=False, checksum=False, buffer_bytes=buffer_bytes)

@@ -336,7 +336,10 @@ class ClientRunner:
     async def stored(self, consumer: str) -> Progress | None:
         """What is stored of a consumer when nothing of it waits to be stored. Raises BinlogError."""
         while True:
-            await self.flush()
+            async with self._storing:  # what is just being stored may be of it
+                waits = consumer in self._to_store.progress
+            if waits:
+                await self.flush()
             progress = await self._store.load(consumer)
             if consumer not in self._to_store.progress:
                 return progress

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from typing import NamedTuple
 
 import pymysql
@@ -19,7 +20,7 @@ from dispatcher.binlog.event_types import EventType
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
 from dispatcher.dispatch.history import Gtids, Mode, make_place
-from dispatcher.dispatch.inputs import ServerView
+from dispatcher.dispatch.inputs import ServerView, Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.dump import asked
 from dispatcher.net.replica import at_end, ended, lost, read_packet, socket_of
@@ -28,8 +29,9 @@ from dispatcher.net.starts import (
     NOT_NUMBERED,
     NUMBERED,
     First,
-    Found,
     commit_us,
+    files_of,
+    find,
     parse_held,
 )
 
@@ -58,19 +60,13 @@ class ServerLog:
         self._known = known
         self._heads: dict[str, tuple[Gtids | None, First | None]] = {}
 
-    def view(
-        self,
-        files: Sequence[str],
-        moments: Sequence[int],
-        offsets: Sequence[tuple[str, int]],
-        gtids: Sequence[str],
-    ) -> ServerView:
+    def view(self, files: Sequence[str], starts: Sequence[Start]) -> ServerView:
         """What the rules need to know; creation times of these files, of the newest, and of those that are found."""
-        found = Found.of(self, moments, offsets, gtids)
+        found = find(self, starts)
         there = {name for name, _ in self.files}
-        wanted = dict.fromkeys((*files, *found.files, self._known.file))
+        wanted = dict.fromkeys((*files, *files_of(found), self._known.file))
         created = {name: self.created(name) for name in wanted if name in there}
-        return found.into(self.bare(created))
+        return replace(self.bare(created), starts=found)
 
     def bare(self, created: Mapping[str, int]) -> ServerView:
         """What is known already."""

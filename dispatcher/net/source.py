@@ -17,7 +17,7 @@ from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
 from dispatcher.dispatch.history import Mode, Place
-from dispatcher.dispatch.inputs import ServerView
+from dispatcher.dispatch.inputs import ServerView, Start
 from dispatcher.model.errors import BinlogError
 from dispatcher.net.connection import LoggedInConnection
 from dispatcher.net.login import label_of
@@ -56,16 +56,9 @@ class Opened(Protocol):
     def found(self) -> Sequence[BinlogError]:
         """What is wrong with it, though not so much that nothing can be read."""
 
-    def view(
-        self,
-        files: Sequence[str],
-        moments: Sequence[int] = (),
-        offsets: Sequence[tuple[str, int]] = (),
-        gtids: Sequence[str] = (),
-    ) -> ServerView:
-        """`files`: those whose creation time the history check asks for; `moments` (µs since 1970), `offsets` (files
-        with offsets) and `gtids` (looked for where they are MariaDB's): starts whose places are to be found. Raises
-        BinlogError."""
+    def view(self, files: Sequence[str], starts: Sequence[Start] = ()) -> ServerView:
+        """`files`: those whose creation time the history check asks for; `starts`: whose places are to be found.
+        Raises BinlogError."""
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> Dump:
         """The log from `place` on. Raises BinlogError."""

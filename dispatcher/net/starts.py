@@ -24,10 +24,9 @@ file itself, and what the server has purged, which it may count without having h
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -39,7 +38,7 @@ from dispatcher.binlog.gtid_events import (
     parse_previous_gtids,
 )
 from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, make_place, parse_gtids
-from dispatcher.dispatch.inputs import ServerView
+from dispatcher.dispatch.inputs import Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
@@ -71,8 +70,6 @@ _OF_THE_SOURCE = frozenset(
     }
 )
 
-W = TypeVar("W", int, tuple[str, int], str)
-
 
 class First(NamedTuple):
     """The first transaction in a file, or in those after it: where it begins, and when it was committed (µs)."""
@@ -102,53 +99,38 @@ class Log(Protocol):
         """The type of the event that begins there; None where none does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The places of starts; see `ServerView`."""
-
-    moments: Mapping[int, Place | BinlogError]
-    offsets: Mapping[tuple[str, int], Place | BinlogError]
-    gtids: Mapping[str, Place | BinlogError]
-
-    @classmethod
-    def of(
-        cls,
-        log: Log,
-        moments: Sequence[int],
-        offsets: Sequence[tuple[str, int]],
-        gtids: Sequence[str],
-    ) -> Found:
-        """Raises BinlogError where the log cannot be read."""
-        sought = gtids if log.mode is Mode.MARIADB else ()
-        return cls(
-            find(at_moment, log, moments),
-            find(at_offset, log, offsets),
-            find(at_gtids, log, sought),
-        )
-
-    @property
-    def files(self) -> list[str]:
-        """Those in which the places lie."""
-        found = (*self.moments.values(), *self.offsets.values(), *self.gtids.values())
-        return [place.file for place in found if not isinstance(place, BinlogError)]
-
-    def into(self, view: ServerView) -> ServerView:
-        return replace(view, moments=self.moments, offsets=self.offsets, gtids=self.gtids)
-
-
-def find(
-    how: Callable[[Log, W], Place], log: Log, wanted: Iterable[W]
-) -> dict[W, Place | BinlogError]:
-    """Each of the wanted with its place, or what is wrong with it. Raises BinlogError where the log cannot be read."""
-    found: dict[W, Place | BinlogError] = {}
-    for one in wanted:
+def find(log: Log, starts: Iterable[Start]) -> dict[Start, Place | BinlogError]:
+    """Each start that has to be searched for with its place, or what is wrong with it. Raises BinlogError where the log
+    cannot be read."""
+    found: dict[Start, Place | BinlogError] = {}
+    for start in starts:
         try:
-            found[one] = how(log, one)
+            place = _find(log, start)
         except BinlogError as error:
             if error.kind in _OF_THE_SOURCE:
                 raise
-            found[one] = error
+            found[start] = error
+        else:
+            if place is not None:
+                found[start] = place
     return found
+
+
+def _find(log: Log, start: Start) -> Place | None:
+    """None where the log need not be searched."""
+    match start.at:
+        case "timestamp":
+            return at_moment(log, start.timestamp_us)
+        case "file":
+            return at_offset(log, start.file, start.offset)
+        case "gtid" if log.mode is Mode.MARIADB:
+            return at_gtids(log, start.gtid)
+    return None
+
+
+def files_of(found: Mapping[Start, Place | BinlogError]) -> list[str]:
+    """Those in which the places lie."""
+    return [place.file for place in found.values() if isinstance(place, Place)]
 
 
 def at_moment(log: Log, moment_us: int) -> Place:
@@ -181,9 +163,8 @@ def at_moment(log: Log, moment_us: int) -> Place:
     return log.end
 
 
-def at_offset(log: Log, wanted: tuple[str, int]) -> Place:
+def at_offset(log: Log, file: str, offset: int) -> Place:
     """The place of a file and offset. Raises BinlogError where the log has none between two transactions there."""
-    file, offset = wanted
     _is_there(log, file, offset)
     reading = _Reading(log, file)
     beyond = 0

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -21,7 +19,6 @@ from dispatcher.dispatch.inputs import (
     LoggedIn,
     Lost,
     OnPurged,
-    OnQueueFull,
     Progress,
     Removed,
     Retire,
@@ -32,44 +29,24 @@ from dispatcher.dispatch.inputs import (
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
-from tests.support.event_encoder import LogWriter, Transaction
+from tests.dispatch.plays import (
+    FAR,
+    WRITER,
+    alone,
+    at,
+    long_log,
+    numbers,
+    read_and_poll,
+    small_log,
+    spec,
+    until_paused,
+)
+from tests.support.event_encoder import LogWriter
 from tests.support.fake_server import SERVER_NAME, Server, gtid_set
 from tests.support.random_log import Wanted, random_log, random_statement
 from tests.support.simulation import Reader, World
 
-WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
-
-
 # -- rules one at a time --------------------------------------------------------------------------------------
-
-
-def small_log(n: int = 6, **kwargs: Any) -> LogWriter:
-    return random_log(random.Random(1), transactions=n, files=False, checksum=True, **kwargs)
-
-
-def at(log: LogWriter, k: int, server: str = SERVER_NAME, *extra: Transaction) -> Progress:
-    held = [*log.transactions[:k], *extra]
-    gtids = gtid_set(held)
-    end = held[k - 1].end if k else 4
-    position = Position(server, str(gtids), log.file.name, end, len(gtids), 0)
-    return Progress(position, position, log.file.created)
-
-
-def spec(name: str, limit: int = 1 << 26, **more: Any) -> ConsumerSpec:
-    return ConsumerSpec(name, ("shop", "billing", "crm"), None, limit, Start("earliest"), **more)
-
-
-def alone(
-    log: LogWriter,
-    *,
-    mode: Mode = Mode.GTID,
-    limit: int = 1 << 26,
-    stored: dict[str, Progress] | None = None,
-    names: tuple[str, ...] = ("a",),
-    limits: ClientLimits | None = None,
-) -> World:
-    specs = [spec(name, limit) for name in names]
-    return World(random.Random(0), Server(log, mode), specs, stored, limits)
 
 
 def test_a_place_is_stored_before_anything_is_read() -> None:
@@ -90,12 +67,6 @@ def test_several_consumers_share_one_dump_of_what_all_have() -> None:
     assert dump.place.gtids == gtid_set([first])
     play = alone(log, stored=stored, names=("a", "b"))
     play.finish()
-
-
-def until_paused(play: World) -> None:
-    while play.client.dispatchers[1].phase is not Phase.PAUSED:
-        play.connect()
-        play.read()
 
 
 def test_reconnects_while_a_queue_is_full_add_nothing_to_it() -> None:
@@ -313,28 +284,6 @@ def test_refused_acknowledgements_change_nothing() -> None:
 
 # -- several dispatchers ---------------------------------------------------------------------------------------
 
-FAR = ClientLimits(merge_bytes_max=2000)
-
-
-def long_log(n: int = 60) -> LogWriter:
-    return random_log(random.Random(4), transactions=n, size_max=2000, files=False)
-
-
-def numbers(play: World) -> list[int]:
-    return sorted(play.client.dispatchers)
-
-
-def read_and_poll(play: World, until: Callable[[], bool], *names: str) -> None:
-    for _ in range(5000):
-        if until():
-            return
-        play.connect()
-        play.read()
-        for name in names:
-            play.poll(name, 1 << 20, ack=True)
-        play.tick_quietly()
-    raise AssertionError("it does not come to that")
-
 
 def test_far_places_get_dispatchers_of_their_own_and_end_on_one() -> None:
     log = long_log()
@@ -381,94 +330,6 @@ def test_who_has_the_transaction_that_a_dispatcher_stands_in_merges_in_the_middl
         assert behind.consumers[name].dispatcher == number
         assert numbers(play) == [number]
     assert behind.dispatchers[2].inside is None
-    play.finish()
-
-
-def full_of(play: World, name: str, *others: str) -> None:
-    """Read until a queue is full and the others have read all that is there."""
-    read_and_poll(play, lambda: play.client.consumers[name].queue.full, *others)
-
-
-def slow_beside_fast(**more: Any) -> World:
-    log = long_log(200)
-    specs = [spec("slow", 20_000, **more), spec("fast")]
-    return World(random.Random(0), Server(log, Mode.GTID), specs, {})
-
-
-def test_a_slow_consumer_is_waited_for_and_then_left_behind() -> None:
-    play = slow_beside_fast(wait_max_s=2.0)
-    slow, fast = (play.client.consumers[name] for name in ("slow", "fast"))
-    full_of(play, "slow", "fast")
-    assert play.client.dispatchers[1].phase is Phase.PAUSED
-    began = play.now
-    read_and_poll(play, lambda: slow.detaches == 1, "fast")
-    assert 1.5 <= play.now - began <= 2.5
-    assert slow.dispatcher is None
-    assert slow.error is slow.failed is None
-    held = slow.queue.held_bytes
-    read_and_poll(play, lambda: fast.queue.queued.seq == 200, "fast")
-    assert slow.queue.held_bytes == held, "it keeps what is queued"
-    assert numbers(play) == [1]
-    read_and_poll(play, lambda: slow.dispatcher is not None, "slow", "fast")
-    play.finish()
-    read_and_poll(play, lambda: len(numbers(play)) == 1, "slow", "fast")
-
-
-def test_who_is_alone_on_a_dispatcher_is_never_detached() -> None:
-    play = alone(long_log(200), limit=20_000)
-    full_of(play, "a")
-    for _ in range(200):
-        play.tick_quietly()
-    assert play.client.consumers["a"].detaches == 0
-    assert play.client.dispatchers[1].phase is Phase.ROOMLESS
-    play.finish()
-
-
-def test_everybody_waits_where_that_is_wanted() -> None:
-    play = slow_beside_fast(wait_max_s=2.0, on_queue_full=OnQueueFull.WAIT)
-    full_of(play, "slow", "fast")
-    for _ in range(500):
-        play.tick_quietly()
-        play.connect()
-        play.read()
-    assert play.client.consumers["slow"].detaches == 0
-    assert play.client.dispatchers[1].phase is Phase.ROOMLESS
-    play.finish()
-
-
-def test_who_cannot_be_spilled_waits_without_harm_to_others() -> None:
-    play = slow_beside_fast()
-    slow = play.client.consumers["slow"]
-    take, left = slow.queue.take, iter((True, False, False))
-
-    def refuse(*arguments: Any, **more: Any) -> None:
-        if next(left, True):
-            slow.queue.take = take  # type: ignore[method-assign]
-            raise BinlogError(Kind.STATE_STORE, "no space left on device")
-        take(*arguments, **more)
-
-    slow.queue.take = refuse  # type: ignore[method-assign]
-    play.connect()
-    play.read()
-    assert slow.dispatcher is None
-    assert slow.failed is None
-    assert slow.error is not None
-    assert "no space left" in str(slow.error)
-    assert play.client.dispatchers[1].consumers == ["fast"]
-    play.finish()
-    assert slow.error is None
-
-
-def test_all_queues_together_are_bounded_and_the_largest_is_read_again_later() -> None:
-    log = long_log(300)
-    limits = ClientLimits(queues_bytes_max=200_000)
-    specs = [spec("slow", wait_max_s=1.0), spec("fast", wait_max_s=1.0)]
-    play = World(random.Random(0), Server(log, Mode.GTID), specs, {}, limits)
-    slow, fast = (play.client.consumers[name] for name in ("slow", "fast"))
-    read_and_poll(play, lambda: slow.detaches == 1, "fast")
-    assert slow.queue.held_bytes == 0
-    assert slow.queue.queued == slow.queue.acknowledged
-    read_and_poll(play, lambda: fast.queue.queued.seq == 300, "fast")
     play.finish()
 
 

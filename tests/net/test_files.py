@@ -120,9 +120,7 @@ class Dispatched:
             self._execute(self.client.start())
         view = opened.view(
             self.client.files_to_probe(self.number),
-            self.client.moments_to_find(self.number),
-            self.client.offsets_to_find(self.number),
-            self.client.gtids_to_find(self.number),
+            self.client.starts_to_find(self.number),
         )
         effects = self._execute(self.client.step(LoggedIn(self.number, view), 0))
         dumps = [effect for effect in effects if isinstance(effect, Dump)]

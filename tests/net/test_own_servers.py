@@ -16,7 +16,7 @@ import pytest
 from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.routes import Routes
 from dispatcher.dispatch.history import Mode, Place, make_place
-from dispatcher.dispatch.inputs import ServerView
+from dispatcher.dispatch.inputs import ServerView, Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.net.connection import Stream
@@ -26,6 +26,7 @@ from dispatcher.net.source import ServerSource
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import Instance
 from tests.support.dumps import account
+from tests.support.starts import at_gtids, at_moment, at_offset
 
 INSTALLATION = UUID(int=7)
 KINDS = ("mysql97", "mysql56", "mariadb118")
@@ -56,9 +57,9 @@ def source_of(*endpoints: Endpoint, name: str = "source") -> ServerSource:
     return ServerSource(endpoints, INSTALLATION, name, heartbeat_s=1)
 
 
-def view_of(source: ServerSource, *args: object) -> ServerView:
+def view_of(source: ServerSource, *starts: Start) -> ServerView:
     with closing(source.open(1)) as opened:
-        return opened.view((), *args)  # type: ignore[arg-type]
+        return opened.view((), starts)
 
 
 def end_of(server: Instance) -> tuple[str, str, int]:
@@ -116,24 +117,28 @@ def test_starts_in_the_log_of_a_server(own: Own, kind: str) -> None:
     source = source_of(endpoint)
     written = write(server)
     future = 4_000_000_000_000_000
-    moments = [0, future, *(moment for one in written for moment in one.moments)]
+    starts = [at_moment(moment) for one in written for moment in one.moments]
     # Where transactions end, and where a file begins: the offset of its first transaction is both.
-    ends = [(one.file, one.offset) for one in written]
-    gtids = [one.gtids for one in written] if server.mariadb else []
-    view = view_of(source, moments, ends, gtids)
+    starts += [at_offset(one.file, one.offset) for one in written]
+    starts += [at_gtids(one.gtids) for one in written] if server.mariadb else []
+    view = view_of(source, at_moment(0), at_moment(future), *starts)
 
     for one in written:
         exact = make_place(view.mode, one.gtids, one.file, one.offset)
         beginning = make_place(view.mode, one.gtids, one.file, 4)
-        assert view.offsets[one.file, one.offset] == exact
+        assert view.starts[at_offset(one.file, one.offset)] == exact
         for moment in one.moments:
-            assert view.moments[moment] == (beginning if one.begins_file else exact), moment
+            assert view.starts[at_moment(moment)] == (beginning if one.begins_file else exact), (
+                moment
+            )
         if server.mariadb:
-            assert view.gtids[one.gtids] == (beginning if one.begins_file else exact)
+            assert view.starts[at_gtids(one.gtids)] == (beginning if one.begins_file else exact)
         assert view.created[one.file] > 0
     oldest = server.binlogs()[0][0]
-    assert view.moments[0] == make_place(view.mode, "", oldest, 4)
-    assert view.moments[future] == make_place(view.mode, view.executed, view.file, view.offset)
+    assert view.starts[at_moment(0)] == make_place(view.mode, "", oldest, 4)
+    assert view.starts[at_moment(future)] == make_place(
+        view.mode, view.executed, view.file, view.offset
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -155,11 +160,11 @@ def test_offsets_in_the_log_of_a_server(own: Own, kind: str) -> None:
     begins |= {"Query"} if kind == "mysql56" else set()
     between = {at for at, name in events if name in begins}
     offsets = sorted({at + by for at, _ in events for by in (0, 1)})
-    view = view_of(source_of(endpoint), (), [(file, offset) for offset in offsets])
-    good = {offset for offset in offsets if isinstance(view.offsets[file, offset], Place)}
+    view = view_of(source_of(endpoint), *(at_offset(file, offset) for offset in offsets))
+    good = {offset for offset in offsets if isinstance(view.starts[at_offset(file, offset)], Place)}
     assert good == between, events
     for offset in set(offsets) - good:
-        found = view.offsets[file, offset]
+        found = view.starts[at_offset(file, offset)]
         assert isinstance(found, BinlogError) and found.kind is Kind.SETTINGS
 
 
@@ -169,8 +174,8 @@ def test_transactions_that_the_server_counts_but_never_logged_are_in_each_start(
     other = "00000000-0000-0000-0000-00000000000a:1-5:tag:1-3:7"
     server.execute(f"SET GLOBAL gtid_purged = '+{other}'", "INSERT INTO d.t VALUES (3)")
     _, file, offset = end_of(server)
-    view = view_of(source_of(endpoint), [0], [(file, offset)])
-    place, beginning = view.offsets[file, offset], view.moments[0]
+    view = view_of(source_of(endpoint), at_moment(0), at_offset(file, offset))
+    place, beginning = view.starts[at_offset(file, offset)], view.starts[at_moment(0)]
     assert isinstance(place, Place) and isinstance(beginning, Place)
     for found in (place, beginning):
         assert isinstance(found.gtids, GtidSet)
@@ -264,12 +269,13 @@ def test_a_start_behind_transactions_without_gtids(own: Own) -> None:
     after = server.binlog_position()
     ((moment,),) = server.execute(CLOCK)
     server.execute("INSERT INTO d.t VALUES (7)")
-    view = view_of(source_of(endpoint), [int(moment)], [between, after])
-    assert view.moments[int(moment)] == view.offsets[after]
-    refused = view.offsets[between]
+    starts = [at_moment(int(moment)), at_offset(*between), at_offset(*after)]
+    view = view_of(source_of(endpoint), *starts)
+    assert view.starts[starts[0]] == view.starts[starts[2]]
+    refused = view.starts[starts[1]]
     assert isinstance(refused, BinlogError) and refused.kind is Kind.UNSUPPORTED_EVENT
     assert "gtid_mode=ON" in refused.remedy
-    assert isinstance(view.offsets[after], Place)
+    assert isinstance(view.starts[starts[2]], Place)
     server.execute(f"PURGE BINARY LOGS TO '{after[0]}'")
 
 

@@ -9,23 +9,19 @@ import pytest
 
 from dispatcher.binlog.event_types import EventType
 from dispatcher.dispatch.history import Mode, Place, make_place
-from dispatcher.dispatch.inputs import ServerView
+from dispatcher.dispatch.inputs import ServerView, Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.net.files import FilesSource
 from tests.support.event_encoder import SERVER, LogWriter, Statement, Transaction
+from tests.support.starts import at_gtids, at_moment, at_offset
 
 GTIDS = ["mysql", "5.6", "anonymous", "none", "mariadb"]
 
 
-def view_of(
-    folder: Path,
-    moments: Sequence[int] = (),
-    offsets: Sequence[tuple[str, int]] = (),
-    gtids: Sequence[str] = (),
-) -> ServerView:
+def view_of(folder: Path, *starts: Start) -> ServerView:
     source = FilesSource(folder, None, follow=False, server="the-folder")
-    return source.open(1).view((), moments, offsets, gtids)
+    return source.open(1).view((), starts)
 
 
 def insert(log: LogWriter, *, rows: int = 1) -> None:
@@ -84,11 +80,11 @@ def test_every_moment_of_a_log(tmp_path: Path, gtid: str) -> None:
     times = [transaction.commit_us for transaction in log.transactions]
     assert times == sorted(times) and len(times) == 7
     moments = [0, *(at + by for at in times for by in (-1, 0, 1))]
-    view = view_of(tmp_path, moments)
+    view = view_of(tmp_path, *map(at_moment, moments))
     end = make_place(view.mode, view.executed, view.file, view.offset)
     for moment in moments:
         index = next((n for n, at in enumerate(times) if at >= moment), None)
-        place = view.moments[moment]
+        place = view.starts[at_moment(moment)]
         if index is None:
             assert place == end
             continue
@@ -104,8 +100,8 @@ def test_a_moment_in_a_log_without_transactions_is_its_end(tmp_path: Path) -> No
     log = LogWriter(gtid="mariadb")
     log.rotate()
     put(tmp_path, log)
-    view = view_of(tmp_path, [0])
-    assert view.moments[0] == make_place(view.mode, "", log.file.name, log.file.size)
+    view = view_of(tmp_path, at_moment(0))
+    assert view.starts[at_moment(0)] == make_place(view.mode, "", log.file.name, log.file.size)
 
 
 def test_a_moment_where_the_beginning_is_purged(tmp_path: Path) -> None:
@@ -114,12 +110,13 @@ def test_a_moment_where_the_beginning_is_purged(tmp_path: Path) -> None:
     (tmp_path / log.files[0].name).unlink()
     (tmp_path / log.files[1].name).unlink()
     third = next(t for t in log.transactions if t.file == log.files[2].name)
-    view = view_of(tmp_path, [0, third.commit_us + 1], [(third.file, third.end)])
-    assert view.moments[0] == make_place(view.mode, view.purged, log.files[2].name, 4)
+    late, behind = at_moment(third.commit_us + 1), at_offset(third.file, third.end)
+    view = view_of(tmp_path, at_moment(0), late, behind)
+    assert view.starts[at_moment(0)] == make_place(view.mode, view.purged, log.files[2].name, 4)
     assert view.purged == f"{SERVER}:1-3"
-    after = view.moments[third.commit_us + 1]
+    after = view.starts[late]
     assert isinstance(after, Place) and str(after.gtids) == f"{SERVER}:1-4"
-    place = view.offsets[third.file, third.end]
+    place = view.starts[behind]
     assert isinstance(place, Place) and str(place.gtids) == f"{SERVER}:1-4"
 
 
@@ -131,10 +128,11 @@ def test_damage_before_a_moment_is_its_own(tmp_path: Path) -> None:
     raw = bytearray(path.read_bytes())
     raw[second.end - 6] ^= 1
     path.write_bytes(raw)
-    moments = [first.commit_us, third.commit_us, log.transactions[-1].commit_us]
-    view = view_of(tmp_path, moments, [(third.file, third.end)])
-    assert [isinstance(view.moments[moment], Place) for moment in moments] == [True, False, True]
-    for found in (view.moments[moments[1]], view.offsets[third.file, third.end]):
+    starts = [at_moment(t.commit_us) for t in (first, third, log.transactions[-1])]
+    behind = at_offset(third.file, third.end)
+    view = view_of(tmp_path, *starts, behind)
+    assert [isinstance(view.starts[start], Place) for start in starts] == [True, False, True]
+    for found in (view.starts[starts[1]], view.starts[behind]):
         assert isinstance(found, BinlogError) and found.kind is Kind.CHECKSUM_MISMATCH
 
 
@@ -157,10 +155,10 @@ def test_every_offset_of_a_log(tmp_path: Path, gtid: str) -> None:
     for name in dict.fromkeys(transaction.file for transaction in log.transactions):
         events, between = boundaries(log, name)
         wanted = [(name, at + by) for at in events for by in (-1, 0, 1) if at + by >= 4]
-        view = view_of(tmp_path, (), wanted)
+        view = view_of(tmp_path, *(at_offset(*one) for one in wanted))
         size = dict(view.files)[name]
         for _, offset in wanted:
-            found = view.offsets[name, offset]
+            found = view.starts[at_offset(name, offset)]
             if offset in between:
                 before = [t for t in log.transactions if (t.file, t.end) <= (name, offset)]
                 gtids = str(gtids_of(before, view.mode))
@@ -175,7 +173,8 @@ def test_the_remedy_names_the_nearest_places(tmp_path: Path) -> None:
     log = log_of("mysql")
     put(tmp_path, log)
     first, second, *_ = log.transactions
-    found = view_of(tmp_path, (), [(first.file, first.end + 1)]).offsets[first.file, first.end + 1]
+    start = at_offset(first.file, first.end + 1)
+    found = view_of(tmp_path, start).starts[start]
     assert isinstance(found, BinlogError)
     assert f"{first.end} or {second.end} is between two transactions" in found.remedy
 
@@ -185,26 +184,26 @@ def test_every_gtid_of_a_mariadb_log(tmp_path: Path) -> None:
     put(tmp_path, log)
     count = len(log.transactions)
     wanted = ["", *(f"0-1-{n}" for n in range(1, count + 2)), "7-1-1", f"0-9-{count - 1}"]
-    view = view_of(tmp_path, gtids=wanted)
+    view = view_of(tmp_path, *map(at_gtids, wanted))
     end = make_place(view.mode, view.executed, view.file, view.offset)
     for n, gtid in enumerate(wanted[: count + 1]):
-        place = view.gtids[gtid]
+        place = view.starts[at_gtids(gtid)]
         assert place == (expected(log, n, view.mode) if n < count else end)
-    assert view.gtids[f"0-9-{count - 1}"] == view.gtids[f"0-1-{count - 1}"]
+    assert view.starts[at_gtids(f"0-9-{count - 1}")] == view.starts[at_gtids(f"0-1-{count - 1}")]
     for ahead in (f"0-1-{count + 1}", "7-1-1"):
-        found = view.gtids[ahead]
+        found = view.starts[at_gtids(ahead)]
         assert isinstance(found, BinlogError) and found.kind is Kind.HISTORY_DIFFERS
     for file in log.files[:3]:
         (tmp_path / file.name).unlink()
-    purged = view_of(tmp_path, gtids=wanted[:6]).gtids
+    purged = view_of(tmp_path, *map(at_gtids, wanted[:6])).starts
     kinds = [found.kind for found in purged.values() if isinstance(found, BinlogError)]
     assert kinds == [Kind.POSITION_PURGED] * 4
-    assert isinstance(purged["0-1-4"], Place) and isinstance(purged["0-1-5"], Place)
+    assert all(isinstance(purged[at_gtids(gtid)], Place) for gtid in ("0-1-4", "0-1-5"))
 
 
 def test_mysqls_gtids_need_not_be_found(tmp_path: Path) -> None:
     put(tmp_path, log_of("mysql"))
-    assert view_of(tmp_path, gtids=[f"{SERVER}:1-2"]).gtids == {}
+    assert view_of(tmp_path, at_gtids(f"{SERVER}:1-2")).starts == {}
 
 
 @pytest.mark.parametrize(
@@ -219,5 +218,5 @@ def test_mysqls_gtids_need_not_be_found(tmp_path: Path) -> None:
 def test_files_that_are_not_there(tmp_path: Path, file: str, kind: Kind, said: str) -> None:
     put(tmp_path, log_of("mysql"))
     (tmp_path / "binlog.000001").unlink()
-    found = view_of(tmp_path, (), [(file, 4)]).offsets[file, 4]
+    found = view_of(tmp_path, at_offset(file, 4)).starts[at_offset(file, 4)]
     assert isinstance(found, BinlogError) and found.kind is kind and said in found.what

@@ -7,15 +7,13 @@ prints the transcript of any seed.
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Sequence
 
-from tests.simulation.play import SEEDS_PER_LOG, play
+from tests.simulation.play import play
+from tests.simulation.runs import play_all
 from tests.simulation.transcript import Transcript
 
 _PROGRESS_EVERY_S = 15.0
@@ -32,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         return _show(options.show)
     began = told = time.monotonic()
     done = 0
-    for count, failed in _runs(options.first, options.seeds, options.jobs):
+    for count, failed in play_all(options.first, options.seeds, options.jobs):
         done += count
         if failed is not None:
             _show(failed)
@@ -47,31 +45,6 @@ def main(arguments: Sequence[str]) -> int:
             )
     print(f"{done} histories in {time.monotonic() - began:.0f} s, no rule was broken", flush=True)
     return 0
-
-
-def _runs(first: int, count: int, jobs: int) -> Iterator[tuple[int, int | None]]:
-    """(seeds played, the one that failed) for each run of seeds that share a log."""
-    runs = [
-        (seed, min(seed + SEEDS_PER_LOG, first + count))
-        for seed in range(first, first + count, SEEDS_PER_LOG)
-    ]
-    if jobs == 1:
-        yield from map(_run, runs)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_run, runs)
-
-
-def _run(seeds: tuple[int, int]) -> tuple[int, int | None]:
-    first, end = seeds
-    gc.disable()  # what a play leaves behind is collected once for many
-    gc.collect()
-    for seed in range(first, end):
-        try:
-            play(seed)
-        except Exception:  # noqa: BLE001 - whatever it is, it is what is looked for
-            return seed - first, seed
-    return end - first, None
 
 
 def _show(seed: int) -> int:

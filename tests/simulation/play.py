@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from dispatcher.dispatch import queue
@@ -67,7 +68,7 @@ def scenario(rng: random.Random, seed: int) -> Scenario:
     lives = [history(mode, log, life) for life in range(2)]
     limits = ClientLimits(
         merge_bytes_max=rng.choice((1, 1500, 6000, 1 << 20)),
-        queues_bytes_max=rng.choice((0, 0, 0, 60_000, 200_000)),
+        queues_bytes_max=rng.choice((0, 0, 0, 30_000, 60_000, 200_000)),
         failover_wait_s=rng.choice((2.0, 60.0)),
     )
     written = rng.choice((0, 5, 20, 30, 100))
@@ -82,6 +83,9 @@ def scenario(rng: random.Random, seed: int) -> Scenario:
         lives = [history(mode, log, 0, long=True)]
         limits, stored, written = ClientLimits(), {}, 2
         specs = [slow_spec(rng, f"c{n}", limit) for n, limit in enumerate((1, 1 << 22, 1 << 22))]
+    elif rng.random() < 0.05:  # nobody may be forgotten
+        limits = replace(limits, queues_bytes_max=30_000)
+        specs = [replace(spec, on_queue_full=OnQueueFull.WAIT) for spec in specs]
     large_bytes = rng.choice((1 << 20, 1 << 20, 2000))
     return Scenario(mode, lives, specs, stored, limits, written, large_bytes, slow)
 
@@ -208,12 +212,12 @@ def happens(world: ReadWorld, what: float) -> None:
         (0.06, world.fail_over),
         (0.06, world.restart_server),
         (0.08, world.purge),
-        (0.02, world.reset),
+        (0.05, world.reset),
         (0.04, world.survey),
         (0.08, lambda: world.fence(name)),
         (0.06, lambda: world.remove(name)),
         (0.06, lambda: world.add(changed=rng.random() < 0.5)),
-        (0.04, lambda: world.revive(name)),
+        (0.08, lambda: world.revive(name)),
         (0.04, world.fill_disk),
         (1.0, world.crash),
     )

@@ -21,6 +21,7 @@ from dispatcher.dispatch.inputs import (
     Effect,
     Input,
     LoggedIn,
+    Note,
     OnPurged,
     OnQueueFull,
     Removed,
@@ -30,7 +31,7 @@ from dispatcher.dispatch.inputs import (
 )
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import packed_seq
+from dispatcher.model.position import file_number, packed_seq
 from tests.simulation.truth import distance, lost_to_purge, needed_file
 from tests.support.event_encoder import Transaction
 
@@ -43,6 +44,8 @@ WINDOW_S = 600.0
 MERGE_AFTER_S = (0.0, 5.0, 20.0, 60.0)
 LATE_S, LATEST_S = 0.05, 0.3  # how late a tick may come, and be heard of in all
 DETACHES_MAX = 3
+EVICT_AFTER_S = 2.0
+FILE_END_MAX = 64  # bytes of a ROTATE
 _SERVING = (Phase.STREAMING, Phase.PAUSED, Phase.ROOMLESS)
 _QUIET = (Sought, Added, Removed, Acknowledged)
 
@@ -86,6 +89,7 @@ class Rules:
         self._seen: dict[str, Seen] = {}
         self._at = 0.0
         self._over_s = 0.0
+        self._evictions = 0
         self._was_over = False
         self._behind: dict[int, float] = {}  # dispatchers whose server lacks something, since when
         self._contained: dict[str, tuple[Place, Place]] = {}
@@ -110,6 +114,7 @@ class Rules:
             self._only_time_passed(now)
             return
         self._closed = [e.dispatcher for e in effects if isinstance(e, Close)]
+        self._evictions += sum(isinstance(e, Note) and "forgotten" in e.event for e in effects)
         self._view = what.view if isinstance(what, LoggedIn) else None
         self._connections(what)
         for consumer in list(world.client.consumers.values()):
@@ -189,8 +194,7 @@ class Rules:
             blocks = queue.full or (seen.closed and not queue.roomy)
             serves = dispatcher is not None and dispatcher.phase in _SERVING
             seen.is_waited_for = serves and blocks and bool(others)
-        limit = client.limits.queues_bytes_max
-        self._was_over = bool(limit) and self._held_bytes() >= limit
+        self._was_over = self._is_short()
 
     # -- connections -----------------------------------------------------------------------------------------
 
@@ -226,6 +230,12 @@ class Rules:
         read, queued = dispatcher.read, consumer.queue.queued
         if not dispatcher.open or read is None:
             return
+        world, link = self._world, self._world.links.get(dispatcher.number)
+        lives = link is not None and link.server in world.servers
+        of = world.readers[consumer.name].history
+        assert not lives or of in (None, world.history), (
+            f"{consumer.name} rides in a log that is not its own"
+        )
         known = self._contained.get(consumer.name)
         if known is not None and known[0] is read and known[1] is queued:
             return
@@ -249,10 +259,14 @@ class Rules:
         if apart is None or world.history_changed:
             return
         most = world.client.limits.merge_bytes_max
-        if dispatcher.mode is Mode.GTID:
+        heard = world.client.files.between(dispatcher.mode, read, queued)
+        if heard is not None and dispatcher.mode is Mode.GTID:
             # A stream that leaves out what its riders have does not tell how large a file is that it comes through.
-            heard = world.client.files.between(Mode.GTID, read, queued)
-            apart = apart if heard is None else min(apart, heard)
+            apart = min(apart, heard)
+        elif heard is not None:
+            # What ends a file is of no transaction: a stream tells how large one is but for that.
+            files = abs(file_number(queued.file) - file_number(read.file))
+            apart = max(apart - files * FILE_END_MAX, min(apart, heard))
         assert apart <= most, f"{consumer.name} rides {apart} bytes behind {read}"
 
     def _folded(self) -> None:
@@ -343,10 +357,8 @@ class Rules:
             if start.at == "earliest":
                 purged = view.purged if view.mode is Mode.GTID else ""
                 told = make_place(view.mode, purged, view.files[0][0], 4)
-            elif start.at == "timestamp":
-                told = view.moments[start.timestamp_us]
-            elif start.at == "file":
-                told = view.offsets[start.file, start.offset]
+            elif start.at in ("timestamp", "file"):
+                told = view.starts[start]
             elif start.at == "gtid":
                 told = make_place(view.mode, start.gtid, "", 0)
             assert place == told, f"{name} begins at {place}, which is not {start}"
@@ -355,6 +367,11 @@ class Rules:
 
     def _failure(self, consumer: Consumer, seen: Seen) -> None:
         error = consumer.failed
+        if error is not None and error is seen.failed:
+            kept = consumer.queue.queued
+            assert seen.place in (None, kept), (
+                f"{consumer.name} has failed, and its queue is forgotten"
+            )
         if error is None or error is seen.failed:
             return
         assert self._may_fail(consumer, seen, error), f"{consumer.name} fails: {error}"
@@ -491,15 +508,42 @@ class Rules:
         most = limit + len(client.consumers) * (1 << 17)
         assert not limit or self._held_bytes() <= most, "all queues together are not bounded"
 
+    def _is_short(self) -> bool:
+        """Are all queues together full, or keep somebody out who could come in?"""
+        client = self._world.client
+        limit, held = client.limits.queues_bytes_max, self._held_bytes()
+        others = [c for c in client.consumers.values() if c.failed is None]
+        if not limit or len(others) == 1:  # who is alone holds up nobody
+            return False
+        if any(c.spec.on_queue_full is OnQueueFull.WAIT for c in client.consumers.values()):
+            return False  # for as long as that one likes
+        if held >= limit:
+            return any(c.queue.transactions for c in others)
+        dispatchers = client.dispatchers
+        phases = {number: dispatcher.phase for number, dispatcher in dispatchers.items()}
+        outside = [
+            consumer
+            for consumer in others
+            if consumer.started
+            and phases.get(consumer.dispatcher or 0, Phase.ROOMLESS) is Phase.ROOMLESS
+        ]
+        free = [c for c in outside if c.queue.roomy and c.attach_after <= self._world.now]
+        alone = [c for c in free if all(r in free for r in self._riders_with(c))]
+        return held > limit * 3 // 4 and bool(alone)
+
+    def _riders_with(self, consumer: Consumer) -> list[Consumer]:
+        dispatcher = self._world.client.dispatchers.get(consumer.dispatcher or 0)
+        return dispatcher.riders if dispatcher else []
+
     def _over(self, now: float) -> None:
         """Nor are they full for longer than their budgets allow."""
         client = self._world.client
         consumers = client.consumers.values()
-        waits = any(c.spec.on_queue_full is OnQueueFull.WAIT for c in consumers)
-        if waits or not client.limits.queues_bytes_max:
+        if not client.limits.queues_bytes_max:
             return
         budgets = sum(c.spec.wait_max_s for c in consumers)
         most = budgets + REFILL * len(consumers) * (now - self._began) + 8.0
+        most += (EVICT_AFTER_S + LATE_S) * (1 + self._evictions)
         assert self._over_s <= most, f"all queues were full for {self._over_s} s"
 
     # -- what the world asks ----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.play import SEEDS_PER_LOG, play, trace
+from tests.simulation.runs import play_all
 
 RUNS = 4  # of seeds that share a log
 
@@ -21,6 +22,10 @@ def test_no_rule_is_broken(run: int) -> None:
             play(seed)
         except Exception as error:
             raise AssertionError(f"seed {seed} (make simulate FIRST={seed} SEEDS=1)") from error
+
+
+def test_several_processes_play() -> None:
+    assert list(play_all(7, 3, 2)) == [(3, None)]
 
 
 def test_a_play_is_the_same_each_time() -> None:

@@ -272,9 +272,11 @@ class PlayedWorld(World):
             link.connection.silent_since = self.now
 
     def garble(self, link: Link) -> None:
-        known = all(file.checksum for file in self.server.log.files)  # else nobody can know
-        if isinstance(link.connection, Wire) and self.garbles < GARBLES_MAX and known:
-            link.connection.feed.spoil_at = self.rng.random()
+        if not isinstance(link.connection, Wire) or self.garbles >= GARBLES_MAX:
+            return
+        feed = link.connection.feed
+        if all(file.checksum for file in feed.server.log.files):  # else nobody can know
+            feed.spoil_at = self.rng.random()
             self.garbles += 1
 
     # -- the disk --------------------------------------------------------------------------------------------

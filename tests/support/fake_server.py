@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from dispatcher.binlog.events import EventType
 from dispatcher.dispatch.history import Mode, Place, dump_offset, make_place
-from dispatcher.dispatch.inputs import ServerView
+from dispatcher.dispatch.inputs import ServerView, Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
@@ -135,10 +135,9 @@ class Server:
     def view(
         self,
         probe: Iterable[str] | None = None,
-        moments: Iterable[int] = (),
-        offsets: Iterable[tuple[str, int]] = (),
+        starts: Iterable[Start] = (),
     ) -> ServerView:
-        """`probe`: the files whose creation time is asked for, None = all; `moments`, `offsets`: to be found."""
+        """`probe`: the files whose creation time is asked for, None = all; `starts`: to be found."""
         stop, files = self.stop, self.files
         newest = self.log.files[stop.files - 1]
         wanted = {name for name, _ in files} if probe is None else {*probe, newest.name}
@@ -156,9 +155,13 @@ class Server:
             file=newest.name,
             offset=stop.offset,
             created=created,
-            moments={moment: self._at_moment(moment) for moment in moments},
-            offsets={(file, offset): self._at_offset(file, offset) for file, offset in offsets},
+            starts={start: self._find(start) for start in starts if start.at != "gtid"},
         )
+
+    def _find(self, start: Start) -> Place | BinlogError:
+        if start.at == "file":
+            return self._at_offset(start.file, start.offset)
+        return self._at_moment(start.timestamp_us)
 
     def _at_moment(self, moment: int) -> Place | BinlogError:
         """Before the first transaction that was committed then or later; at the end, where none was."""

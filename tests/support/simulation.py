@@ -279,8 +279,7 @@ class World:
         link.server = self.server
         link.view = link.server.view(
             self.client.files_to_probe(link.number),
-            self.client.moments_to_find(link.number),
-            self.client.offsets_to_find(link.number),
+            self.client.starts_to_find(link.number),
         )
 
     def logged_in(self, link: Link) -> None:
