@@ -6,8 +6,8 @@ MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
 # Tests of one file share servers and a Spark session, so it stays on one worker (but see tests/conftest.py). They wait
-# for servers and JVMs more than they compute, so two cores are kept busy by three workers.
-PYTEST_WORKERS ?= 3
+# for servers and JVMs as much as they compute, so two cores are kept busy by four workers.
+PYTEST_WORKERS ?= 4
 PYTEST_ARGS ?=
 
 help:

@@ -1,7 +1,7 @@
 """A consumer that is slow, or does not read at all, is its own problem.
 
 Eight consumers read a log that is longer than they can get through: the network before the daemon is the limit, so that
-what the daemon waits is lost for good and shows. What seven of them get within `SLOW_SECONDS` is measured beside an
+what the daemon waits is lost for good and shows (`SLOW_MIB_PER_SECOND`: how much it lets through). What seven of them get within `SLOW_SECONDS` is measured beside an
 eighth that reads as they do, beside one that does not read at all, and beside one that acknowledges 1 KiB/s.
 """
 
@@ -23,7 +23,7 @@ from tests.support.proxy import FAIR, Proxy, Weather
 
 SECONDS = float(os.environ.get("SLOW_SECONDS", "3"))
 MIB = 1 << 20
-RATE = 2 * MIB
+RATE = int(os.environ.get("SLOW_MIB_PER_SECOND", "2")) * MIB
 QUEUE, SLOW_QUEUE = 4 * MIB, MIB // 4  # so that the slow one's is full within two seconds
 SEVEN = [f"c{n}" for n in range(7)]
 SLOW = "slow"
