@@ -1,8 +1,9 @@
 """A consumer that is slow, or does not read at all, is its own problem.
 
-Eight consumers read a log that is longer than they can get through: the network before the daemon is the limit, so that
-what the daemon waits is lost for good and shows (`SLOW_MIB_PER_SECOND`: how much it lets through). What seven of them get within `SLOW_SECONDS` is measured beside an
-eighth that reads as they do, beside one that does not read at all, and beside one that acknowledges 1 KiB/s.
+Eight consumers read a log that is longer than they can get through: the network before the daemon is the limit
+(`SLOW_MIB_PER_SECOND`), so that what the daemon waits is lost for good and shows. What seven of them get within
+`SLOW_SECONDS` is measured beside an eighth that reads as they do, beside one that does not read at all, and beside one
+that acknowledges 1 KiB/s.
 """
 
 from __future__ import annotations
