@@ -9,6 +9,7 @@ left with what the server has.
 
 from __future__ import annotations
 
+import http.client
 import random
 import threading
 import time
@@ -137,7 +138,7 @@ class Copy:
             if problem.status != 503:
                 raise
             self.problems.append(problem.kind)
-        except (ConnectionError, TimeoutError) as error:
+        except (ConnectionError, TimeoutError, http.client.IncompleteRead) as error:
             self.problems.append(type(error).__name__)
         self.apply()
 

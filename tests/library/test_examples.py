@@ -31,6 +31,7 @@ NewDatabase = Callable[[Server], str]
 def running(folder: Path, *command: str) -> Iterator[Callable[[], list[str]]]:
     """A program, ended by Ctrl-C; the call gives the lines that it has printed."""
     environment = {**os.environ, "MYSQL_PASSWORD": "secret", "PYTHONPATH": str(ROOT)}
+    environment["PYTHONFAULTHANDLER"] = "1"
     output = folder / "output"
     with output.open("wb") as file:
         process = subprocess.Popen(
@@ -45,7 +46,12 @@ def running(folder: Path, *command: str) -> Iterator[Callable[[], list[str]]]:
         yield lambda: output.read_text(encoding="utf-8").splitlines()
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(60)  # what is compiled just then is compiled to its end
+        try:
+            process.wait(60)  # what is compiled just then is compiled to its end
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # it says where its threads are
+            process.wait()
+            raise AssertionError(f"it does not end:\n{output.read_text()}") from None
 
 
 def acknowledged(state: Path, name: str) -> str:

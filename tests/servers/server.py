@@ -188,15 +188,21 @@ class Server:
                 command.append(f"--socket={self.socket}")
             else:
                 command += [f"--host={self.host}", f"--port={self.port}", "--protocol=tcp"]
-        done = subprocess.run(
-            [*command, *(str(argument) for argument in arguments)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="surrogateescape",
-            check=False,
-            env={**os.environ, "LC_ALL": "C", "MYSQL_PWD": self.root_password},
-        )
+        with tempfile.TemporaryDirectory() as folder:  # it leaves there what LOAD DATA had loaded
+            done = subprocess.run(
+                [*command, *(str(argument) for argument in arguments)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="surrogateescape",
+                check=False,
+                env={
+                    **os.environ,
+                    "LC_ALL": "C",
+                    "MYSQL_PWD": self.root_password,
+                    "TMPDIR": folder,
+                },
+            )
         if check and done.returncode != 0:
             raise AssertionError(
                 f"mysqlbinlog of {self.kind} ended with {done.returncode}: {done.stderr}"

@@ -123,7 +123,7 @@ def test_the_driver_killed_between_the_last_merge_and_the_commit_log(mirroring: 
         database="shop",
     )
     armed = mirroring.kills / "merged"
-    for run in range(3):
+    for run in range(2):
         changes = [
             f"INSERT INTO orders VALUES ({run * 10}, {run}, 1.5), ({run * 10 + 1}, 0, NULL)",
             f"INSERT INTO stock VALUES ({run}, 0)",
