@@ -32,7 +32,7 @@ from tests.servers.plugin import ServerFactory
 
 pytestmark = pytest.mark.kills
 
-RUNS = [0, 1]
+RUNS = [0, 1, 2]
 BIG_ROWS = 20_000  # some 4 MB: several receive buffers
 
 

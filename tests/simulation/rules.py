@@ -91,7 +91,8 @@ class Rules:
         self._over_s = 0.0
         self._evictions = 0
         self._was_over = False
-        self._behind: dict[int, float] = {}  # dispatchers whose server lacks something, since when
+        # Dispatchers whose server lacks something, since when.
+        self._behind: dict[int, tuple[Dispatcher, float]] = {}
         self._contained: dict[str, tuple[Place, Place]] = {}
 
     def booted(self) -> None:
@@ -342,7 +343,10 @@ class Rules:
         if dispatcher is None or dispatcher.phase is not Phase.CONNECTING:
             self._behind.pop(number, None)
             return
-        since = self._behind.setdefault(number, world.now)
+        of, since = self._behind.get(number, (None, world.now))
+        if of is not dispatcher:  # another one of that number waits anew
+            since = world.now
+        self._behind[number] = dispatcher, since
         most = world.client.limits.failover_wait_s
         assert world.now - since < most, f"{number} waits for a replica since {since}"
 

@@ -21,6 +21,7 @@ from tests.daemon.harness import Daemon, until
 from tests.servers import Server
 from tests.servers.plugin import ServerFactory
 from tests.spark.conftest import comparable, killing, mysql_rows
+from tests.support.java import QUICK_SPARK
 
 __all__ = ["make_daemon", "source"]  # fixtures of the daemon's own tests
 
@@ -44,6 +45,7 @@ class Mirroring:
         command = [sys.executable, "-m", "spark_sink", f"--url=http://127.0.0.1:{self.daemon.port}"]
         command += [f"--consumer={name}" for name in consumers]
         command += [f"--target={self.home / 'target'}", f"--checkpoint={self.home / 'checkpoint'}"]
+        command += [f"--conf={setting}" for setting in QUICK_SPARK]
         command += ["--available-now"] if now else ["--trigger-interval=1 second"]
         self.logs.append(self.home / f"job{len(self.logs)}.log")
         with self.logs[-1].open("wb") as log:
