@@ -1,6 +1,7 @@
 """Runs the daemon as its user does, and reads it as a careful client does.
 
-`Daemon` is the console script with a settings file of its own, on a free port of the loopback, ended by its pid.
+`Daemon` is the command line with a settings file of its own, on a free port of the loopback, ended by its pid: forked
+from a process that has imported it, or the console script where it runs in surroundings of its own.
 `Api` is one HTTP call after another. `Reader` keeps its own checkpoint: it stores a range before it asks for the next
 one, and survives the daemon's death, as Spark's checkpoint does. `Load` writes to a server until it is told to stop.
 """
@@ -29,6 +30,7 @@ from dispatcher.binlog import delivered
 from dispatcher.binlog.events import MAGIC, EventType, parse_format_description, parse_record
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import packed_seq
+from tests.daemon.forking import Forked, fork
 from tests.servers import Server
 
 DEADLINE_S = 40.0
@@ -146,7 +148,7 @@ class Daemon:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.settings = settings
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
         self.port = _free_port()
         self.state = folder / "state.db"
         self.within: tuple[
@@ -193,15 +195,19 @@ class Daemon:
                 "KILL_AFTER": str(kill_after),
             }
         self._said = len(self.log)
-        with (self.folder / "stderr").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.within, str(_SCRIPT), "run", "--config", str(config)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                cwd=self.folder,
-            )
+        arguments, log = ["run", "--config", str(config)], self.folder / "stderr"
+        if kill_at or self.within:
+            with log.open("ab") as output:
+                self.process = subprocess.Popen(
+                    [*self.within, str(_SCRIPT), *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=environment,
+                    cwd=self.folder,
+                )
+        else:
+            self.process = fork(arguments, environment, self.folder, log)
         until(self._lives_or_died, "the daemon answers /livez")
         if not kill_at:
             assert self.process.poll() is None, f"the daemon ended at once:\n{self.log}"

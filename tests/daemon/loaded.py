@@ -1,0 +1,9 @@
+"""What the process has imported that `forking` forks daemons from."""
+
+from __future__ import annotations
+
+import dispatcher.app
+import dispatcher.cli  # noqa: F401
+from dispatcher.binlog.warm import load_kernels
+
+load_kernels()
