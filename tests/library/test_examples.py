@@ -35,7 +35,8 @@ def running(folder: Path, *command: str) -> Iterator[Callable[[], list[str]]]:
     output = folder / "output"
     with output.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-u", *command],
+            # Tests that run in the background have been told to ignore Ctrl-C, and their children with them.
+            ["env", "--default-signal=INT", sys.executable, "-u", *command],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
