@@ -42,7 +42,8 @@ class Batching:
         self.routes = routes
         self.file = ""
         self.format: FormatDescription | None = None
-        self.created: dict[str, int] = {}  # creation time of the current file, s since 1970
+        # Creation times, s since 1970, of the current file and of those that the last batches came from.
+        self.created: dict[str, int] = {}
         self.ignored: Counter[str] = Counter()
         self.sources: list[str] = []
         self.heartbeats = 0

@@ -156,7 +156,7 @@ class Rare(Xa):
             self._close_transaction(ABORTED, self.offset)
         self._flush(out)
         self.format = events.parse_format_description(event)
-        self.created = {self.file: self.format.created}
+        self.created[self.file] = self.format.created
         st[k.CHECKED] = self.format.checksum
         st[k.AT] = st[k.NEXT]
         self._batch_from = int(st[k.AT])

@@ -69,6 +69,7 @@ class Splitter(Rare):
         if self._failed:
             raise self._failed
         out: list[Batch | Closed] = []
+        self.created = {file: at for file, at in self.created.items() if file == self.file}
         self._st[k.END] = self._scratch = self._fill
         self._full = False
         try:

@@ -165,7 +165,7 @@ def test_any_log_in_any_chunks_of_a_dump(seed: int, gtid: str) -> None:
             stream += heartbeat(log, raw, n)
     check(feed(split, cuts(rng, bytes(stream))), log)
     assert split.file == log.file.name
-    assert split.created == {log.file.name: log.file.created}
+    assert split.created[log.file.name] == log.file.created
     assert split.offset == log.file.size
 
 
@@ -258,6 +258,22 @@ def test_a_crashed_file_ends_at_the_next_one() -> None:
     assert flat.places[-1] == (log.file.name, log.file.size)
     assert flat.done == []
     assert len(flat.aborted) == 1
+
+
+def test_short_files_that_come_at_once_keep_their_creation_times() -> None:
+    """A position without the time at which its file was created could be taken for one of a log that was reset."""
+    log = e.LogWriter()
+    for _ in range(3):
+        log.begin()
+        log.statement(e.Statement((("shop", "orders"),), ((0, 10),)))
+        log.commit()
+        log.rotate()
+    split = splitter()
+    batches = [batch for batch in split.feed(log.stream()) if isinstance(batch, Batch)]
+    created = {batch.file: split.created[batch.file] for batch in batches if len(batch.tx.end)}
+    assert created == {file.name: file.created for file in log.files[:3]}
+    split.split()
+    assert split.created == {log.file.name: log.file.created}
 
 
 # -- what is not understood -----------------------------------------------------------------------------------
