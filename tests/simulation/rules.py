@@ -568,7 +568,8 @@ class Rules:
         if world.server is not world.servers[0]:
             return False
         for name, reader in world.readers.items():
-            stored, consumer = world.store.get(name), world.client.consumers.get(name)
+            stored = world.to_store.get(name) or world.store.get(name)
+            consumer = world.client.consumers.get(name)
             if stored is not None:
                 covered = stored.covered
                 if not stored.created or not covered.file or covered.server != world.server.name:

@@ -140,7 +140,9 @@ class Server:
         """`probe`: the files whose creation time is asked for, None = all; `starts`: to be found."""
         stop, files = self.stop, self.files
         newest = self.log.files[stop.files - 1]
+        found = {start: self._find(start) for start in starts if start.at != "gtid"}
         wanted = {name for name, _ in files} if probe is None else {*probe, newest.name}
+        wanted |= {place.file for place in found.values() if isinstance(place, Place)}
         created = {
             file.name: file.created
             for file in self.log.files[self.oldest : stop.files]
@@ -155,7 +157,7 @@ class Server:
             file=newest.name,
             offset=stop.offset,
             created=created,
-            starts={start: self._find(start) for start in starts if start.at != "gtid"},
+            starts=found,
         )
 
     def _find(self, start: Start) -> Place | BinlogError:
