@@ -21,9 +21,8 @@ class Boarding:
     def __init__(self, files: Files, limits: ClientLimits) -> None:
         self._files = files
         self._limits = limits
-        self._told: dict[
-            int, object
-        ] = {}  # by dispatcher: what decides whether it becomes one with another
+        # By dispatcher: what decides whether it becomes one with another, as of the last look.
+        self._told: dict[int, object] = {}
 
     def nearest_first(
         self, consumer: Consumer, dispatchers: Iterable[Dispatcher]
@@ -70,15 +69,15 @@ class Boarding:
 
     def _may_ride(self, consumer: Consumer, dispatcher: Dispatcher) -> bool:
         queue, read, view = consumer.queue, dispatcher.read, dispatcher.view
-        if read is None or view is None or read.seq > queue.queued.seq:
+        if read is None or view is None:
             return False
         if view.mode is not queue.mode or view.server != queue.server:
             return False
-        distance = self._files.between(queue.mode, read, queue.queued)
-        if distance is None or distance > self._limits.merge_bytes_max:
-            return False
         has_all = contained(queue.mode, read, queue.queued)
-        return has_all and has_transaction(queue.queued, dispatcher.inside)
+        if not has_all or not has_transaction(queue.queued, dispatcher.inside):
+            return False
+        distance = self._files.between(queue.mode, read, queue.queued)
+        return distance is not None and distance <= self._limits.merge_bytes_max
 
     def news(
         self, dispatchers: Iterable[Dispatcher], now: float

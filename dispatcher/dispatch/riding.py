@@ -79,6 +79,8 @@ def contained(mode: Mode, read: Place, queued: Place) -> bool:
     if mode is not Mode.GTID:
         return read.seq <= queued.seq
     assert isinstance(read.gtids, GtidSet) and isinstance(queued.gtids, GtidSet)
+    if read.seq > queued.seq:
+        return False  # a larger set: no need to look into it
     return queued.gtids.contains(read.gtids)
 
 

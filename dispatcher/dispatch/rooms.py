@@ -104,9 +104,9 @@ class Rooms:
         return bool(self._bytes_max) and self._held_bytes > self._bytes_max - self._bytes_max // 4
 
     def _short(self, dispatchers: Iterable[Dispatcher], now: float) -> bool:
-        """Does the memory that others hold bring everybody to a halt, or keep somebody out?"""
-        if self._over or not self._crowded:
-            return self._over
+        """Crowded as it is, does what others hold bring everybody to a halt, or keep somebody out?"""
+        if self._over:
+            return True
         kept_out = (
             c for c in self._going_on() if c.waiting and c.started and now >= c.attach_after
         )

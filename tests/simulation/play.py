@@ -29,9 +29,8 @@ from tests.support.random_log import random_wanted
 SEEDS_PER_LOG = 40  # play on the same log: a log costs more than a play
 MOVES = (60, 120, 200)
 SLOW_MOVES = 500
-FINISH_MAX_S = (
-    600.0  # no retry, and nothing that keeps consumers from merging, takes longer than a minute
-)
+# No retry, and nothing that keeps consumers from merging, takes longer than a minute.
+FINISH_MAX_S = 600.0
 MODES = (Mode.GTID, Mode.GTID, Mode.FILE, Mode.MARIADB)
 
 
