@@ -82,8 +82,8 @@ def scenario(rng: random.Random, seed: int) -> Scenario:
         lives = [history(mode, log, 0, long=True)]
         limits, stored, written = ClientLimits(), {}, 2
         specs = [slow_spec(rng, f"c{n}", limit) for n, limit in enumerate((1, 1 << 22, 1 << 22))]
-    elif rng.random() < 0.05:  # nobody may be forgotten
-        limits = replace(limits, queues_bytes_max=30_000)
+    elif rng.random() < 0.08:  # nobody may be forgotten, though not one transaction may fit
+        limits = replace(limits, queues_bytes_max=rng.choice((1, 4000, 30_000)))
         specs = [replace(spec, on_queue_full=OnQueueFull.WAIT) for spec in specs]
     large_bytes = rng.choice((1 << 20, 1 << 20, 2000))
     return Scenario(mode, lives, specs, stored, limits, written, large_bytes, slow)

@@ -21,7 +21,6 @@ from dispatcher.dispatch.inputs import (
     Effect,
     Input,
     LoggedIn,
-    Note,
     OnPurged,
     OnQueueFull,
     Removed,
@@ -32,6 +31,7 @@ from dispatcher.dispatch.inputs import (
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number, packed_seq
+from tests.simulation.memory import LATE_S, REFILL, MemoryRules
 from tests.simulation.truth import distance, lost_to_purge, needed_file
 from tests.support.event_encoder import Transaction
 
@@ -39,12 +39,10 @@ if TYPE_CHECKING:
     from tests.simulation.world import PlayedWorld
 
 PAUSE_MAX_S = 5.0
-REFILL = 0.05
 WINDOW_S = 600.0
 MERGE_AFTER_S = (0.0, 5.0, 20.0, 60.0)
-LATE_S, LATEST_S = 0.05, 0.3  # how late a tick may come, and be heard of in all
+LATEST_S = 0.3  # how late a tick may be heard of in all
 DETACHES_MAX = 3
-EVICT_AFTER_S = 2.0
 FILE_END_MAX = 64  # bytes of a ROTATE
 _SERVING = (Phase.STREAMING, Phase.PAUSED, Phase.ROOMLESS)
 _QUIET = (Sought, Added, Removed, Acknowledged)
@@ -88,9 +86,7 @@ class Rules:
         """Before the daemon starts."""
         self._seen: dict[str, Seen] = {}
         self._at = 0.0
-        self._over_s = 0.0
-        self._evictions = 0
-        self._was_over = False
+        self._memory = MemoryRules(self._world)
         # Dispatchers whose server lacks something, since when.
         self._behind: dict[int, tuple[Dispatcher, float]] = {}
         self._contained: dict[str, tuple[Place, Place]] = {}
@@ -115,7 +111,7 @@ class Rules:
             self._only_time_passed(now)
             return
         self._closed = [e.dispatcher for e in effects if isinstance(e, Close)]
-        self._evictions += sum(isinstance(e, Note) and "forgotten" in e.event for e in effects)
+        self._memory.saw(effects)
         self._view = what.view if isinstance(what, LoggedIn) else None
         self._connections(what)
         for consumer in list(world.client.consumers.values()):
@@ -127,8 +123,9 @@ class Rules:
             self._boarded(consumer, seen, now)
             self._held_up(consumer, seen, now)
         if isinstance(what, Arrived):
-            self._bounds()
-        self._over(now)
+            self._world.check_bounds()
+            self._memory.bounded()
+        self._memory.not_full_for_long(now - self._began)
         self._folded()
         if isinstance(what, LoggedIn):
             self._near_share()
@@ -159,7 +156,7 @@ class Rules:
         for dispatcher in self._world.client.dispatchers.values():
             if dispatcher.phase is Phase.PAUSED:
                 self._is_read_soon(dispatcher)
-        self._over(now)
+        self._memory.not_full_for_long(now - self._began)
 
     def _measure(self, passed: float) -> None:
         for seen in self._seen.values():
@@ -170,7 +167,7 @@ class Rules:
             else:
                 seen.waits_s = 0.0
                 seen.left_s = min(seen.most_s, seen.left_s + REFILL * passed)
-        self._over_s += passed * self._was_over
+        self._memory.passed(passed)
 
     def _look(self) -> None:
         client = self._world.client
@@ -195,7 +192,7 @@ class Rules:
             blocks = queue.full or (seen.closed and not queue.roomy)
             serves = dispatcher is not None and dispatcher.phase in _SERVING
             seen.is_waited_for = serves and blocks and bool(others)
-        self._was_over = self._is_short()
+        self._memory.look()
 
     # -- connections -----------------------------------------------------------------------------------------
 
@@ -497,58 +494,6 @@ class Rules:
         )
         most = spec.wait_max_s + REFILL * (now - seen.since) + 0.2 + LATE_S * consumer.detaches
         assert seen.held_up_s <= most, f"{spec.name} held others up for {seen.held_up_s} s"
-
-    # -- memory ----------------------------------------------------------------------------------------------
-
-    def _held_bytes(self) -> int:
-        """Of those that go on; one that has failed takes no more, and nothing is taken from it."""
-        consumers = self._world.client.consumers.values()
-        return sum(c.queue.held_bytes for c in consumers if c.failed is None)
-
-    def _bounds(self) -> None:
-        self._world.check_bounds()
-        client = self._world.client
-        limit = client.limits.queues_bytes_max
-        most = limit + len(client.consumers) * (1 << 17)
-        assert not limit or self._held_bytes() <= most, "all queues together are not bounded"
-
-    def _is_short(self) -> bool:
-        """Are all queues together full, or keep somebody out who could come in?"""
-        client = self._world.client
-        limit, held = client.limits.queues_bytes_max, self._held_bytes()
-        others = [c for c in client.consumers.values() if c.failed is None]
-        if not limit or len(others) == 1:  # who is alone holds up nobody
-            return False
-        if any(c.spec.on_queue_full is OnQueueFull.WAIT for c in client.consumers.values()):
-            return False  # for as long as that one likes
-        if held >= limit:
-            return any(c.queue.transactions for c in others)
-        dispatchers = client.dispatchers
-        phases = {number: dispatcher.phase for number, dispatcher in dispatchers.items()}
-        outside = [
-            consumer
-            for consumer in others
-            if consumer.started
-            and phases.get(consumer.dispatcher or 0, Phase.ROOMLESS) is Phase.ROOMLESS
-        ]
-        free = [c for c in outside if c.queue.roomy and c.attach_after <= self._world.now]
-        alone = [c for c in free if all(r in free for r in self._riders_with(c))]
-        return held > limit * 3 // 4 and bool(alone)
-
-    def _riders_with(self, consumer: Consumer) -> list[Consumer]:
-        dispatcher = self._world.client.dispatchers.get(consumer.dispatcher or 0)
-        return dispatcher.riders if dispatcher else []
-
-    def _over(self, now: float) -> None:
-        """Nor are they full for longer than their budgets allow."""
-        client = self._world.client
-        consumers = client.consumers.values()
-        if not client.limits.queues_bytes_max:
-            return
-        budgets = sum(c.spec.wait_max_s for c in consumers)
-        most = budgets + REFILL * len(consumers) * (now - self._began) + 8.0
-        most += (EVICT_AFTER_S + LATE_S) * (1 + self._evictions)
-        assert self._over_s <= most, f"all queues were full for {self._over_s} s"
 
     # -- what the world asks ----------------------------------------------------------------------------------
 

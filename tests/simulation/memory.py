@@ -1,0 +1,87 @@
+"""What must hold of all queues of a client together: rules of their own, for they measure something of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dispatcher.dispatch.consumer import Consumer
+from dispatcher.dispatch.dispatcher import Phase
+from dispatcher.dispatch.inputs import Effect, Note, OnQueueFull
+
+if TYPE_CHECKING:
+    from tests.simulation.world import PlayedWorld
+
+REFILL = 0.05
+LATE_S = 0.05  # how late a tick may come
+EVICT_AFTER_S = 2.0
+SLACK_S = 8.0
+PART_MAX = 1 << 17  # bytes that a queue may take beyond the limit, for what had begun
+
+
+class MemoryRules:
+    """`look` after every step, `passed` before the next; the rest tells what is broken."""
+
+    def __init__(self, world: PlayedWorld) -> None:
+        self._world = world
+        self._over_s = 0.0
+        self._evictions = 0
+        self._was_over = False
+
+    def saw(self, effects: Sequence[Effect]) -> None:
+        self._evictions += sum(isinstance(e, Note) and "forgotten" in e.event for e in effects)
+
+    def passed(self, seconds: float) -> None:
+        self._over_s += seconds * self._was_over
+
+    def look(self) -> None:
+        self._was_over = self._is_short()
+
+    def bounded(self) -> None:
+        client = self._world.client
+        limit = client.limits.queues_bytes_max
+        most = limit + len(client.consumers) * PART_MAX
+        assert not limit or self._held_bytes() <= most, "all queues together are not bounded"
+
+    def not_full_for_long(self, played_s: float) -> None:
+        """For no longer than the budgets allow."""
+        client = self._world.client
+        consumers = client.consumers.values()
+        if not client.limits.queues_bytes_max:
+            return
+        budgets = sum(c.spec.wait_max_s for c in consumers)
+        most = budgets + REFILL * len(consumers) * played_s + SLACK_S
+        most += (EVICT_AFTER_S + LATE_S) * (1 + self._evictions)
+        assert self._over_s <= most, f"all queues were full for {self._over_s} s"
+
+    def _held_bytes(self) -> int:
+        """Of those that go on; one that has failed takes no more, and nothing is taken from it."""
+        consumers = self._world.client.consumers.values()
+        return sum(c.queue.held_bytes for c in consumers if c.failed is None)
+
+    def _is_short(self) -> bool:
+        """Are all queues together full, or keep somebody out who could come in?"""
+        client = self._world.client
+        limit, held = client.limits.queues_bytes_max, self._held_bytes()
+        others = [c for c in client.consumers.values() if c.failed is None]
+        if not limit or len(others) == 1:  # who is alone holds up nobody
+            return False
+        if any(c.spec.on_queue_full is OnQueueFull.WAIT for c in client.consumers.values()):
+            return False  # for as long as that one likes
+        if held >= limit:
+            return any(c.queue.transactions for c in others)
+        dispatchers = client.dispatchers
+        phases = {number: dispatcher.phase for number, dispatcher in dispatchers.items()}
+        outside = [
+            consumer
+            for consumer in others
+            if consumer.started
+            and phases.get(consumer.dispatcher or 0, Phase.ROOMLESS) is Phase.ROOMLESS
+        ]
+        free = [c for c in outside if c.queue.roomy and c.attach_after <= self._world.now]
+        alone = [c for c in free if all(r in free for r in self._riders_with(c))]
+        return held > limit * 3 // 4 and bool(alone)
+
+    def _riders_with(self, consumer: Consumer) -> list[Consumer]:
+        dispatcher = self._world.client.dispatchers.get(consumer.dispatcher or 0)
+        return dispatcher.riders if dispatcher else []
