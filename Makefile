@@ -58,7 +58,7 @@ JOBS ?= 1
 simulate: setup
 	@$(PY) -m tests.simulation --seeds $(SEEDS) --first $(FIRST) --jobs $(JOBS)
 
-MUTANT_SEEDS ?= 2000
+MUTANT_SEEDS ?= 4000
 mutants: setup
 	@$(PY) -m tests.simulation.mutate --seeds $(MUTANT_SEEDS) --jobs $(JOBS)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 from dispatcher.dispatch.dispatcher import Phase
 from dispatcher.dispatch.history import Mode
-from dispatcher.dispatch.inputs import ClientLimits, OnQueueFull
+from dispatcher.dispatch.inputs import Acknowledged, ClientLimits, OnQueueFull, Store
 from dispatcher.dispatch.rooms import EVICT_AFTER_S
 from dispatcher.model.errors import BinlogError, Kind
 from tests.dispatch.plays import alone, long_log, numbers, read_and_poll, spec
-from tests.support.fake_server import Server
+from tests.support.fake_server import Server, gtid_set
 from tests.support.simulation import World
 
 
@@ -119,6 +120,25 @@ def test_a_reader_has_time_to_fetch_what_is_forgotten_for_the_sake_of_all() -> N
     assert EVICT_AFTER_S / 2 <= play.now - began <= EVICT_AFTER_S + 0.5
     assert a.queue.held_bytes == 0
     play.finish()
+
+
+def test_what_is_forgotten_while_its_acknowledgement_is_stored_stays_acknowledged() -> None:
+    log = long_log(60)
+    only = replace(spec("a"), databases=("crm",))  # the last transaction is another's
+    play = World(random.Random(0), Server(log, Mode.GTID), [only, spec("b")], {})
+    a, client = play.client.consumers["a"], play.client
+    read_and_poll(play, lambda: a.queue.queued.seq == 60)
+    end = a.queue.position(a.queue.queued)
+    last = replace(end, gtid=str(gtid_set(log.transactions[:59])), seq=59)
+    progress = client.progress_after("a", last)
+    assert progress is not None and last.seq < progress.covered.seq == 60
+    client.dispatchers[1].leave(a, play.now)
+    a.queue.evict()
+    effects = client.step(Acknowledged("a", last, progress.covered), play.now)
+    assert a.queue.position(a.queue.acknowledged).seq == last.seq
+    (stored,) = [e.progress for e in effects if isinstance(e, Store)]
+    assert (stored.acknowledged.gtid, stored.covered.seq) == (last.gtid, 60)
+    assert client.progress_after("a", last) is None, "its reader goes on from there"
 
 
 def test_who_has_room_is_not_kept_out_by_what_a_stuck_one_holds() -> None:

@@ -7,6 +7,7 @@ transactions) stand for something else. Logs cost more to write than plays to ru
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import lru_cache
 from uuid import UUID
 
@@ -19,9 +20,10 @@ from tests.support.event_encoder import (
     TIME,
     LogWriter,
     Statement,
+    Transaction,
     status_variables,
 )
-from tests.support.fake_server import SERVER_NAME, Server, stops_of
+from tests.support.fake_server import SERVER_NAME, Server, gtid_set, stops_of
 from tests.support.random_log import (
     DDLS,
     OTHER_SERVER,
@@ -71,6 +73,17 @@ class History:
         if found is None:
             found = self._sets[gtids] = GtidSet.parse(gtids)
         return found
+
+    def after(self, count: int, more: Sequence[Transaction] = ()) -> Position:
+        """Where so many transactions of the primary's log end; with GTIDs some later ones may be held, too."""
+        held = self.transactions[:count]
+        first = self.logs[0].files[0].name
+        file, offset = (held[-1].file, held[-1].end) if held else (first, 4)
+        if self.mode is Mode.GTID:
+            gtids = gtid_set([*held, *more])
+            return Position(SERVER_NAME, str(gtids), file, offset, len(gtids), 0)
+        gtid = f"0-1-{held[-1].gno}" if held and self.mode is Mode.MARIADB else ""
+        return Position(SERVER_NAME, gtid, file, offset, packed_seq(file, offset), 0)
 
     def between(self, start: Position, end: Position) -> list[int]:
         """Indices of the transactions in (start, end], in the log's order."""

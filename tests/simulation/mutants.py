@@ -553,18 +553,11 @@ MUTANTS: tuple[Mutant, ...] = (
         '        return [Note("info", "sought", fields)]',
     ),
     Mutant(
-        "a seek within the queue starts anew",
-        "9: a position within the queue needs no seek",
+        "believes every place that a reader names",
+        "6: only a login proves a place that the server is not known to have executed",
         "dispatch/client.py",
         "        consumer.proven = self._is_known(consumer, place)",
         "        consumer.proven = True",
-    ),
-    Mutant(
-        "an acknowledgement of what was forgotten is lost",
-        "8: what is acknowledged stays so",
-        "dispatch/client.py",
-        "        consumer.queue.acknowledged = consumer.queue.place_of(what.position)\n        return [consumer.store(), *effects[1:]]",
-        "        return effects",
     ),
     Mutant(
         "a reload closes connections",

@@ -18,12 +18,13 @@ from dispatcher.dispatch.inputs import (
     Start,
 )
 from dispatcher.model.errors import Kind
-from dispatcher.model.position import Position, packed_seq
+from dispatcher.model.position import packed_seq
 from tests.simulation.histories import History, history
 from tests.simulation.readers import ReadWorld
 from tests.simulation.transcript import Transcript
 from tests.simulation.world import SIZES, Scenario
-from tests.support.fake_server import SERVER_NAME, gtid_set
+from tests.support.event_encoder import Transaction
+from tests.support.fake_server import gtid_set
 from tests.support.random_log import random_wanted
 
 SEEDS_PER_LOG = 40  # play on the same log: a log costs more than a play
@@ -132,18 +133,11 @@ def random_stored(rng: random.Random, log: History, written: int, *, together: b
     there = log.transactions[: min(written, len(log.transactions))]
     low = max(0, len(there) - 3) if together else 0
     k = rng.randrange(low, len(there) + 1)
-    held = there[:k]
-    first = log.logs[0].files[0]
-    file, offset = (held[-1].file, held[-1].end) if held else (first.name, 4)
-    if log.mode is Mode.GTID:
-        if rng.random() < 0.4:
-            held = held + [t for t in there[k:] if rng.random() < 0.3]
-        gtids = gtid_set(held)
-        position = Position(SERVER_NAME, str(gtids), file, offset, len(gtids), 0)
-    else:
-        gtid = f"0-1-{held[-1].gno}" if held and log.mode is Mode.MARIADB else ""
-        position = Position(SERVER_NAME, gtid, file, offset, packed_seq(file, offset), 0)
-    created = {f.name: f.created for f in log.logs[0].files}[file]
+    more: list[Transaction] = []
+    if log.mode is Mode.GTID and rng.random() < 0.4:
+        more = [t for t in there[k:] if rng.random() < 0.3]
+    position = log.after(k, more)
+    created = {f.name: f.created for f in log.logs[0].files}[position.file]
     return Progress(position, position, rng.choice((0, created, created, created)))
 
 
@@ -194,37 +188,40 @@ def changes(world: ReadWorld, what: float, *, calm: bool) -> None:
 
 
 def happens(world: ReadWorld, what: float) -> None:
-    """Something that should not, or does not often."""
+    """Something that should not, or does not often. `what`: 0..1."""
     rng = world.rng
     name, link = rng.choice(list(world.client.consumers)), world.some_link()
 
     def on_link(move: Callable[..., None], *more: Kind) -> Callable[[], None]:
         return partial(move, link, *more) if link else (lambda: None)
 
-    moves: tuple[tuple[float, Callable[[], None]], ...] = (
-        (0.12, on_link(world.cut)),
-        (0.05, on_link(world.cut, Kind.NAMESAKE)),
-        (0.05, on_link(world.cut, Kind.ACCESS_DENIED)),
-        (0.06, on_link(world.stall)),
-        (0.06, on_link(world.silence)),
-        (0.06, on_link(world.garble)),
-        (0.06, world.fail_over),
-        (0.06, world.restart_server),
-        (0.08, world.purge),
-        (0.05, world.reset),
-        (0.04, world.survey),
-        (0.08, lambda: world.fence(name)),
-        (0.06, lambda: world.remove(name)),
-        (0.06, lambda: world.add(changed=rng.random() < 0.5)),
-        (0.08, lambda: world.revive(name)),
-        (0.04, world.fill_disk),
-        (1.0, world.crash),
+    moves: tuple[tuple[int, Callable[[], None]], ...] = (
+        (12, on_link(world.cut)),
+        (5, on_link(world.cut, Kind.NAMESAKE)),
+        (5, on_link(world.cut, Kind.ACCESS_DENIED)),
+        (6, on_link(world.stall)),
+        (6, on_link(world.silence)),
+        (6, on_link(world.garble)),
+        (6, world.fail_over),
+        (6, world.restart_server),
+        (8, world.purge),
+        (5, world.reset),
+        (4, world.survey),
+        (8, lambda: world.fence(name)),
+        (8, lambda: world.leap(name)),
+        (6, lambda: world.remove(name)),
+        (6, lambda: world.add(changed=rng.random() < 0.5)),
+        (8, lambda: world.revive(name)),
+        (4, world.fill_disk),
+        (6, lambda: world.store_slowly(name)),
+        (10, world.crash),
     )
-    for likely, move in moves:
-        if what < likely:
+    at = what * sum(weight for weight, _ in moves)
+    for weight, move in moves:
+        if at < weight:
             move()
             return
-        what -= likely
+        at -= weight
 
 
 # -- how it ends ----------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ go on, as a new one does, begins another line at what is acknowledged.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.history import Mode
 from dispatcher.dispatch.inputs import Acknowledged, Sought
@@ -41,9 +43,11 @@ class ReadWorld(PlayedWorld):
         if not reader.positions:
             reader.positions.append(queue.position(queue.acknowledged))
         if name not in self.opened:
-            self.opened.add(name)
             # Else it goes on in the session that it had; where it has sought back, and that was not stored, it cannot.
             lost = reader.position.seq < queue.acknowledged.seq
+            if lost and reader.history is not self.history:
+                return None  # which its consumer will be told
+            self.opened.add(name)
             if lost or self.rng.random() < 0.7:
                 self.resume(name, reader.position)
         consumer = self.client.consumers.get(name)
@@ -59,12 +63,13 @@ class ReadWorld(PlayedWorld):
         if self.readers[name].history is not self.history:
             return  # it knows that from the failure
         self.sought.add(name)
-        self.rules.sought(name)
+        self.rules.sought(name, after)
         self.step(Sought(name, after))
         if self.rng.random() < 0.9:
             self.flush()
 
-    def acknowledge(self, name: str, position: Position) -> None:
+    def acknowledge(self, name: str, position: Position, *, slow: bool = False) -> None:
+        """`slow`: storing it takes longer than the next step."""
         self.complete(name)
         try:
             progress = self.client.progress_after(name, position)
@@ -78,7 +83,7 @@ class ReadWorld(PlayedWorld):
         self.to_store[name] = progress
         self.flush()
         self.pending[name] = Acknowledged(name, position, progress.covered)
-        if self.rng.random() < 0.9:
+        if not slow and self.rng.random() < 0.9:
             self.complete(name)
 
     def complete(self, name: str) -> None:
@@ -106,6 +111,36 @@ class ReadWorld(PlayedWorld):
         index = self.rng.randrange(len(reader.positions))
         del reader.positions[index + 1 :]
         self.resume(name, reader.position)
+
+    def leap(self, name: str) -> None:
+        """To a place that it has come to elsewhere, with another daemon of the same server."""
+        ready = self.ready(name)
+        if ready is None or ready[0].failed or self.server is not self.servers[0]:
+            return
+        reader = self.readers[name]
+        if reader.history is not self.history or self.failed_over_at <= self.now:
+            return  # where the order of what was read is that of one log no longer
+        count = self.rng.randint(0, self.server.stop.transactions)
+        place = replace(self.history.after(count), epoch=reader.position.epoch)
+        queued = ready[1].position(ready[1].queued)
+        if self._is_before(queued, place) and self._is_before(reader.position, place):
+            reader.positions = [place]
+            self.resume(name, place)
+
+    def _is_before(self, one: Position, other: Position) -> bool:
+        if self.scenario.mode is not Mode.GTID:
+            return one.seq < other.seq
+        return one != other and self.history.parse(other.gtid).contains(
+            self.history.parse(one.gtid)
+        )
+
+    def store_slowly(self, name: str) -> None:
+        """What it acknowledges, which is all that there is; the rules go on, and may forget it meanwhile."""
+        if self.ready(name) is not None:
+            self.poll(name, 1 << 22, ack=False)
+            self.acknowledge(name, self.readers[name].position, slow=True)
+            self.pass_time(self.rng.choice((0.5, 6.0, 30.0)))
+            self.complete(name)
 
     def fence(self, name: str) -> None:
         """Another reader opens a session, and asks where to go on."""

@@ -26,11 +26,12 @@ from dispatcher.dispatch.inputs import (
     Removed,
     ServerView,
     Sought,
+    Surveyed,
     Tick,
 )
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import file_number, packed_seq
+from dispatcher.model.position import Position, file_number, packed_seq
 from tests.simulation.memory import LATE_S, REFILL, MemoryRules
 from tests.simulation.truth import distance, lost_to_purge, needed_file
 from tests.support.event_encoder import Transaction
@@ -72,6 +73,8 @@ class Seen:
     detached_at: list[float] = field(default_factory=list)
     barred_until: float = 0.0
     wants_room: bool = False  # was detached, and has not boarded again
+    rode_at: float = -1.0  # when it rode last, or left
+    unproven: bool = False  # only its reader says that its place is one of the server's history
 
 
 class Rules:
@@ -87,6 +90,8 @@ class Rules:
         self._seen: dict[str, Seen] = {}
         self._at = 0.0
         self._memory = MemoryRules(self._world)
+        self._begun: dict[int, float] = {}  # when each dispatcher's stream began
+        self._told = GtidSet()  # what a server has said that it executed
         # Dispatchers whose server lacks something, since when.
         self._behind: dict[int, tuple[Dispatcher, float]] = {}
         self._contained: dict[str, tuple[Place, Place]] = {}
@@ -97,9 +102,20 @@ class Rules:
         assert len(dispatchers) == 1, "consumers that have no place yet log in together"
         self._look()
 
-    def sought(self, name: str) -> None:
-        """It has room now, and may be elsewhere."""
-        self._seen[name].wants_room = False
+    def sought(self, name: str, after: Position) -> None:
+        """Only where it must be: what lies between what is stored and what is queued is there, or is a marker. The
+        consumer has room now, and may be elsewhere.
+        """
+        world = self._world
+        acknowledged = (world.to_store.get(name) or world.store[name]).acknowledged
+        queued = world.client.consumers[name].queue.queued
+        assert after.epoch != acknowledged.epoch or not (
+            acknowledged.seq <= after.seq <= queued.seq
+        ), f"{name} is sent to a place that it need not leave"
+        seen = self._seen[name]
+        seen.wants_room = False
+        if world.scenario.mode is Mode.GTID:
+            seen.unproven = not self._told.contains(GtidSet.parse(after.gtid))
 
     # -- after each step -------------------------------------------------------------------------------------
 
@@ -113,6 +129,10 @@ class Rules:
         self._closed = [e.dispatcher for e in effects if isinstance(e, Close)]
         self._memory.saw(effects)
         self._view = what.view if isinstance(what, LoggedIn) else None
+        self._asked = what.dispatcher if isinstance(what, LoggedIn) else 0
+        self._begun[self._asked] = now
+        if isinstance(what, LoggedIn | Surveyed) and what.view.mode is Mode.GTID:
+            self._told = GtidSet.parse(what.view.executed)
         self._connections(what)
         for consumer in list(world.client.consumers.values()):
             seen = self._seen_of(consumer)
@@ -178,6 +198,8 @@ class Rules:
             dispatcher = client.dispatchers.get(consumer.dispatcher or 0)
             riders = dispatcher.riders if dispatcher else []
             queue = consumer.queue
+            if dispatcher is not None or seen.dispatcher is not None:
+                seen.rode_at = self._world.now
             seen.place = queue.queued if consumer.started else None
             seen.started = consumer.started
             seen.failed, seen.error = consumer.failed, consumer.error
@@ -472,12 +494,21 @@ class Rules:
         if consumer.dispatcher is None:
             return
         name, queue = consumer.name, consumer.queue
+        dispatcher = self._world.client.dispatchers[consumer.dispatcher]
+        if dispatcher.open and seen.dispatcher is None:
+            assert seen.rode_at >= self._begun[dispatcher.number], (
+                f"{name} boards a stream that began after it had left, without asking what log that is"
+            )
+        if dispatcher.open and seen.unproven:
+            assert seen.dispatcher == self._asked, (
+                f"{name} goes on at a place that only its reader has named"
+            )
+            seen.unproven = False
         if seen.wants_room and consumer.dispatcher != seen.dispatcher:
             assert queue.held_bytes <= queue.bytes_max // 2, f"{name} boards without room"
             seen.wants_room = False
         if now < seen.barred_until:
-            riders = self._world.client.dispatchers[consumer.dispatcher].riders
-            assert len(riders) == 1, f"{name} merges before {seen.barred_until}"
+            assert len(dispatcher.riders) == 1, f"{name} merges before {seen.barred_until}"
 
     def _held_up(self, consumer: Consumer, seen: Seen, now: float) -> None:
         spec = consumer.spec
@@ -513,14 +544,15 @@ class Rules:
         if world.server is not world.servers[0]:
             return False
         for name, reader in world.readers.items():
-            stored = world.to_store.get(name) or world.store.get(name)
+            # The daemon may crash before what is to be stored is.
+            places = [p for p in (world.store.get(name), world.to_store.get(name)) if p is not None]
             consumer = world.client.consumers.get(name)
-            if stored is not None:
+            for stored in places:
                 covered = stored.covered
                 if not stored.created or not covered.file or covered.server != world.server.name:
                     return False
             if consumer is None or consumer.failed or not consumer.started:
-                if consumer is not None and stored is None and reader.history is not None:
+                if consumer is not None and not places and reader.history is not None:
                     return False
                 continue
             queue = consumer.queue
