@@ -146,6 +146,8 @@ class Rules:
             self._world.check_bounds()
             self._memory.bounded()
         self._memory.not_full_for_long(now - self._began)
+        if isinstance(what, LoggedIn | Surveyed):
+            self._known(what.view)
         self._folded()
         if isinstance(what, LoggedIn):
             self._near_share()
@@ -161,6 +163,18 @@ class Rules:
                 f"{type(what).__name__} disturbs others"
             )
         self._look()
+
+    def _known(self, view: ServerView) -> None:
+        """Of the log is known what was read of it, though a server was asked before it had written that."""
+        client = self._world.client
+        for dispatcher in client.dispatchers.values():
+            read, at = dispatcher.read, dispatcher.view
+            if dispatcher.open and read is not None and at is not None:
+                later = packed_seq(read.file, read.offset) > packed_seq(view.file, view.offset)
+                same = at.server == view.server == client.files.server
+                assert not (later and same) or client.files.has(read), (
+                    f"{read} was read and is known no longer"
+                )
 
     def _seen_of(self, consumer: Consumer) -> Seen:
         seen = self._seen.get(consumer.name)
