@@ -27,6 +27,9 @@ class MemoryRules:
         self._over_s = 0.0
         self._evictions = 0
         self._was_over = False
+        self._members: dict[str, Consumer] = {}
+        self._budgets_s = 0.0  # of all that have been waited for, those that are gone, too
+        self._most = 0  # consumers at a time
 
     def saw(self, effects: Sequence[Effect]) -> None:
         self._evictions += sum(isinstance(e, Note) and "forgotten" in e.event for e in effects)
@@ -36,6 +39,12 @@ class MemoryRules:
 
     def look(self) -> None:
         self._was_over = self._is_short()
+        consumers = self._world.client.consumers
+        for name, consumer in consumers.items():
+            if self._members.get(name) is not consumer:
+                self._members[name] = consumer
+                self._budgets_s += consumer.spec.wait_max_s
+        self._most = max(self._most, len(consumers))
 
     def bounded(self) -> None:
         client = self._world.client
@@ -45,12 +54,9 @@ class MemoryRules:
 
     def not_full_for_long(self, played_s: float) -> None:
         """For no longer than the budgets allow."""
-        client = self._world.client
-        consumers = client.consumers.values()
-        if not client.limits.queues_bytes_max:
+        if not self._world.client.limits.queues_bytes_max:
             return
-        budgets = sum(c.spec.wait_max_s for c in consumers)
-        most = budgets + REFILL * len(consumers) * played_s + SLACK_S
+        most = self._budgets_s + REFILL * self._most * played_s + SLACK_S
         most += (EVICT_AFTER_S + LATE_S) * (1 + self._evictions)
         assert self._over_s <= most, f"all queues were full for {self._over_s} s"
 
