@@ -1,8 +1,8 @@
 """Lets a test kill a process of Spark's at a named point. Python imports this by itself in every
 process of a job whose `PYTHONPATH` holds this folder; the product knows nothing of it.
 
-A point is armed by a file of its name in the folder `KILL_FOLDER`, with the number of times it is
-passed before it kills; it disarms itself first, so that what is started again gets past it.
+A point is armed by a file of its name in the folder `KILL_FOLDER`; it disarms itself first, so that
+what is started again gets past it.
 
     decoding    an executor's worker has decoded the first batch of a payload; the worker dies
     merged      the last commit of a batch's last table is written, Spark's commit log is not; driver and JVM die
@@ -24,13 +24,8 @@ from typing import Any
 
 def _pass(point: str) -> bool:
     """Is it time to die? One of several processes at most is told so."""
-    armed = Path(os.environ["KILL_FOLDER"], point)
     try:
-        left = int(armed.read_text())
-        if left:
-            armed.write_text(str(left - 1))
-            return False
-        armed.unlink()
+        Path(os.environ["KILL_FOLDER"], point).unlink()
     except FileNotFoundError:
         return False
     return True
