@@ -9,6 +9,9 @@ stands there instead.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[2] / "dispatcher"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,17 @@ class Mutant:
     file: str
     old: str
     new: str
+
+    def stands(self) -> int:
+        """How often its text stands in the source: once, if it is not stale."""
+        return self._source().count(self.old)
+
+    def broken(self) -> str:
+        """The source with the replacement."""
+        return self._source().replace(self.old, self.new)
+
+    def _source(self) -> str:
+        return (PACKAGE / self.file).read_text(encoding="utf-8")
 
 
 MUTANTS: tuple[Mutant, ...] = (

@@ -28,8 +28,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
     mutant: Mutant
 
     def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002
-        source = Path(self.path).read_text().replace(self.mutant.old, self.mutant.new)
-        return compile(source, self.path, "exec", dont_inherit=True)
+        return compile(self.mutant.broken(), self.path, "exec", dont_inherit=True)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -74,8 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _verdict(mutant: Mutant, seeds: int) -> tuple[bool, str]:
-    count = (ROOT / "dispatcher" / mutant.file).read_text().count(mutant.old)
-    if count != 1:
+    if (count := mutant.stands()) != 1:
         return False, f"its text stands {count} times in {mutant.file}"
     module = "tests.simulation.mutate"
     command = [sys.executable, "-m", module, "--play", "--seeds", str(seeds), mutant.name]

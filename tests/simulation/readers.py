@@ -115,7 +115,7 @@ class ReadWorld(PlayedWorld):
     def leap(self, name: str) -> None:
         """To a place that it has come to elsewhere, with another daemon of the same server."""
         ready = self.ready(name)
-        if ready is None or ready[0].failed or self.server is not self.servers[0]:
+        if ready is None or ready[0].failed:
             return
         reader = self.readers[name]
         if reader.history is not self.history or self.failed_over_at <= self.now:

@@ -131,8 +131,8 @@ class Rules:
         self._view = what.view if isinstance(what, LoggedIn) else None
         self._asked = what.dispatcher if isinstance(what, LoggedIn) else 0
         self._begun[self._asked] = now
-        if isinstance(what, LoggedIn | Surveyed) and what.view.mode is Mode.GTID:
-            self._told = GtidSet.parse(what.view.executed)
+        if isinstance(what, LoggedIn | Surveyed):
+            self._server_tells(what.view)
         self._connections(what)
         for consumer in list(world.client.consumers.values()):
             seen = self._seen_of(consumer)
@@ -146,8 +146,6 @@ class Rules:
             self._world.check_bounds()
             self._memory.bounded()
         self._memory.not_full_for_long(now - self._began)
-        if isinstance(what, LoggedIn | Surveyed):
-            self._known(what.view)
         self._folded()
         if isinstance(what, LoggedIn):
             self._near_share()
@@ -164,8 +162,10 @@ class Rules:
             )
         self._look()
 
-    def _known(self, view: ServerView) -> None:
+    def _server_tells(self, view: ServerView) -> None:
         """Of the log is known what was read of it, though a server was asked before it had written that."""
+        if view.mode is Mode.GTID:
+            self._told = GtidSet.parse(view.executed)
         client = self._world.client
         for dispatcher in client.dispatchers.values():
             read, at = dispatcher.read, dispatcher.view
