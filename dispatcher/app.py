@@ -53,18 +53,32 @@ def run(settings: Settings, load: Load) -> int:
 
     `load` reads the settings again, as they were read for the start.
     """
+    os.umask(0o077)  # for every file that is made from here on, also by libraries
     logs.configure(settings.log.level, settings.log.format, settings.secrets())
     # Until the loop takes it: the daemon must not end for being told to reload while it starts.
     hung_up = threading.Event()
     signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
     _raise_file_limit()
+    _warn(settings)
     store = StateStore(settings.state.path)
     try:
+        for path in store.exposed:
+            structlog.get_logger("dispatcher").warning(
+                "others may read the state, and its file is another user's",
+                file=str(path),
+                remedy="make the daemon's user its owner, then: chmod 600",
+            )
         _warm_up()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(Daemon(settings, load, store).serve(hung_up))
     finally:
         store.close()
+
+
+def _warn(settings: Settings) -> None:
+    log = structlog.get_logger("dispatcher")
+    for warning in settings.warnings:
+        log.warning("settings", warning=warning)
 
 
 def _raise_file_limit() -> None:
@@ -225,6 +239,7 @@ class Daemon:
                 self._log.error("settings not reloaded, nothing is changed", error=lines)
                 continue
             self._configure(settings)
+            _warn(settings)
             changes = await self._clients.apply(wanted)
             self._log.info(
                 "settings reloaded",

@@ -113,6 +113,8 @@ def check(config: Config) -> None:
     """Check the settings, then all servers that they name, and say everything that is wrong."""
     with _faults():
         settings = _settings(config)
+        for warning in settings.warnings:
+            typer.echo(f"warning: {warning}", err=True)
         _end_on(_server_findings(settings))
         consumers = len(settings.consumers)
         typer.echo(f"fine: {consumers} consumer{'s' if consumers != 1 else ''}, no findings")

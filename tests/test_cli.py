@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -164,6 +165,16 @@ def account(mysql97: Server) -> Iterator[Server]:
     mysql97.add_user("cli_bare", PASSWORD, "USAGE ON *.*")
     yield mysql97
     mysql97.execute("DROP USER 'cli'@'%'", "DROP USER 'cli_bare'@'%'")
+
+
+def test_check_warns_of_settings_with_a_secret_that_every_user_can_read(account: Server) -> None:
+    with tempfile.TemporaryDirectory(prefix="cli-") as name:
+        Path(name).chmod(0o755)
+        file = write(Path(name), ("shop", consumer(account, "cli")))
+        file.chmod(0o644)
+        done = call("check", "--config", file)
+    assert done.returncode == 0 and done.stdout == "fine: 1 consumer, no findings\n"
+    assert done.stderr.startswith(f"warning: {file}:2: ") and f"chmod 600 {file}" in done.stderr
 
 
 def test_check_finds_nothing_wrong(account: Server, tmp_path: Path) -> None:

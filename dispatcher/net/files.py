@@ -34,7 +34,17 @@ from dispatcher.dispatch.inputs import ServerView, Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number
-from dispatcher.net.folder import CHUNK_BYTES, File, Folder, Head, Tip, empty, next_name, preamble
+from dispatcher.net.folder import (
+    CHUNK_BYTES,
+    File,
+    Folder,
+    Head,
+    Tip,
+    empty,
+    next_name,
+    open_descriptor,
+    preamble,
+)
 from dispatcher.net.folderlog import FolderLog
 from dispatcher.net.known import Known
 from dispatcher.net.source import ServerSource
@@ -356,7 +366,7 @@ class _OpenFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = open_descriptor(path)
         self._using = threading.Lock()
 
     def read(self, room: memoryview, offset: int) -> int:

@@ -8,12 +8,16 @@ A file's *head* is everything before its first transaction: FORMAT_DESCRIPTION, 
 GTID set and which kind of log it is, so only the newest file is ever scanned whole, and of that one only what came
 since the last time.
 
+Symbolic links in the folder are refused, wherever they lead: a user who may write to the folder could otherwise make
+the daemon read any file of the machine. For the same reason no message shows bytes of a file that is not a binlog.
+
 Everything here blocks. Sources: MySQL source, sql/binlog.cc (generate_new_name, MYSQL_BIN_LOG::open_binlog),
 sql/log_event.h (LOG_EVENT_RELAY_LOG_F); MariaDB sql/log.cc.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -22,6 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 
 from dispatcher.binlog import events
 from dispatcher.binlog.arrays import OPEN
@@ -50,6 +55,7 @@ class File:
     name: str
     size: int
     inode: int
+    is_link: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +139,17 @@ class Folder:
                 f"it holds no binlog files, named like {name}",
                 "compare files.path and files.prefix",
             )
-        return next(iter(logs.values()))
+        (files,) = logs.values()
+        if link := next((file.name for file in files if file.is_link), None):
+            raise self._link(link)
+        return files
 
     def _is_binlog(self, files: list[File]) -> bool:
         """Is it a server's own log, rather than a relay log or something else with numbered files?"""
+        if files[0].is_link:
+            return False
         try:
-            with (self.path / files[0].name).open("rb") as file:
+            with open_regular(self.path / files[0].name) as file:
                 start = file.read(4 + events.HEADER_SIZE)
         except FileNotFoundError:  # purged meanwhile
             return False
@@ -152,7 +163,7 @@ class Folder:
     def head(self, name: str) -> Head | None:
         """None for a file whose beginning is not written yet. Raises BinlogError (FILES) for what is no binlog."""
         try:
-            with (self.path / name).open("rb", buffering=0) as file:
+            with open_regular(self.path / name) as file:
                 # What follows is the same for ever, if this is: creation time, server id, sizes.
                 start = _not_in_use(os.pread(file.fileno(), 4 + events.HEADER_SIZE, 0), 4)
                 known = self._heads.get(name)
@@ -173,7 +184,7 @@ class Folder:
     def in_use(self, name: str) -> bool:
         """Is a file being written, or was never closed? Also True of a copy that was made meanwhile."""
         try:
-            with (self.path / name).open("rb", buffering=0) as file:
+            with open_regular(self.path / name) as file:
                 flags = os.pread(file.fileno(), 2, 4 + 17)
         except OSError as error:
             raise self.cannot(error, name) from error
@@ -185,7 +196,8 @@ class Folder:
             raise self._encrypted(name)
         if start[:4] != events.MAGIC[: len(start)]:
             raise self.wrong(
-                f"{name} is not a binlog: it begins with {start[:4]!r}", "take it out of the folder"
+                f"{name} is not a binlog: its first bytes are another kind of file's",
+                "take it out of the folder",
             )
         size = int.from_bytes(start[13:17], "little")
         if len(start) < 4 + events.HEADER_SIZE or len(start) < 4 + size <= 4 + _FORMAT_BYTES_MAX:
@@ -296,8 +308,16 @@ class Folder:
 
     def cannot(self, error: OSError, name: str) -> BinlogError:
         """What the file system said."""
+        if name and error.errno == errno.ELOOP:
+            return self._link(name)
         what = f"{name or 'the folder'} cannot be read: {error.strerror or error}"
         return self.wrong(what, "name a folder that the daemon's user may read, with its files")
+
+    def _link(self, name: str) -> BinlogError:
+        return self.wrong(
+            f"{name} is a symbolic link, and links are not followed",
+            "put the file itself into the folder, or name the folder that holds it",
+        )
 
     def _damaged(self, name: str, at: int, error: BinlogError) -> BinlogError:
         return self.wrong(f"{name} is damaged at {at}: {error.kind}: {error.what}", "copy it again")
@@ -336,6 +356,21 @@ def next_name(name: str) -> str:
     return f"{name.rpartition('.')[0]}.{file_number(name) + 1:06}"
 
 
+def open_descriptor(path: Path) -> int:
+    """Open a file of the folder for reading; returns its descriptor. Raises OSError: ELOOP for a symbolic link, EINVAL
+    for anything else that is not a regular file (opening a FIFO would block)."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return fd
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """The same as an unbuffered file."""
+    return os.fdopen(open_descriptor(path), "rb", buffering=0)
+
+
 def batches_of(path: Path, head: Head, offset: int) -> Iterator[Batch]:
     """A file's batches for nobody, from between two transactions on; each is valid until the next one is asked for.
 
@@ -347,7 +382,7 @@ def batches_of(path: Path, head: Head, offset: int) -> Iterator[Batch]:
     start = preamble(path.name, head, at, checksum=False)
     splitter.room()[: len(start)] = start
     splitter.wrote(len(start))
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path) as file:
         while True:
             size = 1
             if not splitter.full:
@@ -376,11 +411,12 @@ def _not_in_use(raw: bytes, at: int) -> bytes:
 
 def _add(files: list[File], entry: os.DirEntry[str]) -> None:
     try:
-        about = entry.stat()
+        about = entry.stat(follow_symlinks=False)
     except FileNotFoundError:  # purged meanwhile
         return
-    if stat.S_ISREG(about.st_mode):
-        files.append(File(entry.name, about.st_size, about.st_ino))
+    is_link = stat.S_ISLNK(about.st_mode)
+    if stat.S_ISREG(about.st_mode) or is_link:
+        files.append(File(entry.name, about.st_size, about.st_ino, is_link))
 
 
 def _number(file: File) -> int:

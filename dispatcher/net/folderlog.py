@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dispatcher.binlog import events
 from dispatcher.binlog.batch import Batch
 from dispatcher.dispatch.history import Gtids, Mode, Place
-from dispatcher.net.folder import Folder, Head, batches_of
+from dispatcher.net.folder import Folder, Head, batches_of, open_regular
 from dispatcher.net.starts import First
 
 
@@ -57,7 +57,7 @@ class FolderLog:
 
     def type_at(self, name: str, offset: int) -> int | None:
         try:
-            with (self._folder.path / name).open("rb") as file:
+            with open_regular(self._folder.path / name) as file:
                 file.seek(offset)
                 header = file.read(events.HEADER_SIZE)
                 size = int.from_bytes(header[9:13], "little")

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dispatcher.model.errors import Kind, UserError
+from dispatcher.settings.exposure import warnings_of
 from dispatcher.settings.model import (
     CONSUMER_NAME,
     NO_CREDENTIAL,
@@ -98,7 +99,7 @@ def load(
     if tree.findings or api is None or state is None or log is None:
         lines = sorted(dict.fromkeys(tree.findings), key=lambda finding: finding.origin)
         raise SettingsError(Kind.SETTINGS, "\n".join(str(finding) for finding in lines))
-    return Settings(consumers=consumers, api=api, state=state, log=log)
+    return Settings(consumers=consumers, api=api, state=state, log=log, warnings=warnings_of(tree))
 
 
 def section(model: type[S], values: Mapping[str, Any], said_by: str) -> S:

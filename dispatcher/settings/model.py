@@ -351,6 +351,7 @@ class Settings(Section):
     api: Api = Api()
     state: State = State()
     log: Log = Log()
+    warnings: tuple[str, ...] = ()  # what is not an error; a line each, with its remedy
 
     def secrets(self) -> tuple[str, ...]:
         """Every secret in it, for the log to leave out."""

@@ -25,6 +25,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 ENVIRONMENT_PREFIX = "DISPATCHER__"
 # Values under these keys name files; relative ones are relative to the settings file that says so.
 _PATH_KEYS = frozenset({"password_file", "token_file", "path", "ca", "cert", "key"})
+_SECRET_KEYS = frozenset({"password", "token"})
 # In the environment these may be written as a YAML list or mapping on one line.
 _STRUCTURED_KEYS = frozenset({"databases", "tables", "start", "tls", "tokens"})
 _VARIABLE = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -64,6 +65,8 @@ class Tree:
     origins: dict[KeyPath, Origin] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     unread: set[KeyPath] = field(default_factory=set)  # what has no value because of a finding
+    # Settings files that hold a secret themselves, and where the first one stands.
+    inline_secrets: dict[Path, Origin] = field(default_factory=dict)
 
     def origin(self, path: KeyPath) -> Origin:
         """Of the path, or of the nearest of its parents that was written somewhere."""
@@ -197,6 +200,8 @@ class _Nodes:
             return self._wrong(node, path, f"not a YAML value: {problem or error}")
         if not isinstance(value, str):
             return value
+        if path and path[-1] in _SECRET_KEYS and _VARIABLE.sub("", value):
+            self._tree.inline_secrets.setdefault(self._file, self._origin(node))
         value = _VARIABLE.sub(lambda match: self._variable(match, node, path), value)
         if path and path[-1] in _PATH_KEYS and value:
             return str(self._file.parent / Path(value).expanduser())

@@ -26,6 +26,7 @@ import numpy as np
 
 from dispatcher.binlog.segments import U8
 from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.state.private import FOLDER_MODE, tighten
 
 _PREFIX = "spill-"
 
@@ -41,7 +42,10 @@ class Spill:
         self._bytes_max = bytes_max
         self.bytes = 0
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+            tighten(
+                [folder]
+            )  # each file in it is private by itself, so another user's folder will do
             for left in folder.glob(f"{_PREFIX}*"):
                 left.unlink()
             with tempfile.TemporaryFile(prefix=_PREFIX, dir=folder):

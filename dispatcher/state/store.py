@@ -10,6 +10,8 @@ Invariants:
   person with `sqlite3` from looking.
 * A row holds both positions of one save: `acknowledged` is what the reader has, `covered` how far
   nothing else is its own.
+* Only the daemon's user may read what is stored: files are made with mode 0600, their folder with 0700, whatever the
+  umask, and files of before that others may read are tightened.
 * Table versions belong to a connection, not to a consumer: one row says how far its log was read,
   which is where the versions end that are open.
 * So do the rows of prepared XA transactions. They are stored together with progress, in one
@@ -39,6 +41,7 @@ from dispatcher.dispatch.versions import Kept
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Mark, Position
 from dispatcher.state import prepared_rows
+from dispatcher.state.private import FILE_MODE, FOLDER_MODE, tighten
 
 SCHEMA_VERSION = 3
 # "BiDi" in ASCII: tells `file`, and us, a state store from somebody's database.
@@ -137,6 +140,8 @@ class StateStore:
     `path` is the SQLite file; its folder is made when missing. Raises `BinlogError`
     (`Kind.STATE_STORE`) when the file cannot be opened, is damaged, was written by a newer version,
     or is open in another process.
+
+    `exposed`: files that others may read and whose mode cannot be changed, since they belong to another user.
     """
 
     installation_id: UUID
@@ -147,6 +152,7 @@ class StateStore:
         self._lock_fd = _lock(path)
         try:
             with self._faults():
+                self.exposed = _make_private(path)
                 self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             try:
                 self.installation_id = self._open()
@@ -319,6 +325,8 @@ class StateStore:
             yield
         except sqlite3.Error as error:
             raise self._fault(str(error), _remedy(error)) from error
+        except OSError as error:
+            raise self._fault(error.strerror or str(error), _remedy(error)) from error
         except (BinlogError, ValueError) as error:
             if isinstance(error, BinlogError) and error.kind is Kind.STATE_STORE:
                 raise
@@ -335,7 +343,7 @@ _DAMAGED = (
 )
 
 
-def _remedy(error: sqlite3.Error) -> str | None:
+def _remedy(error: sqlite3.Error | OSError) -> str | None:
     text = str(error).lower()
     if "malformed" in text or "not a database" in text or "corrupt" in text:
         return _DAMAGED
@@ -350,12 +358,22 @@ def _pragma(db: sqlite3.Connection, name: str) -> int:
     return int(db.execute(f"PRAGMA {name}").fetchone()[0])
 
 
+def _make_private(path: Path) -> tuple[Path, ...]:
+    """Make the store's file, if it is missing, and tighten what exists; returns what could not be tightened.
+
+    SQLite gives the files beside it the mode of this one, but makes this one with the mode that the umask leaves.
+    """
+    if not path.exists():
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
+    return tighten(path.with_name(path.name + end) for end in ("", "-wal", "-shm", ".lock"))
+
+
 def _lock(path: Path) -> int:
     """Take the lock beside `path`; returns its file descriptor, which holds it."""
     lock_path = path.with_name(path.name + ".lock")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o644)
+        path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+        fd = os.open(lock_path, os.O_RDWR | os.O_CREAT, FILE_MODE)
     except OSError as error:
         raise BinlogError(
             Kind.STATE_STORE,

@@ -29,7 +29,7 @@ def configure(
     """Set up the process's logging. `level`: debug, info, warning, error; `style`: console, json.
 
     May be called again. Libraries' own lines go the same way, from `warning` on (from `debug` on,
-    when `level` is that).
+    when `level` is that). numba's stay at `warning`: its compiler writes tens of thousands.
     """
     out = sys.stderr if stream is None else stream
     common: list[_Processor] = [
@@ -62,6 +62,7 @@ def configure(
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
+    logging.getLogger("numba").setLevel(logging.WARNING)
     root.setLevel(least if least == logging.DEBUG else max(least, logging.WARNING))
 
 

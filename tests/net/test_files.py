@@ -697,7 +697,10 @@ def test_a_gap_between_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (b"hello, world, this is a text", "is not a binlog: it begins with b'hell'"),
+        (
+            b"hello, world, this is a text",
+            "is not a binlog: its first bytes are another kind of file's",
+        ),
         (b"\xfdbin" + bytes(600), "is encrypted"),
         (b"\xfebin" + bytes(600), "does not begin with a FORMAT_DESCRIPTION_EVENT"),
         (b"\xfebin" + b"\xff" * 6000, "does not begin with a FORMAT_DESCRIPTION_EVENT"),
@@ -708,6 +711,45 @@ def test_files_that_are_no_binlog(tmp_path: Path, data: bytes, what: str) -> Non
     put(tmp_path, fill(LogWriter(), files=2))
     (tmp_path / "binlog.000003").write_bytes(data)
     assert refused(tmp_path) == f"binlog.000003 {what}"
+
+
+def test_a_message_about_another_kind_of_file_shows_none_of_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "binlog.000001").write_bytes(b"root:x:0:0")
+    assert "root" not in refused(tmp_path)
+
+
+def test_a_symbolic_link_is_refused_wherever_it_leads(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    put(folder, fill(LogWriter(), files=2))
+    said = "binlog.000003 is a symbolic link, and links are not followed"
+    for target in (tmp_path / "outside", folder / "binlog.000001", tmp_path / "missing"):
+        (folder / "binlog.000003").symlink_to(target)
+        assert refused(folder) == said
+        (folder / "binlog.000003").unlink()
+
+
+def test_a_link_among_other_numbered_files_does_not_hide_the_log(tmp_path: Path) -> None:
+    log = fill(LogWriter(), files=2)
+    put(tmp_path, log)
+    (tmp_path / "other.000001").symlink_to("/etc/hostname")
+    assert end_of(source_of(tmp_path)).seq == len(written(log))
+
+
+def test_a_file_that_is_replaced_by_a_link_after_it_was_listed_is_not_read(tmp_path: Path) -> None:
+    put(tmp_path, fill(LogWriter(), files=2))
+    found = Folder(tmp_path, None)
+    listed = found.files()
+    path = tmp_path / listed[-1].name
+    path.rename(tmp_path / "kept")
+    path.symlink_to(tmp_path / "kept")
+    with pytest.raises(BinlogError, match="is a symbolic link"):
+        found.head(listed[-1].name)
+
+
+def test_the_folder_itself_may_be_reached_by_a_link(tmp_path: Path) -> None:
+    put(tmp_path / "logs", fill(LogWriter(), files=2))
+    (tmp_path / "link").symlink_to(tmp_path / "logs")
+    assert end_of(source_of(tmp_path / "link")).seq > 0
 
 
 def test_a_damaged_format_description(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -906,3 +907,75 @@ log: {level: 3}
         "environment variable DISPATCHER__STAT__PATH",
     ]
     assert not any("geheim" in line for line in found)
+
+
+# -- files with secrets ----------------------------------------------------------------------------------------
+
+INLINE = MINIMAL
+BY_VARIABLE = INLINE.replace('"geheim"', '"${REPL}"')
+BY_FILE = INLINE.replace('password: "geheim"', "password_file: secret")
+
+
+@pytest.fixture
+def warnings_at() -> Iterator[Callable[[str, int, int], tuple[str, ...]]]:
+    """The warnings of one settings file with `text`, in a folder that every user may enter.
+
+    `mode`: of the settings file; `secret_mode`: of the file `secret` beside it. `FOLDER` stands for the folder.
+    """
+    with tempfile.TemporaryDirectory(prefix="settings-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+
+        def call(text: str, mode: int, secret_mode: int) -> tuple[str, ...]:
+            file, secret = folder / "a.yaml", folder / "secret"
+            file.write_text(text)
+            file.chmod(mode)
+            secret.write_text("geheim")
+            secret.chmod(secret_mode)
+            loaded = load([file], None, {"REPL": "geheim"})
+            return tuple(warning.replace(name, "FOLDER") for warning in loaded.warnings)
+
+        yield call
+
+
+WarningsAt = Callable[[str, int, int], tuple[str, ...]]
+
+
+def test_settings_with_a_secret_that_all_users_can_read_are_warned_of(
+    warnings_at: WarningsAt,
+) -> None:
+    assert warnings_at(INLINE, 0o644, 0o600) == (
+        "FOLDER/a.yaml:2: every user of this machine can read the secret in this file; make the daemon's user its"
+        " owner, then: chmod 600 FOLDER/a.yaml",
+    )
+
+
+def test_a_token_in_settings_that_all_users_can_read_is_warned_of(warnings_at: WarningsAt) -> None:
+    text = BY_VARIABLE + "api: {tokens: [{token: sixteen-letters-x, consumers: all}]}\n"
+    (warning,) = warnings_at(text, 0o644, 0o600)
+    assert warning.startswith("FOLDER/a.yaml:3: ") and "sixteen" not in warning
+
+
+def test_a_secret_file_that_all_users_can_read_is_warned_of(warnings_at: WarningsAt) -> None:
+    (warning,) = warnings_at(BY_FILE, 0o644, 0o644)
+    assert warning.startswith("FOLDER/a.yaml:2: every user of this machine can read FOLDER/secret;")
+    assert warning.endswith("chmod 600 FOLDER/secret")
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "secret_mode"),
+    [(INLINE, 0o640, 0o600), (BY_VARIABLE, 0o644, 0o600), (BY_FILE, 0o644, 0o640)],
+)
+def test_settings_whose_secrets_others_cannot_read_give_no_warning(
+    warnings_at: WarningsAt, text: str, mode: int, secret_mode: int
+) -> None:
+    assert warnings_at(text, mode, secret_mode) == ()
+
+
+def test_a_folder_that_others_may_not_enter_keeps_its_files_secret(
+    settings: Load, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o700)
+    loaded = settings(INLINE)
+    (tmp_path / "a.yaml").chmod(0o644)
+    assert loaded.warnings == settings(INLINE).warnings == ()

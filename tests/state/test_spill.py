@@ -120,6 +120,13 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     assert info.value.kind is Kind.SPILL and str(tmp_path) in str(info.value)
 
 
+def test_a_folder_of_before_that_others_may_enter_is_tightened(tmp_path: Path) -> None:
+    (tmp_path / "spill").mkdir()
+    (tmp_path / "spill").chmod(0o755)
+    Spill(tmp_path / "spill", MIB)
+    assert (tmp_path / "spill").stat().st_mode & 0o777 == 0o700
+
+
 def test_what_an_earlier_daemon_left_goes_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "spill-abc").write_bytes(b"left")
     (tmp_path / "notes").write_bytes(b"mine")

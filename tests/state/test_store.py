@@ -295,6 +295,53 @@ def test_a_stored_position_that_is_none(path: Path, store: StateStore) -> None:
     assert caught.value.kind is Kind.STATE_STORE
 
 
+def modes(folder: Path) -> dict[str, str]:
+    return {entry.name: f"{entry.stat().st_mode & 0o777:o}" for entry in folder.iterdir()}
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_only_the_user_may_read_what_is_stored_whatever_the_umask(tmp_path: Path) -> None:
+    store = StateStore(tmp_path / "new" / "state.db")
+    store.save([("shop", position(1), position(1), 0)])
+    found = modes(tmp_path / "new")
+    store.close()
+    assert found.keys() == {"state.db", "state.db-wal", "state.db-shm", "state.db.lock"}
+    assert set(found.values()) == {"600"}
+    assert modes(tmp_path)["new"] == "700"
+
+
+def test_files_of_before_that_others_may_read_are_tightened(path: Path) -> None:
+    StateStore(path).close()
+    for file in path.parent.iterdir():
+        file.chmod(0o664)
+    again = StateStore(path)
+    again.save([("shop", position(1), position(1), 0)])
+    assert set(modes(path.parent).values()) == {"600"} and again.exposed == ()
+    again.close()
+
+
+def test_a_file_whose_mode_cannot_be_changed_is_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    StateStore(path).close()
+    path.chmod(0o640)
+
+    def refuse(self: Path, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted", str(self))
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    again = StateStore(path)
+    assert again.exposed == (path,)
+    again.close()
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     error = failure(tmp_path / "file" / "state.db")

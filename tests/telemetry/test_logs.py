@@ -140,6 +140,13 @@ def test_lines_of_libraries_when_debugging(configured: Configured) -> None:
     assert lines(out)[0]["event"] == "Using selector"
 
 
+def test_the_compiler_s_lines_are_left_out_when_debugging(configured: Configured) -> None:
+    out = configured("debug")
+    logging.getLogger("numba.core.ssa").debug("on stmt: $2load_global.0")
+    logging.getLogger("numba.core.caching").warning("cannot write")
+    assert [line["event"] for line in lines(out)] == ["cannot write"]
+
+
 def test_configuring_again_replaces(configured: Configured) -> None:
     first, second = configured(), configured()
     structlog.get_logger().info("event")
