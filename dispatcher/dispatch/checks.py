@@ -74,8 +74,12 @@ def history(view: ServerView, mode: Mode, server: str, place: Place, created: in
         raise BinlogError(
             Kind.HISTORY_DIFFERS, f"the position is of server {server}, this is {view.server}"
         )
-    if place.file and server == view.server:
-        _file_history(view, mode, place, created)
+    if not place.file or server != view.server:
+        return
+    if any(name == place.file for name, _ in view.files):
+        _file_there(view, mode, place, created)
+    else:
+        _file_gone(view, mode, place, created)
 
 
 def _gtid_history(view: ServerView, place: Place) -> None:
@@ -88,17 +92,29 @@ def _gtid_history(view: ServerView, place: Place) -> None:
         raise BinlogError(Kind.POSITION_PURGED, f"the server has purged {short(missing)}")
 
 
-def _file_history(view: ServerView, mode: Mode, place: Place, created: int) -> None:
+def _file_gone(view: ServerView, mode: Mode, place: Place, created: int) -> None:
+    """The server does not list the file of `place`."""
+    if view.files and file_number(place.file) > file_number(view.files[-1][0]):
+        raise BinlogError(
+            Kind.HISTORY_DIFFERS,
+            f"{place.file} is newer than the server's newest, {view.files[-1][0]}",
+        )
+    if mode is not Mode.GTID:
+        raise BinlogError(Kind.POSITION_PURGED, f"the server no longer has {place.file}")
+    # All of an anchored place lay before its offset in its file, so all of it has been purged with the file. A server
+    # that was restored from an older copy has the same GTIDs for other transactions, in later files. The creation time
+    # is known for anchored places only (see `Queue.anchored`).
+    gtids = place.gtids
+    assert isinstance(gtids, GtidSet)
+    if created and (others := gtids.subtract(GtidSet.parse(view.purged))):
+        raise BinlogError(
+            Kind.HISTORY_DIFFERS,
+            f"the server has purged {place.file}, but not {short(others)}, which was read from there or before",
+        )
+
+
+def _file_there(view: ServerView, mode: Mode, place: Place, created: int) -> None:
     sizes = dict(view.files)
-    if place.file not in sizes:
-        if view.files and file_number(place.file) > file_number(view.files[-1][0]):
-            raise BinlogError(
-                Kind.HISTORY_DIFFERS,
-                f"{place.file} is newer than the server's newest, {view.files[-1][0]}",
-            )
-        if mode is not Mode.GTID:
-            raise BinlogError(Kind.POSITION_PURGED, f"the server no longer has {place.file}")
-        return
     now = view.created.get(place.file, 0)
     if created and now and created != now:
         raise BinlogError(

@@ -85,6 +85,9 @@ class Dispatcher:
         self.prepared_before = 0  # number of the newest prepared transaction then
         self.behind_since: float | None = None  # the server lacks what a rider has
         self.inside: Inside = None  # the transaction that the last batch ended in
+        self.anchored = (
+            False  # True if all of `read` lies before its file and offset in the server's log
+        )
         self._routes = routes
         self._attempts = 0
         self._damage: tuple[str, int] = ("", 0)
@@ -179,6 +182,11 @@ class Dispatcher:
             # A set says nothing of where in the log it ends, and the file beside it is where somebody looked last.
             at = self.enrichment.place if same else None
             gaps = _may_skip(place.gtids, GtidSet.parse(view.executed))
+        for consumer in self.riders if not gaps else ():
+            queue = consumer.queue
+            queue.anchored = True
+            queue.saw_created(queue.queued.file, view.created.get(queue.queued.file, 0))
+        self.anchored = all(consumer.queue.anchored for consumer in self.riders)
         versions.login(view.server, [name for name, _ in view.files])
         self.enrichment.begin(
             at,
@@ -273,8 +281,10 @@ class Dispatcher:
         for consumer, failure in takers.failing(outcome.failures):
             effects += self.fail(consumer, failure.error.at(self._where(consumer)), now)
         after = self._read_after(batch, steps)
+        self.anchored = self.anchored or self._has_come_to_login(after)
         for consumer, level in takers.level():
             if consumer.dispatcher == self.number:
+                consumer.queue.anchored |= level and self.anchored
                 effects += self._put(consumer, outcome.batch, steps, created, after, level, now)
         self.enrichment.took(batch, created)
         self.read = after
@@ -378,6 +388,13 @@ class Dispatcher:
                 return before
             return Place(gtids, file, offset, before.seq + count)
         return max(self.read, Place(gtids, file, offset, packed_seq(file, offset)), key=_seq_of)
+
+    def _has_come_to_login(self, place: Place) -> bool:
+        """True if the stream has come to where the server's log ended at the login, and so passed all that the riders
+        had then."""
+        assert self.view is not None
+        end = file_number(self.view.file), self.view.offset
+        return bool(place.file) and (file_number(place.file), place.offset) >= end
 
     def _open_one(self, batch: Batch, steps: Steps) -> Inside:
         if self.mode is not Mode.GTID:

@@ -39,13 +39,17 @@ def _in_history(consumer: Consumer, view: ServerView) -> list[Effect]:
         return []
     if consumer.progress is None:
         start = checks.resolve(view, consumer.spec.start)
-        queue.reset(view.server, view.mode, 0, start, view.created.get(start.file, 0))
+        anchored = consumer.spec.start.at != "gtid"
+        created = view.created.get(start.file, 0)
+        queue.reset(view.server, view.mode, 0, start, created, anchored=anchored)
         return [consumer.store()]
     stored = consumer.progress
     covered = checks.stored_place(view.mode, stored.covered)
     acknowledged = checks.stored_place(view.mode, stored.acknowledged)
     checks.history(view, view.mode, stored.covered.server, covered, stored.created)
-    created = stored.created or view.created.get(covered.file, 0)
+    created = stored.created
+    if view.mode is not Mode.GTID:
+        created = created or view.created.get(covered.file, 0)
     if stored.covered.server != view.server:  # its files are not this one's
         covered, acknowledged, created = without_file(covered), without_file(acknowledged), 0
     queue.reset(view.server, view.mode, stored.covered.epoch, covered, created)

@@ -89,6 +89,9 @@ class Queue:
         self.needed_seq = 0
         # Creation times of the files from the acknowledged one on, s since 1970.
         self._created: dict[str, int] = {}
+        # True if every transaction of `queued` lies before its file and offset in the server's log. With GTIDs that is
+        # not so after a start at a set, or after a failover: transactions that are held already may follow.
+        self.anchored = False
         self.transactions = self.events = 0  # queued and not acknowledged
         self.taken_transactions = self.taken_bytes = 0  # since the start
         # An eighth, so that what a reader has acknowledged is soon given back.
@@ -99,12 +102,26 @@ class Queue:
         self._formats: deque[tuple[int, FormatDescription]] = deque()
         self._acknowledged_end = 0  # logical
 
-    def reset(self, server: str, mode: Mode, epoch: int, place: Place, created: int) -> None:
-        """Begin (again) at a place: nothing is queued, everything up to it counts as acknowledged."""
+    def reset(
+        self,
+        server: str,
+        mode: Mode,
+        epoch: int,
+        place: Place,
+        created: int,
+        *,
+        anchored: bool | None = None,
+    ) -> None:
+        """Begin (again) at a place: nothing is queued, everything up to it counts as acknowledged.
+
+        `created`: creation time of the place's file, s since 1970, 0 = unknown. `anchored`: see the attribute; None:
+        as it was when the creation time was stored, which is stored for an anchored place only.
+        """
         self._forget()
         self.server, self.mode, self.epoch = server, mode, epoch
         self.queued = self.acknowledged = self._covered = place
         self._created = {place.file: created} if created else {}
+        self.anchored = mode is not Mode.GTID or (bool(created) if anchored is None else anchored)
         self.delivered_seq = place.seq
         self.needed_seq = 0
 
@@ -114,11 +131,12 @@ class Queue:
         self.queued, self.acknowledged = without_file(self.queued), without_file(self.acknowledged)
         self._covered = without_file(self._covered)
         self._created = {}
+        self.anchored = False
         self._runs.without_files()
 
     def jump(self, server: str, mode: Mode, place: Place, created: int) -> None:
         """Go on at a place, leaving out what lies between: history changes, so the epoch does, too."""
-        self.reset(server, mode, self.epoch + 1, place, created)
+        self.reset(server, mode, self.epoch + 1, place, created, anchored=True)
 
     def evict(self) -> None:
         """Forget what is not acknowledged: queued is again as far as covered, and the rest is to be taken anew.
@@ -127,6 +145,7 @@ class Queue:
         inside a transaction that goes on.
         """
         self.queued = self.covered
+        self.anchored = self.mode is not Mode.GTID or bool(self.created_of(self.queued.file))
         self._forget()
 
     def _forget(self) -> None:
@@ -204,7 +223,7 @@ class Queue:
             batch, self.wanted.wants(routes), skip, epoch=self.epoch, seq=self.queued.seq,
             packed=self.mode is not Mode.GTID,
         )  # fmt: skip
-        if created:
+        if created and self.anchored:
             self._created[batch.file] = created
         if len(taken.tx):
             if not self._runs:
@@ -361,7 +380,7 @@ class Queue:
 
     def saw_created(self, file: str, created: int) -> None:
         """What a server says of a file whose creation time is not known yet; 0 = it does not say."""
-        if created:
+        if created and self.anchored:
             self._created.setdefault(file, created)
 
     @property

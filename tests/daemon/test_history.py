@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -44,12 +46,16 @@ def reset(server: Instance) -> None:
 
 
 def purge(server: Instance) -> None:
-    """Remove all logs but the newest; MariaDB takes its time to let go of one."""
-    newest = server.binlog_position()[0]
+    """Remove all logs but the newest."""
+    purge_to(server, server.binlog_position()[0])
+
+
+def purge_to(server: Instance, oldest: str) -> None:
+    """Remove all logs before one; MariaDB takes its time to let go of one."""
 
     def purged() -> bool:
-        server.execute(f"PURGE BINARY LOGS TO '{newest}'")
-        return server.binlogs()[0][0] == newest
+        server.execute(f"PURGE BINARY LOGS TO '{oldest}'")
+        return server.binlogs()[0][0] == oldest
 
     until(purged, "the older logs are gone")
 
@@ -125,6 +131,51 @@ def test_a_reset_while_the_log_streams(
     assert [t.data for t in unread.transactions] == [t.data for t in reader.transactions]
     problem = refused(api, "unread", unread.session, unread.position)
     assert problem.kind == "HISTORY_DIFFERS"
+
+
+def insert(server: Instance, count: int) -> None:
+    for _ in range(count):
+        server.execute("INSERT INTO d.t VALUES ()")
+
+
+def copied(server: Instance) -> Callable[[], None]:
+    """Copy the data directory of a server, which is stopped for that; the function that returned puts it back."""
+    copy = server.folder / "copy"
+    server.stop()
+    shutil.copytree(server.datadir, copy)
+    server.start()
+
+    def restore() -> None:
+        server.stop()
+        shutil.rmtree(server.datadir)
+        copy.rename(server.datadir)
+        server.start()
+
+    return restore
+
+
+def test_a_server_restored_from_an_older_copy_that_has_purged_what_was_read(
+    server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
+) -> None:
+    """Same server uuid, same GTIDs: only that they were not purged tells that they stand for other transactions."""
+    server = server_factory("mysql97")
+    daemon, readers = prepare(server, make_daemon, source)
+    restore = copied(server)
+    insert(server, 6)
+    for reader in readers.values():
+        reader.read_to(server)
+    seq = readers["d"].position["seq"]
+    daemon.stop()
+    restore()
+    server.execute("FLUSH BINARY LOGS")
+    insert(server, 10)
+    purge_to(server, server.binlog_position()[0])
+    assert tip_seq(server) > seq
+    api = daemon.start()
+    for name, reader in readers.items():
+        check_failed(api, name, "HISTORY_DIFFERS", "server history differs")
+        problem = refused(api, name, reader.session, reader.position)
+        assert (problem.status, problem.kind) == (410, "HISTORY_DIFFERS")
 
 
 @each_mode

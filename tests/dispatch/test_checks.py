@@ -80,7 +80,9 @@ def history(view: ServerView, gtids: str = "", file: str = "", offset: int = 4, 
         {"gtids": f"{A}:1-20"},
         {"gtids": f"{A}:1-100", "file": "binlog.000004", "offset": 900, "created": 44},
         {"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 0},
-        {"gtids": f"{A}:1-30", "file": "binlog.000001", "created": 11},  # its file is gone, its GTIDs are not
+        {"gtids": f"{A}:1-20", "file": "binlog.000001", "created": 11},  # purged with its file
+        # Of a place whose file's creation time is unknown, transactions may lie in later files.
+        {"gtids": f"{A}:1-30", "file": "binlog.000001"},
         {"gtids": f"{A}:1-30:50", "file": "binlog.000003", "offset": 99_999, "created": 33},
         # Another server, after a failover: only the GTIDs count.
         {"gtids": f"{A}:1-30", "file": "binlog.000099", "created": 11, "server": "s0"},
@@ -100,6 +102,8 @@ def test_places_of_this_history_by_gtid(good: dict[str, Any]) -> None:
         # RESET, then as many transactions again: the same GTIDs, but not the same files.
         ({"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 31}, Kind.HISTORY_DIFFERS, "created at 33"),
         ({"gtids": f"{A}:1-30", "file": "binlog.000005"}, Kind.HISTORY_DIFFERS, "newer than the server's newest"),
+        # Restored from an older copy: the file is purged, and later files have other transactions of the same GTIDs.
+        ({"gtids": f"{A}:1-30", "file": "binlog.000001", "created": 11}, Kind.HISTORY_DIFFERS, f"but not {A}:21-30"),
         ({"gtids": f"{A}:1-30", "mode": Mode.FILE}, Kind.HISTORY_DIFFERS, "the position is of mode file"),
     ],
 )  # fmt: skip

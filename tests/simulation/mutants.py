@@ -498,8 +498,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "goes on behind a gap in the same epoch",
         "on_purged: latest begins a new epoch",
         "dispatch/queue.py",
-        "        self.reset(server, mode, self.epoch + 1, place, created)",
-        "        self.reset(server, mode, self.epoch, place, created)",
+        "        self.reset(server, mode, self.epoch + 1, place, created, anchored=True)",
+        "        self.reset(server, mode, self.epoch, place, created, anchored=True)",
     ),
     Mutant(
         "the end is the beginning",
@@ -535,8 +535,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "the first place is not stored",
         "a place is stored before the first delivery",
         "dispatch/placing.py",
-        "        queue.reset(view.server, view.mode, 0, start, view.created.get(start.file, 0))\n        return [consumer.store()]",
-        "        queue.reset(view.server, view.mode, 0, start, view.created.get(start.file, 0))\n        return []",
+        "        queue.reset(view.server, view.mode, 0, start, created, anchored=anchored)\n        return [consumer.store()]",
+        "        queue.reset(view.server, view.mode, 0, start, created, anchored=anchored)\n        return []",
     ),
     Mutant(
         "stored from what is queued",
