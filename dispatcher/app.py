@@ -19,6 +19,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -26,20 +27,23 @@ import structlog
 import uvicorn
 import uvloop
 
-from dispatcher.api.app import create_app
-from dispatcher.api.auth import Token, Tokens
+from dispatcher.api.app import Access, Api
+from dispatcher.api.auth import Scope, Token
+from dispatcher.api.limits import Limits
 from dispatcher.binlog.warm import load_kept_kernels, load_kernels
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.clients import Clients
 from dispatcher.net.declared import groups
+from dispatcher.net.slices import in_slices
 from dispatcher.net.storing import Storing
 from dispatcher.net.tasks import Tasks
 from dispatcher.net.threads import in_thread
 from dispatcher.settings import Settings
+from dispatcher.settings import Token as TokenSettings
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs
-from dispatcher.telemetry.metrics import Metrics
+from dispatcher.telemetry.metrics import Metrics, Snapshot
 
 SHUTDOWN_S = 10
 EXIT_FAULT = 1
@@ -127,24 +131,41 @@ class Daemon:
         # Beside the store, whose lock keeps other daemons away from both.
         spill = Spill(Path(f"{settings.state.path}.spill"), settings.state.max_bytes_in_spill)
         self._clients = Clients(self._store, spill.lend, self._log, self._on_task_error)
-        self._tokens = Tokens(_tokens(settings))
+        self._metrics = Metrics(
+            version("binlog-dispatcher"),
+            self._clients.readers.rows_with_consumers,
+            self._clients.clients,
+        )
+        self._rendering = asyncio.Lock()
+        self._api = self._make_api()
         self._secrets = dict.fromkeys(settings.secrets())
         self._reload = asyncio.Event()
         self._server = self._listener()
 
-    def _listener(self) -> uvicorn.Server:
-        api = self._settings.api
-        readers = self._clients.readers
-        metrics = Metrics(version("binlog-dispatcher"), readers.rows, self._clients.clients)
-        app = create_app(
-            readers,
-            self._tokens,
+    def _make_api(self) -> Api:
+        settings = self._settings.api
+        return Api(
+            self._clients.readers,
+            _access(self._settings),
+            _limits(self._settings),
+            listen=settings.listen.host,
             version=version("binlog-dispatcher"),
-            metrics=metrics.render,
+            metrics=self._render_metrics,
             ready=lambda: [str(self._store.fault)] if self._store.fault else [],
         )
+
+    async def _render_metrics(self) -> tuple[bytes, str]:
+        """Samples are taken on the loop in slices; the text is made of them in a thread, one scrape at a time."""
+        async with self._rendering:
+            snapshot = Snapshot()
+            async for _ in in_slices(self._metrics.fill(snapshot)):
+                pass
+            return await in_thread("metrics", partial(self._metrics.render, snapshot))
+
+    def _listener(self) -> uvicorn.Server:
+        api = self._settings.api
         config = uvicorn.Config(
-            app,
+            self._api.asgi,
             host=api.listen.host,
             port=api.listen.port,
             http="httptools",
@@ -153,6 +174,7 @@ class Daemon:
             log_config=None,
             access_log=False,
             server_header=False,
+            headers=[("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")],
             timeout_keep_alive=75,
             timeout_graceful_shutdown=SHUTDOWN_S,
             ssl_certfile=api.tls.cert if api.tls else None,
@@ -252,19 +274,45 @@ class Daemon:
         # Passwords of before may still turn up in what a server says.
         self._secrets |= dict.fromkeys(settings.secrets())
         logs.configure(settings.log.level, settings.log.format, tuple(self._secrets))
-        self._tokens.replace(_tokens(settings))
+        self._api.replace(_access(settings))
         ours = self._settings
         fixed = {
             "api.listen": (ours.api.listen, settings.api.listen),
             "api.tls": (ours.api.tls, settings.api.tls),
+            "the limits of api": (_limits(ours), _limits(settings)),
             "state": (ours.state, settings.state),
         }
         if differ := [key for key, (before, now) in fixed.items() if before != now]:
             self._log.warning("settings that a restart is needed for", settings=differ)
 
 
-def _tokens(settings: Settings) -> list[Token]:
-    return [
-        Token(token.secret, None if token.consumers == "all" else frozenset(token.consumers))
-        for token in settings.api.tokens
-    ]
+def _access(settings: Settings) -> Access:
+    return Access(
+        [_token(token) for token in settings.api.tokens],
+        settings.api.hosts,
+        frozenset(settings.api.open),
+    )
+
+
+def _token(token: TokenSettings) -> Token:
+    everywhere = token.consumers == "all"
+    if token.scopes is not None:
+        scopes = frozenset(Scope(name) for name in token.scopes)
+    else:
+        scopes = frozenset(
+            {Scope.READ, Scope.ACKNOWLEDGE} | ({Scope.METRICS} if everywhere else set())
+        )
+    return Token(token.secret, None if everywhere else frozenset(token.consumers), scopes)
+
+
+def _limits(settings: Settings) -> Limits:
+    api = settings.api
+    return Limits(
+        connections_max=api.max_connections,
+        polls_max=api.max_polls_per_consumer,
+        answers_max=api.max_answers_per_consumer,
+        request_bytes_max=api.max_bytes_in_request,
+        header_timeout_s=float(api.header_timeout_seconds),
+        body_timeout_s=float(api.body_timeout_seconds),
+        write_timeout_s=float(api.write_timeout_seconds),
+    )

@@ -229,6 +229,7 @@ def _faults() -> Iterator[None]:
         wrong_input = isinstance(error, UserError) or error.kind in (
             Kind.SETTINGS,
             Kind.UNAUTHORIZED,
+            Kind.FORBIDDEN,
         )
         raise typer.Exit(EXIT_INPUT if wrong_input else EXIT_FAULT) from None
     except KeyboardInterrupt:
@@ -329,7 +330,8 @@ def _refused(error: Any, address: str) -> BinlogError:
         what, remedy = str(problem["detail"]), problem.get("hint")
     except (ValueError, KeyError, TypeError):
         what, remedy = error.reason, None
-    kind = Kind.UNAUTHORIZED if error.code in (401, 403) else Kind.CONNECT_FAILED
+    kinds = {401: Kind.UNAUTHORIZED, 403: Kind.FORBIDDEN}
+    kind = kinds.get(error.code, Kind.CONNECT_FAILED)
     if kind is Kind.UNAUTHORIZED and remedy:
         remedy = f"{remedy}; name a file that holds it by --token-file"
     return BinlogError(kind, f"{address}: {error.code} {what}", remedy=remedy)

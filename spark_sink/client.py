@@ -35,10 +35,11 @@ PIECE_BYTES = 1 << 20
 
 _KIND_OF_STATUS = {
     401: Kind.UNAUTHORIZED,
-    403: Kind.UNAUTHORIZED,
+    403: Kind.FORBIDDEN,
     404: Kind.UNKNOWN_CONSUMER,
     409: Kind.SESSION_FENCED,
-    422: Kind.SETTINGS,
+    422: Kind.REQUEST,
+    429: Kind.TOO_MANY_REQUESTS,
     503: Kind.RANGE_UNAVAILABLE,
 }
 
@@ -235,7 +236,7 @@ class Client:
                 if status == 200:
                     return data
                 fault = self._problem(status, data)
-                if status != 503:
+                if status not in (429, 503):
                     raise fault
                 wait_s = _retry_after(headers)
             now = self._clock()
@@ -328,7 +329,7 @@ class Client:
         hint = str(problem.get("hint") or "") or None
         # The detail may be the daemon's whole line, of which kind and hint are parts; they are said again here.
         what = str(problem["detail"]).removeprefix(f"{kind.value}: ").removesuffix(f"; {hint}")
-        error = UserError if status == 422 else BinlogError
+        error = UserError if status in (400, 413, 422) else BinlogError
         return error(kind, what, where=self._place, remedy=hint)
 
     def _position(self, answer: dict[str, Any], key: str) -> Position:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dispatcher.model import position
 
-Natural = Annotated[int, Field(ge=0, lt=2**63)]
+INTEGER_MAX = 2**63 - 1
+Natural = Annotated[int, Field(ge=0, le=INTEGER_MAX)]
 POLL_MAX_MS = 60_000
 SLICES_MAX = 1024
 
@@ -92,6 +94,56 @@ class AckAnswer(BaseModel):
     acknowledged: Position
 
 
+class Column(BaseModel):
+    name: str
+    mysql_type: str
+    nullable: bool
+    charset: str | None
+
+
+class TableAnswer(BaseModel):
+    """`key`: the primary key, else the first UNIQUE key whose columns are all NOT NULL, else empty."""
+
+    database: str
+    table: str
+    columns: list[Column]
+    key: list[str]
+
+
+class ConsumerRow(BaseModel):
+    """One consumer. Sizes are bytes, `_timestamp` is seconds since 1970; `runway_seconds` null: unknown or never."""
+
+    binlog_client_name: str
+    name: str
+    mysql_binlog_name: str
+    mysql_binlog_pos: int
+    mysql_binlog_timestamp: int
+    mysql_binlog_executed_gtid_set: str
+    dispatcher_name: str
+    dispatcher_mysql_binlog_name: str
+    dispatcher_mysql_binlog_pos: int
+    dispatcher_mysql_binlog_timestamp: int
+    dispatcher_mysql_binlog_executed_gtid_set: str
+    size: int
+    bytes: int
+    max_bytes: int
+    max_waiting_ms: int
+    dispatcher_events_read_per_sec: float
+    dispatcher_bytes_read_per_sec: float
+    dispatcher_events_flush_per_sec: float
+    dispatcher_bytes_flush_per_sec: float
+    state: str
+    lag_seconds: float
+    unacknowledged_bytes: int
+    acknowledged: Position | None
+    covered: Position | None
+    runway_seconds: float | None
+    detaches: int
+    gaps: int
+    spilled_bytes: int
+    last_error: str | None
+
+
 class Problem(BaseModel):
     """RFC 9457, with the kind of the fault and what to do about it."""
 
@@ -134,4 +186,4 @@ class Daemon(Protocol):
 
     async def table(self, name: str, database: str, table: str) -> dict[str, Any]: ...
 
-    def rows(self) -> list[dict[str, Any]]: ...
+    def rows(self) -> AsyncIterator[dict[str, Any]]: ...

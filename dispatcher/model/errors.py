@@ -47,10 +47,14 @@ class Kind(StrEnum):
     FILES = "binlog files"
     # readers
     UNKNOWN_CONSUMER = "unknown consumer"
+    UNKNOWN_TABLE = "unknown table"
     SESSION_FENCED = "session fenced"
     POSITION_UNKNOWN = "position unknown"
     RANGE_UNAVAILABLE = "range not available yet"
     UNAUTHORIZED = "not authorized"
+    FORBIDDEN = "not allowed"
+    TOO_MANY_REQUESTS = "too many requests"
+    REQUEST = "request"
     # this side
     SETTINGS = "settings"
     STATE_STORE = "state store"
@@ -136,6 +140,10 @@ POLICY: dict[Kind, Policy] = {
         "put whole binlog files into the folder, none missing between the first and the last",
     ),
     Kind.UNKNOWN_CONSUMER: Policy(Action.REFUSE, "declare the consumer in the daemon's settings"),
+    Kind.UNKNOWN_TABLE: Policy(
+        Action.REFUSE,
+        "compare the names (case counts) with the consumer's databases and tables, and GRANT SELECT on the table",
+    ),
     Kind.SESSION_FENCED: Policy(
         Action.REFUSE, "a newer reader has opened this consumer; two readers need two consumers"
     ),
@@ -148,6 +156,16 @@ POLICY: dict[Kind, Policy] = {
     ),
     Kind.UNAUTHORIZED: Policy(
         Action.REFUSE, "send 'Authorization: Bearer <token>' with a token for this consumer"
+    ),
+    Kind.FORBIDDEN: Policy(
+        Action.REFUSE,
+        "use a token that has the scope; the daemon's api.tokens name each token's scopes",
+    ),
+    Kind.TOO_MANY_REQUESTS: Policy(
+        Action.REFUSE, "try again after the seconds of Retry-After, with fewer requests at a time"
+    ),
+    Kind.REQUEST: Policy(
+        Action.REFUSE, "correct the request; /docs and docs/http-api.md show its form"
     ),
     Kind.SETTINGS: Policy(Action.REFUSE, "correct the settings"),
     Kind.STATE_STORE: Policy(

@@ -51,4 +51,9 @@ class Rates:
         self._seen = {
             id(d): self._seen.get(id(d)) or _Seen(d, now, d.events, d.bytes) for d in alive
         }
-        return lambda dispatcher: self._seen[id(dispatcher)].look(now)
+
+        def rate(dispatcher: Dispatcher) -> Rate:
+            seen = self._seen.get(id(dispatcher))  # not there: it began after the look
+            return seen.look(now) if seen is not None else (0.0, 0.0)
+
+        return rate

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -31,6 +31,7 @@ from dispatcher.model.position import Position
 from dispatcher.net.rates import Rates
 from dispatcher.net.runner import ClientRunner
 from dispatcher.net.server import table_columns
+from dispatcher.net.slices import in_slices
 from dispatcher.net.storing import Storing
 from dispatcher.net.threads import in_thread
 
@@ -244,8 +245,12 @@ class Readers:
 
     # -- what people ask -------------------------------------------------------------------------------------
 
-    def rows(self) -> list[dict[str, Any]]:
-        return rows(self._readers.values(), self._rates)
+    def rows(self) -> AsyncIterator[dict[str, Any]]:
+        """A row of `GET /v1/binlogs` for each consumer, made in slices: each row is of one moment."""
+        return in_slices(row for row, _ in self.rows_with_consumers())
+
+    def rows_with_consumers(self) -> Iterator[tuple[dict[str, Any], Consumer]]:
+        return rows_with_consumers(list(self._readers.values()), self._rates)
 
     def names(self) -> list[str]:
         return list(self._readers)
@@ -334,24 +339,29 @@ class Readers:
 
 def rows(readers: Iterable[Reader], rates: Rates) -> list[dict[str, Any]]:
     """A row of `GET /v1/binlogs` for each."""
-    now_s = time.time()
-    # One that is just being replaced is of no client.
-    those = [
-        (reader.runner.client, reader.consumer)
-        for reader in readers
-        if reader.runner.client.consumers.get(reader.consumer.name) is reader.consumer
-    ]
-    clients = list(dict.fromkeys(client for client, _ in those))
-    rate = rates.look(clients, time.monotonic())
-    return [status.row(client, consumer, rate, now_s) for client, consumer in those]
+    return [row for row, _ in rows_with_consumers(list(readers), rates)]
+
+
+def rows_with_consumers(
+    readers: Sequence[Reader], rates: Rates
+) -> Iterator[tuple[dict[str, Any], Consumer]]:
+    """The same with the consumers. Consumers may come and go between two rows."""
+    rate = rates.look(dict.fromkeys(reader.runner.client for reader in readers), time.monotonic())
+    for reader in readers:
+        client, consumer = reader.runner.client, reader.consumer
+        # One that is just being replaced is not its client's any more.
+        if client.consumers.get(consumer.name) is consumer:
+            yield status.row(client, consumer, rate, time.time()), consumer
 
 
 def _table(reader: Reader, database: str, table: str) -> dict[str, Any]:
-    if database not in reader.consumer.spec.databases:
+    wanted = reader.consumer.spec
+    listed = wanted.tables is None or (database, table) in wanted.tables
+    if database not in wanted.databases or not listed:
         raise UserError(
-            Kind.UNKNOWN_CONSUMER,
-            f"{reader.where} does not read database {database!r}",
-            remedy="add the database to the consumer's databases",
+            Kind.UNKNOWN_TABLE,
+            f"{reader.where} does not read {database}.{table}",
+            remedy="add it to the consumer's databases and tables",
         )
     connection = reader.runner.source.server().connect()
     try:

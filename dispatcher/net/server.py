@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import pymysql
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, Kind, UserError
 from dispatcher.net.faults import client_error, server_error
 from dispatcher.net.grants import Grants, parse_grants
 from dispatcher.net.login import Connection, Endpoint, Tls, TlsMode, connect, endpoints_of
@@ -230,7 +230,7 @@ def table_columns(connection: Connection, database: str, table: str) -> dict[str
 
     {"database", "table", "columns": [{"name", "mysql_type", "nullable", "charset"}], "key":
     [name]}; `key` is the primary key, else the first UNIQUE key whose columns are all NOT NULL,
-    else []. Raises `BinlogError`, METADATA_MISSING where there is no such table for this account.
+    else []. Raises `BinlogError`, UNKNOWN_TABLE where there is no such table for this account.
     """
     columns = fetch(
         connection,
@@ -242,10 +242,9 @@ def table_columns(connection: Connection, database: str, table: str) -> dict[str
         (database, table),
     )
     if not columns:
-        raise BinlogError(
-            Kind.METADATA_MISSING,
+        raise UserError(
+            Kind.UNKNOWN_TABLE,
             f"there is no table {database}.{table}, or the account has no SELECT on it",
-            remedy="compare the names (case counts), and GRANT SELECT on the table",
         )
     not_null = {str(name) for name, _, nullable, _ in columns if nullable != "YES"}
     return {

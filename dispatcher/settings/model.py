@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -39,6 +40,7 @@ NO_SOURCE = "the source is missing: say mysql: user@host:port, or files: {path: 
 NO_CREDENTIAL = "the password is missing: say password_file or password"
 CONSUMER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
+_HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?\Z|[0-9A-Fa-f:]+\Z")
 _MARIADB_GTID = re.compile(r"\d+-\d+-\d+(?:\s*,\s*\d+-\d+-\d+)*\Z")
 
 
@@ -293,6 +295,12 @@ class Listen(Section):
             return self.host == "localhost"
 
 
+def _host_name(value: str) -> str:
+    if not _HOST_NAME.match(value):
+        raise ValueError("expected a host name or address without a port, such as db.example.com")
+    return value.lower()
+
+
 def _scope(value: Any) -> Any:
     names = isinstance(value, list) and value and all(isinstance(name, str) for name in value)
     if not names and value != "all":
@@ -300,10 +308,17 @@ def _scope(value: Any) -> Any:
     return value
 
 
+ScopeName = Literal["read", "acknowledge", "administer", "metrics"]
+OpenName = Literal["metrics", "docs", "readyz"]
+
+
 class Token(Section):
+    """`scopes`: None = read and acknowledge, and metrics if it is for all consumers."""
+
     token: SecretStr | None = None
     token_file: SecretFile | None = Field(None, repr=False)
     consumers: Annotated[Literal["all"] | tuple[str, ...], BeforeValidator(_scope)]
+    scopes: tuple[ScopeName, ...] | None = Field(None, min_length=1)
 
     @model_validator(mode="after")
     def _fits(self) -> Token:
@@ -325,9 +340,29 @@ class ApiTls(Section):
     key: ReadableFile
 
 
-class Api(Section):
+class ApiLimits(Section):
+    """What one client of the API can take from the daemon."""
+
+    # Beyond it the connection that has waited longest without a request is closed.
+    max_connections: WholeNumber = Field(default=4096, ge=16, le=1_000_000)
+    max_polls_per_consumer: WholeNumber = Field(default=64, ge=1, le=100_000)  # open at a time
+    # Answers of `binlog` that are not sent yet. Spark asks for one per partition that it reads.
+    max_answers_per_consumer: WholeNumber = Field(default=64, ge=1, le=100_000)
+    max_bytes_in_request: ByteSize = Field(default=2**20, ge=2**12, le=2**30)  # of a request's body
+    # How long a request's headers, and then its body, may take to arrive.
+    header_timeout_seconds: WholeNumber = Field(default=10, ge=1, le=3600)
+    body_timeout_seconds: WholeNumber = Field(default=30, ge=1, le=3600)
+    # How long a reader may take for the next 1 MiB of an answer before its connection is closed.
+    write_timeout_seconds: WholeNumber = Field(default=60, ge=1, le=3600)
+
+
+class Api(ApiLimits):
+    """`hosts`: names beside the listen address under which people reach the API; `open`: what needs no token."""
+
     listen: Annotated[Listen, BeforeValidator(Listen.parse)] = Listen()
+    hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = ()
     tokens: tuple[Token, ...] = ()
+    open: tuple[OpenName, ...] = ()
     tls: ApiTls | None = None
 
 

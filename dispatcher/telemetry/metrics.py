@@ -180,78 +180,101 @@ STATE_METRIC = "consumer_state"
 STATE_MEANING = f"1 for the state that the consumer is in, of {', '.join(STATES)}."
 
 
-class Metrics(Collector):
-    """The daemon's metrics, collected when they are asked for.
+class Snapshot:
+    """What a scrape answers with: samples that have been taken, to be rendered in any thread."""
 
-    `rows`: those of GET /v1/binlogs, as they are now; `clients`: all clients, whose consumers the
-    rows are about.
+    def __init__(self) -> None:
+        self.families: list[Metric] = []
+
+
+class Metrics:
+    """The daemon's metrics, taken when they are asked for.
+
+    `rows`: those of GET /v1/binlogs with their consumers, each made when it is asked for; `clients`: all clients.
     """
 
     def __init__(
         self,
         version: str,
-        rows: Callable[[], Sequence[Row]],
+        rows: Callable[[], Iterable[tuple[Row, Consumer]]],
         clients: Callable[[], Sequence[Client]],
     ) -> None:
         self._version = version
         self._rows = rows
         self._clients = clients
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
-        # Resident memory, CPU time, open files of the process.
-        ProcessCollector(registry=self._registry)
 
-    def render(self) -> tuple[bytes, str]:
+    def fill(self, snapshot: Snapshot) -> Iterator[None]:
+        """Takes all samples, a little at each step, so that the caller can do other things between two steps.
+
+        All samples of one consumer, and of one dispatcher, are of one moment.
+        """
+        version = {"version": self._version}
+        build = InfoMetricFamily(PREFIX + "build", "Version of the daemon.", value=version)
+        snapshot.families.append(build)
+        yield from _of_connections(self._clients(), snapshot)
+        yield from _of_dispatchers(self._clients(), snapshot)
+        yield from _of_consumers(self._rows(), snapshot)
+
+    @staticmethod
+    def render(snapshot: Snapshot) -> tuple[bytes, str]:
         """The answer to a scrape, and its content type."""
-        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Taken(snapshot))
+        # Resident memory, CPU time, open files of the process.
+        ProcessCollector(registry=registry)
+        return generate_latest(registry), CONTENT_TYPE_LATEST
+
+
+class _Taken(Collector):
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
-        yield InfoMetricFamily(
-            PREFIX + "build", "Version of the daemon.", value={"version": self._version}
-        )
-        clients = self._clients()
-        yield from _of_connections(clients)
-        yield from _of_dispatchers(clients)
-        yield from _of_consumers(self._rows(), clients)
+        return iter(self._snapshot.families)
 
 
-def _of_connections(clients: Sequence[Client]) -> Iterator[Metric]:
-    labels = list(dict.fromkeys(client.label for client in clients))
-    for metric in CONNECTION_METRICS:
-        family = _family(metric.name, metric.meaning, ("connection",))
-        for label in labels:
-            values = [metric.read(client) for client in clients if client.label == label]
-            family.add_metric((label,), float(sum(values)))
-        yield family
-
-
-def _of_dispatchers(clients: Iterable[Client]) -> Iterator[Metric]:
-    named = [
-        ((client.label, name_of(client, dispatcher)), dispatcher)
-        for client in clients
-        for dispatcher in client.dispatchers.values()
+def _of_connections(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[None]:
+    sums: dict[str, list[float]] = {}
+    for client in clients:
+        values = sums.setdefault(client.label, [0.0] * len(CONNECTION_METRICS))
+        for n, metric in enumerate(CONNECTION_METRICS):
+            values[n] += float(metric.read(client))
+        yield
+    families = [
+        _family(metric.name, metric.meaning, ("connection",)) for metric in CONNECTION_METRICS
     ]
-    for metric in DISPATCHER_METRICS:
-        family = _family(metric.name, metric.meaning, ("connection", "dispatcher"))
-        for values, dispatcher in named:
-            family.add_metric(values, float(metric.read(dispatcher)))
-        yield family
+    snapshot.families += families
+    for label, values in sums.items():
+        for family, value in zip(families, values, strict=True):
+            family.add_metric((label,), value)
+        yield
 
 
-def _of_consumers(rows: Sequence[Row], clients: Iterable[Client]) -> Iterator[Metric]:
-    consumers = {name: c for client in clients for name, c in client.consumers.items()}
-    for metric in CONSUMER_METRICS:
-        family = _family(metric.name, metric.meaning, ("consumer",))
-        for row in rows:
-            value = metric.read(row, consumers[row["name"]])
-            if value is not None:
-                family.add_metric((row["name"],), float(value))
-        yield family
+def _of_dispatchers(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[None]:
+    labels = ("connection", "dispatcher")
+    families = [_family(metric.name, metric.meaning, labels) for metric in DISPATCHER_METRICS]
+    snapshot.families += families
+    for client in clients:
+        for dispatcher in list(client.dispatchers.values()):
+            values = (client.label, name_of(client, dispatcher))
+            for metric, family in zip(DISPATCHER_METRICS, families, strict=True):
+                family.add_metric(values, float(metric.read(dispatcher)))
+            yield
+
+
+def _of_consumers(rows: Iterable[tuple[Row, Consumer]], snapshot: Snapshot) -> Iterator[None]:
+    families = [_family(metric.name, metric.meaning, ("consumer",)) for metric in CONSUMER_METRICS]
     states = GaugeMetricFamily(PREFIX + STATE_METRIC, STATE_MEANING, labels=("consumer", "state"))
-    for row in rows:
+    snapshot.families += [*families, states]
+    for row, consumer in rows:
+        name = row["name"]
+        for metric, family in zip(CONSUMER_METRICS, families, strict=True):
+            value = metric.read(row, consumer)
+            if value is not None:
+                family.add_metric((name,), float(value))
         for state in STATES:
-            states.add_metric((row["name"], state), float(row["state"] == state))
-    yield states
+            states.add_metric((name, state), float(row["state"] == state))
+        yield
 
 
 def _family(

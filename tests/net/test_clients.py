@@ -88,7 +88,7 @@ class Daemon:
         return self.clients.readers
 
     def row(self, name: str) -> Json:
-        return next(row for row in self.readers.rows() if row["name"] == name)
+        return next(row for row, _ in self.readers.rows_with_consumers() if row["name"] == name)
 
     @property
     def tip(self) -> int:
@@ -340,7 +340,7 @@ async def test_consumers_come_and_go_and_nobody_else_notices(
     write(log, "a", 2)
     await daemon.until_queued("stays", "comes")
     assert (await poll(readers, "stays", session, start))["transactions"] == 5
-    assert [row["name"] for row in readers.rows()] == ["stays", "comes"]
+    assert [row["name"] for row, _ in readers.rows_with_consumers()] == ["stays", "comes"]
 
 
 async def test_a_changed_consumer_goes_on_under_its_session(

@@ -485,4 +485,4 @@ def test_no_such_table(any_server: Server, new_database: Callable[[Server], str]
         pytest.raises(BinlogError, match=f"no table {database}.nothing") as caught,
     ):
         table_columns(connection, database, "nothing")
-    assert caught.value.kind is Kind.METADATA_MISSING
+    assert caught.value.kind is Kind.UNKNOWN_TABLE

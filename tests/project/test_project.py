@@ -114,5 +114,14 @@ def test_the_manifests_agree_with_each_other() -> None:
 def test_the_settings_in_the_manifests_are_valid(tmp_path: Path) -> None:
     file = tmp_path / "dispatcher.yaml"
     file.write_text(manifests()[0]["data"]["dispatcher.yaml"])
-    secrets = {"REPL_PASSWORD": "secret", "API_TOKEN": "0123456789abcdef"}
-    assert list(load([file], environment=secrets).consumers) == ["shop"]
+    secrets = {
+        "REPL_PASSWORD": "secret",
+        "API_TOKEN": "0123456789abcdef",
+        "SCRAPE_TOKEN": "fedcba9876543210",
+    }
+    settings = load([file], environment=secrets)
+    assert list(settings.consumers) == ["shop"]
+    assert [token.scopes for token in settings.api.tokens] == [
+        ("read", "acknowledge"),
+        ("metrics",),
+    ]

@@ -979,3 +979,42 @@ def test_a_folder_that_others_may_not_enter_keeps_its_files_secret(
     loaded = settings(INLINE)
     (tmp_path / "a.yaml").chmod(0o644)
     assert loaded.warnings == settings(INLINE).warnings == ()
+
+
+# What the API admits.
+
+
+def test_a_token_without_scopes_has_none_named(settings: Load) -> None:
+    text = MINIMAL + "api: {tokens: [{token: abcdefghijklmnop, consumers: all}]}"
+    assert settings(text).api.tokens[0].scopes is None
+
+
+def test_scopes_hosts_and_openings(settings: Load) -> None:
+    text = MINIMAL + (
+        "api:\n  open: [metrics, docs]\n  hosts: [Db.Example, '::1']\n"
+        "  tokens: [{token: abcdefghijklmnop, consumers: all, scopes: [metrics]}]"
+    )
+    api = settings(text).api
+    assert (api.open, api.hosts) == (("metrics", "docs"), ("db.example", "::1"))
+    assert api.tokens[0].scopes == ("metrics",)
+
+
+@pytest.mark.parametrize(
+    ("api", "finding"),
+    [
+        ("{hosts: ['db.example:80']}", "expected a host name or address without a port"),
+        ("{open: [everything]}", "api.open.0"),
+        ("{max_connections: 3}", "api.max_connections"),
+        (
+            "{tokens: [{token: abcdefghijklmnop, consumers: all, scopes: [write]}]}",
+            "api.tokens.0.scopes.0",
+        ),
+        (
+            "{tokens: [{token: abcdefghijklmnop, consumers: all, scopes: []}]}",
+            "api.tokens.0.scopes",
+        ),
+    ],
+)
+def test_what_the_api_cannot_admit_is_named(settings: Load, api: str, finding: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(finding)):
+        settings(MINIMAL + f"api: {api}")

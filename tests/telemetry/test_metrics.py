@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dispatcher.dispatch import status
 from dispatcher.dispatch.client import Client
+from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
 from dispatcher.dispatch.inputs import ConsumerSpec, Lost
 from dispatcher.dispatch.status import STATES
@@ -25,6 +26,7 @@ from dispatcher.telemetry.metrics import (
     STATE_METRIC,
     Metrics,
     Row,
+    Snapshot,
 )
 
 # Of what is not known before a consumer has begun, and the server was asked.
@@ -49,9 +51,9 @@ def clients() -> list[Client]:
 
 @pytest.fixture
 def metrics(clients: list[Client]) -> Metrics:
-    def rows() -> list[Row]:
+    def rows() -> list[tuple[Row, Consumer]]:
         return [
-            status.row(client, consumer, lambda _: (0.0, 0.0), 1e9)
+            (status.row(client, consumer, lambda _: (0.0, 0.0), 1e9), consumer)
             for client in clients
             for consumer in client.consumers.values()
         ]
@@ -60,7 +62,10 @@ def metrics(clients: list[Client]) -> Metrics:
 
 
 def samples(metrics: Metrics) -> Iterator[tuple[str, dict[str, str], float]]:
-    text, content_type = metrics.render()
+    snapshot = Snapshot()
+    for _ in metrics.fill(snapshot):
+        pass
+    text, content_type = metrics.render(snapshot)
     assert content_type.startswith("text/plain")
     for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:

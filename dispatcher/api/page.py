@@ -1,0 +1,94 @@
+"""The page /docs: Swagger UI from files of an installed package, so that it works without the Internet.
+
+Scripts and styles come from the daemon alone, and the content security policy holds the browser to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib import resources
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from dispatcher.api.documented import describe
+from dispatcher.api.guard import Guard
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:;"
+    " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {"Content-Security-Policy": _POLICY, "Referrer-Policy": "no-referrer"}
+_HTML = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>binlog-dispatcher</title>
+<link rel="stylesheet" href="docs/swagger-ui.css">
+<link rel="icon" type="image/png" href="docs/favicon-32x32.png">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+</body>
+</html>
+"""
+# No validator badge: it would send the address of the document to a server of Swagger's.
+_START = """SwaggerUIBundle({
+  url: "openapi.json",
+  dom_id: "#swagger-ui",
+  validatorUrl: null,
+  deepLinking: true,
+  presets: [SwaggerUIBundle.presets.apis, SwaggerUIBundle.SwaggerUIStandalonePreset],
+});
+"""
+_FILES = {
+    "swagger-ui.css": "text/css",
+    "swagger-ui-bundle.js": "text/javascript",
+    "favicon-32x32.png": "image/png",
+}
+
+
+def page_routes(guard: Guard) -> APIRouter:
+    """GET /docs and what it loads, and GET /openapi.json; they need any token unless `docs` is open."""
+    router = APIRouter(include_in_schema=False)
+
+    def admit(request: Request) -> None:
+        if not guard.is_open("docs"):
+            guard.identify(request)
+
+    @router.get("/openapi.json")
+    async def document(request: Request) -> Response:
+        admit(request)
+        app = request.app
+        if app.openapi_schema is None:
+            app.openapi_schema = describe(app)
+        return JSONResponse(app.openapi_schema)
+
+    @router.get("/docs")
+    async def docs(request: Request) -> Response:
+        admit(request)
+        return Response(_HTML, headers=_HEADERS, media_type="text/html")
+
+    @router.get("/docs/start.js")
+    async def start(request: Request) -> Response:
+        admit(request)
+        return Response(_START, media_type="text/javascript")
+
+    for name, media_type in _FILES.items():
+        router.add_api_route(f"/docs/{name}", _file(name, media_type, admit))
+    return router
+
+
+def _file(name: str, media_type: str, admit: Callable[[Request], None]) -> Endpoint:
+    async def file(request: Request) -> Response:
+        admit(request)
+        # Not kept: it is 2 MB, asked for once a week.
+        content = resources.files("fastapi_swagger.resources").joinpath(name).read_bytes()
+        return Response(content, media_type=media_type)
+
+    return file

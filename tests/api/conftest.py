@@ -1,0 +1,69 @@
+"""The API over a daemon that answers at once, called without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import httpx
+import pytest
+
+from dispatcher.api.app import Access, Api
+from dispatcher.api.auth import Scope, Token
+from dispatcher.api.limits import Limits
+from tests.support.fake_readers import FakeReaders
+
+READ, FULL, SCRAPE = "token-to-read-shop", "token-for-everything", "token-to-scrape"
+TOKENS = (
+    Token(READ, frozenset({"shop"}), frozenset({Scope.READ})),
+    Token(FULL, None, frozenset({Scope.READ, Scope.ACKNOWLEDGE, Scope.METRICS})),
+    Token(SCRAPE, None, frozenset({Scope.METRICS})),
+)
+
+Connect = Callable[..., httpx.AsyncClient]
+
+
+async def _metrics() -> tuple[bytes, str]:
+    return b"metric 1\n", "text/plain; charset=utf-8"
+
+
+@pytest.fixture
+def readers() -> FakeReaders:
+    return FakeReaders()
+
+
+@pytest.fixture
+def make_api(readers: FakeReaders) -> Callable[..., Api]:
+    """`make_api(tokens=..., hosts=..., open_=..., listen=..., limits=...)`"""
+
+    def make(
+        tokens: Collection[Token] = (),
+        hosts: Collection[str] = (),
+        open_: Collection[str] = (),
+        listen: str = "127.0.0.1",
+        limits: Limits | None = None,
+    ) -> Api:
+        return Api(
+            readers,
+            Access(tuple(tokens), hosts, frozenset(open_)),
+            limits or Limits(),
+            listen=listen,
+            version="1",
+            metrics=_metrics,
+            ready=list,
+        )
+
+    return make
+
+
+@pytest.fixture
+def connect(make_api: Callable[..., Api]) -> Connect:
+    """`connect(token, tokens=..., ...)`: a client of such an API, on the loopback."""
+
+    def client(token: str = "", **settings: object) -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(make_api(**settings).asgi, raise_app_exceptions=False)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1:8085", headers=headers
+        )
+
+    return client

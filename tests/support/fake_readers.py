@@ -1,0 +1,76 @@
+"""A daemon for tests of the API alone: it answers at once and remembers what it was asked."""
+
+# ruff: noqa: ARG002
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.position import Position
+
+PLACE = Position("server", "", "binlog.000001", 4, 1, 1)
+
+
+class FakeReaders:
+    """What `dispatcher.api.models.Daemon` asks for. `calls`: names of what was called, in order."""
+
+    def __init__(self, names: tuple[str, ...] = ("shop", "billing")) -> None:
+        self.names = names
+        self.calls: list[str] = []
+        self.parts: list[bytes | memoryview] = [b"\xfebin", b"x" * 10]
+
+    def _called(self, call: str, name: str) -> None:
+        self.calls.append(call)
+        if name not in self.names:
+            raise UserError(Kind.UNKNOWN_CONSUMER, repr(name))
+
+    async def open_session(
+        self, name: str, after: Position | None, read_only: bool
+    ) -> dict[str, Any]:
+        self._called("session", name)
+        return {
+            "session": 0 if read_only else 1,
+            "position": (after or PLACE).as_dict(),
+            "head": PLACE.as_dict(),
+            "max_bytes_in_binlog_queue": 1,
+            "gap": False,
+        }
+
+    async def poll(
+        self,
+        name: str,
+        session: int,
+        after: Position,
+        bytes_max: int | None,
+        wait_s: float,
+        markers: bool,
+    ) -> dict[str, Any]:
+        self._called("poll", name)
+        end = after.as_dict()
+        return {"end": end, "head": end, "bytes": 0, "transactions": 0, "gap": False}
+
+    async def binlog(
+        self, name: str, session: int, start: Position, end: Position
+    ) -> list[bytes | memoryview]:
+        self._called("binlog", name)
+        return list(self.parts)
+
+    async def slices(
+        self, name: str, session: int, start: Position, end: Position, n: int
+    ) -> list[dict[str, Any]]:
+        self._called("slices", name)
+        return []
+
+    async def acknowledge(self, name: str, session: int, position: Position) -> dict[str, Any]:
+        self._called("ack", name)
+        return position.as_dict()
+
+    async def table(self, name: str, database: str, table: str) -> dict[str, Any]:
+        self._called("table", name)
+        return {"database": database, "table": table, "columns": [], "key": []}
+
+    async def rows(self) -> AsyncIterator[dict[str, Any]]:
+        for name in self.names:
+            yield {"name": name, "state": "failed", "last_error": "it failed"}
