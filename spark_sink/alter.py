@@ -9,75 +9,29 @@ A column may be added when its value in the rows that exist is NULL, which is wh
 for them. With another default, NOT NULL, a generated value or AUTO_INCREMENT, MySQL gives those
 rows values that are written to no log.
 
-Source: MySQL 9.7 manual, "ALTER TABLE Statement" and "Comments" (the text in `/*!NNNNN ... */` is
-executed).
+Source: MySQL 9.7 manual, "ALTER TABLE Statement".
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-ANSI_QUOTES = 1 << 2
-NO_BACKSLASH_ESCAPES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """`word`: upper case, "" for a quoted name, a string or a number, which can be no keyword."""
-
-    word: str
-    text: str
-
-
-_LEXEMES = r"""
-    (?P<space>\s+|--(?=\s|\Z)[^\n]*|\#[^\n]*|/\*(?!M?!).*?(?:\*/|\Z))
-  | (?P<opening>/\*M?!\d*)
-  | (?P<closing>\*/)
-  | (?P<name>`(?:[^`]|``)*`)
-  | (?P<double>"(?:{inside_double})*")
-  | (?P<string>'(?:{inside_single})*')
-  | (?P<word>[^\W\d][\w$]*|\d+[^\W\d][\w$]*|[\w$]+)
-  | (?P<other>.)
-"""
-
-
-def _pattern(backslash: bool) -> re.Pattern[str]:
-    escape = r"\\.|" if backslash else ""
-    stop = r"\\" if backslash else ""
-    inside = {
-        f"inside_{name}": f"{escape}[^{quote}{stop}]|{quote}{quote}"
-        for name, quote in (("double", '"'), ("single", "'"))
-    }
-    text = _LEXEMES
-    for name, value in inside.items():
-        text = text.replace("{" + name + "}", value)
-    return re.compile(text, re.VERBOSE | re.DOTALL)
-
-
-_BACKSLASH, _PLAIN = _pattern(True), _pattern(False)
-
-
-def tokens(query: str, sql_mode: int = 0) -> Iterator[Token]:
-    """Words, names and signs of a statement; comments are left out, executed ones read."""
-    pattern = _PLAIN if sql_mode & NO_BACKSLASH_ESCAPES else _BACKSLASH
-    for match in pattern.finditer(query):
-        kind, text = match.lastgroup, match[0]
-        if kind in ("space", "opening", "closing"):
-            continue
-        yield Token(text.upper() if kind == "word" or kind == "other" else "", text)
+from dispatcher.binlog.sql_tokens import Token, Tokens
 
 
 def specifications(query: str, sql_mode: int = 0) -> list[list[Token]]:
-    """The parts of ALTER TABLE name part, part ...; empty if the statement is not one."""
-    words = list(tokens(query, sql_mode))
-    at = 0
-    while at < len(words) and words[at].word in ("ALTER", "ONLINE", "OFFLINE", "IGNORE"):
-        at += 1
-    if not words or words[0].word != "ALTER" or at == len(words) or words[at].word != "TABLE":
+    """The parts of ALTER TABLE name part, part ...; empty if the statement is not one, or has a quote that is never
+    closed."""
+    tokens = Tokens(query, sql_mode)
+    words = list(tokens)
+    if not tokens.complete:
         return []
-    at += 3 if [t.word for t in words[at + 1 : at + 3]] == ["IF", "EXISTS"] else 1
+    at = 0
+    while at < len(words) and words[at].keyword in ("ALTER", "ONLINE", "OFFLINE", "IGNORE"):
+        at += 1
+    if not words or words[0].keyword != "ALTER" or at == len(words) or words[at].keyword != "TABLE":
+        return []
+    at += 3 if [t.keyword for t in words[at + 1 : at + 3]] == ["IF", "EXISTS"] else 1
     at += 1  # the table's name, with or without its database
     if at < len(words) and words[at].text == ".":
         at += 2
@@ -124,7 +78,7 @@ def only_adds(query: str, sql_mode: int = 0) -> tuple[bool, str]:
 
 
 def _harmless(part: Sequence[Token]) -> bool:
-    words = [token.word for token in part]
+    words = [token.keyword for token in part]
     match words:
         case ["ADD", "PARTITION", *_]:
             return True
@@ -139,7 +93,7 @@ def _harmless(part: Sequence[Token]) -> bool:
         case ["ADD", *_]:
             return _adds_nulls(part[1:])
         case ["DROP", "INDEX" | "KEY" | "FOREIGN" | "CHECK" | "CONSTRAINT", *_]:
-            return "PRIMARY" not in words and not any(t.text.upper() == "`PRIMARY`" for t in part)
+            return not any((token.name or "").upper() == "PRIMARY" for token in part)
         case ["RENAME", "INDEX" | "KEY", *_]:
             return True
         case [first, *_]:
@@ -149,23 +103,22 @@ def _harmless(part: Sequence[Token]) -> bool:
 
 def _adds_nulls(part: Sequence[Token]) -> bool:
     """`part` behind ADD: one column, or several in brackets."""
-    if part and part[0].word == "COLUMN":
+    if part and part[0].keyword == "COLUMN":
         part = part[1:]
-    if [token.word for token in part[:3]] == ["IF", "NOT", "EXISTS"]:
+    if [token.keyword for token in part[:3]] == ["IF", "NOT", "EXISTS"]:
         part = part[3:]
     if part and part[0].text == "(":
-        end = max(i for i, token in enumerate(part) if token.text == ")")
-        return all(_null_column(column) for column in _split(part[1:end]))
+        end = max((i for i, token in enumerate(part) if token.text == ")"), default=0)
+        return end > 0 and all(_null_column(column) for column in _split(part[1:end]))
     return _null_column(part)
 
 
 def _null_column(column: Sequence[Token]) -> bool:
-    words = [
-        token.word for token in column[1:]
-    ]  # behind the name, which may be spelled like a keyword
+    # Behind the name, which may be spelled like a keyword.
+    words = [token.keyword for token in column[1:]]
     if not words or _VALUES.intersection(words):
         return False
-    if column[0].word in _KEYS and column[0].word != "":
+    if column[0].keyword in _KEYS and column[0].keyword != "":
         return "PRIMARY" not in words
     for at, word in enumerate(words):
         following = words[at + 1] if at + 1 < len(words) else ""

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dispatcher.binlog.ddl import DdlKind, parse
+from dispatcher.binlog.sql_tokens import Tokens
 from dispatcher.model.errors import BinlogError, Kind
-from spark_sink.alter import only_adds, tokens
+from spark_sink.alter import only_adds
 
 
 class Action(StrEnum):
@@ -57,7 +58,7 @@ def changes_of(query: str, database: str, sql_mode: int = 0) -> list[Change]:
 
     Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that is not understood.
     """
-    ddl = parse(query, database)
+    ddl = parse(query, database, sql_mode)
     if not ddl.parsed:
         raise BinlogError(
             Kind.UNSUPPORTED_CHANGE,
@@ -83,5 +84,5 @@ def changes_of(query: str, database: str, sql_mode: int = 0) -> list[Change]:
 
 def _beginning(query: str, sql_mode: int) -> str:
     """The leading keywords: enough to find a statement by, and none of its values."""
-    words = itertools.islice(tokens(query, sql_mode), 4)
-    return " ".join(token.word for token in itertools.takewhile(lambda t: t.word.isalpha(), words))
+    words = itertools.islice((token.keyword for token in Tokens(query, sql_mode)), 4)
+    return " ".join(itertools.takewhile(str.isalpha, words))

@@ -87,7 +87,9 @@ def _json(wanted: pa.Schema, data: bytes, invalid_dates: InvalidDates) -> Iterat
 def _ddl_row(ddl: delivered.Ddl) -> dict[str, Any]:
     names = ("epoch", "seq", "ordinal", "gtid", "file", "pos", "committed_at", "database")
     row: dict[str, Any] = {name: getattr(ddl, name) for name in names}
-    return row | {"op": "ddl", "after": json.dumps({"query": ddl.query}, ensure_ascii=False)}
+    # Without its sql_mode a statement's quotes cannot be read.
+    after = {"query": ddl.query, "sql_mode": ddl.sql_mode}
+    return row | {"op": "ddl", "after": json.dumps(after, ensure_ascii=False)}
 
 
 def _typed(

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dispatcher.binlog.sql_tokens import Name, NotUnderstoodError, Tokens
+from dispatcher.binlog.sql_tokens import Bounds, Name, NotUnderstoodError, Tokens
 
 
 class QueryKind(StrEnum):
@@ -67,8 +67,11 @@ class Ddl:
     renamed: tuple[tuple[Name, Name], ...] = ()
 
 
+# What the daemon reads of a statement at most: some 20 ms of work.
+ROUTING_BOUNDS = Bounds(characters=1 << 20, pieces=10_000)
+
 _LEADING = re.compile(
-    r"(?:\s+|\#[^\n]*|--(?=[\s\x00-\x1f]|\Z)[^\n]*|/\*M?!\d*|/\*.*?\*/|\()*", re.DOTALL
+    r"(?:[\s(]++|\#[^\n]*+|--(?=[\s\x00-\x1f]|\Z)[^\n]*+|/\*M?!\d*+|/\*.*?\*/)*+", re.DOTALL
 )
 _WORDS = re.compile(r"[A-Za-z]+")
 
@@ -113,9 +116,19 @@ def _by_more_words(query: str, kind: QueryKind) -> QueryKind:
     if first == "SET":
         if tokens.take("PASSWORD") or tokens.take("DEFAULT", "ROLE"):
             return QueryKind.DDL
-        if tokens.take("STATEMENT") and tokens.skip_to("FOR"):  # MariaDB
-            return classify(query[tokens.offset :])
+        if tokens.take("STATEMENT"):  # MariaDB
+            return _behind_settings(query)
     return kind
+
+
+def _behind_settings(query: str) -> QueryKind:
+    """The kind of SET STATEMENT ... FOR statement; OTHER where that cannot be found in reasonable time."""
+    tokens = Tokens(query, bounds=ROUTING_BOUNDS)
+    if not tokens.skip_to("FOR"):
+        return QueryKind.OTHER
+    tokens.take_any("(")
+    kind = _KIND_BY_WORD.get(tokens.word(), QueryKind.OTHER)
+    return kind if tokens.complete else QueryKind.OTHER
 
 
 def first_word(query: str) -> str:
@@ -144,18 +157,25 @@ def xa_verb(query: str) -> str:
     return tokens.word()
 
 
-def parse(query: str, default_database: str, sql_mode: int = 0) -> Ddl:
+def parse(
+    query: str, default_database: str, sql_mode: int = 0, bounds: Bounds | None = None
+) -> Ddl:
     """What a statement touches.
 
     `default_database`: the session's, for names that name none; `sql_mode`: the session's flags, as
-    in the event's status variables.
+    in the event's status variables. `bounds`: how much of it is read; a statement that cannot be
+    understood within them is not understood.
     """
-    tokens = Tokens(query, sql_mode)
+    tokens = Tokens(query, sql_mode, bounds)
     tokens.default_database = default_database
     try:
-        return _statement(tokens)
+        found = _statement(tokens)
     except NotUnderstoodError:
-        return Ddl(DdlKind.OTHER, parsed=False)
+        return _UNKNOWN
+    return found if tokens.complete else _UNKNOWN
+
+
+_UNKNOWN = Ddl(DdlKind.OTHER, parsed=False)
 
 
 def _statement(tokens: Tokens) -> Ddl:
@@ -190,12 +210,18 @@ def _alter(tokens: Tokens) -> Ddl:
     return _other_object(tokens, DdlKind.ALTER_DATABASE)
 
 
+_NAMING_CLAUSES = ("RENAME", "EXCHANGE", "CONVERT")
+
+
 def _alter_table(tokens: Tokens, table: Name) -> Ddl:
     """The clauses that name a second table; each stands at the beginning of one."""
     tables, renamed = [table], []
     more = True
     while more:
-        if tokens.take("RENAME"):
+        following = tokens.peek()
+        if following is None or following.keyword not in _NAMING_CLAUSES:
+            pass
+        elif tokens.take("RENAME"):
             # COLUMN, INDEX and KEY are reserved words, no table is called so without quotes.
             if not (tokens.at("COLUMN") or tokens.at("INDEX") or tokens.at("KEY")):
                 tokens.take_any("TO", "AS", "=")
@@ -211,7 +237,7 @@ def _alter_table(tokens: Tokens, table: Name) -> Ddl:
             tokens.identifier()
             tokens.need("TO", "TABLE")
             tables.append(tokens.name())
-        more = tokens.skip_to(",")
+        more = tokens.skip_clause()
     return Ddl(DdlKind.ALTER_TABLE, tuple(tables), renamed=tuple(renamed))
 
 

@@ -64,6 +64,7 @@ _IN_PAYLOAD = (
     *(EventType.QUERY, EventType.MARIADB_QUERY_COMPRESSED, EventType.XA_PREPARE, EventType.XID),
     *(EventType.ROWS_QUERY, EventType.IGNORABLE),
 )
+_TABLES_OF_ROUTE_MAX = 256
 _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 
 
@@ -244,7 +245,7 @@ class Rare(Xa):
             if not in_begun:
                 self._end_transaction()
         else:
-            route = self._targets(query)
+            route = self._targets(query, text)
             if route != NOBODY:
                 self._append(DDL, route)
             if not in_begun:
@@ -276,13 +277,15 @@ class Rare(Xa):
             else:
                 self._fault(Kind.UNSUPPORTED_EVENT, "ROLLBACK TO a savepoint that was not set", out)
 
-    def _targets(self, query: events.Query) -> int:
+    def _targets(self, query: events.Query, text: str) -> int:
         """The route of a DDL: what the server says is updated and what the statement names; if neither, all."""
-        parsed = ddl.parse(query.query, query.database, query.status.sql_mode)
+        parsed = ddl.parse(text, query.database, query.status.sql_mode, ddl.ROUTING_BOUNDS)
         targets: list[Target] = [
             *parsed.tables,
             *((database, None) for database in parsed.databases),
         ]
+        if len(targets) > _TABLES_OF_ROUTE_MAX:  # a route is kept for as long as the process runs
+            targets = [(database, None) for database in {database for database, _ in targets}]
         named = {database for database, _ in targets}
         targets += [
             (database, None) for database in query.updated_databases or () if database not in named

@@ -1,6 +1,10 @@
 """The tokens of a statement: MySQL's quoting, comments and names, which `ddl` reads statements from.
 
 `/*! ... */` and `/*M! ... */` hold code that the server executes, so here they are code, whatever version they ask for.
+
+Reading takes time in proportion to the statement's length: the patterns never go back over what they have matched
+(possessive quantifiers), and a quote that is never closed takes the rest of the statement, once. `Bounds` limits the
+work further where a statement of 1 GiB must not hold up others.
 Sources: MySQL manual, "Comments", "Schema Object Names", "Literal Values".
 """
 
@@ -8,36 +12,68 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 Name = tuple[str, str]  # database, table
 
 # Of sql_mode.
-_ANSI_QUOTES = 1 << 2
-_NO_BACKSLASH_ESCAPES = 1 << 20
+ANSI_QUOTES = 1 << 2
+NO_BACKSLASH_ESCAPES = 1 << 20
+
+# Between tokens, as one piece however many comments there are.
+_SKIP = r"(?: \s++ | \#[^\n]*+ | --(?=[\s\x00-\x1f]|\Z)[^\n]*+ | /\*M?!\d*+ | \*/ | /\*.*?(?:\*/|\Z) )++"
+_BACKTICKS = r"`(?:[^`]++|``)*+"
+
+
+def _quotes(*, ansi_quotes: bool, plain_backslash: bool) -> tuple[str, str]:
+    """(quoted names, texts) up to their closing quote. A backslash between the quotes of a name is itself."""
+    one = r"'(?:[^']++|'')*+" if plain_backslash else r"'(?:[^'\\]++|''|\\.)*+"
+    plain_two = r'"(?:[^"]++|"")*+'
+    two = plain_two if plain_backslash else r'"(?:[^"\\]++|""|\\.)*+'
+    if ansi_quotes:
+        return rf'{_BACKTICKS}` | {plain_two}"', rf"{one}'"
+    return rf"{_BACKTICKS}`", rf"{one}' | {two}\""
 
 
 def _lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
-    """What a statement is made of. Between backticks, and double quotes that hold a name, a backslash is itself."""
-    one = r"'(?:[^']|'')*'" if plain_backslash else r"'(?:[^'\\]|''|\\.)*'"
-    plain_two = r'"(?:[^"]|"")*"'
-    two = plain_two if plain_backslash else r'"(?:[^"\\]|""|\\.)*"'
+    """What a statement is made of. `open`: a quote that is never closed, with everything behind it."""
+    quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
     return re.compile(
         rf"""
-          (?P<skip> \s+ | \#[^\n]* | --(?=[\s\x00-\x1f]|\Z)[^\n]* | /\*M?!\d* | \*/ | /\*.*?(?:\*/|\Z) )
-        | (?P<quoted> `(?:[^`]|``)*` {"|" + plain_two if ansi_quotes else ""} )
-        | (?P<text> {one} | {two} )
-        | (?P<word> [\w$]+ )
+          (?P<skip> {_SKIP} )
+        | (?P<quoted> {quoted} )
+        | (?P<text> {text} )
+        | (?P<open> [`'"].*+ )
+        | (?P<word> [\w$]++ )
         | (?P<sign> . )
         """,
         re.VERBOSE | re.DOTALL,
     )
 
 
+def _clause_lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
+    """The same text in as few pieces as finding the next comma outside of brackets allows."""
+    quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
+    return re.compile(
+        rf"""
+          (?P<other> [^`'"(),\#*/\-]++ | {_SKIP} | {quoted} | {text} )
+        | (?P<down> \(++ )
+        | (?P<up> \)++ )
+        | (?P<comma> , )
+        | (?P<open> [`'"].*+ )
+        | (?P<sign> . )
+        """,
+        re.VERBOSE | re.DOTALL,
+    )
+
+
+_MODES = [(ansi, plain) for ansi in (False, True) for plain in (False, True)]
 _LEXICONS = {
-    (ansi, plain): _lexicon(ansi_quotes=ansi, plain_backslash=plain)
-    for ansi in (False, True)
-    for plain in (False, True)
+    (ansi, plain): _lexicon(ansi_quotes=ansi, plain_backslash=plain) for ansi, plain in _MODES
+}
+_CLAUSE_LEXICONS = {
+    (ansi, plain): _clause_lexicon(ansi_quotes=ansi, plain_backslash=plain)
+    for ansi, plain in _MODES
 }
 
 
@@ -45,42 +81,98 @@ class NotUnderstoodError(Exception):
     """Leaves the parser for `ddl.parse`, never that module."""
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Bounds(NamedTuple):
+    """How much of a statement is read: its first characters, and so many pieces of them (tokens, what stands between
+    two tokens, and what stands between the commas and brackets of a list of clauses)."""
+
+    characters: int
+    pieces: int
+
+
+class Token(NamedTuple):
+    """`kind`: quoted (a name), text, word, sign, or open (a quote that is never closed). `keyword`: a word or sign in
+    upper case, "" for all else, which can be no key word. `end`: the offset behind it."""
+
     kind: str
     text: str
+    keyword: str
     end: int
+
+    @classmethod
+    def of(cls, match: re.Match[str]) -> Token:
+        kind, text = str(match.lastgroup), match[0]
+        keyword = text.upper() if kind == "word" else text if kind == "sign" else ""
+        return cls(kind, text, keyword, match.end())
+
+    @property
+    def name(self) -> str | None:
+        """The name that it is, without quotes; None if it cannot be one."""
+        if self.kind == "word":
+            return self.text
+        # A name in double quotes is one under sql_mode ANSI_QUOTES.
+        if self.kind == "quoted" or (self.kind == "text" and self.text.startswith('"')):
+            quote = self.text[0]
+            return self.text[1:-1].replace(quote * 2, quote)
+        return None
 
 
 class Tokens:
-    """A statement's tokens, read one after the other."""
+    """A statement's tokens, read one after the other.
 
-    def __init__(self, query: str, sql_mode: int = 0) -> None:
+    `complete`: False once reading has come to where the bounds cut the statement, or to a quote that is never closed:
+    what was understood may be wrong then. `pieces`: how many were read, which is what reading costs.
+    """
+
+    def __init__(self, query: str, sql_mode: int = 0, bounds: Bounds | None = None) -> None:
         self.default_database = ""
-        modes = bool(sql_mode & _ANSI_QUOTES), bool(sql_mode & _NO_BACKSLASH_ESCAPES)
-        self._pattern = _LEXICONS[modes]
-        self.offset = 0
+        modes = bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)
+        self._lexicon, self._clauses = _LEXICONS[modes], _CLAUSE_LEXICONS[modes]
+        self.offset = 0  # behind the last token that was taken
+        self.complete = True
+        self.pieces = 0
         self._query = query
-        self._tokens = self._read()
+        self._end = len(query) if bounds is None else min(len(query), bounds.characters)
+        self._pieces_max = 0 if bounds is None else bounds.pieces
+        self._at = 0  # behind the last token that was read
         self._next: list[Token] = []
 
-    def _read(self) -> Iterator[Token]:
-        for match in self._pattern.finditer(self._query):
-            if match.lastgroup != "skip":
-                yield Token(str(match.lastgroup), match[0], match.end())
+    def __iter__(self) -> Iterator[Token]:
+        """Take what is left."""
+        while (token := self.advance()) is not None:
+            yield token
+
+    def _read(self) -> Token | None:
+        match = self._lexicon.match(self._query, self._at, self._end)
+        if match is not None and match.lastgroup == "skip":
+            self._count(match)
+            match = self._lexicon.match(self._query, self._at, self._end)
+        if match is None:
+            return None
+        self._count(match)
+        return Token.of(match)
+
+    def _count(self, match: re.Match[str]) -> str:
+        """Note that a piece was read; returns its kind."""
+        kind = str(match.lastgroup)
+        self._at = match.end()
+        self.pieces += 1
+        if self.pieces == self._pieces_max:
+            self._end = self._at
+        if kind == "open" or (self._at == self._end and self._end < len(self._query)):
+            self.complete = False
+        return kind
 
     def peek(self, n: int = 0) -> Token | None:
         while len(self._next) <= n:
-            token = next(self._tokens, None)
+            token = self._read()
             if token is None:
                 return None
             self._next.append(token)
         return self._next[n]
 
     def advance(self) -> Token | None:
-        token = self.peek()
+        token = self._next.pop(0) if self._next else self._read()
         if token is not None:
-            self._next.pop(0)
             self.offset = token.end
         return token
 
@@ -93,7 +185,7 @@ class Tokens:
         """Do these words (or signs) come next?"""
         for n, word in enumerate(words):
             token = self.peek(n)
-            if token is None or token.kind not in ("word", "sign") or token.text.upper() != word:
+            if token is None or token.keyword != word:
                 return False
         return True
 
@@ -119,24 +211,48 @@ class Tokens:
     def skip_to(self, *words: str) -> bool:
         """Take everything up to and with one of these words outside brackets; False at the end."""
         depth = 0
-        while (token := self.advance()) is not None:
+        for token in self:
             if token.kind == "sign":
                 depth += (token.text == "(") - (token.text == ")")
-            if depth == 0 and token.kind != "text" and token.text.upper() in words:
+            if depth == 0 and token.keyword in words:
                 return True
         return False
 
+    def skip_clause(self) -> bool:
+        """Take everything up to and with the next comma outside brackets; False at the end.
+
+        Does what `skip_to(",")` does, in far fewer pieces.
+        """
+        if not self._next:
+            return self._skip_from(0)
+        depth = 0
+        while self._next:
+            token = self.advance()
+            assert token is not None
+            if token.kind == "sign":
+                depth += (token.text == "(") - (token.text == ")")
+                if depth == 0 and token.text == ",":
+                    return True
+        return self._skip_from(depth)
+
+    def _skip_from(self, depth: int) -> bool:
+        while match := self._clauses.match(self._query, self._at, self._end):
+            kind = self._count(match)
+            if kind == "down":
+                depth += len(match[0])
+            elif kind == "up":
+                depth -= len(match[0])
+            elif kind == "comma" and depth == 0:
+                break
+        self.offset = self._at
+        return match is not None
+
     def identifier(self) -> str:
         token = self.advance()
-        if token is None:
+        name = None if token is None else token.name
+        if name is None:
             raise NotUnderstoodError
-        if token.kind == "word":
-            return token.text
-        # A name in double quotes is one under sql_mode ANSI_QUOTES.
-        if token.kind == "quoted" or token.text.startswith('"'):
-            quote = token.text[0]
-            return token.text[1:-1].replace(quote * 2, quote)
-        raise NotUnderstoodError
+        return name
 
     def name(self) -> Name:
         """`table`, `database.table` or `.table`."""

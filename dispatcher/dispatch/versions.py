@@ -310,7 +310,7 @@ def touch_of(event: bytes, *, checksum: bool) -> Touch:
     if plain[4] != EventType.QUERY:
         return Touch(any=True)
     database, text, sql_mode = statement(body)
-    parsed = ddl.parse(text, database, sql_mode)
+    parsed = ddl.parse(text, database, sql_mode, ddl.ROUTING_BOUNDS)
     if not parsed.parsed:
         return Touch(any=True)
     if parsed.kind in _HARMLESS:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.binlog.ddl import (
+    ROUTING_BOUNDS,
     Ddl,
     DdlKind,
     QueryKind,
@@ -16,7 +21,8 @@ from dispatcher.binlog.ddl import (
     savepoint,
     xa_verb,
 )
-from dispatcher.binlog.sql_tokens import Name
+from dispatcher.binlog.ddl import _statement as statement_of
+from dispatcher.binlog.sql_tokens import Bounds, Name, NotUnderstoodError, Tokens
 
 K, Q = DdlKind, QueryKind
 T: Name = ("shop", "t")
@@ -323,12 +329,103 @@ def test_any_quoting_has_an_answer(text: str) -> None:
     assert parse(f"/* {text.replace('*/', '')} */ DROP TABLE t", "shop").tables == (T,)
 
 
-def test_long_statements_take_no_longer_than_their_length() -> None:
-    """A quote that is never closed must not be tried again from each of its characters."""
+def test_a_clause_behind_5000_columns_is_found() -> None:
     columns = ", ".join(f"c{n} INT COMMENT 'it''s ({n})'" for n in range(5000))
     assert parse(f"ALTER TABLE a ADD ({columns}), RENAME b", "shop").renamed == ((A, B),)
-    assert parse("ALTER TABLE a ADD x INT COMMENT '" + "a\\" * 50_000, "shop").tables == (A,)
-    assert classify("/*" + "*" * 50_000) is Q.OTHER
+
+
+@pytest.mark.parametrize("quote", ["'a\\'", '"', "`"])
+def test_a_statement_with_a_quote_that_is_never_closed_is_not_understood(quote: str) -> None:
+    assert not parse(f"ALTER TABLE a COMMENT {quote}, RENAME TO b", "shop").parsed
+
+
+@given(
+    st.text(st.sampled_from("`'\"/*!#-- \nab.,()\\;"), max_size=40),
+    st.sampled_from([0, 1 << 2, 1 << 20, 1 << 2 | 1 << 20]),
+    st.integers(0, 2),
+)
+def test_a_clause_ends_where_its_tokens_say(text: str, sql_mode: int, peeked: int) -> None:
+    """`skip_clause` reads larger pieces than `skip_to`, and comes to the same places."""
+    fast, slow = Tokens(text, sql_mode), Tokens(text, sql_mode)
+    more = True
+    while more:
+        fast.peek(peeked)
+        more = fast.skip_clause()
+        assert (more, fast.complete) == (slow.skip_to(","), slow.complete)
+        if more:
+            assert fast.offset == slow.offset
+
+
+LONG: dict[str, Callable[[int], str]] = {
+    "commas": lambda n: "ALTER TABLE t " + "," * n,
+    "brackets": lambda n: "ALTER TABLE t " + "(" * n,
+    "dropped tables": lambda n: "DROP TABLE " + ", ".join(f"d.t{i}" for i in range(n)),
+    "clauses": lambda n: "ALTER TABLE t " + ", ".join(f"ADD c{i} INT" for i in range(n)),
+    "renamed tables": lambda n: "RENAME TABLE " + ", ".join(f"a{i} TO b{i}" for i in range(n)),
+    "escaped quotes": lambda n: "ALTER TABLE t COMMENT '" + "\\'" * n,
+    "comments": lambda n: "DROP " + "/**/" * n + "TABLE t",
+    "open comments": lambda n: "DROP TABLE t" + "/*" * n,
+    "versioned comments": lambda n: "SET STATEMENT a=1 FOR " + "/*!99999 " * n,
+    "nested SET STATEMENT": lambda n: "SET STATEMENT a=1 FOR " * n,
+    "view": lambda n: "CREATE VIEW v AS SELECT " + "1," * n,
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_pieces_that_are_read_grow_no_faster_than_the_statement(kind: str) -> None:
+    def pieces(n: int) -> int:
+        tokens = Tokens(LONG[kind](n))
+        with contextlib.suppress(NotUnderstoodError):
+            statement_of(tokens)
+        return tokens.pieces
+
+    assert pieces(2000) <= 2.2 * pieces(1000) and pieces(4000) <= 2.2 * pieces(2000)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """The shortest of three times, in s of this thread's processor time."""
+
+    def once() -> float:
+        start = time.thread_time()
+        work()
+        return time.thread_time() - start
+
+    return min(once() for _ in range(3))
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_time_grows_no_faster_than_the_statement(kind: str) -> None:
+    def of(n: int) -> float:
+        text = LONG[kind](n)
+        return seconds(lambda: (classify(text), parse(text, "shop")))
+
+    n = 3000
+    while of(n) < 0.002 and n < 100_000:  # so short that what is measured is noise
+        n *= 2
+    assert of(4 * n) < 10 * of(n)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in LONG if kind not in ("brackets", "view")])
+def test_the_daemon_reads_no_more_of_a_statement_than_its_bounds(kind: str) -> None:
+    tokens = Tokens(LONG[kind](300_000), bounds=ROUTING_BOUNDS)
+    with contextlib.suppress(NotUnderstoodError):
+        statement_of(tokens)
+    assert tokens.pieces <= ROUTING_BOUNDS.pieces
+
+
+def test_a_statement_that_is_cut_by_the_bounds_is_not_understood() -> None:
+    bounds = Bounds(characters=20, pieces=100)
+    assert parse("DROP TABLE a, b", "shop", bounds=bounds).tables == (A, B)
+    assert not parse("DROP TABLE a, b, long_name", "shop", bounds=bounds).parsed
+
+
+def test_what_lies_behind_the_names_of_a_statement_may_be_cut() -> None:
+    found = parse("CREATE VIEW a AS SELECT " + "1," * 2**20, "shop", bounds=ROUTING_BOUNDS)
+    assert (found.kind, found.tables) == (DdlKind.VIEW, (A,))
+
+
+def test_a_savepoint_is_found_behind_any_number_of_comments() -> None:
+    assert classify("ROLLBACK " + "/**/" * 50_000 + "TO a") is Q.SAVEPOINT
 
 
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20

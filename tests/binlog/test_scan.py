@@ -485,6 +485,22 @@ def test_a_statement_that_touches_no_table_goes_to_nobody() -> None:
     assert [part[0] for part in flat.done[0][5]] == ["frame"]
 
 
+def test_the_route_of_hundreds_of_tables_names_their_databases() -> None:
+    log = e.LogWriter()
+    log.ddl("DROP TABLE " + ", ".join(f"shop.t{n}, crm.t{n}" for n in range(500)), "x")
+    flat = feed(splitter(), [log.stream()])
+    assert sorted(flat.routes.targets[-1]) == [("crm", None), ("shop", None)]
+
+
+def test_a_statement_too_long_to_be_read_whole_goes_to_all() -> None:
+    log = e.LogWriter()
+    log.ddl("DROP TABLE " + ", ".join(f"shop.t{n}" for n in range(50_000)), "x", status=b"")
+    split = splitter()
+    flat = feed(split, [log.stream()])
+    assert [part[0] for part in flat.done[0][5]] == ["frame", "ddl"]
+    assert len(flat.routes) == 0 and split.ignored["unparsed statement"] == 1
+
+
 @pytest.mark.parametrize(
     "again", [EventType.GTID, EventType.ANONYMOUS_GTID, EventType.MARIADB_GTID]
 )
