@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -50,6 +51,8 @@ from dispatcher.net.serverlog import ServerLog, mode_of
 __all__ = ["Identity", "LoggedInConnection", "Stream", "mode_of"]
 
 HEARTBEATS_TO_DEATH = 3
+# How long a socket that never runs empty is read in one turn of the loop.
+_TURN_S = 0.01
 
 
 def blocking(found: Sequence[BinlogError]) -> list[BinlogError]:
@@ -70,16 +73,18 @@ class LoggedInConnection:
         identity: Identity,
         *,
         heartbeat_s: float,
+        flush_s: float = 1.0,
         timeout_s: float = 10,
         leave: Callable[[], None] | None = None,
     ) -> None:
-        """Logs in, asks for the server's facts. Raises BinlogError.
+        """Logs in, asks for the server's facts. Raises BinlogError. `flush_s`: see `Stream`.
 
         `leave` is called when this server is of no use: it cannot be reached, or refuses what is needed of it.
         """
         self.endpoint = endpoint
         self._identity = identity
         self._heartbeat_s = heartbeat_s
+        self._flush_s = flush_s
         self._leave = leave
         with self._leaving():
             self._connection = connect(endpoint, timeout_s=timeout_s)
@@ -139,6 +144,7 @@ class LoggedInConnection:
             splitter,
             self.endpoint.label,
             idle_s=HEARTBEATS_TO_DEATH * self._heartbeat_s,
+            flush_s=self._flush_s,
             meaning=partial(self._ended, others),
         )
 
@@ -164,7 +170,8 @@ class LoggedInConnection:
 
 class Stream:
     """The server's answer to a dump: batches, as they come. `idle_s`: this long without a byte means dead; time in
-    which nobody reads does not count. `meaning`: that of a packet that ended the dump."""
+    which nobody reads does not count. `flush_s`: how long events wait in the buffer at most while the server goes on
+    sending. `meaning`: that of a packet that ended the dump."""
 
     over = False  # a server's log has no end
 
@@ -175,6 +182,7 @@ class Stream:
         label: str,
         *,
         idle_s: float,
+        flush_s: float = 1.0,
         meaning: Callable[[bytes], BinlogError] | None = None,
     ) -> None:
         self._connection = connection
@@ -183,13 +191,15 @@ class Stream:
         self.splitter = splitter
         self._label = label
         self._idle_s = idle_s
+        self._flush_s = flush_s
         self._meaning = meaning or partial(ended, label=label)
         self.received_bytes = 0
+        self._more = False
         self._waiting: asyncio.Future[None] | None = None
         self._interrupted = False
 
     async def batches(self) -> list[Batch | Closed]:
-        """Wait for bytes, read all that are there (as far as the buffer goes), split them.
+        """Wait for bytes, then read until the socket is empty, the buffer is full or `flush_s` has passed; split them.
 
         The caller must be done with the batches before the next call. Raises BinlogError (CONNECTION_LOST) when the
         server is silent or gone.
@@ -206,11 +216,26 @@ class Stream:
                     if self._read():
                         break
                     raise self._lost(f"not a byte for {self._idle_s:g} s, not even a heartbeat")
+            if self._more and not await self._read_on():
+                return []
         return splitter.split()
 
+    async def _read_on(self) -> bool:
+        """Read more of a socket that does not run empty, with a turn of the loop for others now and then; False when
+        interrupted."""
+        flush_at = time.monotonic() + self._flush_s - _TURN_S
+        while self._more and time.monotonic() < flush_at:
+            await asyncio.sleep(0)
+            if self._interrupted:
+                return False
+            self._read()
+        return True
+
     def _read(self) -> int:
-        """Read until the buffer is full or the socket empty; how many bytes that were."""
-        total = 0
+        """Read until the buffer is full, the socket is empty or the turn is over; how many bytes that were. `_more`:
+        is there room, and perhaps more to read?"""
+        total, self._more = 0, False
+        over_at = time.monotonic() + min(_TURN_S, self._flush_s)
         room = self.splitter.room()
         while len(room):
             try:
@@ -228,6 +253,9 @@ class Stream:
             total += size
             self.splitter.wrote(size)
             room = room[size:]
+            if time.monotonic() > over_at:
+                self._more = len(room) > 0
+                break
         self.received_bytes += total
         return total
 

@@ -67,6 +67,7 @@ def group_of(
             connection.files,
             connection.tls,
             connection.heartbeat_milliseconds,
+            connection.max_flush_milliseconds_in_binlog_dispatcher,
         ),
     )
 
@@ -88,4 +89,7 @@ def _source(connection: Connection, installation: UUID, alone: str) -> Source:
     # Part of each dispatcher's identity: one for the shared connection, and one for each that is not shared.
     name = f"{connection.label}/{alone}" if alone else connection.label
     heartbeat_s = connection.heartbeat_milliseconds / 1000
-    return ServerSource(endpoints_of(connection), installation, name, heartbeat_s=heartbeat_s)
+    flush_s = connection.max_flush_milliseconds_in_binlog_dispatcher / 1000
+    return ServerSource(
+        endpoints_of(connection), installation, name, heartbeat_s=heartbeat_s, flush_s=flush_s
+    )

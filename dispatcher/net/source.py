@@ -101,13 +101,15 @@ class ServerSource:
         name: str,
         *,
         heartbeat_s: float,
+        flush_s: float = 1.0,
     ) -> None:
         """`installation` and `name` make the identities of the dispatchers; `heartbeat_s`: how often the server is to
-        say that it is there."""
+        say that it is there; `flush_s`: how long events wait in a dispatcher's buffer at most."""
         self.endpoints = tuple(endpoints)
         self._installation = installation
         self._name = name
         self._heartbeat_s = heartbeat_s
+        self._flush_s = flush_s
         self._lock = threading.Lock()
         self._current = 0
         self._opened: dict[int, Endpoint] = {}  # by dispatcher
@@ -128,7 +130,9 @@ class ServerSource:
         endpoint = self._opened[dispatcher] = self.endpoint
         identity = Identity.of(self._installation, self._name, dispatcher)
         leave = partial(self._leave, endpoint)
-        return LoggedInConnection(endpoint, identity, heartbeat_s=self._heartbeat_s, leave=leave)
+        return LoggedInConnection(
+            endpoint, identity, heartbeat_s=self._heartbeat_s, flush_s=self._flush_s, leave=leave
+        )
 
     def open_once(self) -> LoggedInConnection:
         """For a short dump beside the dispatchers'. Raises BinlogError."""

@@ -221,6 +221,62 @@ def test_an_interrupted_wait_ends_at_once(dumped: Dumped) -> None:
     assert dumped.read(dumped.stream.interrupt) == 0
 
 
+class NeverEmpty:
+    """A socket that always has some bytes more: small transactions without end, `size` bytes for each call."""
+
+    def __init__(self, size: int) -> None:
+        log = LogWriter()
+        log.begin()
+        log.commit()
+        events = log.dump(file=log.file.name)
+        packets = [(len(event) + 1).to_bytes(3, "little") + b"\0\0" + event for event in events]
+        self._size, self._start = size, b"".join(packets)
+        self._again = b"".join(packets[-3:]) * 100
+        self._bytes = bytearray()
+
+    def recv_into(self, room: memoryview) -> int:
+        if len(self._bytes) < self._size:
+            self._bytes += self._start or self._again
+            self._start = b""
+        size = min(len(room), self._size)
+        room[:size] = self._bytes[:size]
+        del self._bytes[:size]
+        return size
+
+
+@pytest.mark.parametrize("flush_s", [0.001, 0.2])
+def test_events_wait_no_longer_than_the_flush_time_while_the_socket_never_runs_empty(
+    flush_s: float,
+) -> None:
+    """Without the bound, 1 GiB in pieces of 64 bytes would take a minute to read."""
+    splitter = Splitter(Routes(), packets=True, checksum=True, buffer_bytes=1 << 30)
+    ours, theirs = socket.socketpair()
+    connection: Any = SimpleNamespace(_sock=ours, _rfile=None, _force_close=ours.close)
+    stream = Stream(connection, splitter, "repl@db:1", idle_s=IDLE_S, flush_s=flush_s)
+    stream._sock = NeverEmpty(64)  # type: ignore[assignment]
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        asyncio.get_running_loop().call_soon(turn)
+
+    async def read() -> float:
+        asyncio.get_running_loop().call_soon(turn)
+        began = time.monotonic()
+        found = await stream.batches()
+        took = time.monotonic() - began
+        assert sum(len(batch.tx.end) for batch in found if isinstance(batch, Batch)) > 10
+        return took
+
+    try:
+        assert asyncio.run(read()) < flush_s + 2
+    finally:
+        ours.close()
+        theirs.close()
+    assert turns >= 1 or flush_s < 0.01  # others on the loop had their turns meanwhile
+
+
 def test_a_heartbeat_comes_from_a_quiet_server(mysql97: Server, endpoint: Endpoint) -> None:
     """A heartbeat a tenth of what a silent dump is given: it outlives many of them."""
     connection = LoggedInConnection(endpoint, Identity.for_once(), heartbeat_s=0.1)
