@@ -59,6 +59,22 @@ POOL = Pool(1 << 24)
 """The process's own: 16 MiB serve many logs, since a segment is idle only between two of them."""
 
 
+class Outstanding:
+    """Arrays that their owner has let go of while somebody else still has views of them."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}  # by id, which is not used again while the array lives
+
+    def add(self, array: U8) -> None:
+        """Count an array for as long as it lives; the caller gives up its reference."""
+        self._sizes[id(array)] = len(array)
+        weakref.finalize(array, self._sizes.pop, id(array), None).atexit = False
+
+    @property
+    def bytes(self) -> int:
+        return sum(list(self._sizes.values())) if self._sizes else 0
+
+
 def cool(view: U8 | memoryview | bytes) -> None:
     """Give back the resident memory behind a view of a segment that is mapped to a file; of any other, nothing.
 

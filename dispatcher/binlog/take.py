@@ -31,7 +31,7 @@ from dispatcher.binlog import events
 from dispatcher.binlog import share as k
 from dispatcher.binlog.arrays import ABORTED, CONTINUED, I32, I64, OPEN, ROLLED_BACK, U8
 from dispatcher.binlog.batch import Batch
-from dispatcher.binlog.segments import POOL, Lend, cool
+from dispatcher.binlog.segments import POOL, Lend, Outstanding, cool
 from dispatcher.model.position import SEQ_OFFSET_BITS, file_number
 
 
@@ -68,7 +68,8 @@ class Log:
     Made of segments of at most `segment_max` bytes, smaller while there is little to hold, or as large as one unit
     that does not fit; a log that was emptied begins with half of its last segment's size, so that a reader which keeps
     up is served from large segments and a quiet consumer soon from small ones. `allocated` counts segments in memory
-    whole, and `spilled` the others: that is what they cost. Behind `committed` lie the bytes of a transaction that is
+    whole, also those that were dropped while a reader still has views of them, and `spilled` the others: that is what
+    they cost. Behind `committed` lie the bytes of a transaction that is
     not complete; `rollback()` drops them, also after `lend` has raised.
 
     Bounds, in bytes, where `taken` is what one `take` added and a unit is a rows event with all that must stand before
@@ -86,7 +87,8 @@ class Log:
         self, segment_max: int = 1 << 20, *, lend: Lend | None = None, large_bytes: int = 0
     ) -> None:
         self.committed = 0
-        self.allocated = 0
+        self.kept = 0
+        self._lent = Outstanding()
         self.spilled = 0
         self.spilled_end = 0  # logical end of the newest complete transaction that was spilled
         self._segment_max = max(segment_max, self.SEGMENT_MIN)
@@ -267,7 +269,7 @@ class Log:
         else:
             self._last_size = size
             segment = Segment(self._end, POOL.lend(max(size, need)), spilled=False)
-            self.allocated += len(segment.bytes)
+            self.kept += len(segment.bytes)
         self._segments.append(segment)
 
     def _is_large(self, begin: int, more: int) -> bool:
@@ -286,7 +288,8 @@ class Log:
         if segment.spilled:
             self.spilled -= len(segment.bytes)
         else:
-            self.allocated -= len(segment.bytes)
+            self.kept -= len(segment.bytes)
+            self._lent.add(segment.bytes)
 
     def _at(self, logical: int) -> tuple[U8, int]:
         for base, segment, _ in reversed(self._segments):
@@ -311,6 +314,16 @@ class Log:
                 for at in range(lo, hi, piece)
             ]
         return out
+
+    @property
+    def lent(self) -> int:
+        """Bytes of segments in memory that were dropped while somebody still had views of them."""
+        return self._lent.bytes
+
+    @property
+    def allocated(self) -> int:
+        """Memory that is there for this log: segments at their allocated size, and those that are lent."""
+        return self.kept + self._lent.bytes
 
     def drop(self, before: int) -> None:
         """Forget everything below a logical offset that is the end of a transaction."""

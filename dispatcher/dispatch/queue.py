@@ -161,8 +161,19 @@ class Queue:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the queue holds: segments at their allocated size."""
+        """Memory that the queue holds: segments at their allocated size, those included that are acknowledged and still
+        on their way to a reader."""
         return self._log.allocated
+
+    @property
+    def lent_bytes(self) -> int:
+        """Memory of what is acknowledged and still on its way to a reader."""
+        return self._log.lent
+
+    @property
+    def evictable_bytes(self) -> int:
+        """Memory that `evict` gives back."""
+        return self._log.kept
 
     @property
     def spilled_bytes(self) -> int:
@@ -196,7 +207,7 @@ class Queue:
         """At most half full: worth a connection."""
         if self.full:
             return False
-        return self._log.allocated <= self.bytes_max // 2 or self.awaited
+        return self._log.kept <= self.bytes_max // 2 or self.awaited
 
     def take(
         self,

@@ -147,9 +147,9 @@ class Rooms:
         may = [
             consumer
             for consumer in others
-            if consumer.spec.on_queue_full is OnQueueFull.DETACH and consumer.queue.held_bytes
+            if consumer.spec.on_queue_full is OnQueueFull.DETACH and consumer.queue.evictable_bytes
         ]
-        return max(may, key=lambda c: (not c.queue.awaited, c.queue.held_bytes), default=None)
+        return max(may, key=lambda c: (not c.queue.awaited, c.queue.evictable_bytes), default=None)
 
 
 def _blocks(consumer: Consumer, dispatcher: Dispatcher) -> bool:

@@ -33,7 +33,6 @@ from dispatcher.net.runner import ClientRunner
 from dispatcher.net.server import table_columns
 from dispatcher.net.slices import in_slices
 from dispatcher.net.storing import Storing
-from dispatcher.net.threads import in_thread
 
 READ_ONLY = 0
 RANGE_WAIT_S = 30.0
@@ -102,6 +101,10 @@ class Reader:
             await self.runner.flush()
         else:
             await self.runner.acknowledge(self.consumer.name, position)
+
+    def has_moved(self, after: Position) -> bool:
+        """True if there may be something to tell of behind `after`, if only progress without data."""
+        return self.queue.position(self.queue.queued).order > after.order
 
     def worth_telling(self, after: Position, answer: Answer, markers: bool) -> bool:
         if answer.transactions:
@@ -189,9 +192,15 @@ class Readers:
                 reader.queue.deliver(answer.end)
                 return self._poll_answer(reader, answer.end, answer)
             reader.raise_failed()
-            if self._closing or time.monotonic() >= deadline:
+            now = time.monotonic()
+            if self._closing or now >= deadline:
                 return self._poll_answer(reader, after, None)
-            await reader.runner.wait(name, min(max(deadline - time.monotonic(), 0.0), 1.0))
+            marker_at = now if markers else reader.told_at + reader.marker_s
+            if now < marker_at < deadline:
+                await reader.runner.wait(name, marker_at - now)
+            else:
+                watch = partial(reader.has_moved, after) if marker_at <= now else None
+                await reader.runner.wait(name, deadline - now, watch)
 
     @staticmethod
     def _poll_answer(
@@ -213,6 +222,14 @@ class Readers:
         Nothing is left of what lies before a gap: of a range that was planned then the part behind it is answered.
         """
         reader = await self._until_read(name, session, end)
+        unsent = reader.queue.lent_bytes
+        if unsent >= reader.queue.bytes_max:
+            raise UserError(
+                Kind.TOO_MANY_REQUESTS,
+                f"{unsent} acknowledged bytes were answered and are not taken yet",
+                where=reader.where,
+                remedy="read the open answers to their end, or close their connections",
+            )
         return reader.queue.read(reader.now(start), reader.now(end))
 
     async def slices(
@@ -241,7 +258,17 @@ class Readers:
     async def table(self, name: str, database: str, table: str) -> dict[str, Any]:
         """Columns and key of a table, from the server's information schema."""
         reader = self._reader(name)
-        return await in_thread("table", partial(_table, reader, database, table))
+        wanted = reader.consumer.spec
+        listed = wanted.tables is None or (database, table) in wanted.tables
+        if database not in wanted.databases or not listed:
+            raise UserError(
+                Kind.UNKNOWN_TABLE,
+                f"{reader.where} does not read {database}.{table}",
+                remedy="add it to the consumer's databases and tables",
+            )
+        version = reader.queue.epoch, reader.queue.queued.seq
+        look_up = partial(_table, reader, database, table)
+        return await reader.runner.tables.ask((name, database, table), version, look_up)
 
     # -- what people ask -------------------------------------------------------------------------------------
 
@@ -333,7 +360,11 @@ class Readers:
             reader.raise_failed()
             if hopeless(reader) or self._closing or time.monotonic() >= deadline:
                 raise BinlogError(Kind.RANGE_UNAVAILABLE, why(reader), where=reader.where)
-            await reader.runner.wait(name, 0.2)
+
+            def met(reader: Reader = reader) -> bool:
+                return condition(reader) or hopeless(reader) or reader.consumer.failed is not None
+
+            await reader.runner.wait(name, deadline - time.monotonic(), met)
         return reader
 
 
@@ -355,14 +386,6 @@ def rows_with_consumers(
 
 
 def _table(reader: Reader, database: str, table: str) -> dict[str, Any]:
-    wanted = reader.consumer.spec
-    listed = wanted.tables is None or (database, table) in wanted.tables
-    if database not in wanted.databases or not listed:
-        raise UserError(
-            Kind.UNKNOWN_TABLE,
-            f"{reader.where} does not read {database}.{table}",
-            remedy="add it to the consumer's databases and tables",
-        )
     connection = reader.runner.source.server().connect()
     try:
         return table_columns(connection, database, table)

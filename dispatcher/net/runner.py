@@ -47,8 +47,10 @@ from dispatcher.net.dispatcher import DispatcherRunner
 from dispatcher.net.lookups import look_up, not_looked_up
 from dispatcher.net.source import Source
 from dispatcher.net.storing import Storing
+from dispatcher.net.tables import TableLookups
 from dispatcher.net.tasks import Tasks
 from dispatcher.net.threads import in_thread
+from dispatcher.net.waiters import Condition, Waiters
 
 TICK_MAX_S, TICK_MIN_S = 1.0, 0.02
 LOOK_UP_AGAIN_S = 1.0
@@ -111,7 +113,8 @@ class ClientRunner:
         self._stopped = False
         self._surveys_begun = 0
         self._surveying = asyncio.Lock()
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self.waiters = Waiters()
+        self.tables = TableLookups()
 
     def start(self) -> None:
         label = self.client.label
@@ -132,6 +135,7 @@ class ClientRunner:
         """Raises BinlogError for what a reader asked for and that is refused."""
         if not self._stopped:
             self._execute(self.client.step(what, time.monotonic()))
+            self.waiters.changed()
 
     def _execute(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -204,6 +208,7 @@ class ClientRunner:
 
     def _saw_tip(self, view: ServerView) -> None:
         self.tip = make_place(view.mode, view.executed, view.file, view.offset)
+        self.waiters.changed()
 
     def _note(self, level: str, event: str, fields: Mapping[str, object]) -> None:
         self._log.log(_LEVELS[level], event, client=self.client.label, **fields)
@@ -347,25 +352,11 @@ class ClientRunner:
     # -- those who wait --------------------------------------------------------------------------------------
 
     def wake(self, consumer: str) -> None:
-        for waiting in self._waiting.get(consumer, ()):
-            if not waiting.done():
-                waiting.set_result(None)
+        self.waiters.wake(consumer)
 
-    async def wait(self, consumer: str, timeout_s: float) -> bool:
-        """Until the consumer has something new to tell; False when the time is over."""
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(consumer, set()).add(waiting)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await waiting
-        except TimeoutError:
-            return False
-        finally:
-            others = self._waiting[consumer]
-            others.discard(waiting)
-            if not others:
-                del self._waiting[consumer]
-        return True
+    async def wait(self, consumer: str, timeout_s: float, until: Condition | None = None) -> bool:
+        """Until the consumer has something new to tell, or `until` is True; False when the time is over."""
+        return await self.waiters.wait(consumer, timeout_s, until)
 
 
 def _both(older: StoreVersions | None, newer: StoreVersions | None) -> StoreVersions | None:

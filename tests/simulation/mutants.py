@@ -343,7 +343,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "boards with any room",
         "4: boards again when at most half is held",
         "dispatch/queue.py",
-        "        return self._log.allocated <= self.bytes_max // 2 or self.awaited",
+        "        return self._log.kept <= self.bytes_max // 2 or self.awaited",
         "        return True",
     ),
     Mutant(
