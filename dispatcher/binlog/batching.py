@@ -70,6 +70,7 @@ class Batching:
         self._carried = 0  # how many of its events are carried ones
         self._batch_from = 0  # byte counted so far
         self._full = False
+        self._work = 0  # what was done in Python since `split` was called
         self._failed: BinlogError | None = None  # damage behind what the last split() returned
         self._unpacking: Unpacking | None = None  # the compressed transaction that is looked into
         self._inside = False  # likewise, a small one

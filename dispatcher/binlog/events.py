@@ -20,6 +20,7 @@ from dispatcher.binlog.gtid_events import Gtid, MariadbGtid, parse_gtid_event, p
 from dispatcher.binlog.reading import Reader, malformed
 from dispatcher.binlog.statements import Query, parse_query
 from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.position import FILE_NUMBER_MAX, SEQ_OFFSET_BITS, file_number
 
 # What other modules take from here although it is defined elsewhere.
 __all__ = [
@@ -31,6 +32,12 @@ MAGIC = b"\xfebin"
 HEADER = struct.Struct("<IBIIIH")  # timestamp, type, server_id, event_size, log_pos, flags
 HEADER_SIZE = 19
 CHECKSUM_SIZE = 4
+
+# No server writes a larger event: max_allowed_packet, which bounds them, is 1 GiB at most, and what a server adds to it
+# has a few KiB. Cells are found by 32-bit offsets.
+EVENT_BYTES_MAX = (1 << 30) + (1 << 16)
+# Of a file's name, on Linux and in our record.
+FILE_NAME_BYTES_MAX = 255
 
 FLAG_IN_USE = (
     0x0001  # in a FORMAT_DESCRIPTION on disk: the file is being written, or its writer crashed
@@ -125,7 +132,12 @@ def parse_rotate(body: bytes) -> tuple[str, int]:
     position, name = read.number(8), read.rest()
     if not name:
         raise malformed(read.name, "names no file")
-    return read.decode(name), position
+    if len(name) > FILE_NAME_BYTES_MAX:
+        raise malformed(read.name, f"names a file by {len(name)} bytes")
+    file = read.decode(name)
+    if file_number(file) > FILE_NUMBER_MAX or position >> SEQ_OFFSET_BITS:
+        raise malformed(read.name, f"names {file}:{position}, beyond what a server writes")
+    return file, position
 
 
 # -- the record -----------------------------------------------------------------------------------------------
@@ -157,8 +169,11 @@ class Record:
 def encode_record(
     record: Record, *, checksum: bool, timestamp: int = 0, server_id: int = 0
 ) -> bytes:
-    """The record as an IGNORABLE_LOG_EVENT, which the servers' own tools and replicas skip."""
+    """The record as an IGNORABLE_LOG_EVENT, which the servers' own tools and replicas skip. Raises BinlogError for a
+    file name of more than 255 bytes."""
     name = record.file.encode()
+    if len(name) > FILE_NAME_BYTES_MAX:
+        raise malformed("a record", f"names a file by {len(name)} bytes")
     body = RECORD.pack(
         RECORD_MAGIC, RECORD_VERSION, len(name), record.epoch, record.seq, record.offset, record.commit_us,
         record.first_event,

@@ -28,9 +28,11 @@ from dispatcher.binlog.arrays import (
     u64,
 )
 from dispatcher.binlog.crc import crc32
+from dispatcher.binlog.events import EVENT_BYTES_MAX
 from dispatcher.binlog.jit import njit, part
 from dispatcher.binlog.memory import load64
 from dispatcher.binlog.routes import ALL, NOBODY, find
+from dispatcher.model.gtid import GNO_MAX
 
 # Why the kernel came back.
 MORE, FULL, PYTHON, NEW_TABLE, NEW_SOURCE, LARGE, PACKET, CHECKSUM, MALFORMED = range(9)
@@ -43,6 +45,8 @@ WHY = (
     "stands inside a transaction",
     "is one table map too many in its statement",
     "names no table",
+    "is larger than any that a server writes",
+    "has a number that no transaction has",
 )
 
 # What survives between calls, by its place in the state array.
@@ -180,8 +184,8 @@ def _next_event(buf: U8, st: I64) -> int:  # noqa: PLR0911 - one return per reas
             return MORE
         off, size = at, u32(buf, at + 9)
         st[OFF], st[SIZE], st[NEXT] = off, size, at + size
-        if size < 19:
-            return _malformed(st, 1)
+        if size < 19 or size > EVENT_BYTES_MAX:
+            return _malformed(st, 1 if size < 19 else 8)
         if at + size > end:
             return MORE
     st[STOP] = off + size
@@ -218,7 +222,10 @@ def _gtid(buf: U8, st: I64, sources: NDArray[np.uint64], n_sources: int) -> int:
     commit_us = u32(buf, off) * 1_000_000
     if stop - body >= 50 and buf[body + 25] == 2:
         commit_us = u64(buf, body + 42) & ((1 << 55) - 1)
-    _open(st, TX_STARTED, source, u64(buf, body + 17), commit_us)
+    gno = u64(buf, body + 17)
+    if source >= 0 and not 0 < gno < GNO_MAX:
+        return _malformed(st, 9)
+    _open(st, TX_STARTED, source, gno, commit_us)
     st[KIND] = FRAME
     return _OK
 

@@ -71,7 +71,7 @@ def parse_gtid_event(kind: int, body: bytes) -> Gtid:
     source = uuid_text(raw)
     if kind == EventType.ANONYMOUS_GTID:
         source, gno = "", 0
-    elif not 1 <= gno <= GNO_MAX:
+    elif not 1 <= gno < GNO_MAX:
         raise malformed(read.name, f"has the number {gno}")
     if len(read) < _CLOCKS.size:
         return Gtid(source, "", gno, flags)
@@ -129,7 +129,7 @@ def _tagged(body: bytes) -> Gtid:
         else:
             found[field] = read.varied()
     gno = found.get(2, 0)
-    if not source or not 1 <= gno <= GNO_MAX or (tag and not TAG.match(tag)):
+    if not source or not 1 <= gno < GNO_MAX or (tag and not TAG.match(tag)):
         raise malformed(_TAGGED, f"names {source or 'no source'}, {tag[:40]!r}, {gno}")
     return Gtid(
         source, tag, gno, found.get(0, 0), found.get(4), found.get(5), found.get(6), found.get(7, found.get(6)),

@@ -27,6 +27,7 @@ from dispatcher.binlog.crc import crc32
 from dispatcher.binlog.event_types import EventType, type_name
 from dispatcher.binlog.events import (
     CHECKSUM_SIZE,
+    EVENT_BYTES_MAX,
     HEADER_SIZE,
     MAGIC,
     FormatDescription,
@@ -38,9 +39,6 @@ from dispatcher.binlog.jit import njit
 from dispatcher.model.errors import BinlogError, Kind
 
 FIRST_OFFSET = len(MAGIC)
-# No server writes a larger event (max_allowed_packet is 1 GiB at most, a compressed transaction is bounded by it), and
-# cells are found by 32-bit offsets.
-EVENT_BYTES_MAX = 0x7FFF_FFFF
 
 # Columns of a block's events. START: of the header in the block's bytes; OFFSET: in the file.
 START, SIZE, TYPE, TIMESTAMP, SERVER_ID, LOG_POS, FLAGS, OFFSET = range(8)

@@ -32,6 +32,9 @@ from dispatcher.binlog.rare import Rare
 from dispatcher.binlog.unpack import Unpacking
 from dispatcher.model.errors import BinlogError, Kind
 
+# What a call of `split` may do in Python: some 40 ms, in the units of `rare.work_of`.
+WORK_MAX = 1024
+
 
 class Splitter(Rare):
     """Receive buffer and kernel of one connection (`packets=True`) or one binlog file (`packets=False`).
@@ -65,16 +68,21 @@ class Splitter(Rare):
         Raises BinlogError for bytes that are damaged or not understood at all (the connection must be closed);
         an event that only some consumers must stop at is the `fault` of its batch instead. What stands before the
         damage is returned first; the next call raises.
+
+        Events that Python reads take up to thousands of times as long as others, so a call ends after a number of them
+        with `full` set: a server that sends nothing else keeps nobody waiting who shares the thread.
         """
         if self._failed:
             raise self._failed
         out: list[Batch | Closed] = []
         self.created = {file: at for file, at in self.created.items() if file == self.file}
         self._st[k.END] = self._scratch = self._fill
-        self._full = False
+        self._full, self._work = False, 0
         try:
             while self._go_on(out):
-                pass
+                if self._work >= WORK_MAX:
+                    self._full = True
+                    break
         except BinlogError as error:
             self._failed = error if error.where else error.at(self._place())
             self._full = True
@@ -149,6 +157,7 @@ class Splitter(Rare):
 
     def _new_table(self) -> None:
         st = self._st
+        self._work += 1
         at, size = int(st[k.OFF]), int(st[k.SIZE])
         table = at + size + 2
         self.routes.table(
@@ -164,6 +173,10 @@ class Splitter(Rare):
         if have < 24:
             return False
         size = int(u32(self._buf, at + 5 + 9))
+        if self._buf[at + 4] != 0 or size > events.EVENT_BYTES_MAX:
+            # Before there is room for it: a claim costs a server nothing.
+            name = "a packet" if self._buf[at + 4] else type_name(int(self._buf[at + 5 + 4]))
+            raise events.malformed(name, f"claims {size} bytes").at(self._place())
         wire = size + 1 + 4 * ((size + 1) // k.PACKET_MAX + 1)
         if have < wire:
             return False

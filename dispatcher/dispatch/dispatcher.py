@@ -55,6 +55,7 @@ _ASKED_AGAIN = (
     Kind.MALFORMED_EVENT,
     Kind.POSITION_PURGED,
     Kind.HISTORY_DIFFERS,
+    Kind.INTERNAL,
 )
 
 

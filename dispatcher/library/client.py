@@ -276,5 +276,6 @@ class _Log:
 
     def log(self, level: int, event: str, **fields: Any) -> None:
         if self._logger.isEnabledFor(level):
+            error = fields.pop("exc_info", None)
             told = " ".join(f"{key}={value}" for key, value in fields.items())
-            self._logger.log(level, "%s %s", event, told)
+            self._logger.log(level, "%s %s", event, told, exc_info=error)

@@ -18,6 +18,7 @@ KEYS = ("server", "gtid", "file", "offset", "seq", "epoch")
 # Without GTIDs `seq` is the file's number and the offset in it, so that it grows with the log. 40 bits of offset hold
 # 1 TiB in one file, more than any server writes; 23 bits of file number remain in a signed 64-bit integer.
 SEQ_OFFSET_BITS = 40
+FILE_NUMBER_MAX = (1 << 63 - SEQ_OFFSET_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-import pymysql
-
 from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
@@ -40,7 +38,6 @@ from dispatcher.net.replica import (
 from dispatcher.net.server import (
     Connection,
     Endpoint,
-    client_error,
     connect,
     facts,
     findings,
@@ -93,9 +90,6 @@ class LoggedInConnection:
                 self.found = findings(self.facts, grants(self._connection))
                 if stops := blocking(self.found):
                     raise stops[0].at(endpoint.label)
-            except pymysql.Error as error:
-                self.close()
-                raise client_error(error, where=endpoint.label) from error
             except BaseException:
                 self.close()
                 raise
@@ -119,25 +113,20 @@ class LoggedInConnection:
         connection, mariadb = self._connection, known.flavour == "mariadb"
         checksum = known.checksum != "NONE"
         with self._leaving():
-            try:
-                introduce(
-                    connection,
-                    identity,
-                    mariadb=mariadb,
-                    checksum=checksum,
-                    heartbeat_s=self._heartbeat_s,
-                )
-                others = namesakes(connection, identity, known)
-                register(connection, identity)
-                if mode is Mode.GTID:
-                    assert isinstance(place.gtids, GtidSet)
-                    ask_by_gtids(connection, identity, place.gtids.encode())
-                else:
-                    ask_by_file(
-                        connection, identity, place.file, dump_offset(place), mariadb=mariadb
-                    )
-            except pymysql.Error as error:
-                raise client_error(error, where=self.endpoint.label) from error
+            introduce(
+                connection,
+                identity,
+                mariadb=mariadb,
+                checksum=checksum,
+                heartbeat_s=self._heartbeat_s,
+            )
+            others = namesakes(connection, identity, known)
+            register(connection, identity)
+            if mode is Mode.GTID:
+                assert isinstance(place.gtids, GtidSet)
+                ask_by_gtids(connection, identity, place.gtids.encode())
+            else:
+                ask_by_file(connection, identity, place.file, dump_offset(place), mariadb=mariadb)
         splitter = Splitter(routes, packets=True, checksum=checksum, buffer_bytes=buffer_bytes)
         return Stream(
             connection,

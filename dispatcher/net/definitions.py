@@ -15,8 +15,9 @@ from typing import Any
 
 from dispatcher.binlog.definition import defined_columns
 from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.net.login import Connection
-from dispatcher.net.server import fetch, table_columns
+from dispatcher.net.answers import Row, ask, ask_one, not_understood, number, text, where_of
+from dispatcher.net.driver import Connection
+from dispatcher.net.server import index_row, table_columns
 
 Definition = dict[str, Any]
 
@@ -51,13 +52,14 @@ def table_definition(
     Raises `BinlogError` METADATA_MISSING where there is no such table for this account, or a label cannot be told.
     """
     definition = table_columns(connection, database, table)
-    more = fetch(connection, _COLUMNS, (database, table))
-    collations = _collations(connection, {str(row[1]) for row in more if row[1]})
-    for column, (name, collation, size, extra) in zip(definition["columns"], more, strict=True):
-        assert column["name"] == name
+    more = ask(connection, _COLUMNS, _more_of_column, (database, table))
+    if [column["name"] for column in definition["columns"]] != [name for name, *_ in more]:
+        raise not_understood(_COLUMNS, "other columns than before", where_of(connection))
+    collations = _collations(connection, {collation for _, collation, _, _ in more if collation})
+    for column, (_, collation, size, extra) in zip(definition["columns"], more, strict=True):
         column["collation"] = collations[collation] if collation else 0
-        column["bytes"] = None if size is None else int(size)
-        column["visible"] = "INVISIBLE" not in str(extra).upper().split()
+        column["bytes"] = size
+        column["visible"] = "INVISIBLE" not in extra.upper().split()
         if column["mysql_type"].lower().startswith(("enum(", "set(")):
             column["labels"] = _labels(connection, column, f"{database}.{table}")
     not_null = {column["name"] for column in definition["columns"] if not column["nullable"]}
@@ -65,6 +67,17 @@ def table_definition(
     if mariadb:
         _add_row_times(connection, definition)
     return definition
+
+
+def _more_of_column(row: Row) -> tuple[str, str, int | None, str]:
+    """Name, collation or "", greatest length in bytes, what else the schema says."""
+    name, collation, size, extra = row
+    return (
+        text(name),
+        "" if collation is None else text(collation),
+        None if size is None else number(size),
+        "" if extra is None else text(extra),
+    )
 
 
 def _labels(connection: Connection, column: Mapping[str, Any], label: str) -> list[str]:
@@ -80,8 +93,12 @@ def _labels(connection: Connection, column: Mapping[str, Any], label: str) -> li
             remedy="SET GLOBAL binlog_row_metadata=FULL, or leave the table out of the consumer's tables",
         )
     converted = ", ".join(f"HEX(CONVERT(%s USING {charset}))" for _ in parsed.labels)
-    (row,) = fetch(connection, f"SELECT {converted}", parsed.labels)
-    return [str(value).lower() for value in row]
+    return ask_one(
+        connection,
+        f"SELECT {converted}",
+        lambda row: [text(row[n]).lower() for n in range(len(parsed.labels))],
+        parsed.labels,
+    )
 
 
 def _collations(connection: Connection, names: set[str]) -> dict[str, int]:
@@ -89,9 +106,17 @@ def _collations(connection: Connection, names: set[str]) -> dict[str, int]:
     for query in (_COLLATIONS, _FULL_COLLATIONS):
         missing = tuple(sorted(name for name in names if name not in found))
         if missing:
-            rows = fetch(connection, query.format(", ".join("%s" for _ in missing)), missing)
-            found |= {str(name): int(number) for name, number in rows if number}
+            statement = query.format(", ".join("%s" for _ in missing))
+            rows = ask(connection, statement, _collation, missing)
+            found |= {name: identity for name, identity in rows if identity}
+    if unknown := names - found.keys():
+        raise not_understood(_COLLATIONS, f"no number for {min(unknown)}", where_of(connection))
     return found
+
+
+def _collation(row: Row) -> tuple[str, int]:
+    """Name and number; 0 where the server gives it none."""
+    return text(row[0]), 0 if row[1] is None else number(row[1])
 
 
 def _primary(
@@ -103,10 +128,9 @@ def _primary(
     """
     keys: dict[str, list[tuple[str | None, int]]] = {}
     names = ".".join("`" + name.replace("`", "``") + "`" for name in (database, table))
-    for row in fetch(connection, f"SHOW INDEX FROM {names}"):
-        if not int(row[1]):
-            column = None if row[4] is None else str(row[4])
-            keys.setdefault(str(row[2]), []).append((column, int(row[7] or 0)))
+    for non_unique, key, column, prefix in ask(connection, f"SHOW INDEX FROM {names}", index_row):
+        if not non_unique:
+            keys.setdefault(key, []).append((column, prefix))
     primary = keys.pop("PRIMARY", None)
     if primary is None:
         whole = (
@@ -121,10 +145,13 @@ def _primary(
 def _add_row_times(connection: Connection, definition: Definition) -> None:
     """MariaDB's system-versioned tables: two columns that the schema does not show unless they were declared, and the
     second of them in every key."""
-    ((kind, row_end),) = fetch(
-        connection, _ROW_TIMES, (definition["database"], definition["table"])
+    kind, row_end = ask_one(
+        connection,
+        _ROW_TIMES,
+        lambda row: (text(row[0]), None if row[1] is None else text(row[1])),
+        (definition["database"], definition["table"]),
     )
-    if str(kind).upper() != "SYSTEM VERSIONED":
+    if kind.upper() != "SYSTEM VERSIONED":
         return
     if row_end is None:
         hidden = {

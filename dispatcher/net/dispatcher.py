@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -36,6 +36,9 @@ class Owner(Protocol):
     buffer_bytes: int
 
     def step(self, what: Input) -> None: ...
+
+    def guarded(self, what: str) -> AbstractContextManager[None]:
+        """For a block that reads the source: a defect in it becomes a BinlogError."""
 
     def logged_in(self, view: ServerView, found: Sequence[BinlogError]) -> None:
         """A server was reached; `found`: what is wrong with it."""
@@ -147,7 +150,8 @@ class DispatcherRunner:
             return
         name = f"log in {self.number}"
         open_ = partial(self._owner.source.open, self.number)
-        opened = await in_thread(name, open_, lambda opened: opened.close())
+        with self._owner.guarded(name):
+            opened = await in_thread(name, open_, lambda opened: opened.close())
         try:
             stream = await self._ask(attempt, opened, name)
         except BaseException:
@@ -169,7 +173,8 @@ class DispatcherRunner:
             return None
         owner, client = self._owner, self._owner.client
         files, starts = client.files_to_probe(self.number), client.starts_to_find(self.number)
-        view = await in_thread(name, partial(opened.view, files, starts))
+        with owner.guarded(name):
+            view = await in_thread(name, partial(opened.view, files, starts))
         if attempt.closed():
             return None
         owner.logged_in(view, opened.found)
@@ -180,7 +185,8 @@ class DispatcherRunner:
         if order is None:
             return None
         ask = partial(opened.dump, order.mode, order.place, client.routes, owner.buffer_bytes)
-        stream = await in_thread(name, ask, lambda stream: stream.close())
+        with owner.guarded(name):
+            stream = await in_thread(name, ask, lambda stream: stream.close())
         stream.splitter.file = order.place.file
         stream.splitter.prepared = client.prepared
         return stream
@@ -193,7 +199,9 @@ class DispatcherRunner:
     async def _read(self, attempt: _Attempt, stream: DumpStream) -> None:
         owner, number, splitter = self._owner, self.number, stream.splitter
         while await self._may_read(attempt):
-            for batch in await stream.batches():
+            with owner.guarded(f"stream {number}"):
+                batches = await stream.batches()
+            for batch in batches:
                 if isinstance(batch, Closed):
                     raise stream.ended(batch)
                 if not await self._may_read(attempt):

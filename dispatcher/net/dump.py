@@ -5,11 +5,10 @@ The log is asked for by file, not by GTID, so that it comes whole and in order, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
-import pymysql
-
+from dispatcher.binlog.events import EVENT_BYTES_MAX, HEADER_SIZE, malformed, type_name
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.replica import (
     Identity,
@@ -26,7 +25,6 @@ from dispatcher.net.server import (
     Connection,
     Endpoint,
     ServerFacts,
-    client_error,
     connect,
     facts,
 )
@@ -70,7 +68,7 @@ class LogServer:
         with asked(
             self.endpoint, file, 4, mariadb=mariadb, checksum=True, follow=follow
         ) as connection:
-            yield from _events(connection, self.endpoint.label)
+            yield from events_of(connection, self.endpoint.label, _AGAIN)
 
 
 @contextmanager
@@ -95,14 +93,19 @@ def asked(
         introduce(connection, identity, mariadb=mariadb, checksum=checksum, heartbeat_s=heartbeat_s)
         ask_by_file(connection, identity, file, offset, mariadb=mariadb, follow=follow)
         yield connection
-    except pymysql.Error as error:
-        raise client_error(error, where=endpoint.label) from error
     finally:
         drop(connection)
 
 
-def _events(connection: Connection, label: str) -> Iterator[list[bytes]]:
-    """The socket is read past the driver: it would make an object of each packet."""
+def events_of(
+    connection: Connection, label: str, remedy: str | None = None
+) -> Generator[list[bytes], None, None]:
+    """The events of a dump that was asked for on the connection, as they come, several at a time. Ends where the dump
+    does; raises `BinlogError` where it breaks off.
+
+    The socket is read past the driver, which would make an object of each packet, and read an event of any size before
+    anybody could refuse it.
+    """
     sock = socket_of(connection)
     pending = b""
     parts: list[bytes] = []
@@ -110,29 +113,55 @@ def _events(connection: Connection, label: str) -> Iterator[list[bytes]]:
         try:
             data = sock.recv(_RECEIVE_BYTES)
         except OSError as error:
-            raise lost(error.strerror or str(error), label, _AGAIN) from error
+            raise lost(error.strerror or str(error), label, remedy) from error
         if not data:
-            raise lost("the server closed the connection", label, _AGAIN)
-        pending += data
-        found, at = [], 0
-        while len(pending) - at >= 4:
-            size = int.from_bytes(pending[at : at + 3], "little")
-            if len(pending) - at - 4 < size:
-                break
-            parts.append(pending[at + 4 : at + 4 + size])
-            at += 4 + size
-            if size == _PACKET_MAX:  # an event of 16 MiB and more comes in several
-                continue
-            packet = b"".join(parts)
-            parts.clear()
-            if packet[:1] == b"\0":
-                found.append(packet[1:])
-                continue
-            if found:
-                yield found
-            if at_end(packet):
+            raise lost("the server closed the connection", label, remedy)
+        payloads, pending = _payloads(pending + data, parts, label)
+        events = [payload[1:] for payload in payloads if payload[:1] == b"\0"]
+        if events:
+            yield events
+        if len(events) < len(payloads):
+            if at_end(payloads[-1]):
                 return
-            raise ended(packet, label)
-        pending = pending[at:]
-        if found:
-            yield found
+            raise ended(payloads[-1], label)
+
+
+def _payloads(data: bytes, parts: list[bytes], label: str) -> tuple[list[bytes], bytes]:
+    """The whole payloads of some packets, up to the first that is no event, and the bytes of one that is not whole.
+
+    `parts`: packets of 16 MiB that were received, of a payload that is not whole yet.
+    """
+    found: list[bytes] = []
+    at = 0
+    while len(data) - at >= 4:
+        size = int.from_bytes(data[at : at + 3], "little")
+        if size == _PACKET_MAX:
+            _check_large(parts, data[at + 4 : at + 24], label)
+        if len(data) - at - 4 < size:
+            break
+        parts.append(data[at + 4 : at + 4 + size])
+        at += 4 + size
+        if size == _PACKET_MAX:  # an event of 16 MiB and more comes in several
+            continue
+        found.append(b"".join(parts))
+        parts.clear()
+        if found[-1][:1] != b"\0":
+            break
+        if len(found[-1]) <= HEADER_SIZE:
+            raise malformed("a packet", f"of {len(found[-1])} bytes holds no event").at(label)
+    return found, data[at:]
+
+
+def _check_large(parts: Sequence[bytes], beginning: bytes, label: str) -> None:
+    """Refuse, before it is received, a packet of 16 MiB that is no part of an event, or of one that cannot be.
+
+    `parts`: the packets before it that belong to the same event; `beginning`: its own first bytes, as far as they came.
+    """
+    first = parts[0] if parts else beginning
+    if len(first) < 1 + HEADER_SIZE:
+        return
+    size = int.from_bytes(first[10:14], "little")
+    have = sum(len(part) for part in parts) + _PACKET_MAX
+    if first[0] or size > EVENT_BYTES_MAX or have > size + 1:
+        name = type_name(first[5]) if not first[0] else "a packet"
+        raise malformed(name, f"claims {size} bytes in packets of {have} bytes and more").at(label)

@@ -18,7 +18,8 @@ import pymysql
 
 from dispatcher.model.errors import BinlogError, Kind
 
-_FATAL_READING_LOG = 1236
+FATAL_READING_LOG = 1236
+_TEXT_MAX = 1000  # characters of a server's text that are passed on
 
 _KIND_BY_NUMBER = {
     # the way to the server
@@ -31,6 +32,7 @@ _KIND_BY_NUMBER = {
     2003: Kind.CONNECT_FAILED,
     2005: Kind.CONNECT_FAILED,
     2012: Kind.CONNECT_FAILED,  # error in server handshake
+    2020: Kind.CONNECT_FAILED,  # an answer that is larger than ours are
     2026: Kind.CONNECT_FAILED,  # TLS
     2059: Kind.CONNECT_FAILED,  # authentication plugin cannot be loaded
     2061: Kind.CONNECT_FAILED,  # authentication plugin's error
@@ -84,6 +86,7 @@ _REMEDY_BY_NUMBER = {
     1698: "give the account a password; it can only log in by unix_socket now",
     1820: "set a new password: ALTER USER",
     1862: "set a new password: ALTER USER",
+    2020: "connect to the server itself, if a proxy answers; a server with so many binlog files has to purge some",
     3032: "SET GLOBAL offline_mode = OFF on the server",
     3118: "unlock the account: ALTER USER ... ACCOUNT UNLOCK",
     3159: "the server accepts TLS only: set the consumer's tls.mode to preferred or stricter",
@@ -158,8 +161,8 @@ _LOG_FAULTS: tuple[tuple[str, Kind, str | None], ...] = (
 
 def server_error(number: int, text: str, *, where: str = "") -> BinlogError:
     """The fault that a server's error packet (or PyMySQL's own number above 2000) stands for."""
-    what = f"{text.strip().rstrip('.')} (MySQL error {number})"
-    if number == _FATAL_READING_LOG:
+    what = f"{text.strip()[:_TEXT_MAX].rstrip('.')} (MySQL error {number})"
+    if number == FATAL_READING_LOG:
         lower = text.lower()
         for fragment, kind, remedy in _LOG_FAULTS:
             if fragment in lower:
@@ -185,6 +188,14 @@ def client_error(error: pymysql.Error, *, where: str = "") -> BinlogError:
         fault = BinlogError(Kind.CONNECTION_LOST, str(error) or type(error).__name__, where=where)
     fault.__cause__ = error
     return fault
+
+
+def number_of(error: BinlogError) -> int:
+    """The MySQL or MariaDB error that a fault stands for, as its cause tells; 0 where there is none."""
+    cause = error.__cause__
+    if isinstance(cause, pymysql.Error) and cause.args and isinstance(cause.args[0], int):
+        return cause.args[0]
+    return 0
 
 
 def _tls_fault(error: ssl.SSLError, where: str) -> BinlogError:

@@ -41,10 +41,10 @@ class Grants:
         A consumer may be declared for a few tables only, so a grant on tables is enough; which ones
         is not judged here.
         """
-        flags = re.IGNORECASE if ignore_case else 0
         allowed = self.has("SELECT")
+        name = database.lower() if ignore_case else database
         for pattern, _, granted in self.select:
-            if re.fullmatch(_pattern(pattern), database, flags):
+            if _matches(pattern.lower() if ignore_case else pattern, name):
                 allowed = granted
         return allowed
 
@@ -78,13 +78,20 @@ def _unquoted(name: str) -> str:
     return name if quote == "*" else name[1:-1].replace(quote * 2, quote)
 
 
-def _pattern(name: str) -> str:
-    r"""A GRANT's database as a regular expression: `%` and `_` are wildcards unless after `\`."""
-    out = []
-    characters = iter(name)
+def _matches(pattern: str, name: str) -> bool:
+    r"""Does a GRANT's database cover a name? `%` and `_` are wildcards unless after `\`.
+
+    In time of pattern times name: as a regular expression, a pattern of a dozen `%` could take for ever.
+    """
+    ends = {0}  # how much of the name the pattern has matched, in each way
+    characters = iter(pattern)
     for character in characters:
-        if character == "\\":
-            out.append(re.escape(next(characters, "\\")))
+        if character == "%":
+            ends = set(range(min(ends), len(name) + 1))
         else:
-            out.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
-    return "".join(out)
+            wanted = next(characters, "\\") if character == "\\" else character
+            wild = character == "_"
+            ends = {end + 1 for end in ends if end < len(name) and (wild or name[end] == wanted)}
+        if not ends:
+            return False
+    return len(name) in ends

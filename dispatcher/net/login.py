@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import socket
 import ssl
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pymysql
 from pymysql.constants import CR
 
 from dispatcher import settings
 from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.net.answers import not_understood
+from dispatcher.net.driver import Connection, Driver, trusting_context
 from dispatcher.net.faults import client_error
-
-# PyMySQL's class takes a parameter in its stubs only, so the name is for annotations.
-Connection: TypeAlias = "pymysql.connections.Connection[Any]"
 
 # After 30 s without a byte, a probe every 10 s; the third that is not answered ends the connection.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
@@ -96,7 +94,7 @@ def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
     """
     place = endpoint.label
     try:
-        connection = _Connection(
+        connection = Driver(
             host=endpoint.host,
             port=endpoint.port,
             user=endpoint.user,
@@ -107,9 +105,11 @@ def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
             read_timeout=timeout_s,
             write_timeout=timeout_s,
             program_name="binlog-dispatcher",
+            conv=pymysql.converters.encoders,  # type: ignore[arg-type] # answers stay text
             auth_plugin_map={"mysql_clear_password": _OnlyInTls, "dialog": _OnlyInTls},
             **_tls_arguments(endpoint),
         )
+        connection.where = place
         _keep_alive(connection)
         return connection
     except pymysql.Error as error:
@@ -126,11 +126,11 @@ def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
             where=place,
             remedy="let the account use caching_sha2_password or mysql_native_password",
         ) from error
-    except (ValueError, LookupError, AttributeError, AssertionError, struct.error) as error:
+    except BinlogError:
+        raise
+    except Exception as error:
         # PyMySQL parses the greeting on trust; whatever else listens on the port ends up here.
-        raise BinlogError(
-            Kind.CONNECT_FAILED, "what listens there does not speak MySQL's protocol", where=place
-        ) from error
+        raise not_understood("the login", repr(error), place) from error
 
 
 def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
         return {}  # PyMySQL's own default
     verify = tls.mode in (TlsMode.VERIFY_CA, TlsMode.VERIFY_IDENTITY)
     try:
-        context = ssl.create_default_context(cafile=tls.ca) if verify else _trusting_context()
+        context = ssl.create_default_context(cafile=tls.ca) if verify else trusting_context()
         if tls.cert is not None:
             context.load_cert_chain(tls.cert, tls.key)
     except OSError as error:  # SSLError is one, too
@@ -157,20 +157,6 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = tls.mode is TlsMode.VERIFY_IDENTITY
     return {"ssl": context}
-
-
-def _trusting_context() -> ssl.SSLContext:
-    """One that takes any certificate, and so does not load the system's authorities: that takes some 50 ms."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-class _Connection(pymysql.connections.Connection):
-    def _create_ssl_ctx(self, given: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:
-        """PyMySQL's own, where it is preferred only, would load authorities that it does not ask."""
-        return given if isinstance(given, ssl.SSLContext) else _trusting_context()
 
 
 def _keep_alive(connection: Connection) -> None:

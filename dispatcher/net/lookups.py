@@ -15,8 +15,6 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-import pymysql
-
 from dispatcher.binlog.batch import Closed
 from dispatcher.binlog.routes import Routes
 from dispatcher.dispatch.history import Mode, make_place
@@ -31,8 +29,11 @@ from dispatcher.dispatch.versions import (
     touches,
 )
 from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.net.answers import ask_one, fetch, text
 from dispatcher.net.definitions import table_definition
-from dispatcher.net.server import Connection, client_error, log_end
+from dispatcher.net.driver import Connection
+from dispatcher.net.faults import number_of
+from dispatcher.net.server import log_end
 from dispatcher.net.source import ServerSource
 from dispatcher.net.threads import in_thread
 
@@ -72,61 +73,54 @@ def _definitions(server: ServerSource, tables: Sequence[Name]) -> list[_Raw]:
     try:
         mariadb = _prepare(connection)
         return [_definition(connection, name, mariadb) for name in tables]
-    except pymysql.Error as error:
-        raise client_error(error, where=server.label) from error
-    except BinlogError as error:
-        raise error.at(server.label) from error
     finally:
         connection.close()
 
 
 def _prepare(connection: Connection) -> bool:
-    """Is it MariaDB?"""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT VERSION()")
-        ((version,),) = cursor.fetchall()
-        # Labels are unquoted by the rules of the default sql_mode.
-        cursor.execute(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}, SESSION sql_mode = ''")
-        # MySQL 8.0.30: the invisible primary key that the server made is logged, and may be hidden from the schema.
-        hidden = "show_gipk_in_create_table_and_information_schema"
-        cursor.execute(f"SHOW VARIABLES LIKE '{hidden}'")
-        if cursor.fetchall():
-            cursor.execute(f"SET SESSION {hidden} = ON")
-    return "mariadb" in str(version).lower()
+    """Prepare the session for the questions; True if the server is MariaDB."""
+    version = ask_one(connection, "SELECT VERSION()", lambda row: text(row[0]))
+    # Labels are unquoted by the rules of the default sql_mode.
+    fetch(connection, f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}, SESSION sql_mode = ''")
+    # MySQL 8.0.30: the invisible primary key that the server made is logged, and may be hidden from the schema.
+    hidden = "show_gipk_in_create_table_and_information_schema"
+    if fetch(connection, f"SHOW VARIABLES LIKE '{hidden}'"):
+        fetch(connection, f"SET SESSION {hidden} = ON")
+    return "mariadb" in version.lower()
 
 
 def _definition(connection: Connection, name: Name, mariadb: bool) -> _Raw:
     quoted = ".".join("`" + part.replace("`", "``") + "`" for part in name)
     found: Definition | BinlogError
-    with connection.cursor() as cursor:
-        cursor.execute("START TRANSACTION")
-        try:
-            cursor.execute(f"SELECT 1 FROM {quoted} LIMIT 0")
-            found = table_definition(connection, *name, mariadb=mariadb)
-        except pymysql.Error as error:
-            found = _refused(error, ".".join(name))
-        except BinlogError as error:
-            if error.kind not in (Kind.METADATA_MISSING, Kind.UNSUPPORTED_TYPE):
-                raise
-            found = error
-        file, offset = log_end(connection)
-        cursor.execute("ROLLBACK")
+    fetch(connection, "START TRANSACTION")
+    try:
+        fetch(connection, f"SELECT 1 FROM {quoted} LIMIT 0")
+        found = table_definition(connection, *name, mariadb=mariadb)
+    except BinlogError as error:
+        found = _refused(error, ".".join(name))
+    file, offset = log_end(connection)
+    fetch(connection, "ROLLBACK")
     return name, found, file, offset
 
 
-def _refused(error: pymysql.Error, label: str) -> BinlogError:
-    number = error.args[0] if error.args else 0
+def _refused(error: BinlogError, label: str) -> BinlogError:
+    """What the server does not tell of a table, and will not tell next time either. Raises all other faults."""
+    number = number_of(error)
     if number == _LOCK_WAIT_TIMEOUT:
         raise BinlogError(
             Kind.RANGE_UNAVAILABLE,
             f"table {label} is locked, its columns cannot be looked up",
+            where=error.where,
             remedy="nothing to do; asked again until the statement that holds the lock ends",
         ) from error
-    if number not in _NOT_THERE:
+    if error.kind in (Kind.METADATA_MISSING, Kind.UNSUPPORTED_TYPE):
+        return error
+    if number not in _NOT_THERE and error.kind is not Kind.UNKNOWN_TABLE:
         raise error
     return BinlogError(
         Kind.METADATA_MISSING,
-        f"the log does not name its columns, and the server does not tell them now: {error.args[-1]}",
+        f"the log does not name its columns, and the server does not tell them now: {error.what}",
+        where=error.where,
         remedy="GRANT SELECT on the table if it is there; else start the consumer after the statement that dropped it,"
         " or leave the table out of its tables",
     )

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from typing import cast
 from uuid import UUID, uuid4, uuid5
 
+import pymysql
 from pymysql.constants.COMMAND import COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID, COM_REGISTER_SLAVE
 
 from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.net.faults import server_error
-from dispatcher.net.login import Connection
-from dispatcher.net.server import ServerFacts, fetch
+from dispatcher.net.answers import Row, ask, conversing, fetch, number, text
+from dispatcher.net.driver import Connection
+from dispatcher.net.faults import client_error
+from dispatcher.net.server import ServerFacts
 
 NON_BLOCKING = 0x01  # BINLOG_DUMP_NON_BLOCK: the server ends the dump at the end of its log
 _ANNOTATE_ROWS = 0x02  # BINLOG_SEND_ANNOTATE_ROWS_EVENT: else MariaDB sends no statement's text
@@ -65,7 +67,7 @@ def introduce(
     """Set the session variables by which a replica says what it understands. Unknown ones are harmless everywhere.
 
     `checksum`: with it events come as they are in their files; without it the server strips, or refuses to send, what
-    has one, and what it makes for the dump has none. Raises `pymysql.Error`.
+    has one, and what it makes for the dump has none. Raises `BinlogError`.
     """
     algorithm = "CRC32" if checksum else "NONE"
     settings: dict[str, str | int] = {
@@ -79,25 +81,29 @@ def introduce(
         settings |= {"@master_heartbeat_period": period, "@source_heartbeat_period": period}
     if mariadb:
         settings["@mariadb_slave_capability"] = _CAPABILITY_GTID
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SET " + ", ".join(f"{name} = %s" for name in settings), tuple(settings.values())
-        )
+    statement = "SET " + ", ".join(f"{name} = %s" for name in settings)
+    fetch(connection, statement, tuple(settings.values()))
 
 
 def namesakes(connection: Connection, identity: Identity, known: ServerFacts) -> list[str]:
     """The hosts of the replicas of this identity that the server knows just now, as they registered; one of them may be
     a predecessor of ours that died without a word. Raises BinlogError."""
+
+    def replica(row: Row) -> tuple[int, str, bool]:
+        own = str(identity.server_uuid) in row[4:]
+        return number(row[0]), "" if row[1] is None else text(row[1]), own
+
+    statement = f"SHOW {'REPLICAS' if known.new_words else 'SLAVE HOSTS'}"
     try:
-        rows = fetch(connection, f"SHOW {'REPLICAS' if known.new_words else 'SLAVE HOSTS'}")
+        replicas = ask(connection, statement, replica)
     except BinlogError as error:
         if error.kind is Kind.GRANT_MISSING:  # MariaDB tells its administrators only
             return []
         raise
     return [
-        str(row[1]) or "a host without a name"
-        for row in rows
-        if int(row[0]) == identity.server_id or str(identity.server_uuid) in row[4:]
+        host or "a host without a name"
+        for server_id, host, own_uuid in replicas
+        if server_id == identity.server_id or own_uuid
     ]
 
 
@@ -106,7 +112,8 @@ def register(connection: Connection, identity: Identity) -> None:
     host = socket.gethostname().encode()[:60]
     registration = struct.pack("<I", identity.server_id) + bytes([len(host)]) + host + bytes(2)
     _command(connection, COM_REGISTER_SLAVE, registration + struct.pack("<HII", 0, 0, 0))
-    connection._read_ok_packet()  # type: ignore[attr-defined]  # noqa: SLF001
+    with conversing(connection, "COM_REGISTER_SLAVE"):
+        connection._read_ok_packet()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def ask_by_file(
@@ -130,11 +137,6 @@ def ask_by_gtids(connection: Connection, identity: Identity, held: bytes) -> Non
     _command(connection, COM_BINLOG_DUMP_GTID, request + struct.pack("<QI", 4, len(held)) + held)
 
 
-def read_packet(connection: Connection) -> bytes:
-    """One packet of the answer, put together where it came in several; raises `pymysql.Error` for an error packet."""
-    return cast(bytes, connection._read_packet()._data)  # type: ignore[no-untyped-call]  # noqa: SLF001
-
-
 def socket_of(connection: Connection) -> socket.socket:
     """For who reads more than PyMySQL could; it stays open while the connection is referred to."""
     return cast(socket.socket, connection._sock)  # type: ignore[attr-defined]  # noqa: SLF001
@@ -151,10 +153,12 @@ def drop(connection: Connection) -> None:
 def ended(packet: bytes, label: str) -> BinlogError:
     """What a packet means that is no event: the server ended the dump, refused it, or speaks another language."""
     if packet[:1] == b"\xff" and len(packet) >= 3:
-        number, text = int.from_bytes(packet[1:3], "little"), packet[3:]
-        if text[:1] == b"#":
-            text = text[6:]
-        return server_error(number, text.decode("utf-8", "replace"), where=label)
+        number, said = int.from_bytes(packet[1:3], "little"), packet[3:]
+        if said[:1] == b"#":
+            said = said[6:]
+        return client_error(
+            pymysql.err.OperationalError(number, said.decode("utf-8", "replace")), where=label
+        )
     if at_end(packet):
         return lost("the server ended the dump", label)
     return lost(f"an unknown packet {packet[:16]!r}", label)
@@ -169,4 +173,5 @@ def lost(why: str, label: str, remedy: str | None = None) -> BinlogError:
 
 
 def _command(connection: Connection, code: int, argument: bytes) -> None:
-    connection._execute_command(code, argument)  # type: ignore[attr-defined]  # noqa: SLF001
+    with conversing(connection, f"command {code}"):
+        connection._execute_command(code, argument)  # type: ignore[attr-defined]  # noqa: SLF001

@@ -12,8 +12,9 @@ cost one write to the disk, and an older progress of a consumer is never stored 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -210,6 +211,26 @@ class ClientRunner:
         self.tip = make_place(view.mode, view.executed, view.file, view.offset)
         self.waiters.changed()
 
+    @contextlib.contextmanager
+    def guarded(self, what: str) -> Iterator[None]:
+        """For a block that reads the source: a defect of ours in it is logged with its traceback and becomes a
+        `BinlogError` INTERNAL, which fails this client alone.
+
+        What a source sends may find a defect that tests have not, so it must not stop the other clients. A defect in
+        the rules is not caught here: what they hold of this client may be half changed, and only a restart from the
+        store makes it whole.
+        """
+        try:
+            yield
+        except BinlogError:
+            raise
+        except Exception as error:
+            self._log.log(
+                _LEVELS["error"], "defect", client=self.client.label, task=what, exc_info=error
+            )
+            told = f"{what}: {type(error).__name__}: {error}"
+            raise BinlogError(Kind.INTERNAL, told, where=self.client.label) from error
+
     def _note(self, level: str, event: str, fields: Mapping[str, object]) -> None:
         self._log.log(_LEVELS[level], event, client=self.client.label, **fields)
 
@@ -257,7 +278,8 @@ class ClientRunner:
         number = order.dispatcher
         dispatcher = self._dispatchers.get(number)
         try:
-            answer = await look_up(self.source.server(), order)
+            with self.guarded("look up"):
+                answer = await look_up(self.source.server(), order)
         except BinlogError as error:
             self._note("warning", "not looked up", {"error": str(error)})
             if error.action in (Action.RETRY, Action.OPERATOR):
@@ -289,10 +311,9 @@ class ClientRunner:
     async def _survey(self) -> None:
         try:
             ask = partial(self.source.survey, self.client.files_to_survey())
-            view, expire_s = await in_thread(f"survey {self.client.label}", ask)
+            with self.guarded("survey"):
+                view, expire_s = await in_thread(f"survey {self.client.label}", ask)
         except BinlogError as error:
-            if error.kind is Kind.INTERNAL:
-                raise
             self._note("debug", "not surveyed", {"error": str(error)})
             return
         self._saw_tip(view)

@@ -12,16 +12,27 @@ does so for a server that may refuse even the questions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import pymysql
-
 from dispatcher.model.errors import BinlogError, Kind, UserError
-from dispatcher.net.faults import client_error, server_error
+from dispatcher.net.answers import (
+    Row,
+    ask,
+    ask_one,
+    gtid_text,
+    log_file,
+    log_offset,
+    not_understood,
+    number,
+    text,
+    where_of,
+)
+from dispatcher.net.driver import Connection
 from dispatcher.net.grants import Grants, parse_grants
-from dispatcher.net.login import Connection, Endpoint, Tls, TlsMode, connect, endpoints_of
+from dispatcher.net.login import Endpoint, Tls, TlsMode, connect, endpoints_of
 
 __all__ = [
     "BinlogFile",
@@ -31,17 +42,14 @@ __all__ = [
     "ServerFacts",
     "Tls",
     "TlsMode",
-    "client_error",
     "connect",
     "endpoints_of",
     "examine",
     "examine_hosts",
     "facts",
-    "fetch",
     "findings",
     "grants",
     "log_end",
-    "server_error",
     "table_columns",
 ]
 
@@ -108,30 +116,30 @@ class ServerFacts:
 def facts(connection: Connection) -> ServerFacts:
     """Ask for everything; raises `BinlogError`, GRANT_MISSING where REPLICATION CLIENT is."""
     variables = _variables(connection)
-    without_log = _facts(variables, "", 0, ())
+    without_log = _understood_facts(connection, variables)
     if not without_log.log_bin:
         return without_log
     try:
-        status = _log_status(connection, variables["version"])
+        file, offset, files = _log_status(connection, without_log.version)
     except BinlogError as error:
         if error.kind is not Kind.GRANT_MISSING:
             raise
         # The server's text depends on its version; what `findings` says of it is one, and helps.
         missing = next(_grant_findings(without_log, grants(connection), ()), error)
         raise missing from error
-    return _facts(variables, *status)
+    return replace(without_log, file=file, offset=offset, files=files)
 
 
 def grants(connection: Connection) -> Grants:
     """What the connection's account may do, its active roles included."""
-    return parse_grants(str(row[0]) for row in fetch(connection, "SHOW GRANTS"))
+    return parse_grants(ask(connection, "SHOW GRANTS", lambda row: text(row[0])))
 
 
 def examine(
     connection: Connection, databases: Sequence[str] = (), *, several: bool = False
 ) -> list[BinlogError]:
     """All findings of a server; `databases` are those that consumers read. `several`: others are to stand in for it."""
-    known = _facts(_variables(connection), "", 0, ())
+    known = _understood_facts(connection, _variables(connection))
     found = findings(known, grants(connection), databases)
     if several and known.flavour == "mariadb":
         found.append(
@@ -232,13 +240,19 @@ def table_columns(connection: Connection, database: str, table: str) -> dict[str
     [name]}; `key` is the primary key, else the first UNIQUE key whose columns are all NOT NULL,
     else []. Raises `BinlogError`, UNKNOWN_TABLE where there is no such table for this account.
     """
-    columns = fetch(
+    columns = ask(
         connection,
         "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE,"
         # MariaDB's VECTOR is a VARBINARY in all but name, MySQL's is a type of its own.
         " IF(DATA_TYPE = 'vector' AND VERSION() LIKE '%%MariaDB%%', 'binary', CHARACTER_SET_NAME)"
         " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
         " ORDER BY ORDINAL_POSITION",
+        lambda row: (
+            text(row[0]),
+            text(row[1]),
+            text(row[2]),
+            None if row[3] is None else text(row[3]),
+        ),
         (database, table),
     )
     if not columns:
@@ -246,7 +260,7 @@ def table_columns(connection: Connection, database: str, table: str) -> dict[str
             Kind.UNKNOWN_TABLE,
             f"there is no table {database}.{table}, or the account has no SELECT on it",
         )
-    not_null = {str(name) for name, _, nullable, _ in columns if nullable != "YES"}
+    not_null = {name for name, _, nullable, _ in columns if nullable != "YES"}
     return {
         "database": database,
         "table": table,
@@ -268,10 +282,9 @@ def _key(connection: Connection, database: str, table: str, not_null: set[str]) 
     # information_schema.STATISTICS has none.
     query = f"SHOW INDEX FROM {_quoted(database)}.{_quoted(table)}"
     keys: dict[str, list[str | None]] = {}
-    for row in fetch(connection, query):
-        non_unique, name, column = int(row[1]), str(row[2]), row[4]
+    for non_unique, name, column, _ in ask(connection, query, index_row):
         if not non_unique:
-            keys.setdefault(name, []).append(None if column is None else str(column))
+            keys.setdefault(name, []).append(column)
     for name in sorted(keys, key=lambda name: name != "PRIMARY"):
         # A part without a column is an expression (MySQL 8.0), which identifies no row by its
         # columns.
@@ -281,47 +294,78 @@ def _key(connection: Connection, database: str, table: str, not_null: set[str]) 
     return []
 
 
+def index_row(row: Row) -> tuple[int, str, str | None, int]:
+    """Of SHOW INDEX: not unique?, key, column (None: an expression), its prefix in characters (0: whole)."""
+    column = None if row[4] is None else text(row[4])
+    return number(row[1]), text(row[2]), column, 0 if row[7] is None else number(row[7])
+
+
 def log_end(connection: Connection) -> tuple[str, int]:
     """File and offset where the server's next event goes. Raises `BinlogError`."""
-    ((version,),) = fetch(connection, "SELECT VERSION()")
-    file, offset, _ = _log_status(connection, str(version))
+    version = ask_one(connection, "SELECT VERSION()", lambda row: text(row[0]))
+    file, offset, _ = _log_status(connection, version)
     return file, offset
 
 
 def _variables(connection: Connection) -> dict[str, str]:
+    def known(row: Row) -> str:
+        name, _ = row
+        if (lower := text(name).lower()) not in _VARIABLES:
+            raise ValueError(f"variable {lower!r}, which was not asked for")
+        return lower
+
     names = ", ".join(f"'{name}'" for name in _VARIABLES)
-    shown = fetch(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
-    present = [str(name).lower() for name, _ in shown]
-    (values,) = fetch(connection, "SELECT " + ", ".join(f"@@GLOBAL.{name}" for name in present))
-    return {name: _text(value) for name, value in zip(present, values, strict=True)}
+    query = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"
+    present = ask(connection, query, known)
+
+    def values(row: Row) -> dict[str, str]:
+        found = zip(present, row, strict=True)
+        return {name: "" if value is None else text(value) for name, value in found}
+
+    query = "SELECT " + ", ".join(f"@@GLOBAL.{name}" for name in present)
+    return ask_one(connection, query, values)
 
 
 def _log_status(connection: Connection, version: str) -> tuple[str, int, tuple[BinlogFile, ...]]:
-    status = fetch(
-        connection, f"SHOW {'BINARY LOG' if _has_new_words(version) else 'MASTER'} STATUS"
-    )
+    query = f"SHOW {'BINARY LOG' if _has_new_words(version) else 'MASTER'} STATUS"
+    status = ask(connection, query, lambda row: (log_file(row[0]), log_offset(row[1])))
     # The list second: a file that the log moves on to in between is the newest in it.
-    files = tuple(
-        BinlogFile(str(row[0]), int(row[1])) for row in fetch(connection, "SHOW BINARY LOGS")
+    files = ask(
+        connection,
+        "SHOW BINARY LOGS",
+        lambda row: BinlogFile(log_file(row[0]), log_offset(row[1])),
     )
     if not status:
         raise BinlogError(Kind.SERVER_SETTING, "the server does not say where its binlog ends")
-    return str(status[0][0]), int(status[0][1]), files
+    return *status[0], tuple(files)
 
 
-def _facts(
-    variables: Mapping[str, str], file: str, offset: int, files: tuple[BinlogFile, ...]
-) -> ServerFacts:
+def _understood_facts(connection: Connection, variables: Mapping[str, str]) -> ServerFacts:
+    try:
+        return _facts(variables)
+    except ValueError as error:
+        raise not_understood("SELECT @@GLOBAL...", str(error), where_of(connection)) from error
+
+
+def _facts(variables: Mapping[str, str]) -> ServerFacts:
+    """What the variables say; nothing of the log's files. Raises ValueError."""
+
     def get(name: str, default: str = "") -> str:
         return variables.get(name, default)
 
-    mariadb = "mariadb" in get("version").lower()
-    server_id = int(get("server_id", "0"))
+    version = get("version")
+    if not re.match(r"[0-9]{1,3}\.[0-9]{1,3}", version):
+        raise ValueError(f"{version[:100]!r} instead of a version")
+    mariadb = "mariadb" in version.lower()
+    server_id = number(get("server_id", "0"))
+    server_uuid = f"mariadb-{server_id}" if mariadb else get("server_uuid")
+    if not re.fullmatch(r"[!-~]{0,64}", server_uuid):
+        raise ValueError(f"{server_uuid[:100]!r} instead of a server uuid")
     executed = get("gtid_binlog_pos" if mariadb else "gtid_executed")
     return ServerFacts(
-        version=get("version"),
+        version=version,
         flavour="mariadb" if mariadb else "mysql",
-        server_uuid=f"mariadb-{server_id}" if mariadb else get("server_uuid"),
+        server_uuid=server_uuid,
         server_id=server_id,
         log_bin=_is_on(variables, "log_bin"),
         # Servers that know rows only have neither variable.
@@ -331,13 +375,13 @@ def _facts(
         checksum=get("binlog_checksum", "NONE").upper(),
         gtid_mode=get("gtid_mode").upper(),
         gtid_strict_mode=_is_on(variables, "gtid_strict_mode"),
-        gtid_executed=executed.replace("\n", ""),
-        gtid_purged="" if mariadb else get("gtid_purged").replace("\n", ""),
-        files=files,
-        file=file,
-        offset=offset,
+        gtid_executed=gtid_text(executed, mariadb=mariadb),
+        gtid_purged="" if mariadb else gtid_text(get("gtid_purged"), mariadb=False),
+        files=(),
+        file="",
+        offset=0,
         expire_seconds=_expire_seconds(variables),
-        lower_case_table_names=int(get("lower_case_table_names", "0")),
+        lower_case_table_names=number(get("lower_case_table_names", "0")),
     )
 
 
@@ -346,29 +390,15 @@ def _expire_seconds(variables: Mapping[str, str]) -> int | None:
         return None
     # Both exist in MySQL 8.0 and MariaDB 10.6; the seconds are the finer, MariaDB keeps the two in
     # step.
-    seconds = int(variables.get("binlog_expire_logs_seconds") or 0)
-    days = float(variables.get("expire_logs_days") or 0)
-    return seconds or round(days * 86400) or None
-
-
-def fetch(
-    connection: Connection, query: str, arguments: tuple[str, ...] = ()
-) -> list[tuple[Any, ...]]:
-    """All rows of a query's answer; raises `BinlogError`."""
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(query, arguments or None)
-            return list(cursor.fetchall())
-    except pymysql.Error as error:
-        raise client_error(error) from error
+    seconds = number(variables.get("binlog_expire_logs_seconds") or "0")
+    days = variables.get("expire_logs_days") or "0"
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", days):
+        raise ValueError(f"{days[:100]!r} instead of a number of days")
+    return seconds or round(float(days) * 86400) or None
 
 
 def _is_on(variables: Mapping[str, str], name: str, default: str = "OFF") -> bool:
     return variables.get(name, default).upper() in ("ON", "1")
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _has_new_words(version: str) -> bool:
@@ -379,7 +409,7 @@ def _version(text: str) -> tuple[int, ...]:
     """ "8.4.3-log" -> (8, 4, 3)."""
     numbers = []
     for part in text.partition("-")[0].split("."):
-        if not part.isdigit():
+        if not re.fullmatch("[0-9]{1,9}", part):
             break
         numbers.append(int(part))
     return tuple(numbers)

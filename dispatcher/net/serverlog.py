@@ -6,13 +6,12 @@ server ends where its log does or we as soon as enough was seen. Everything here
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from typing import NamedTuple
-
-import pymysql
 
 from dispatcher.binlog import events
 from dispatcher.binlog.batch import Batch
@@ -22,8 +21,9 @@ from dispatcher.binlog.scan import Splitter
 from dispatcher.dispatch.history import Gtids, Mode, make_place
 from dispatcher.dispatch.inputs import ServerView, Start
 from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.net.dump import asked
-from dispatcher.net.replica import at_end, ended, lost, read_packet, socket_of
+from dispatcher.net.dump import asked, events_of
+from dispatcher.net.faults import FATAL_READING_LOG, number_of
+from dispatcher.net.replica import at_end, ended, lost, socket_of
 from dispatcher.net.server import Connection, Endpoint, ServerFacts
 from dispatcher.net.starts import (
     NOT_NUMBERED,
@@ -37,7 +37,8 @@ from dispatcher.net.starts import (
 
 TIMEOUT_S = 10
 BUFFER_BYTES = 1 << 20
-_FATAL_READING_LOG = 1236
+# As many files without a transaction as a look into the log goes over, three events a file.
+LOOK_EVENTS_MAX = 100_000
 _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 _LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
@@ -127,8 +128,7 @@ class ServerLog:
                     return code if file == name and whole and event.sound else None
         except BinlogError as error:
             # The server read bytes there that are no event.
-            cause = error.__cause__
-            if isinstance(cause, pymysql.Error) and cause.args[:1] == (_FATAL_READING_LOG,):
+            if number_of(error) == FATAL_READING_LOG:
                 return None
             raise
         return None
@@ -171,8 +171,8 @@ class ServerLog:
         file, checksum = "", True
         try:
             with self._asked(name, offset) as connection:
-                while (packet := read_packet(connection))[:1] == b"\0":
-                    event = _Event(packet[1:], checksum)
+                for raw in self._first_events(connection, name):
+                    event = _Event(raw, checksum)
                     if event.raw[4] == EventType.FORMAT_DESCRIPTION:
                         checksum = events.parse_format_description(event.raw).checksum
                         event = _Event(event.raw, checksum)
@@ -181,6 +181,15 @@ class ServerLog:
                     yield file, event
         except BinlogError as error:
             raise _purged_meanwhile(error) from error.__cause__
+
+    def _first_events(self, connection: Connection, name: str) -> Generator[bytes, None, None]:
+        label = self._endpoint.label
+        with closing(events_of(connection, label)) as found:
+            for n, raw in enumerate(itertools.chain.from_iterable(found)):
+                if n == LOOK_EVENTS_MAX:
+                    what = f"{n} events from {name} on hold no transaction"
+                    raise BinlogError(Kind.CONNECT_FAILED, what, where=label)
+                yield raw
 
 
 class _Event(NamedTuple):

@@ -185,3 +185,25 @@ def test_what_is_not_a_record_of_ours() -> None:
     with pytest.raises(BinlogError, match="record of version 2") as info:
         events.parse_record(bytes(newer))
     assert info.value.kind is Kind.UNSUPPORTED_EVENT
+
+
+@pytest.mark.parametrize(
+    ("file", "position"),
+    [("x" * 256, 4), ("b." + "9" * 200, 4), ("binlog.8388608", 4), ("binlog.000001", 1 << 40)],
+)
+def test_a_rotate_to_where_no_server_goes_is_malformed(file: str, position: int) -> None:
+    with pytest.raises(BinlogError) as caught:
+        events.parse_rotate(e.rotate_body(file, position))
+    assert caught.value.kind is Kind.MALFORMED_EVENT
+
+
+def test_a_rotate_to_the_longest_name_goes_into_records() -> None:
+    file, _ = events.parse_rotate(e.rotate_body("x" * 248 + ".000001"))
+    raw = events.encode_record(Record(1, 2, file, 4, 5, 6), checksum=True)
+    assert events.parse_record(raw[19:-4]) == Record(1, 2, file, 4, 5, 6)
+
+
+def test_a_record_of_a_longer_name_is_refused() -> None:
+    with pytest.raises(BinlogError) as caught:
+        events.encode_record(Record(1, 2, "x" * 256, 4, 5, 6), checksum=True)
+    assert caught.value.kind is Kind.MALFORMED_EVENT

@@ -759,3 +759,55 @@ def test_too_many_sources_of_gtids_are_said() -> None:
         log.commit()
     with pytest.raises(BinlogError, match="more than 1024 sources of GTIDs"):
         feed(splitter(), [log.stream()])
+
+
+# -- what no server sends -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("packets", [True, False])
+def test_an_event_over_1_gib_is_refused_at_its_header(packets: bool) -> None:
+    split = splitter(packets=packets)
+    raw = bytearray(e.event(EventType.WRITE_ROWS, bytes(10)))
+    raw[9:13] = (0xFFFFFFFF).to_bytes(4, "little")
+    head = e.format_description()
+    split.feed(e.event_packet(head) if packets else head)
+    with pytest.raises(BinlogError) as caught:
+        split.feed(b"\xff\xff\xff\1\0" + raw if packets else bytes(raw))
+    assert caught.value.kind is Kind.MALFORMED_EVENT
+    assert len(split.room()) < 1 << 20
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        e.event(EventType.ROTATE, e.rotate_body("b.000001"), flags=e.ARTIFICIAL),
+        e.format_description(),
+        e.event(EventType.HEARTBEAT, b"b.000001"),
+        e.event(EventType.QUERY, query_body("CREATE TABLE t (n INT)")),
+        e.event(EventType.IGNORABLE, b"", flags=e.IGNORABLE),
+    ],
+    ids=["files", "formats", "heartbeats", "statements", "ignored"],
+)
+def test_one_call_reads_few_of_the_events_that_take_long(raw: bytes) -> None:
+    split = splitter(buffer=1 << 20)
+    split.feed(e.event_packet(e.format_description()))
+    data = e.event_packet(raw) * 5000
+    split.room()[: len(data)] = data
+    split.wrote(len(data))
+    calls = 0
+    while split.pending_bytes:
+        before = split.pending_bytes
+        split.split()
+        read = (before - split.pending_bytes) // (len(raw) + 5)
+        assert 0 < read <= 1024
+        calls += 1
+        split.compact()
+    assert calls >= 5 and not split.full
+
+
+def test_a_gtid_of_a_number_that_no_transaction_has_is_malformed() -> None:
+    for number in (0, 1 << 63, (1 << 63) - 1):
+        split = splitter()
+        raws = (e.format_description(), e.event(EventType.GTID, e.gtid_body(e.SERVER, number)))
+        with pytest.raises(BinlogError, match="number that no transaction has"):
+            split.feed(b"".join(e.event_packet(raw) for raw in raws))

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 import structlog
 
+from dispatcher.dispatch import dispatcher as dispatcher_of_rules
 from dispatcher.dispatch.history import Mode
 from dispatcher.dispatch.inputs import ConsumerSpec, OnPurged, Start, Tick
 from dispatcher.model.errors import BinlogError, Kind
@@ -414,3 +415,32 @@ async def test_a_spec_is_compared_as_it_is(daemon: Daemon) -> None:
     readers = await daemon.start(declared("c"))
     changes = await daemon.declare(replace(declared("c"), marker_s=7.0))
     assert changes.changed == () and readers._readers["c"].marker_s == 7.0
+
+
+# -- defects --------------------------------------------------------------------------------------------------
+
+
+async def test_a_defect_met_while_a_source_is_read_fails_that_client_alone(
+    daemon: Daemon, source: FakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher_of_rules, "BACKOFF_MIN_S", 0.01)
+    source.error = ZeroDivisionError("a defect")  # type: ignore[assignment]
+    await daemon.start(declared("one"))
+    await until(lambda: daemon.row("one")["state"] == "failed", "it has failed")
+    assert daemon.row("one")["last_error"].startswith("internal error: log in 1: ZeroDivisionError")
+    assert len(source.opened) == dispatcher_of_rules.DAMAGE_MAX
+
+
+async def test_a_defect_met_in_a_survey_ends_nothing(
+    daemon: Daemon, source: FakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await daemon.start(declared("one"))
+    await daemon.until_queued("one")
+
+    def broken(_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(source, "survey", broken)
+    session = await daemon.readers.open_session("one", None, False)
+    assert session["session"] == 1
+    assert daemon.row("one")["state"] == "streaming"

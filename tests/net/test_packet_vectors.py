@@ -200,7 +200,7 @@ def facts() -> ServerFacts:
         "server_id": "1",
         "log_bin": "ON",
     }
-    return _facts(variables, "mysql-bin.000001", 154, ())
+    return _facts(variables)
 
 
 def test_registration_and_dump(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:

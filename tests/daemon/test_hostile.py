@@ -1,0 +1,130 @@
+"""One daemon, one server that is as it should be, and many that are not: each of these fails alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.harness import PASSWORD, Api, Daemon, Reader, inserted_ids, load, until
+from tests.servers import Server
+from tests.support.hostile_answers import ANSWERS, DUMPS, FLOODS, dumps
+from tests.support.hostile_server import Answers, HostileServer
+
+REFUSED = {
+    "a word for a number": ANSWERS,
+    "bytes that are not UTF-8": ANSWERS,
+    "no row of values": ANSWERS,
+    "rows without end": ANSWERS,
+    "a value of 200 MiB": ANSWERS,
+    "noise": ANSWERS,
+}
+BY_FILE = ("an event of 4 GiB", "an error without end")
+STREAMED = ("an event of 4 GiB", "a file name of 256 bytes", "an event of 3 bytes", "noise")
+FLOODED = ("files", "statements")
+LIVE_S = 1.0
+RESIDENT_MAX = 700 << 20
+
+
+def hostile_servers() -> dict[str, Answers]:
+    """By the account that reaches it."""
+    found = {f"says {name}": make[name]() for name, make in REFUSED.items()}
+    found |= {f"by file: {name}": dumps(DUMPS[name], by_file=True) for name in BY_FILE}
+    found |= {f"streams {name}": dumps(DUMPS[name], by_file=False) for name in STREAMED}
+    found |= {f"floods {name}": dumps(FLOODS[name], by_file=False) for name in FLOODED}
+    return found
+
+
+@dataclass
+class Scene:
+    daemon: Daemon
+    good: Reader
+    errors: dict[str, str] = field(default_factory=dict)  # by the hostile server's account
+    live_s: list[float] = field(default_factory=list)  # how long /livez took
+    resident: list[int] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
+    read: list[int] = field(default_factory=list)
+
+
+def watch(scene: Scene, done: threading.Event) -> None:
+    api = Api(scene.daemon.port)
+    while not done.wait(0.05):
+        began = time.monotonic()
+        assert api.text("/livez") == "ok\n"
+        scene.live_s.append(time.monotonic() - began)
+        scene.resident.append(scene.daemon.resident_bytes)
+
+
+@pytest.fixture(scope="module")
+def scene(mysql97: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder: Path = tmp_path_factory.mktemp("hostile")
+    by_name = hostile_servers()
+    users = {f"user{n}": name for n, name in enumerate(by_name)}
+    mysql97.execute("CREATE DATABASE hostile_good")
+    mysql97.add_user("hostile_good", PASSWORD)
+    with HostileServer(by_user={user: by_name[name] for user, name in users.items()}) as server:
+
+        def consumer(user: str, port: int, database: str) -> dict[str, object]:
+            address = f"{user}@127.0.0.1:{port}"
+            return {"mysql": address, "password": PASSWORD, "databases": [database]}
+
+        consumers = {user: consumer(user, server.port, "a") for user in users}
+        consumers["good"] = consumer("hostile_good", mysql97.port, "hostile_good")
+        daemon = Daemon(folder, {"consumers": consumers})
+        api = daemon.start()
+        try:
+            scene = Scene(daemon, Reader(daemon, "good").open())
+            done = threading.Event()
+            watching = threading.Thread(target=watch, args=(scene, done))
+            watching.start()
+            try:
+                with load(mysql97, "hostile_good", rows=1) as made:
+                    made.until_written(200)
+
+                    def all_told() -> bool:
+                        scene.good.step()
+                        rows = api.rows()
+                        scene.errors = {users[u]: str(rows[u]["last_error"]) for u in users}
+                        return all(
+                            error != "None" or name.startswith("floods")
+                            for name, error in scene.errors.items()
+                        )
+
+                    until(all_told, "each hostile server is told of")
+                scene.good.read_to(mysql97)
+                scene.written = made.ids()
+                scene.read = inserted_ids(scene.good, "hostile_good.load")
+            finally:
+                done.set()
+                watching.join()
+            yield scene
+        finally:
+            daemon.close()
+            mysql97.execute("DROP DATABASE hostile_good", "DROP USER 'hostile_good'@'%'")
+
+
+def test_the_good_servers_transactions_are_delivered(scene: Scene) -> None:
+    assert len(scene.written) >= 200 and scene.read == scene.written
+
+
+def test_each_hostile_server_is_told_of_alone(scene: Scene) -> None:
+    told = {name: error for name, error in scene.errors.items() if not name.startswith("floods")}
+    for name, error in told.items():
+        kinds = ("cannot connect", "connection lost", "malformed event", "checksum mismatch")
+        assert error.startswith(kinds), (name, error)
+    assert scene.daemon.api.row("good")["last_error"] is None
+
+
+def test_the_daemon_answers_soon(scene: Scene) -> None:
+    assert len(scene.live_s) > 20
+    slow = sum(seconds > LIVE_S for seconds in scene.live_s)
+    assert slow <= len(scene.live_s) // 5  # other programs have the processors, too
+    assert max(scene.live_s) < 10 * LIVE_S
+
+
+def test_memory_stays_bounded(scene: Scene) -> None:
+    assert max(scene.resident) < RESIDENT_MAX
