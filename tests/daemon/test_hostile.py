@@ -120,7 +120,7 @@ def test_each_hostile_server_is_told_of_alone(scene: Scene) -> None:
 
 
 def test_the_daemon_answers_soon(scene: Scene) -> None:
-    assert len(scene.live_s) > 20
+    assert len(scene.live_s) > 5
     slow = sum(seconds > LIVE_S for seconds in scene.live_s)
     assert slow <= len(scene.live_s) // 5  # other programs have the processors, too
     assert max(scene.live_s) < 10 * LIVE_S
