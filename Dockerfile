@@ -7,7 +7,12 @@
 #
 # Inside a container the settings must say `api: {listen: "0.0.0.0:8085"}`, and therefore hold tokens.
 
-FROM python:3.13-slim AS build
+# The base image is pinned by the digest of its multi-architecture index, so that each build begins with the same bytes:
+# python:3.13-slim as of September 2026, Python 3.13.15 on Debian 13. Renew it at least monthly, for Debian's security
+# updates, in both FROM lines:
+#
+#   docker buildx imagetools inspect python:3.13-slim      # the line "Digest:" at the top
+FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/binlog-dispatcher
 ENV PATH=/opt/binlog-dispatcher/bin:$PATH
@@ -19,7 +24,7 @@ COPY dispatcher dispatcher
 COPY spark_sink spark_sink
 RUN pip install --no-deps --no-build-isolation .
 
-FROM python:3.13-slim
+FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
 RUN useradd --system --uid 8085 --home-dir /var/lib/binlog-dispatcher --create-home binlog-dispatcher
 COPY --from=build /opt/binlog-dispatcher /opt/binlog-dispatcher
 # Compiled kernels are kept with the state, so that the root file system may be read-only.

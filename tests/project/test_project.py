@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -91,7 +92,7 @@ def manifests() -> list[dict[str, Any]]:
 
 
 def test_the_manifests_agree_with_each_other() -> None:
-    config, service, workload = manifests()
+    config, service, workload, _ = manifests()
     name = workload["metadata"]["name"]
     pod = workload["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -109,6 +110,77 @@ def test_the_manifests_agree_with_each_other() -> None:
     assert {
         container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")
     } == ports
+
+
+def test_the_network_policy_lets_in_readers_and_monitoring_only() -> None:
+    _, _, workload, policy = manifests()
+    template = workload["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    spec = policy["spec"]
+    assert (policy["apiVersion"], policy["kind"]) == ("networking.k8s.io/v1", "NetworkPolicy")
+    assert spec["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    (rule,) = spec["ingress"]
+    assert [port["port"] for port in rule["ports"]] == [p["name"] for p in container["ports"]]
+    selectors = [one.get("podSelector", one["namespaceSelector"]) for one in rule["from"]]
+    assert all(selector["matchLabels"] for selector in selectors)
+
+
+def test_the_network_policy_lets_out_to_mysql_and_name_resolution_only() -> None:
+    config, _, _, policy = manifests()
+    settings = YAML(typ="safe", pure=True).load(config["data"]["dispatcher.yaml"])
+    (source,) = {consumer["mysql"] for consumer in settings["consumers"].values()}
+    mysql, names = policy["spec"]["egress"]
+    assert mysql["ports"] == [{"protocol": "TCP", "port": int(source.rpartition(":")[2])}]
+    ports = {(port["protocol"], port["port"]) for port in names["ports"]}
+    assert ports == {("UDP", 53), ("TCP", 53)}
+    assert all("podSelector" in one for one in names["to"])
+
+
+def test_both_stages_of_the_image_begin_with_one_base_that_is_pinned_by_digest() -> None:
+    bases = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert len(bases) == 2 and len(set(bases)) == 1
+    assert re.fullmatch(r"python:3\.\d+-slim@sha256:[0-9a-f]{64}", bases[0])
+
+
+UNIT = ROOT / "deploy/binlog-dispatcher.service"
+
+
+def directives() -> dict[str, list[str]]:
+    """The values of each directive of the unit, in order."""
+    found: dict[str, list[str]] = {}
+    for key, value in re.findall(r"^(\w+)=(.*)$", UNIT.read_text(), re.MULTILINE):
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def test_the_unit_gives_up_every_privilege_that_the_daemon_does_not_need() -> None:
+    off = {
+        "DynamicUser", "NoNewPrivileges", "LockPersonality", "PrivateDevices", "PrivateIPC", "PrivateMounts",
+        "PrivateTmp", "PrivateUsers", "ProtectClock", "ProtectControlGroups", "ProtectHome", "ProtectHostname",
+        "ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables", "RestrictNamespaces",
+        "RestrictRealtime", "RestrictSUIDSGID",
+    }  # fmt: skip
+    found = directives()
+    assert {key for key, values in found.items() if values == ["yes"]} == off
+    assert found["CapabilityBoundingSet"] == [""] and found["UMask"] == ["0077"]
+    assert found["ProtectSystem"] == ["strict"]
+    assert found["SystemCallFilter"] == ["@system-service", "~@privileged @resources", "prlimit64"]
+
+
+def test_the_unit_s_cache_and_state_are_for_its_user_alone_and_may_hold_compiled_code() -> None:
+    found = directives()
+    assert found["StateDirectoryMode"] == found["CacheDirectoryMode"] == ["0700"]
+    assert found["Environment"] == [f"NUMBA_CACHE_DIR=/var/cache/{found['CacheDirectory'][0]}"]
+    assert "MemoryDenyWriteExecute" not in found
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing")
+def test_systemd_rates_the_unit_s_exposure_below_two() -> None:
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(UNIT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    (level,) = re.findall(r"Overall exposure level for .*?: ([0-9.]+)", done.stdout)
+    assert float(level) < 2.0, done.stdout
 
 
 def test_the_settings_in_the_manifests_are_valid(tmp_path: Path) -> None:
