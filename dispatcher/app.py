@@ -30,6 +30,7 @@ import uvloop
 from dispatcher.api.app import Access, Api
 from dispatcher.api.auth import Scope, Token
 from dispatcher.api.limits import Limits
+from dispatcher.api.protocol import bounded_protocol
 from dispatcher.binlog.warm import load_kept_kernels, load_kernels
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.clients import Clients
@@ -47,6 +48,7 @@ from dispatcher.telemetry.metrics import Metrics, Snapshot
 
 SHUTDOWN_S = 10
 EXIT_FAULT = 1
+FILES_RESERVED = 256  # file descriptors for all but the API's connections
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 Load = Callable[[], Settings]
@@ -168,7 +170,7 @@ class Daemon:
             self._api.asgi,
             host=api.listen.host,
             port=api.listen.port,
-            http="httptools",
+            http=bounded_protocol(_limits(self._settings)),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -307,8 +309,9 @@ def _token(token: TokenSettings) -> Token:
 
 def _limits(settings: Settings) -> Limits:
     api = settings.api
+    files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Limits(
-        connections_max=api.max_connections,
+        connections_max=min(api.max_connections, max(files_max - FILES_RESERVED, FILES_RESERVED)),
         polls_max=api.max_polls_per_consumer,
         answers_max=api.max_answers_per_consumer,
         request_bytes_max=api.max_bytes_in_request,

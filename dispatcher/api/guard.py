@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
@@ -62,12 +61,7 @@ class Guard:
         bounded = _BoundedRequest(request.scope, request.receive)
         bounded.bytes_max = self.limits.request_bytes_max
         bounded.state.token = token
-        try:
-            async with asyncio.timeout(self.limits.body_timeout_s):
-                await bounded.body()
-        except TimeoutError:
-            what = f"the body did not arrive within {self.limits.body_timeout_s:g} s"
-            raise HTTPException(408, what, {"Connection": "close"}) from None
+        await bounded.body()  # `dispatcher.api.protocol` limits how long it may take
         return bounded
 
     def route_class(self) -> type[APIRoute]:

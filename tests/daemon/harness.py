@@ -150,6 +150,7 @@ class Daemon:
         self.settings = settings
         self.process: subprocess.Popen[bytes] | Forked | None = None
         self.port = _free_port()
+        self.token = ""  # what `api` calls with
         self.state = folder / "state.db"
         self.within: tuple[
             str, ...
@@ -158,7 +159,7 @@ class Daemon:
 
     @property
     def api(self) -> Api:
-        return Api(self.port)
+        return Api(self.port, self.token)
 
     @property
     def pid(self) -> int:

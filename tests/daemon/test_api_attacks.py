@@ -1,0 +1,349 @@
+"""What one client of the API does must not disturb the others: their delivery goes on, `/livez` answers within a
+second, and memory stays within limits.
+
+One daemon with small limits stands for all tests; the consumer `other` is read while each attack goes on.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import select
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.daemon.harness import PASSWORD, Api, Daemon, Json, Problem, Reader, until
+from tests.servers import Server
+
+TOKEN = "token-of-all-the-consumers"
+MIB = 1 << 20
+CONNECTIONS_MAX = 150
+POLLS_MAX = 10
+QUEUE = 8 * MIB
+TIMEOUT_S = 3
+LIVEZ_MAX_S = 1.0
+GROWTH_MAX = 48 * MIB  # of resident memory, where an attack sends or asks for much more
+
+
+@pytest.fixture(scope="module")
+def database(mysql97: Server) -> Iterator[str]:
+    name = f"attack_{id(mysql97) % 10**6}"
+    mysql97.execute(
+        f"CREATE DATABASE {name}",
+        f"CREATE TABLE {name}.t (id INT AUTO_INCREMENT PRIMARY KEY, data LONGBLOB)",
+        f"CREATE DATABASE {name}_other",
+        f"CREATE TABLE {name}_other.t (id INT AUTO_INCREMENT PRIMARY KEY)",
+    )
+    yield name
+    mysql97.execute(f"DROP DATABASE {name}", f"DROP DATABASE {name}_other")
+
+
+@pytest.fixture(scope="module")
+def daemon(
+    mysql97: Server, database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Daemon]:
+    user = f"attack{id(mysql97) % 10**6}"
+    mysql97.add_user(user, PASSWORD)
+    common = {"mysql": f"{user}@{mysql97.host}:{mysql97.port}", "password": PASSWORD}
+    attacked = {**common, "databases": [database], "max_bytes_in_binlog_queue": QUEUE}
+    other = {**common, "databases": [f"{database}_other"]}
+    limits = {
+        "max_connections": CONNECTIONS_MAX,
+        "max_polls_per_consumer": POLLS_MAX,
+        "header_timeout_seconds": TIMEOUT_S,
+        "body_timeout_seconds": TIMEOUT_S,
+        "write_timeout_seconds": TIMEOUT_S,
+    }
+    tokens = [{"token": TOKEN, "consumers": "all"}]
+    settings = {
+        "consumers": {"attacked": attacked, "other": other},
+        "api": {**limits, "tokens": tokens},
+    }
+    running = Daemon(tmp_path_factory.mktemp("daemon"), settings)
+    running.token = TOKEN
+    running.start()
+    for name in settings["consumers"]:
+        running.api.until_state(name, "streaming")
+    yield running
+    running.stop()
+    running.close()
+    mysql97.execute(f"DROP USER {user}")
+
+
+@dataclass
+class Watch:
+    """What others see while an attack goes on. `rows`: of `other` that were written and then delivered."""
+
+    daemon: Daemon
+    write: Callable[[], object]
+    rows: int = 0
+    livez_s: list[float] = field(default_factory=list)
+    resident: list[int] = field(default_factory=list)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def probe(self) -> None:
+        while not self.stopping.wait(0.05):
+            began = time.monotonic()
+            assert Api(self.daemon.port).text("/livez") == "ok\n"
+            self.livez_s.append(time.monotonic() - began)
+            self.resident.append(self.daemon.resident_bytes)
+
+    def read(self) -> None:
+        reader = Reader(self.daemon, "other").open()
+        while not self.stopping.is_set():
+            self.write()
+            self.rows += 1
+            until(lambda: reader.step(wait_ms=5000), "the other consumer gets its row")
+
+    def until_delivered(self) -> None:
+        """Until two more rows have come to the other consumer."""
+        wanted = self.rows + 3
+        until(lambda: self.rows >= wanted, "delivery to the other consumer goes on")
+
+
+@pytest.fixture
+def watch(daemon: Daemon, mysql97: Server, database: str) -> Iterator[Watch]:
+    """The other consumer is read and probes are sent while the test runs; nothing may have disturbed them."""
+    seen = Watch(daemon, lambda: mysql97.execute(f"INSERT INTO {database}_other.t VALUES ()"))
+    before = daemon.resident_bytes
+    with ThreadPoolExecutor(2) as pool:
+        working = [pool.submit(seen.probe), pool.submit(seen.read)]
+        try:
+            seen.until_delivered()
+            yield seen
+            seen.until_delivered()
+        finally:
+            seen.stopping.set()
+        for each in working:
+            each.result()
+    assert max(seen.livez_s) < LIVEZ_MAX_S
+    assert max(seen.resident) - before < GROWTH_MAX
+
+
+def open_socket(daemon: Daemon) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", daemon.port), timeout=20)
+
+
+def send_until_refused(daemon: Daemon, head: bytes, piece: bytes, pieces: int) -> bytes:
+    """Send a request until all of it is sent or the daemon closes; what it answered."""
+    with open_socket(daemon) as connection:
+        try:
+            connection.sendall(head)
+            for _ in range(pieces):
+                connection.sendall(piece)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        return received(connection)
+
+
+def received(connection: socket.socket) -> bytes:
+    """What comes until the daemon closes the connection."""
+    data = b""
+    try:
+        while more := connection.recv(1 << 16):
+            data += more
+    except ConnectionResetError:
+        pass
+    return data
+
+
+def post(path: str, length: int, *headers: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json"]
+    return "\r\n".join([*lines, f"Content-Length: {length}", *headers, "", ""]).encode()
+
+
+@pytest.mark.parametrize("piece", [b"x", b"[],"], ids=["one text", "empty lists"])
+@pytest.mark.parametrize("authorization", [[], [f"Authorization: Bearer {TOKEN}"]])
+def test_a_body_of_a_hundred_megabytes_is_refused(
+    daemon: Daemon, watch: Watch, piece: bytes, authorization: list[str]
+) -> None:
+    piece *= MIB // len(piece)
+    head = post("/v1/consumers/attacked/session", 100 * len(piece), *authorization)
+    answer = send_until_refused(daemon, head, piece, 100)
+    assert not answer or answer.split()[1] == (b"413" if authorization else b"401"), answer[:500]
+
+
+def test_a_header_of_two_hundred_megabytes_is_refused(daemon: Daemon, watch: Watch) -> None:
+    answer = send_until_refused(daemon, b"GET /livez HTTP/1.1\r\nX-Long: ", b"x" * MIB, 200)
+    assert not answer or answer.split()[1] == b"431", answer[:500]
+
+
+def test_too_many_headers_are_refused(daemon: Daemon) -> None:
+    head = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X: y\r\n" * 101 + b"\r\n"
+    answer = send_until_refused(daemon, head, b"", 0)
+    assert answer.startswith(b"HTTP/1.1 431 ") and b'"kind": "REQUEST"' in answer
+
+
+def test_what_is_not_http_is_answered_with_a_problem(daemon: Daemon) -> None:
+    answer = send_until_refused(daemon, b"\x16\x03\x01 no HTTP\r\n\r\n", b"", 0)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["kind"] == "REQUEST"
+
+
+def test_half_sent_requests_give_way_and_are_closed(daemon: Daemon, watch: Watch) -> None:
+    halves = [
+        b"",
+        b"GET /livez HTTP/1.1\r\nHost:",
+        post("/v1/consumers/attacked/session", 9) + b"{",
+    ]
+    with ExitStack() as stack:
+        half_sent = []
+        for n in range(3 * CONNECTIONS_MAX):
+            connection = stack.enter_context(open_socket(daemon))
+            half_sent.append(connection)
+            with suppress(BrokenPipeError, ConnectionResetError):  # it had to give way at once
+                connection.sendall(halves[n % 3])
+        watch.until_delivered()
+        until(lambda: all(map(is_closed, half_sent)), "the daemon closes all of them")
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """True if the daemon has closed the connection, or answers and keeps it for another request at most."""
+    readable, _, _ = select.select([connection], [], [], 0)
+    if not readable:
+        return False
+    try:
+        data = connection.recv(1 << 16)
+    except ConnectionResetError:
+        return True
+    return not data or is_closed(connection)
+
+
+def test_polls_beyond_the_limit_are_told_to_come_again(daemon: Daemon, watch: Watch) -> None:
+    api = daemon.api
+    opened = api.session("attacked")
+    body = {"session": opened["session"], "after": opened["position"], "wait_ms": 4000}
+
+    def poll(_: int) -> tuple[int, str | None]:
+        try:
+            status, headers, _data = api.request("POST", "/v1/consumers/attacked/poll", body)
+        except (ConnectionError, http.client.HTTPException):
+            return 0, None
+        return status, headers["Retry-After"]
+
+    with ThreadPoolExecutor(100) as pool:
+        answers = list(pool.map(poll, range(300)))
+    counts = Counter(status for status, _ in answers)
+    assert POLLS_MAX <= counts[200] <= 8 * POLLS_MAX, counts
+    assert counts[429] > 100 and set(counts) <= {0, 200, 429, 503}, counts
+    assert {after for status, after in answers if status == 429} == {"1"}
+
+
+def test_a_poll_whose_client_has_gone_makes_room(daemon: Daemon) -> None:
+    api = daemon.api
+    opened = api.session("attacked")
+    body = {"session": opened["session"], "after": opened["position"], "wait_ms": 60_000}
+    data = json.dumps(body).encode()
+    head = post("/v1/consumers/attacked/poll", len(data), f"Authorization: Bearer {TOKEN}")
+    with ExitStack() as stack:
+        for _ in range(POLLS_MAX):
+            stack.enter_context(open_socket(daemon)).sendall(head + data)
+        until(lambda: refused_poll(api, body), "all polls of the consumer are taken")
+    quick = {**body, "wait_ms": 0}
+    until(lambda: api.call("attacked", "poll", **quick), "there is room again")
+
+
+def refused_poll(api: Api, body: Json) -> bool:
+    try:
+        api.call("attacked", "poll", **{**body, "wait_ms": 0})
+    except Problem as problem:
+        return problem.status == 429
+    return False
+
+
+def test_answers_that_are_not_read_are_counted_limited_and_cut(
+    daemon: Daemon, watch: Watch, mysql97: Server, database: str
+) -> None:
+    api = daemon.api
+    reader = Reader(daemon, "attacked").open()
+    with ExitStack() as stack:
+        unread: list[socket.socket] = []
+
+        def answer_and_acknowledge() -> bool:
+            """False once the daemon refuses to answer more."""
+            mysql97.execute(
+                f"INSERT INTO {database}.t (data) VALUES {', '.join(['(REPEAT(0x01, 1000000))'] * 6)}"
+            )
+            answer = until(lambda: polled(api, reader), "the rows come")
+            assert answer is not None
+            body = {"session": reader.session, "start": reader.position, "end": answer["end"]}
+            connection = stack.enter_context(slow_reader(daemon, body))
+            head = connection.recv(200, socket.MSG_PEEK)
+            status = int(head.split()[1])
+            if status == 429:
+                return False
+            assert status == 200, head
+            unread.append(connection)
+            reader.position = answer["end"]
+            reader.acknowledge()
+            return True
+
+        for _ in range(20):
+            if not answer_and_acknowledge():
+                break
+        else:
+            raise AssertionError("it answers without limit")
+        assert api.row("attacked")["bytes"] >= QUEUE
+        watch.until_delivered()
+        for connection in unread:
+            assert len(received(connection)) < 6_000_000, "it is cut"
+    until(lambda: api.row("attacked")["bytes"] < QUEUE, "the memory is given back")
+    reader.read_to(mysql97)
+
+
+def polled(api: Api, reader: Reader) -> Json | None:
+    answer = api.poll("attacked", reader.session, reader.position, wait_ms=1000)
+    return answer if answer["transactions"] else None
+
+
+def slow_reader(daemon: Daemon, body: Any) -> socket.socket:
+    """A connection that has asked for a range and reads nothing of the answer."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(20)
+    connection.connect(("127.0.0.1", daemon.port))
+    data = json.dumps(body).encode()
+    head = post("/v1/consumers/attacked/binlog", len(data), f"Authorization: Bearer {TOKEN}")
+    connection.sendall(head + data)
+    return connection
+
+
+def test_many_look_ups_of_tables_share_two_connections(
+    daemon: Daemon, watch: Watch, mysql97: Server, database: str
+) -> None:
+    api = daemon.api
+    (base,) = [int(mysql97.execute("SHOW STATUS LIKE 'Threads_connected'")[0][1])]
+
+    def ask(n: int) -> int:
+        name = f"{database}.t" if n % 3 else f"{database}.none{n}"
+        try:
+            return api.request("GET", f"/v1/consumers/attacked/tables/{name}")[0]
+        except (ConnectionError, http.client.HTTPException):
+            return 0
+
+    most = 0
+    with ThreadPoolExecutor(100) as pool:
+        asked = [pool.submit(ask, n) for n in range(300)]
+        while not all(each.done() for each in asked):
+            now = int(mysql97.execute("SHOW STATUS LIKE 'Threads_connected'")[0][1])
+            most = max(most, now)
+    statuses = Counter(each.result() for each in asked)
+    assert statuses[200] >= 100 and set(statuses) <= {0, 200, 404, 429, 503}, statuses
+    assert most <= base + 6, "two of the daemon's, and those of this test"
+
+
+def test_a_page_that_rebinds_reaches_nothing(daemon: Daemon) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=20)) as connection:
+        headers = {"Authorization": f"Bearer {TOKEN}", "Origin": "http://evil.example"}
+        connection.request("POST", "/v1/consumers/attacked/session", b"{}", headers)
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())["kind"]) == (403, "FORBIDDEN")
