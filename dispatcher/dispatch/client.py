@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dispatcher.binlog.prepared import Prepared
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.segments import Lend
-from dispatcher.dispatch import placing, runway, xa
+from dispatcher.dispatch import placing, runway, seeking, xa
 from dispatcher.dispatch.boarding import Boarding
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase, where
@@ -124,7 +124,7 @@ class Client:
             case Tick():
                 return self._store_progress(now)
             case Sought():
-                return self._sought(what.consumer, what.after, now)
+                return self._sought(what, now)
             case Surveyed():
                 return self._surveyed(what)
             case Added():
@@ -378,33 +378,34 @@ class Client:
             covered = stored
         return Progress(queue.position(place), covered, queue.created_of(covered.file))
 
-    def _sought(self, name: str, after: Position, now: float) -> list[Effect]:
-        """A reader that is ahead of what is stored skips forward, one that is behind it seeks back.
+    def _sought(self, what: Sought, now: float) -> list[Effect]:
+        """Move a consumer to its reader's position: forward, or back. Other consumers are not affected.
 
-        Nobody else notices: the consumer leaves its dispatcher and boards one anew. Only what the server is known to
-        have executed is taken for a place of its history without asking it.
+        Raises BinlogError, and nothing has changed, unless the server was found to have the position.
         """
-        consumer = self.consumers[name]
-        queue = consumer.queue
-        place = queue.place_of(after)
-        if queue.acknowledged.seq <= after.seq <= queue.queued.seq:
+        consumer = self.consumers[what.consumer]
+        if seeking.holds(consumer, what.after):
             return []
-        back = after.seq < queue.acknowledged.seq
-        created = queue.created_of(place.file)
+        return self._move(consumer, seeking.target(consumer, what.after, what.view), now)
+
+    def _move(self, consumer: Consumer, to: seeking.Target, now: float) -> list[Effect]:
+        back = consumer.started and to.place.seq < consumer.queue.acknowledged.seq
         if consumer.dispatcher is not None:
             self.dispatchers[consumer.dispatcher].leave(consumer, now)
-        queue.reset(queue.server, queue.mode, queue.epoch, place, created)
-        consumer.failed = None
-        consumer.attach_after = 0.0
-        consumer.proven = self._is_known(consumer, place)
-        fields = {"consumer": name, "back": back, "to": where(place)}
+        seeking.move(consumer, to)
+        consumer.proven = self._is_known(consumer, to.place)
+        fields = {"consumer": consumer.name, "back": back, "to": where(to.place)}
         return [consumer.store(), Note("info", "sought", fields)]
 
     def _acknowledged_ahead(self, what: Acknowledged, now: float) -> list[Effect]:
         """What is acknowledged was forgotten while that was being stored: it need not be taken anew."""
         consumer = self.consumers[what.consumer]
-        effects = self._sought(what.consumer, what.covered, now)
-        consumer.queue.acknowledged = consumer.queue.place_of(what.position)
+        queue = consumer.queue
+        covered = queue.place_of(what.covered)
+        created = queue.created_of(covered.file)
+        to = seeking.Target(queue.server, queue.mode, queue.epoch, covered, created)
+        effects = self._move(consumer, to, now)
+        queue.acknowledged = queue.place_of(what.position)
         return [consumer.store(), *effects[1:]]
 
     def _is_known(self, consumer: Consumer, place: Place) -> bool:

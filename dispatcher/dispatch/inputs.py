@@ -165,10 +165,12 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """A reader opened a session at a position of its own."""
+    """A reader brings a position of its own. `view`: what the server said of itself after that, with the results of the
+    searches that `seeking.starts` asks for."""
 
     consumer: str
     after: Position
+    view: ServerView
 
 
 @dataclass(frozen=True, slots=True)

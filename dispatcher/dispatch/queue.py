@@ -290,10 +290,17 @@ class Queue:
     def check_history(self, position: Position) -> None:
         """Is it a position of the history that this queue follows? A GTID set means the same on any replica."""
         same_server = position.server == self.server or self.mode is Mode.GTID
-        if position.epoch != self.epoch or not same_server:
+        if not same_server:
             raise _unknown(
-                f"it belongs to server {position.server!r}, epoch {position.epoch}; this consumer reads"
-                f" {self.server!r}, epoch {self.epoch}"
+                f"it belongs to server {position.server[:64]!r}; this consumer reads {self.server!r}"
+            )
+        self.check_epoch(position)
+
+    def check_epoch(self, position: Position) -> None:
+        """Raises UserError for a position of another epoch."""
+        if position.epoch != self.epoch:
+            raise _unknown(
+                f"it belongs to epoch {position.epoch}; this consumer reads epoch {self.epoch}"
             )
 
     def place_of(self, position: Position) -> Place:

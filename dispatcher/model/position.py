@@ -71,9 +71,9 @@ class Position:
 
 
 def file_number(file: str) -> int:
-    """`binlog.000123` -> 123; 0 where the name has no number."""
+    """`binlog.000123` -> 123; 0 where the name has no number, or one of more than 18 digits, which no server writes."""
     suffix = file.rpartition(".")[2]
-    return int(suffix) if suffix.isascii() and suffix.isdigit() else 0
+    return int(suffix) if len(suffix) <= 18 and suffix.isascii() and suffix.isdigit() else 0
 
 
 def packed_seq(file: str, offset: int) -> int:

@@ -74,9 +74,11 @@ class FilesSource:
         with self._looking:
             return OpenedFiles(self.folder, self._follow, self._server)
 
-    def survey(self, files: Sequence[str] = ()) -> tuple[ServerView, int | None]:
+    def survey(
+        self, files: Sequence[str] = (), starts: Sequence[Start] = ()
+    ) -> tuple[ServerView, int | None]:
         """Files are not purged by age here: who keeps them is not known."""
-        return self.open(0).view(files), None
+        return self.open(0).view(files, starts), None
 
     def move_on(self, dispatcher: int) -> None:
         """There is one folder."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from dispatcher.dispatch import status
+from dispatcher.dispatch import seeking, status
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.inputs import OnPurged, Sought
 from dispatcher.dispatch.queue import Answer, Queue
@@ -95,12 +95,30 @@ class Reader:
             raise
 
     async def acknowledge(self, position: Position) -> None:
-        """Store, then forget; ahead of what is queued it skips forward. The caller holds `acknowledging`."""
-        if position.seq > self.queue.queued.seq:
-            self.runner.step(Sought(self.consumer.name, position))
-            await self.runner.flush()
-        else:
+        """Store, then forget. The caller holds `acknowledging`.
+
+        A position ahead of what is queued, as after a restart, is skipped to if the server has it; else it is refused.
+        """
+        if position.seq <= self.queue.queued.seq:
             await self.runner.acknowledge(self.consumer.name, position)
+            return
+        self.queue.check_history(position)
+        try:
+            order = await self.runner.find(self.consumer.name, position)
+        except BinlogError as error:
+            self.raise_failed()
+            if error.kind is Kind.HISTORY_DIFFERS:
+                raise UserError(Kind.POSITION_UNKNOWN, error.what, where=self.where) from error
+            raise
+        await self.seek(order)
+
+    async def seek(self, order: Sought) -> None:
+        """Move the consumer, and store where it is. The caller holds `acknowledging`."""
+        if seeking.holds(self.consumer, order.after):  # it was read while the server was asked
+            await self.runner.acknowledge(order.consumer, order.after)
+            return
+        self.runner.step(order)
+        await self.runner.flush()
 
     def has_moved(self, after: Position) -> bool:
         """True if there may be something to tell of behind `after`, if only progress without data."""
@@ -145,27 +163,44 @@ class Readers:
     async def open_session(
         self, name: str, after: Position | None, read_only: bool
     ) -> dict[str, Any]:
-        reader = await self._started(name)
+        reader = await self._placed(name) if after and not read_only else await self._started(name)
+        if read_only:
+            gap = after is not None and reader.behind_gap(after)
+            if after is not None and not gap:
+                reader.queue.place_of(after)
+            await reader.runner.survey()
+            return _session_answer(reader, READ_ONLY, None if gap else after, gap=gap)
+        while True:
+            reader = self._reader(name)
+            # The acknowledgement of an older session that is on its way comes first.
+            async with reader.acknowledging:
+                if self._readers.get(name) is reader:
+                    return await self._open(reader, after)
+
+    async def _open(self, reader: Reader, after: Position | None) -> dict[str, Any]:
+        """A reader brings a position of its own, which wins over the stored one if the server has it; else it goes on
+        from the stored one. A position that is refused changes nothing, and fences nobody."""
+        name = reader.consumer.name
         gap = after is not None and reader.behind_gap(after)
         if gap:
             after = None
-        if after is not None:
-            reader.queue.place_of(after)  # before anybody is fenced for a position that is none
-        await reader.runner.survey()
-        session = READ_ONLY
-        if not read_only:
-            session = await self._store.next_session(name)
-            reader = self._reader(name)
-            reader.session = max(reader.session, session)
-            reader.runner.wake(name)  # older sessions that wait are told
-            reader = await self._resume(name, after)
-        return {
-            "session": session,
-            "position": (reader.acknowledged if after is None else after).as_dict(),
-            "head": reader.head.as_dict(),
-            "max_bytes_in_binlog_queue": reader.queue.bytes_max,
-            "gap": gap,
-        }
+        order: Sought | None = None
+        if after is None or seeking.holds(reader.consumer, after):
+            if after is not None:
+                reader.queue.locate(after)
+            await reader.runner.survey()
+        else:
+            if reader.consumer.started:
+                reader.queue.place_of(after)
+            order = await reader.runner.find(name, after)
+        session = await self._store.next_session(name)
+        reader.session = max(reader.session, session)
+        reader.runner.wake(name)  # older sessions that wait are told
+        if order is not None:
+            await reader.seek(order)
+        elif after is not None:
+            await reader.acknowledge(after)
+        return _session_answer(reader, session, after, gap=gap)
 
     async def poll(
         self,
@@ -245,7 +280,7 @@ class Readers:
             raise UserError(Kind.SESSION_FENCED, "a read-only session acknowledges nothing")
         await self._started(name)
         while True:
-            reader = await self._until_known(name, session, position)
+            reader = self._reader(name)
             async with reader.acknowledging:
                 if self._readers.get(name) is not reader:
                     continue  # another one took its place
@@ -290,34 +325,19 @@ class Readers:
             raise UserError(Kind.UNKNOWN_CONSUMER, repr(name))
         return reader
 
-    async def _resume(self, name: str, after: Position | None) -> Reader:
-        """A reader brings a position of its own, which wins over the stored one; or it goes on from that, when an older
-        session's acknowledgement that is on its way has come."""
-        while True:
-            reader = self._reader(name)
-            async with reader.acknowledging:
-                if self._readers.get(name) is not reader:
-                    continue
-                if after is None:
-                    return reader
-                if after.seq < reader.queue.acknowledged.seq:
-                    reader.runner.step(Sought(name, after))
-                    await reader.runner.flush()
-                else:
-                    await reader.acknowledge(after)
-                return reader
-
     async def _started(self, name: str) -> Reader:
         """Its reader when it has a place, which it has once its server was reached for the first time."""
+        return await self._until(
+            name, lambda reader: reader.consumer.started, _unreached, _hopeless
+        )
 
-        def why(reader: Reader) -> str:
-            return str(reader.consumer.error or "the server was not reached yet")
+    async def _placed(self, name: str) -> Reader:
+        """The same, or when it has failed: a reader that brings a position of its own may give it another place."""
 
-        def hopeless(reader: Reader) -> bool:
-            error = reader.consumer.error
-            return error is not None and error.action is Action.OPERATOR
+        def placed(reader: Reader) -> bool:
+            return reader.consumer.started or reader.consumer.failed is not None
 
-        return await self._until(name, lambda reader: reader.consumer.started, why, hopeless)
+        return await self._until(name, placed, _unreached, _hopeless)
 
     async def _until_read(self, name: str, session: int, end: Position) -> Reader:
         """Its reader when the queue has come to a position that it was at before, as before a restart."""
@@ -332,20 +352,6 @@ class Readers:
             return f"seq {end.seq} is not read yet (at {reader.queue.queued.seq})"
 
         return await self._until(name, read, why)
-
-    async def _until_known(self, name: str, session: int, position: Position) -> Reader:
-        """Its reader when a position may be acknowledged: it is queued, or known to be of the source's history."""
-
-        def known(reader: Reader) -> bool:
-            reader.check_session(session)
-            if reader.now(position).seq <= reader.queue.queued.seq:
-                return True
-            return reader.runner.has_reached(reader.queue.place_of(position))
-
-        def why(_: Reader) -> str:
-            return f"the source has not reached seq {position.seq} yet"
-
-        return await self._until(name, known, why)
 
     async def _until(
         self,
@@ -366,6 +372,27 @@ class Readers:
 
             await reader.runner.wait(name, deadline - time.monotonic(), met)
         return reader
+
+
+def _unreached(reader: Reader) -> str:
+    return str(reader.consumer.error or "the server was not reached yet")
+
+
+def _hopeless(reader: Reader) -> bool:
+    error = reader.consumer.error
+    return error is not None and error.action is Action.OPERATOR
+
+
+def _session_answer(
+    reader: Reader, session: int, after: Position | None, *, gap: bool
+) -> dict[str, Any]:
+    return {
+        "session": session,
+        "position": (reader.acknowledged if after is None else after).as_dict(),
+        "head": reader.head.as_dict(),
+        "max_bytes_in_binlog_queue": reader.queue.bytes_max,
+        "gap": gap,
+    }
 
 
 def rows(readers: Iterable[Reader], rates: Rates) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from dispatcher.dispatch import seeking
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.history import Place, make_place
 from dispatcher.dispatch.inputs import (
@@ -35,6 +36,7 @@ from dispatcher.dispatch.inputs import (
     Resume,
     Retire,
     ServerView,
+    Sought,
     Store,
     StoreVersions,
     Surveyed,
@@ -42,7 +44,6 @@ from dispatcher.dispatch.inputs import (
     Wake,
 )
 from dispatcher.model.errors import Action, BinlogError, Kind
-from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 from dispatcher.net.dispatcher import DispatcherRunner
 from dispatcher.net.lookups import look_up, not_looked_up
@@ -56,6 +57,8 @@ from dispatcher.net.waiters import Condition, Waiters
 TICK_MAX_S, TICK_MIN_S = 1.0, 0.02
 LOOK_UP_AGAIN_S = 1.0
 SURVEY_EVERY_S = 30.0
+# A server sends a transaction a moment before it counts it as executed.
+COMMIT_WAIT_S = 1.0
 
 
 class Log(Protocol):
@@ -113,9 +116,11 @@ class ClientRunner:
         self._hurried = asyncio.Event()
         self._stopped = False
         self._surveys_begun = 0
+        self._surveyed: ServerView | BinlogError | None = None  # the newest answer
         self._surveying = asyncio.Lock()
         self.waiters = Waiters()
         self.tables = TableLookups()
+        self._sought_files: list[str] = []  # whose creation times readers that seek wait for
 
     def start(self) -> None:
         label = self.client.label
@@ -197,15 +202,6 @@ class ClientRunner:
         self._saw_tip(view)
         for error in found:
             self._note("warning", "server", {"finding": str(error)})
-
-    def has_reached(self, place: Place) -> bool:
-        """Is a place known to be of the source's history, as of the newest look at it?"""
-        tip = self.tip
-        if tip is None:
-            return False
-        if isinstance(tip.gtids, GtidSet) and isinstance(place.gtids, GtidSet):
-            return tip.gtids.contains(place.gtids)
-        return place.seq <= tip.seq
 
     def _saw_tip(self, view: ServerView) -> None:
         self.tip = make_place(view.mode, view.executed, view.file, view.offset)
@@ -296,8 +292,8 @@ class ClientRunner:
             await asyncio.sleep(SURVEY_EVERY_S)
             await self.survey()
 
-    async def survey(self) -> Place | None:
-        """Ask the source what it holds; its end of log just now, or as last heard where it cannot be asked.
+    async def survey(self) -> ServerView | BinlogError:
+        """Ask the source what it holds; what it said just now, or why it cannot be asked.
 
         Those who ask while another one is being asked are answered together, by one that begins after they have asked.
         """
@@ -305,19 +301,64 @@ class ClientRunner:
         async with self._surveying:
             if self._surveys_begun < wanted:
                 self._surveys_begun += 1
-                await self._survey()
-        return self.tip
+                self._surveyed = await self._survey()
+        assert self._surveyed is not None, "one was made"
+        return self._surveyed
 
-    async def _survey(self) -> None:
+    async def _survey(self) -> ServerView | BinlogError:
         try:
-            ask = partial(self.source.survey, self.client.files_to_survey())
+            files = {*self.client.files_to_survey(), *self._sought_files}
+            ask = partial(self.source.survey, sorted(files))
             with self.guarded("survey"):
                 view, expire_s = await in_thread(f"survey {self.client.label}", ask)
         except BinlogError as error:
             self._note("debug", "not surveyed", {"error": str(error)})
-            return
+            return error
         self._saw_tip(view)
         self.step(Surveyed(view, expire_s))
+        return view
+
+    # -- readers that seek -----------------------------------------------------------------------------------
+
+    async def find(self, consumer: str, position: Position) -> Sought:
+        """The order to move a consumer to its reader's position, of which the server was just asked.
+
+        Raises BinlogError where the server does not have it (see `seeking.target`) or cannot be asked
+        (RANGE_UNAVAILABLE); nothing is changed either way.
+        """
+        self._sought_files.append(position.file)
+        try:
+            return await self._find(consumer, position, time.monotonic() + COMMIT_WAIT_S)
+        finally:
+            self._sought_files.remove(position.file)
+
+    async def _find(self, consumer: str, position: Position, until: float) -> Sought:
+        while True:
+            view = await self._view_for(consumer, position)
+            try:
+                seeking.target(self.client.consumers[consumer], position, view)
+            except BinlogError:
+                late = time.monotonic() >= until
+                if late or not seeking.may_be_committing(position, view):
+                    raise
+            else:
+                return Sought(consumer, position, view)
+            await asyncio.sleep(COMMIT_WAIT_S / 5)
+
+    async def _view_for(self, consumer: str, position: Position) -> ServerView:
+        view = await self.survey()
+        if not isinstance(view, BinlogError):
+            starts = seeking.starts(self.client.consumers[consumer], position, view)
+            if not starts:
+                return view
+            ask = partial(self.source.survey, [position.file], starts)
+            try:
+                with self.guarded("seek"):
+                    return (await in_thread(f"seek {consumer}", ask))[0]
+            except BinlogError as error:
+                view = error
+        what = f"the server cannot be asked whether it has the position: {view.kind}: {view.what}"
+        raise BinlogError(Kind.RANGE_UNAVAILABLE, what, where=view.where, remedy=view.remedy)
 
     # -- the store -------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 from uuid import UUID
@@ -24,6 +25,7 @@ from dispatcher.net.login import label_of
 from dispatcher.net.replica import Identity
 from dispatcher.net.server import Connection, Endpoint, ServerFacts, connect, facts
 from dispatcher.net.serverlog import ServerLog
+from dispatcher.net.starts import find
 
 SURVEY_TIMEOUT_S = 5
 
@@ -76,9 +78,12 @@ class Source(Protocol):
     def open(self, dispatcher: int) -> Opened:
         """For the dispatcher of this number: the server sees each under an identity of its own. Raises BinlogError."""
 
-    def survey(self, files: Sequence[str] = ()) -> tuple[ServerView, int | None]:
-        """What the source says of itself now, with the creation times of these files, which may be remembered; and
-        after how many seconds it purges a file that is closed (None: never by age). Raises BinlogError."""
+    def survey(
+        self, files: Sequence[str] = (), starts: Sequence[Start] = ()
+    ) -> tuple[ServerView, int | None]:
+        """What the source says of itself now, with the creation times of these files, which may be remembered, and the
+        places of `starts`, for which the log is searched; and after how many seconds it purges a file that is closed
+        (None: never by age). Raises BinlogError."""
 
     def move_on(self, dispatcher: int) -> None:
         """Open another host next, where there are several: what the one holds that this dispatcher has is of no use."""
@@ -142,7 +147,9 @@ class ServerSource:
         """A connection for questions; see `login.connect`. Raises BinlogError."""
         return connect(self.endpoint, timeout_s=timeout_s)
 
-    def survey(self, files: Sequence[str] = ()) -> tuple[ServerView, int | None]:
+    def survey(
+        self, files: Sequence[str] = (), starts: Sequence[Start] = ()
+    ) -> tuple[ServerView, int | None]:
         endpoint = self.endpoint
         connection = connect(endpoint, timeout_s=SURVEY_TIMEOUT_S)
         try:
@@ -150,7 +157,8 @@ class ServerSource:
         finally:
             connection.close()
         log = ServerLog(endpoint, known)
-        return log.bare(self._created_of(log, known, files)), known.expire_seconds
+        view = log.bare(self._created_of(log, known, files))
+        return replace(view, starts=find(log, starts)), known.expire_seconds
 
     def move_on(self, dispatcher: int) -> None:
         self._leave(self._opened.get(dispatcher))

@@ -184,6 +184,15 @@ class Daemon:
             acknowledged, covered = db.execute(query, (consumer,)).fetchone()
         return {"acknowledged": json.loads(acknowledged), "covered": json.loads(covered)}
 
+    def store(self, consumer: str, position: Json) -> None:
+        """Write a position into the state store of a daemon that does not run."""
+        text = json.dumps(position, separators=(",", ":"))
+        with closing(sqlite3.connect(self.state)) as db, db:
+            query = (
+                "UPDATE consumer SET acknowledged = ?, covered = ?, file_created = 0 WHERE name = ?"
+            )
+            assert db.execute(query, (text, text, consumer)).rowcount == 1
+
     def start(self, *, kill_at: str = "", kill_after: int = 0) -> Api:
         """Start it and wait until it answers; with `kill_at` (see killing/sitecustomize.py) it may die before."""
         config = self._write_settings()

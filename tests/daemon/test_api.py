@@ -228,26 +228,6 @@ def test_positions_are_checked(daemon: Daemon, mysql97: Server, insert: Any) -> 
     assert api.row("busy")["acknowledged"] == reader.position
 
 
-def test_a_position_that_the_server_never_reached_is_refused_as_data_loss_would_be(
-    mysql97: Server, database: str, make_daemon: MakeDaemon, source: Source, insert: Any
-) -> None:
-    """A reader may be ahead of the daemon, but not of the server."""
-    daemon = make_daemon({"d": source(mysql97, database)})
-    api = daemon.start()
-    reader = Reader(daemon, "d").open()
-    seq = tip_seq(mysql97) + 1000
-    ahead = {**reader.position, "gtid": f"{reader.position['server']}:1-{seq}", "seq": seq}
-    session = api.session("d", ahead)["session"]
-    row = api.until_state("d", "failed")
-    assert "server history differs: the server never executed" in row["last_error"]
-    with refused(410, "HISTORY_DIFFERS"):
-        api.poll("d", session, ahead, wait_ms=100)
-    # The reader mends it by a position that is right.
-    insert()
-    again = Reader(daemon, "d").open(reader.position).read_to(mysql97)
-    assert len(again.transactions) == 1
-
-
 def test_a_long_poll_wakes_when_data_comes(daemon: Daemon, mysql97: Server, insert: Any) -> None:
     api = daemon.api
     reader = Reader(daemon, "busy").open().read_to(mysql97)

@@ -26,7 +26,6 @@ from dispatcher.dispatch.inputs import (
     LookedUp,
     LookUp,
     Progress,
-    Sought,
     Start,
     Tick,
 )
@@ -249,7 +248,7 @@ class Tables(World):
     def seek_back(self, name: str) -> None:
         positions = self.readers[name].positions
         if positions and self.client.consumers[name].started and name in self.store:
-            self.step(Sought(name, self.rng.choice(positions)))
+            self.step(self.seek_order(name, self.rng.choice(positions)))
             self.flush()
 
     # -- a play ----------------------------------------------------------------------------------------------

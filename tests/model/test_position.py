@@ -62,7 +62,8 @@ def test_what_is_not_json(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("file", "number"),
-    [("binlog.000123", 123), ("a.b.999999", 999_999), ("binlog", 0), ("", 0), ("x.²", 0), ("x.1a", 0), ("7", 7)],
+    [("binlog.000123", 123), ("a.b.999999", 999_999), ("binlog", 0), ("", 0), ("x.²", 0), ("x.1a", 0), ("7", 7),
+     ("x." + "9" * 18, 10**18 - 1), ("x." + "9" * 5000, 0)],
 )  # fmt: skip
 def test_file_numbers(file: str, number: int) -> None:
     assert file_number(file) == number

@@ -358,7 +358,9 @@ async def test_a_reader_that_seeks_back_after_the_end(tmp_path: Path) -> None:
     early = reading.queue.next(reading.queue.position(reading.queue.acknowledged), 1).end
     reading.client.step(Acknowledged("all", reading.position, reading.position), 0)
     reading.close()
-    effects = reading._execute(reading.client.step(Sought("all", early), 0))
+    effects = reading._execute(
+        reading.client.step(Sought("all", early, reading.source.survey()[0]), 0)
+    )
     assert any(isinstance(effect, Connect) for effect in effects)
     await reading.read()
     assert reading.transactions == written(log, early.seq)

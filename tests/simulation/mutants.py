@@ -556,8 +556,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "seeks without leaving",
         "9: a seek boards anew",
         "dispatch/client.py",
-        "        if consumer.dispatcher is not None:\n            self.dispatchers[consumer.dispatcher].leave(consumer, now)\n        queue.reset(",
-        "        queue.reset(",
+        "        if consumer.dispatcher is not None:\n            self.dispatchers[consumer.dispatcher].leave(consumer, now)\n        seeking.move(",
+        "        seeking.move(",
     ),
     Mutant(
         "a seek is not stored",
@@ -570,8 +570,31 @@ MUTANTS: tuple[Mutant, ...] = (
         "believes every place that a reader names",
         "6: only a login proves a place that the server is not known to have executed",
         "dispatch/client.py",
-        "        consumer.proven = self._is_known(consumer, place)",
+        "        consumer.proven = self._is_known(consumer, to.place)",
         "        consumer.proven = True",
+    ),
+    Mutant(
+        "seeks to what the server does not have",
+        "9: a reader's position is gone to only if the server was found to have it",
+        "dispatch/seeking.py",
+        "    checks.history(view, view.mode, after.server, place, _created(consumer, after))\n",
+        "",
+    ),
+    Mutant(
+        "leaves its dispatcher for a seek that is refused",
+        "9: a refused seek changes nothing",
+        "dispatch/client.py",
+        "        if seeking.holds(consumer, what.after):\n",
+        "        if consumer.dispatcher is not None:\n"
+        "            self.dispatchers[consumer.dispatcher].leave(consumer, now)\n"
+        "        if seeking.holds(consumer, what.after):\n",
+    ),
+    Mutant(
+        "a failed consumer stays failed whatever its reader brings",
+        "9: a failed consumer takes a position that the server has",
+        "dispatch/seeking.py",
+        "    consumer.failed = None\n",
+        "",
     ),
     Mutant(
         "a reload closes connections",

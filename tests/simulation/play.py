@@ -276,7 +276,8 @@ def arrived(world: ReadWorld) -> bool:
     done = True
     for name, consumer in list(world.client.consumers.items()):
         if consumer.failed:
-            world.revive(name)
+            if not world.returns(name):
+                world.revive(name)
             done = False
         elif not at_the_end(world, name):
             done = False

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dispatcher.dispatch import seeking
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.history import Mode
-from dispatcher.dispatch.inputs import Acknowledged, Sought
+from dispatcher.dispatch.inputs import Acknowledged
 from dispatcher.dispatch.queue import Queue
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Position
@@ -48,25 +49,34 @@ class ReadWorld(PlayedWorld):
             if lost and reader.history is not self.history:
                 return None  # which its consumer will be told
             self.opened.add(name)
-            if lost or self.rng.random() < 0.7:
-                self.resume(name, reader.position)
+            resumes = lost or self.rng.random() < 0.7
+            if resumes and not self.resume(name, reader.position):
+                reader.positions[:] = [queue.position(queue.acknowledged)]  # it asks where to go on
         consumer = self.client.consumers.get(name)
         return (consumer, consumer.queue, reader) if consumer else None
 
-    def resume(self, name: str, after: Position) -> None:
-        """Open a session at a position."""
+    def resume(self, name: str, after: Position) -> bool:
+        """Open a session at a position; False if that is refused, or will be."""
         self.complete(name)  # one request of a reader at a time
-        queue = self.client.consumers[name].queue
-        if queue.acknowledged.seq <= after.seq <= queue.queued.seq:
+        consumer = self.client.consumers[name]
+        if seeking.holds(consumer, after):
             self.acknowledge(name, after)
-            return
+            return True
         if self.readers[name].history is not self.history:
-            return  # it knows that from the failure
-        self.sought.add(name)
+            return False  # it knows that from the failure
+        before = self.rules.standing()
+        undo = self.rules.seeks(name, after)
+        try:
+            self.step(self.seek_order(name, after))
+        except BinlogError as error:
+            undo()
+            self.rules.refused(name, after, error, before)
+            return False
         self.rules.sought(name, after)
-        self.step(Sought(name, after))
+        self.sought.add(name)
         if self.rng.random() < 0.9:
             self.flush()
+        return True
 
     def acknowledge(self, name: str, position: Position, *, slow: bool = False) -> None:
         """`slow`: storing it takes longer than the next step."""
@@ -102,30 +112,53 @@ class ReadWorld(PlayedWorld):
             self.poll(name, self.rng.choice(sizes), self.rng.random() < acknowledges)
 
     def seek(self, name: str) -> None:
-        """Back to, or on from, some position that the reader was once given."""
-        if self.ready(name) is None or self.client.consumers[name].failed:
+        """Back to, or on from, some position that the reader was once given, which the server may have purged."""
+        consumer, reader = self.client.consumers.get(name), self.readers[name]
+        failed = consumer is not None and consumer.failed is not None
+        if not failed and self.ready(name) is None:
             return
-        reader = self.readers[name]
-        if reader.history is not self.history:
+        if not reader.positions or reader.history is not self.history:
             return  # where nothing of what is known of its files is left, nobody could tell that it is another log
         index = self.rng.randrange(len(reader.positions))
-        del reader.positions[index + 1 :]
-        self.resume(name, reader.position)
+        if self.resume(name, reader.positions[index]):
+            del reader.positions[index + 1 :]
+
+    def returns(self, name: str) -> bool:
+        """To a consumer that has failed: with the newest position that the reader was given, or where it has copied the
+        tables afresh. False if neither helps."""
+        consumer, reader = self.client.consumers[name], self.readers[name]
+        comes = bool(reader.positions) and not seeking.holds(consumer, reader.position)
+        if comes and self.resume(name, reader.position):
+            return True
+        if name not in self.store or self.rng.random() < 0.5:
+            return False
+        copied = self.history.after(self.rng.randint(0, self.server.stop.transactions))
+        place = replace(copied, epoch=self.store[name].covered.epoch)
+        before, reader.history = reader.history, self.history
+        if seeking.holds(consumer, place) or not self.resume(name, place):
+            reader.history = before
+            return False
+        reader.positions = [place]
+        return True
 
     def leap(self, name: str) -> None:
-        """To a place that it has come to elsewhere, with another daemon of the same server."""
+        """To a place that it has come to elsewhere, with another daemon of the same server; or where not even the
+        server has come to, which is refused."""
         ready = self.ready(name)
         if ready is None or ready[0].failed:
             return
         reader = self.readers[name]
         if reader.history is not self.history or self.failed_over_at <= self.now:
             return  # where the order of what was read is that of one log no longer
-        count = self.rng.randint(0, self.server.stop.transactions)
+        there = self.server.stop.transactions
+        count = self.rng.randint(
+            0, min(there + self.rng.choice((0, 3)), len(self.history.transactions))
+        )
         place = replace(self.history.after(count), epoch=reader.position.epoch)
         queued = ready[1].position(ready[1].queued)
-        if self._is_before(queued, place) and self._is_before(reader.position, place):
+        is_ahead = self._is_before(queued, place) and self._is_before(reader.position, place)
+        if is_ahead and self.resume(name, place):
             reader.positions = [place]
-            self.resume(name, place)
 
     def _is_before(self, one: Position, other: Position) -> bool:
         if self.scenario.mode is not Mode.GTID:

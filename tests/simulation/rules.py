@@ -6,7 +6,7 @@ held up others, for how long a connection was not read, when a consumer was deta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -102,20 +102,98 @@ class Rules:
         assert len(dispatchers) == 1, "consumers that have no place yet log in together"
         self._look()
 
-    def sought(self, name: str, after: Position) -> None:
-        """Only where it must be: what lies between what is stored and what is queued is there, or is a marker. The
-        consumer has room now, and may be elsewhere.
+    # -- seeks -----------------------------------------------------------------------------------------------
+
+    def seeks(self, name: str, after: Position) -> Callable[[], None]:
+        """Before a seek is stepped, which is done only where it must be: what lies between what is stored and what is
+        queued is there, or is a marker. The consumer has room now, and may be elsewhere.
+
+        Returns what takes that back when the seek is refused.
         """
         world = self._world
-        acknowledged = (world.to_store.get(name) or world.store[name]).acknowledged
-        queued = world.client.consumers[name].queue.queued
-        assert after.epoch != acknowledged.epoch or not (
-            acknowledged.seq <= after.seq <= queued.seq
+        consumer, stored = (
+            world.client.consumers[name],
+            world.to_store.get(name) or world.store[name],
+        )
+        queued = consumer.queue.queued
+        assert (
+            not consumer.started
+            or after.epoch != stored.acknowledged.epoch
+            or not stored.acknowledged.seq <= after.seq <= queued.seq
         ), f"{name} is sent to a place that it need not leave"
         seen = self._seen[name]
+        before = seen.wants_room, seen.unproven, seen.place
+
+        def undo() -> None:
+            seen.wants_room, seen.unproven, seen.place = before
+
         seen.wants_room = False
         if world.scenario.mode is Mode.GTID:
             seen.unproven = not self._told.contains(GtidSet.parse(after.gtid))
+        return undo
+
+    def sought(self, name: str, after: Position) -> None:
+        """Only the server's word moves a consumer to where its reader says."""
+        server, place = self._world.server, self._as_place(after)
+        assert not lost_to_purge(server, place), f"{name} is moved to {after}, which was purged"
+        assert self._is_written(after), f"{name} is moved to {after}, which was never written"
+        consumer = self._world.client.consumers[name]
+        assert consumer.started and consumer.failed is None, f"{name} does not go on"
+
+    def refused(self, name: str, after: Position, error: BinlogError, before: object) -> None:
+        """For a reason, and nothing is changed by it."""
+        assert self.standing() == before, f"a seek of {name} was refused, and something has changed"
+        world = self._world
+        consumer = world.client.consumers[name]
+        lost, written = lost_to_purge(world.server, self._as_place(after)), self._is_written(after)
+        match error.kind:
+            case Kind.POSITION_PURGED:
+                assert lost, f"{name} may not go to {after}, which was not purged: {error}"
+            case Kind.HISTORY_DIFFERS:
+                doubted = consumer.failed is not None or not written
+                assert doubted, f"{name} may not go to {after}, which was written: {error}"
+            case Kind.RANGE_UNAVAILABLE:
+                other = consumer.queue.server != world.server.name
+                assert other and not written, f"{name} waits to go to {after}: {error}"
+            case _:
+                # What has executed nothing is of any server, or of none.
+                doubted = consumer.failed is not None or not after.seq
+                assert doubted, f"{name} may not go to {after}: {error}"
+
+    def standing(self) -> object:
+        """All that a refused seek must leave as it is, of all consumers."""
+        world = self._world
+        consumers = world.client.consumers.items()
+        return (
+            dict(world.store),
+            dict(world.to_store),
+            {
+                name: (
+                    c.started,
+                    c.failed,
+                    c.dispatcher,
+                    c.queue.epoch,
+                    c.queue.queued,
+                    c.queue.acknowledged,
+                )
+                for name, c in consumers
+            },
+            {number: id(link) for number, link in world.links.items()},
+        )
+
+    def _as_place(self, position: Position) -> Place:
+        mode = self._world.scenario.mode
+        gtids = parse_gtids(mode, position.gtid)
+        return Place(gtids, position.file, position.offset, position.seq)
+
+    def _is_written(self, position: Position) -> bool:
+        """Does the server's log reach up to a position?"""
+        server = self._world.server
+        if server.mode is Mode.GTID:
+            executed = self._world.history.parse(server.stop.executed)
+            return executed.contains(self._world.history.parse(position.gtid))
+        newest = server.log.files[server.extent[0] - 1]
+        return position.seq <= packed_seq(newest.name, server.stop.offset)
 
     # -- after each step -------------------------------------------------------------------------------------
 

@@ -175,18 +175,28 @@ class Server:
         return make_place(self.mode, stop.executed, newest.name, stop.offset)
 
     def _at_offset(self, file: str, offset: int) -> Place | BinlogError:
-        there = self.log.transactions[: self.stop.transactions]
-        for i, transaction in enumerate(there):
-            if (transaction.file, transaction.start) == (file, offset):
-                return self._before(i)
-        return BinlogError(Kind.POSITION_PURGED, f"no transaction begins at {file}:{offset}")
+        """A place between two transactions, of what the server has."""
+        size = dict(self.files).get(file)
+        if size is None or offset > size:
+            return BinlogError(Kind.POSITION_PURGED, f"there is no {file}:{offset}")
+        index = next(i for i, each in enumerate(self.log.files) if each.name == file)
+        if offset != size and offset not in _outside(self.log.files[index]):
+            return BinlogError(Kind.SETTINGS, f"no transaction begins at {file}:{offset}")
+        number, done = file_number(file), self.log.transactions[: self.stop.transactions]
+        before = [t for t in done if (file_number(t.file), t.end) <= (number, offset)]
+        return self._place_after(before, file, offset)
 
     def _before(self, index: int) -> Place | BinlogError:
         transaction = self.log.transactions[index]
         if transaction.file not in dict(self.files):
             return BinlogError(Kind.POSITION_PURGED, f"{transaction.file} was purged")
-        gtids = gtid_set(self.log.transactions[:index]) if self.mode is Mode.GTID else ""
-        return make_place(self.mode, str(gtids), transaction.file, transaction.start)
+        return self._place_after(self.log.transactions[:index], transaction.file, transaction.start)
+
+    def _place_after(self, done: Sequence[Transaction], file: str, offset: int) -> Place:
+        gtids = str(gtid_set(done)) if self.mode is Mode.GTID else ""
+        if self.mode is Mode.MARIADB and done:
+            gtids = f"0-1-{done[-1].gno}"
+        return make_place(self.mode, gtids, file, offset)
 
     # -- what a consumer should get ---------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
 from dispatcher.dispatch.history import Mode, Place
-from dispatcher.dispatch.inputs import ServerView
+from dispatcher.dispatch.inputs import ServerView, Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.source import ServerSource
 from tests.support.event_encoder import LogWriter, Statement
@@ -73,11 +73,13 @@ class FakeSource:
             raise self.error
         return FakeOpened(self, dispatcher)
 
-    def survey(self, files: Sequence[str] = ()) -> tuple[ServerView, int | None]:
+    def survey(
+        self, files: Sequence[str] = (), starts: Sequence[Start] = ()
+    ) -> tuple[ServerView, int | None]:
         with self._lock:
             self.surveys += 1
         assert self._go_on.wait(DEADLINE_S)
-        return self.fake.view(files), 3600
+        return self.fake.view(files, starts), 3600
 
     def move_on(self, dispatcher: int) -> None:  # noqa: ARG002 - all are alike
         self.moves += 1

@@ -17,6 +17,7 @@ from dispatcher.binlog.arrays import U8
 from dispatcher.binlog.batch import Batch, Closed
 from dispatcher.binlog.events import EventType
 from dispatcher.binlog.scan import Splitter
+from dispatcher.dispatch import seeking
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.history import Mode, Place, make_place
@@ -367,13 +368,20 @@ class World:
             self.resume(name, reader.position)
         return consumer, queue, reader
 
-    def resume(self, name: str, after: Position) -> None:
-        queue = self.client.consumers[name].queue
-        if queue.acknowledged.seq <= after.seq <= queue.queued.seq:
+    def resume(self, name: str, after: Position) -> bool:
+        """Open a session at a position; False if that is refused."""
+        if seeking.holds(self.client.consumers[name], after):
             self.acknowledge(name, after)
-            return
-        self.step(Sought(name, after))
+            return True
+        self.step(self.seek_order(name, after))
         self.flush()
+        return True
+
+    def seek_order(self, name: str, after: Position) -> Sought:
+        """The order to go to a reader's position, with what the server says just now."""
+        view = self.server.view([after.file])
+        starts = seeking.starts(self.client.consumers[name], after, view)
+        return Sought(name, after, self.server.view([after.file], starts) if starts else view)
 
     def acknowledge(self, name: str, position: Position) -> None:
         try:
