@@ -157,12 +157,8 @@ class Daemon:
         )
 
     async def _render_metrics(self) -> tuple[bytes, str]:
-        """Samples are taken on the loop in slices; the text is made of them in a thread, one scrape at a time."""
-        async with self._rendering:
-            snapshot = Snapshot()
-            async for _ in in_slices(self._metrics.fill(snapshot)):
-                pass
-            return await in_thread("metrics", partial(self._metrics.render, snapshot))
+        async with self._rendering:  # one scrape at a time
+            return await render_metrics(self._metrics)
 
     def _listener(self) -> uvicorn.Server:
         api = self._settings.api
@@ -286,6 +282,14 @@ class Daemon:
         }
         if differ := [key for key, (before, now) in fixed.items() if before != now]:
             self._log.warning("settings that a restart is needed for", settings=differ)
+
+
+async def render_metrics(metrics: Metrics) -> tuple[bytes, str]:
+    """Samples are taken on the loop in slices; the text is made of them in a thread."""
+    snapshot = Snapshot()
+    async for _ in in_slices(metrics.fill(snapshot)):
+        pass
+    return await in_thread("metrics", partial(metrics.render, snapshot))
 
 
 def _access(settings: Settings) -> Access:

@@ -130,9 +130,10 @@ def _range_routes(router: APIRouter, daemon: Daemon, guard: Guard) -> None:
     @router.post("/slices", operation_id="slices", openapi_extra=scopes(Scope.READ))
     async def slices(consumer: Consumer, body: SlicesRequest) -> SlicesAnswer:
         """At most `n` - 1 positions that cut the range (start, end] for reading it in parallel."""
-        cuts = await daemon.slices(
-            consumer, body.session, body.start.value(), body.end.value(), body.n
-        )
+        with answers.hold(consumer):
+            cuts = await daemon.slices(
+                consumer, body.session, body.start.value(), body.end.value(), body.n
+            )
         return SlicesAnswer.model_validate({"cuts": cuts})
 
     @router.post(

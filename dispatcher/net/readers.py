@@ -344,6 +344,8 @@ class Readers:
 
         def read(reader: Reader) -> bool:
             reader.check_session(session)
+            if reader.consumer.started:  # else its history is not known yet
+                reader.queue.place_of(reader.now(end))
             seq = reader.now(end).seq
             reader.queue.needed_seq = max(reader.queue.needed_seq, seq)
             return seq <= reader.queue.queued.seq

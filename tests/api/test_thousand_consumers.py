@@ -1,0 +1,101 @@
+"""What people ask of a daemon with a thousand consumers holds up nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from dispatcher.api.app import Access, Api
+from dispatcher.api.limits import Limits
+from dispatcher.app import render_metrics
+from dispatcher.dispatch.client import Client
+from dispatcher.dispatch.history import Mode, make_place
+from dispatcher.dispatch.inputs import ConsumerSpec
+from dispatcher.net.readers import Reader, Readers
+from dispatcher.telemetry.metrics import Metrics
+
+CONSUMERS = 1000
+STALL_MAX_S = 0.020
+ATTEMPTS = 8  # other processes stall the loop too; one attempt without them is enough
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa943{:04x}"
+
+
+def make_client(label: str, names: list[str]) -> Client:
+    """A client that connects; its consumers have places."""
+    client = Client(label, [ConsumerSpec(name, (name,), None, 1 << 20) for name in names], {})
+    client.start()
+    gtids = ",".join(f"{UUID.format(n)}:1-1000:1002-2000" for n in range(4))
+    place = make_place(Mode.GTID, gtids, "binlog.000001", 4)
+    for consumer in client.consumers.values():
+        consumer.queue.reset("server", Mode.GTID, 1, place, 0)
+        consumer.started = True
+    return client
+
+
+@pytest.fixture(scope="module", params=["one connection", "a connection each"])
+def clients(request: pytest.FixtureRequest) -> list[Client]:
+    names = [f"consumer{n}" for n in range(CONSUMERS)]
+    if request.param == "one connection":
+        return [make_client("repl@db1:3306", names)]
+    return [make_client(f"{name}@db1:3306", [name]) for name in names]
+
+
+@pytest.fixture
+def api(clients: list[Client]) -> Api:
+    readers = Readers(cast(Any, None))
+    for client in clients:
+        runner = cast(Any, SimpleNamespace(client=client))
+        for consumer in client.consumers.values():
+            readers.add(Reader(runner, consumer, 0, 60.0))
+    metrics = Metrics("1", readers.rows_with_consumers, lambda: clients)
+    return Api(
+        readers,
+        Access(),
+        Limits(),
+        listen="127.0.0.1",
+        version="1",
+        metrics=lambda: render_metrics(metrics),
+        ready=list,
+    )
+
+
+class Stall:
+    """The longest time, in s, for which nothing else could run on the loop since it was made."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._last = time.monotonic()
+        self._timer = self._loop.call_later(0.001, self._turn)
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        self.longest_s, self._last = max(self.longest_s, now - self._last), now
+        self._timer = self._loop.call_later(0.001, self._turn)
+
+    def stop(self) -> float:
+        self._timer.cancel()
+        return max(self.longest_s, time.monotonic() - self._last)
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/v1/binlogs"])
+async def test_the_loop_turns_while_a_thousand_consumers_are_shown(api: Api, path: str) -> None:
+    transport = httpx.ASGITransport(api.asgi)
+    stalls = []
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        for _ in range(ATTEMPTS):
+            stall = Stall()
+            answer = await client.get(path)
+            stalls.append(stall.stop())
+            assert answer.status_code == 200
+            assert all(f"consumer{n}" in answer.text for n in (0, CONSUMERS - 1))
+            print(path, f"{stalls[-1] * 1000:.1f} ms")
+            if stalls[-1] < STALL_MAX_S:
+                return
+    pytest.fail(f"the loop stood for {min(stalls):.3f} s at best")

@@ -1,0 +1,152 @@
+"""OpenAPI tells the truth: schemathesis reads it, calls a real daemon whose rows flow, and compares every answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from hypothesis import HealthCheck
+from schemathesis import Case, CheckContext, Response
+from schemathesis.specs.openapi import checks
+
+from tests.daemon.harness import PASSWORD, Daemon, load
+from tests.servers import Server
+
+TOKEN = "token-of-all-the-consumers"
+CONSUMERS = ("one", "two")
+EXAMPLES = 50  # of each call
+FLOWS = 50  # session, poll, binlog, ack, ... as the links go on
+WAIT_MAX_MS = 20
+
+# What a real reader must have come to in the flows, so that they prove something.
+REACHED = {"session", "poll", "binlog", "slices", "ack"}
+
+
+def answers_what_is_declared(context: CheckContext, response: Response, case: Case[Any]) -> None:
+    """No 5xx, but 503 with Retry-After; else a status, a content type, headers and a body that OpenAPI declares."""
+    if response.status_code >= 500:
+        assert response.status_code == 503 and response.headers["retry-after"], response.text
+    for check in _CHECKS:
+        check(context, response, case)
+
+
+_CHECKS = (
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+)
+
+
+@pytest.fixture(scope="module")
+def daemon(mysql97: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """It reads a database into which rows are written all the time."""
+    number = id(mysql97) % 10**6
+    database, user = f"contract_{number}", f"contract{number}"
+    mysql97.execute(f"CREATE DATABASE {database}")
+    mysql97.add_user(user, PASSWORD)
+    consumer = {
+        "mysql": f"{user}@{mysql97.host}:{mysql97.port}",
+        "password": PASSWORD,
+        "databases": [database],
+    }
+    settings = {
+        "consumers": dict.fromkeys(CONSUMERS, consumer),
+        "api": {"tokens": [{"token": TOKEN, "consumers": "all"}]},
+    }
+    running = Daemon(tmp_path_factory.mktemp("daemon"), settings)
+    running.token = TOKEN
+    running.start()
+    for name in CONSUMERS:
+        running.api.until_state(name, "streaming")
+    with load(mysql97, database):
+        yield running
+    running.stop()
+    running.close()
+    mysql97.execute(f"DROP DATABASE {database}", f"DROP USER {user}")
+
+
+@pytest.fixture
+def schema(daemon: Daemon) -> Any:
+    """The daemon's own OpenAPI document. Most calls go to consumers that exist, and no poll waits for long."""
+    read = schemathesis.openapi.from_dict(daemon.api.get("/openapi.json"))
+    read.config.update(base_url=f"http://127.0.0.1:{daemon.port}")
+
+    @read.hook
+    def map_path_parameters(_: Any, path_parameters: Any) -> Any:
+        if path_parameters and "consumer" in path_parameters:
+            given = str(path_parameters["consumer"])
+            if len(given) % 4:
+                path_parameters["consumer"] = CONSUMERS[len(given) % 2]
+        return path_parameters
+
+    @read.hook
+    def map_body(_: Any, body: Any) -> Any:
+        if isinstance(body, dict) and isinstance(body.get("wait_ms"), int):
+            body["wait_ms"] = min(body["wait_ms"], WAIT_MAX_MS)
+        return body
+
+    return read
+
+
+def settings(examples: int, **more: Any) -> hypothesis.settings:
+    return hypothesis.settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+        **more,
+    )
+
+
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def test_each_call_answers_what_is_declared(schema: Any) -> None:
+    operations = [result.ok() for result in schema.get_all_operations()]
+    assert len(operations) == 10
+    for operation in operations:
+
+        @settings(EXAMPLES)
+        @hypothesis.given(case=operation.as_strategy())
+        def check(case: Case[Any]) -> None:
+            case.call_and_validate(
+                headers=HEADERS,
+                checks=[answers_what_is_declared, checks.negative_data_rejection],
+            )
+
+        check()
+
+
+def test_each_call_refuses_a_request_without_a_token_as_declared(schema: Any) -> None:
+    for result in schema.get_all_operations():
+
+        @settings(3)
+        @hypothesis.given(case=result.ok().as_strategy())
+        def check(case: Case[Any]) -> None:
+            answer = case.call_and_validate(checks=[answers_what_is_declared])
+            needs_none = case.path == "/livez" or (case.path == "/readyz" and not case.query)
+            assert answer.status_code == (200 if needs_none else 401)
+
+        check()
+
+
+def test_readers_that_follow_the_links_are_answered_what_is_declared(schema: Any) -> None:
+    reached: Counter[str] = Counter()
+
+    class Reader(schema.as_state_machine()):  # type: ignore[misc]
+        def get_call_kwargs(self, _: Case[Any]) -> dict[str, Any]:
+            return {"headers": HEADERS}
+
+        def validate_response(self, response: Response, case: Case[Any], **_: Any) -> None:
+            case.validate_response(response, checks=[answers_what_is_declared])
+            if response.status_code == 200:
+                reached[case.operation.path.rpartition("/")[2]] += 1
+
+    Reader.run(settings=settings(FLOWS, stateful_step_count=10))
+    assert reached.keys() >= REACHED, reached
