@@ -25,7 +25,7 @@ from dispatcher.binlog.arrays import (
     Transactions,
     u32,
 )
-from dispatcher.binlog.batch import Batch, Closed, Fault
+from dispatcher.binlog.batch import Batch, Closed, Fault, Head
 from dispatcher.binlog.events import FormatDescription
 from dispatcher.binlog.prepared import Flaw, Keeping, Prepared
 from dispatcher.binlog.routes import ALL, Routes
@@ -49,6 +49,7 @@ class Batching:
         self.heartbeats = 0
         # None: the rows of prepared transactions are of no use to anybody.
         self.prepared: Prepared | None = Prepared()
+        self._head: Head | None = None  # of the file whose first transaction is still to come
         self._room_bytes = max(buffer_bytes, 1 << 14)
         self._buf: U8 = np.empty(self._room_bytes, dtype=np.uint8)
         self._fill = 0
@@ -209,9 +210,11 @@ class Batching:
                 Batch(
                     self._buf, self.format, self.file, self.offset, int(st[k.TIMESTAMP]), self._ev.cut(lo, hi),
                     self._tx.cut(first_tx, txs, lo), self.sources, hi - lo - self._carried,
-                    0 if self._in_payload else int(st[k.AT]) - self._batch_from, fault,
+                    0 if self._in_payload else int(st[k.AT]) - self._batch_from, fault, self._head,
                 )
             )  # fmt: skip
+            if self._head and (self._head.previous is not None or txs > first_tx or fault):
+                self._head = None
         elif hi > lo or fault:
             raise events.malformed("the log", "has events before its FORMAT_DESCRIPTION_EVENT").at(
                 self._place()

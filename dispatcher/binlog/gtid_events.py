@@ -20,7 +20,7 @@ from uuid import UUID
 from dispatcher.binlog.event_types import EventType, type_name
 from dispatcher.binlog.reading import Reader, malformed
 from dispatcher.model.errors import BinlogError, Kind, UserError
-from dispatcher.model.gtid import GNO_MAX, TAG, GtidSet
+from dispatcher.model.gtid import GNO_MAX, TAG, GtidSet, MariadbGtids
 
 _HEAD = struct.Struct("<B16sq")  # flags, UUID, number
 _CLOCKS = struct.Struct("<Bqq")  # type code, last committed, sequence number
@@ -162,6 +162,14 @@ _COMMIT_ALTER, _ROLLBACK_ALTER = 0x04, 0x08  # of the extra flags
 
 
 _XID = re.compile(r"\bX'((?:[0-9a-fA-F]{2})*)',X'((?:[0-9a-fA-F]{2})*)',(\d{1,20})\s*$")
+
+
+def parse_previous(code: int, body: bytes) -> GtidSet | MariadbGtids:
+    """What a PREVIOUS_GTIDS event, or MariaDB's GTID_LIST, says of the files before its own."""
+    if code == EventType.PREVIOUS_GTIDS:
+        return parse_previous_gtids(body)
+    listed = parse_mariadb_gtid_list(body)
+    return MariadbGtids({gtid.domain: (gtid.server, gtid.sequence) for gtid in listed})
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ Sources: MySQL source, sql/log_event.cc, sql/binlog.cc; MariaDB, sql/log_event_s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import numpy as np
@@ -24,10 +25,11 @@ import numpy as np
 from dispatcher.binlog import compressed, control, ddl, events, payload
 from dispatcher.binlog import frames as k
 from dispatcher.binlog.arrays import ABORTED, DDL, FRAME, ROLLBACK_TO, ROLLED_BACK, SAVEPOINT, u32
+from dispatcher.binlog.batch import Head
 from dispatcher.binlog.batching import Out
 from dispatcher.binlog.ddl import QueryKind
 from dispatcher.binlog.events import EventType, type_name
-from dispatcher.binlog.gtid_events import COMPLETED_XA, PREPARED_XA, STANDALONE
+from dispatcher.binlog.gtid_events import COMPLETED_XA, PREPARED_XA, STANDALONE, parse_previous
 from dispatcher.binlog.prepared import Inner
 from dispatcher.binlog.routes import ALL, NOBODY, Target
 from dispatcher.binlog.xa import Xa
@@ -37,11 +39,9 @@ from dispatcher.model.gtid import GNO_MAX
 # Known, without rows, nothing to do.
 _IGNORED = {
     EventType.STOP: "the server was shut down here",
-    EventType.PREVIOUS_GTIDS: "the set is known from the position",
     EventType.TRANSACTION_CONTEXT: "group replication's certification data",
     EventType.VIEW_CHANGE: "group replication's membership",
     EventType.MARIADB_BINLOG_CHECKPOINT: "crash recovery of the server",
-    EventType.MARIADB_GTID_LIST: "the set is known from the position",
     EventType.IGNORABLE: "filler",
     EventType.INTVAR: "for the statement that follows, which is judged by itself",
     EventType.RAND: "for the statement that follows",
@@ -98,7 +98,8 @@ class Rare(Xa):
         if self._in_payload and code not in _IN_PAYLOAD and not flags & events.FLAG_IGNORABLE:
             raise events.malformed(payload.NAME, f"holds a {type_name(code)}")
         if code == EventType.ROTATE:
-            self._rotate(body, flags, out)
+            end = k.advance_position(self.offset, log_pos, size)
+            self._rotate(body, 0 if flags & events.FLAG_ARTIFICIAL else end, out)
             return True
         if code == EventType.FORMAT_DESCRIPTION:
             self._format_description(event, log_pos, out)
@@ -130,6 +131,8 @@ class Rare(Xa):
             self._gtid_tagged(event, body)
         elif code == EventType.MARIADB_GTID:
             self._mariadb_gtid(event, body)
+        elif code in (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST):
+            self._previous(code, body)
         elif code == EventType.EXECUTE_LOAD_QUERY:
             query = control.parse_load_query(body).query
             self._statement_fault("LOAD DATA", query, out)
@@ -151,12 +154,16 @@ class Rare(Xa):
 
     # -- files -----------------------------------------------------------------------------------------------
 
-    def _rotate(self, body: bytes, flags: int, out: Out) -> None:
+    def _rotate(self, body: bytes, end: int, out: Out) -> None:
+        """`end`: offset behind the event in its file, 0 for one that the server made for the dump."""
         st = self._st
         self._flush(out)
+        before = self.file
         self.file, position = events.parse_rotate(body)
-        if not flags & events.FLAG_ARTIFICIAL:
+        if end:
             self.ignored["ROTATE_EVENT"] += 1
+        if self.format is not None and self.file != before:
+            self._head = Head(before, end)
         st[k.FILE_POS] = position
         st[k.AT] = st[k.NEXT]
         self._flush(out)
@@ -167,11 +174,19 @@ class Rare(Xa):
             # The file before ended without the commit: its server crashed, and the transaction never was.
             self._close_transaction(ABORTED, self.offset)
         self._flush(out)
+        if log_pos and self._head is None:
+            self._head = Head("", 0)
         self.format = events.parse_format_description(event)
         self.created[self.file] = self.format.created
         st[k.CHECKED] = self.format.checksum
         st[k.AT] = st[k.NEXT]
         self._batch_from = int(st[k.AT])
+
+    def _previous(self, code: int, body: bytes) -> None:
+        """What the file says that it follows: the rules compare it with what was read."""
+        self.ignored[type_name(code)] += 1
+        if self._head is not None and self._st[k.TX] == k.NO_TX:
+            self._head = replace(self._head, previous=parse_previous(code, body))
 
     # -- GTIDs -----------------------------------------------------------------------------------------------
 

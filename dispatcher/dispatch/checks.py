@@ -1,17 +1,31 @@
 """Is a place part of a server's history, and which place does a start mean there?
 
 A server serves wrong positions without complaint: a GTID set from before a RESET just looks like a set that has some
-transactions, a file of the same name like the same file. So both are checked before each dump, by what cannot be
-repeated by accident: the creation time of the file that was being read.
+transactions, a file of the same name like the same file. So both are checked before each dump: by the creation time of
+the file that was being read, and, because that counts whole seconds, by its size and by what stands behind the place.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from dispatcher.dispatch.history import Mode, Place, make_place, parse_gtids, place_of
 from dispatcher.dispatch.inputs import ServerView, Start
 from dispatcher.model.errors import BinlogError, Kind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
+
+# Each place that a server is asked about costs a short dump. Consumers of one login stand near each other: where one of
+# them has read this history, all have.
+_PROBES_MAX = 8
+
+
+def to_probe(places: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Of places (file, offset), those that a server is asked about: the last one in each file, and a few more."""
+    ordered = sorted({(file, offset) for file, offset in places if file})
+    last = {file: (file, offset) for file, offset in ordered}
+    others = [place for place in ordered if place != last[place[0]]]
+    return sorted([*last.values(), *others[:_PROBES_MAX]])
 
 
 def resolve(view: ServerView, start: Start) -> Place:
@@ -61,8 +75,13 @@ def stored_place(mode: Mode, position: Position) -> Place:
     return place
 
 
-def history(view: ServerView, mode: Mode, server: str, place: Place, created: int) -> None:
-    """Raises BinlogError unless the server can go on from `place`, read from `server` when its file was `created`."""
+def history(
+    view: ServerView, mode: Mode, server: str, place: Place, created: int, *, anchored: bool = False
+) -> None:
+    """Raises BinlogError unless the server can go on from `place`, read from `server` when its file was `created`.
+
+    `anchored`: all transactions of the place lie before its file and offset (see `Queue.is_anchored`).
+    """
     if mode is not view.mode:
         raise BinlogError(
             Kind.HISTORY_DIFFERS,
@@ -77,9 +96,9 @@ def history(view: ServerView, mode: Mode, server: str, place: Place, created: in
     if not place.file or server != view.server:
         return
     if any(name == place.file for name, _ in view.files):
-        _file_there(view, mode, place, created)
+        _file_there(view, place, created, anchored)
     else:
-        _file_gone(view, mode, place, created)
+        _file_gone(view, mode, place, anchored)
 
 
 def _gtid_history(view: ServerView, place: Place) -> None:
@@ -92,7 +111,7 @@ def _gtid_history(view: ServerView, place: Place) -> None:
         raise BinlogError(Kind.POSITION_PURGED, f"the server has purged {short(missing)}")
 
 
-def _file_gone(view: ServerView, mode: Mode, place: Place, created: int) -> None:
+def _file_gone(view: ServerView, mode: Mode, place: Place, anchored: bool) -> None:
     """The server does not list the file of `place`."""
     if view.files and file_number(place.file) > file_number(view.files[-1][0]):
         raise BinlogError(
@@ -102,18 +121,17 @@ def _file_gone(view: ServerView, mode: Mode, place: Place, created: int) -> None
     if mode is not Mode.GTID:
         raise BinlogError(Kind.POSITION_PURGED, f"the server no longer has {place.file}")
     # All of an anchored place lay before its offset in its file, so all of it has been purged with the file. A server
-    # that was restored from an older copy has the same GTIDs for other transactions, in later files. The creation time
-    # is known for anchored places only (see `Queue.anchored`).
+    # that was restored from an older copy has the same GTIDs for other transactions, in later files.
     gtids = place.gtids
     assert isinstance(gtids, GtidSet)
-    if created and (others := gtids.subtract(GtidSet.parse(view.purged))):
+    if anchored and (others := gtids.subtract(GtidSet.parse(view.purged))):
         raise BinlogError(
             Kind.HISTORY_DIFFERS,
             f"the server has purged {place.file}, but not {short(others)}, which was read from there or before",
         )
 
 
-def _file_there(view: ServerView, mode: Mode, place: Place, created: int) -> None:
+def _file_there(view: ServerView, place: Place, created: int, anchored: bool) -> None:
     sizes = dict(view.files)
     now = view.created.get(place.file, 0)
     if created and now and created != now:
@@ -121,10 +139,24 @@ def _file_there(view: ServerView, mode: Mode, place: Place, created: int) -> Non
             Kind.HISTORY_DIFFERS,
             f"{place.file} was created at {now} (seconds since 1970), the one that was read at {created}",
         )
-    if mode is not Mode.GTID and place.offset > sizes[place.file]:
+    if place.offset > sizes[place.file]:
         raise BinlogError(
             Kind.HISTORY_DIFFERS,
             f"{place.file} has {sizes[place.file]} bytes, the position is {place.offset}",
+        )
+    at = view.boundaries.get((place.file, place.offset))
+    if at is None:
+        return
+    if not at.whole:
+        raise BinlogError(
+            Kind.HISTORY_DIFFERS, f"{place.file} has no event that ends at {place.offset}"
+        )
+    held = place.gtids
+    if at.gtid and anchored and isinstance(held, GtidSet) and held.has(*at.gtid):
+        source, number = at.gtid
+        raise BinlogError(
+            Kind.HISTORY_DIFFERS,
+            f"{source}:{number} begins at {place.file}:{place.offset}, and was read before it",
         )
 
 

@@ -17,13 +17,15 @@ meanwhile; it is opened again when there is room.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from dispatcher.binlog.prepared import Prepared
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.segments import Lend
-from dispatcher.dispatch import placing, runway, seeking, xa
+from dispatcher.dispatch import checks, placing, runway, seeking, xa
 from dispatcher.dispatch.boarding import Boarding
 from dispatcher.dispatch.consumer import Consumer
+from dispatcher.dispatch.continuity import Standing
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase, where
 from dispatcher.dispatch.history import Mode, Place
 from dispatcher.dispatch.inputs import (
@@ -64,6 +66,16 @@ STORE_COVERED_EVERY_S = 1.0
 BEHIND_RETRY_S = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Where a dispatcher stood. `stream`: which of its streams that was; `unconfirmed`: a batch waited for a survey."""
+
+    dispatcher: Dispatcher
+    stream: int
+    standings: list[Standing]
+    unconfirmed: bool
+
+
 class Client:
     """See the module. `label`: `user@host:port`; `versions`, `prepared`: what is stored of the tables, and of
     prepared transactions; `lend`: segments for transactions that are larger than their queue."""
@@ -95,6 +107,8 @@ class Client:
         self._stored_mark: Mark | None = None
         self._tip: GtidSet | None = None  # what the server has executed for sure
         self._stored_at = self._now = 0.0
+        # By dispatcher, 0 for the survey: where the others stood when its server was about to be asked.
+        self._looks: dict[int, list[_Look]] = {}
         for spec in specs:
             self.consumers[spec.name] = self._consumer(spec, progress.get(spec.name))
 
@@ -126,7 +140,7 @@ class Client:
             case Sought():
                 return self._sought(what, now)
             case Surveyed():
-                return self._surveyed(what)
+                return self._surveyed(what, now)
             case Added():
                 self.consumers[what.spec.name] = self._consumer(what.spec, what.progress)
                 return []
@@ -185,11 +199,52 @@ class Client:
         found = self.dispatchers.get(dispatcher)
         if found is not None:
             found.asked, found.prepared_before = True, self.prepared.newest
+            self._looks[dispatcher] = self._look(found)
         return sorted({name for c in (found.riders if found else ()) if (name := _file_of(c))})
+
+    def places_to_probe(self, dispatcher: int) -> list[tuple[str, int]]:
+        """Files and offsets of which that check needs to know what stands there, also for the other dispatchers; asked
+        together with the files."""
+        found = self.dispatchers.get(dispatcher)
+        positions = [c.position for c in (found.riders if found else ())]
+        own = [(p.file, p.offset) for p in positions if p is not None]
+        return checks.to_probe([*own, *_places(self._looks.get(dispatcher, ()))])
 
     def files_to_survey(self) -> list[str]:
         """Files whose creation time the runway needs: that of the one behind each that some consumer still needs."""
         return runway.files_to_survey(self.survey, [_file_of(c) for c in self.consumers.values()])
+
+    def places_to_survey(self) -> list[tuple[str, int]]:
+        """Files and offsets where those that are connected stand now: the server is asked what stands there."""
+        self._looks[0] = self._look()
+        return checks.to_probe(_places(self._looks[0]))
+
+    @property
+    def awaits_survey(self) -> bool:
+        """Does a dispatcher wait for a `Surveyed`?"""
+        return any(dispatcher.unconfirmed for dispatcher in self.dispatchers.values())
+
+    def _look(self, without: Dispatcher | None = None) -> list[_Look]:
+        """Where the open dispatchers stand before the server is asked."""
+        return [
+            _Look(d, d.streams, d.standings(), d.unconfirmed)
+            for d in self.dispatchers.values()
+            if d.open and d is not without
+        ]
+
+    def _compare(self, number: int, view: ServerView, now: float) -> list[Effect]:
+        """Hold what a server said against where the dispatchers stood when it was asked; those that it does not agree
+        with log in anew. `number`: of the dispatcher whose login that was, 0 for a survey."""
+        effects: list[Effect] = []
+        for look in self._looks.pop(number, ()):
+            dispatcher = look.dispatcher
+            same = self.dispatchers.get(dispatcher.number) is dispatcher
+            if same and dispatcher.open and dispatcher.streams == look.stream:
+                unconfirmed = look.unconfirmed and not number
+                effects += dispatcher.surveyed(
+                    view, look.standings, unconfirmed=unconfirmed, now=now
+                )
+        return effects
 
     def starts_to_find(self, dispatcher: int) -> list[Start]:
         """Where consumers begin: the server's log has to be searched for these places."""
@@ -210,6 +265,7 @@ class Client:
 
     def _logged_in(self, dispatcher: Dispatcher, view: ServerView, now: float) -> list[Effect]:
         effects = self._elsewhere(dispatcher, view, now)
+        effects += self._compare(dispatcher.number, view, now)
         if error := placing.behind(dispatcher, view, self.limits.failover_wait_s, now):
             effects.append(Close(dispatcher.number, "the server is behind", elsewhere=True))
             return effects + dispatcher.reconnect(error, now, BEHIND_RETRY_S)
@@ -273,6 +329,7 @@ class Client:
         if self.main is dispatcher:
             self._kept = dispatcher.enrichment.versions.known()
         del self.dispatchers[dispatcher.number]
+        self._looks.pop(dispatcher.number, None)
         return [Retire(dispatcher.number, reason)]
 
     @property
@@ -372,11 +429,12 @@ class Client:
         end, place = queue.locate(position)
         if place.seq <= queue.acknowledged.seq:
             return None
-        covered = queue.position(queue.covered_after(end, place))
+        covered = queue.covered_after(end, place)
         stored = self.consumers[name].stored_covered
-        if stored is not None and stored.order > covered.order:
-            covered = stored
-        return Progress(queue.position(place), covered, queue.created_of(covered.file))
+        if stored is not None and stored.order > queue.position(covered).order:
+            covered = queue.place_of(stored)
+        created = queue.created_stored(covered)
+        return Progress(queue.position(place), queue.position(covered), created)
 
     def _sought(self, what: Sought, now: float) -> list[Effect]:
         """Move a consumer to its reader's position: forward, or back. Other consumers are not affected.
@@ -418,16 +476,17 @@ class Client:
         assert isinstance(place.gtids, GtidSet)
         return self._tip.contains(place.gtids)
 
-    def _surveyed(self, what: Surveyed) -> list[Effect]:
+    def _surveyed(self, what: Surveyed, now: float) -> list[Effect]:
         self.survey = what
         view = what.view
+        effects = self._compare(0, view, now)
         if view.server == self.files.server:
             self._saw(view)
-        return []
+        return effects
 
     def _saw(self, view: ServerView) -> None:
-        """A server was asked, perhaps a while ago. Where somebody reads beyond its log as it was then, it has grown: a
-        log that was reset is read by nobody."""
+        """A server was asked, perhaps a while ago. Where a dispatcher has read beyond its log as it was then, the log
+        has grown: those whose log it was not have been closed before (`_compare`)."""
         end = file_number(view.file), view.offset
         late = any(
             (file_number(d.read.file), d.read.offset) > end
@@ -443,6 +502,10 @@ class Client:
         if consumer.dispatcher is not None:
             self.dispatchers[consumer.dispatcher].leave(consumer, now)
         return [Note("info", "consumer removed", {"consumer": name})]
+
+
+def _places(looks: Iterable[_Look]) -> list[tuple[str, int]]:
+    return [(at.place.file, at.place.offset) for look in looks for at in look.standings]
 
 
 def _file_of(consumer: Consumer) -> str:

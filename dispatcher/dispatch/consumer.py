@@ -69,5 +69,5 @@ class Consumer:
         queue = self.queue
         covered = queue.covered
         position = self.stored_covered = queue.position(covered)
-        created = queue.created_of(covered.file)
+        created = queue.created_stored(covered)
         return Store(self.name, Progress(queue.position(queue.acknowledged), position, created))

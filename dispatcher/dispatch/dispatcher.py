@@ -18,6 +18,7 @@ from dispatcher.binlog.arrays import OPEN
 from dispatcher.binlog.batch import Batch, Fault
 from dispatcher.binlog.routes import ALL, Routes
 from dispatcher.dispatch.consumer import Consumer
+from dispatcher.dispatch.continuity import Continuity, Standing, Verdict, compare, may_skip
 from dispatcher.dispatch.enrichment import Enrichment, Outcome
 from dispatcher.dispatch.history import Gtids, Mode, Place, Steps
 from dispatcher.dispatch.inputs import (
@@ -31,6 +32,7 @@ from dispatcher.dispatch.inputs import (
     Note,
     Pause,
     ServerView,
+    Survey,
     Wake,
 )
 from dispatcher.dispatch.riding import Inside, has_transaction, start_of
@@ -81,20 +83,22 @@ class Dispatcher:
         self.enrichment = Enrichment(routes, versions)
         self.last_timestamp = 0  # of the newest event, s since 1970
         self.events = self.bytes = self.reconnects = 0
+        self.streams = 0  # how many have begun
         self.paused_since = self.dumped_at = 0.0
         self.asked = False  # the login is on its way, and what it is to tell was said
         self.prepared_before = 0  # number of the newest prepared transaction then
         self.behind_since: float | None = None  # the server lacks what a rider has
         self.inside: Inside = None  # the transaction that the last batch ended in
-        self.anchored = (
-            False  # True if all of `read` lies before its file and offset in the server's log
-        )
+        self.continuity = Continuity()
         self._routes = routes
         self._attempts = 0
         self._damage: tuple[str, int] = ("", 0)
         self._namesake_at: float | None = None
         self._unreadable_at: Place | None = None  # where the server could not read its log last
-        self._held: Arrived | None = None  # waits for a look-up
+        self._held: Arrived | None = (
+            None  # waits for a look-up, or for the server's word on its file
+        )
+        self._unconfirmed = False  # for that word
         self._looking = 0  # number of the look-up that is waited for, 0 = none
         self._look_ups = 0
         self._asked = 0  # for the batch that is held
@@ -115,8 +119,13 @@ class Dispatcher:
 
     @property
     def holds(self) -> bool:
-        """Does a batch wait for a look-up?"""
+        """Does a batch wait for an answer of the server?"""
         return self._held is not None
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Does a batch wait for the server's word on the file before its own?"""
+        return self._unconfirmed
 
     @property
     def looking(self) -> bool:
@@ -159,6 +168,10 @@ class Dispatcher:
         before = self.read
         self.read = start_of(view.mode, [consumer.queue.queued for consumer in self.riders])
         self.inside = None
+        self.streams += 1
+        queues = [consumer.queue for consumer in self.riders]
+        anchored = all(queue.is_anchored(queue.queued) for queue in queues)
+        self.continuity.begin(self.read, view, anchored=anchored)
         self._begin_enrichment(view, before)
         self.error, self._attempts, self.behind_since = None, 0, None
         for consumer in self.riders:
@@ -174,7 +187,7 @@ class Dispatcher:
     def _begin_enrichment(self, view: ServerView, before: Place | None) -> None:
         """`before`: where the stream before this one had come to."""
         assert self.read is not None
-        self._held, self._asked = None, 0
+        self._held, self._unconfirmed, self._asked = None, False, 0
         place, versions = self.read, self.enrichment.versions
         at: Mark | None = Mark(place.file, place.offset, view.created.get(place.file, 0))
         gaps = False
@@ -182,12 +195,7 @@ class Dispatcher:
         if view.mode is Mode.GTID:
             # A set says nothing of where in the log it ends, and the file beside it is where somebody looked last.
             at = self.enrichment.place if same else None
-            gaps = _may_skip(place.gtids, GtidSet.parse(view.executed))
-        for consumer in self.riders if not gaps else ():
-            queue = consumer.queue
-            queue.anchored = True
-            queue.saw_created(queue.queued.file, view.created.get(queue.queued.file, 0))
-        self.anchored = all(consumer.queue.anchored for consumer in self.riders)
+            gaps = may_skip(place.gtids, GtidSet.parse(view.executed))
         versions.login(view.server, [name for name, _ in view.files])
         self.enrichment.begin(
             at,
@@ -262,7 +270,7 @@ class Dispatcher:
 
     def _undo(self, now: float) -> None:
         """The next stream begins at a transaction boundary."""
-        self._held = None
+        self._held, self._unconfirmed = None, False
         for consumer in self.riders:
             consumer.queue.rollback()
             consumer.patience.end(now)
@@ -271,6 +279,15 @@ class Dispatcher:
 
     def arrived(self, batch: Batch, created: int, now: float) -> list[Effect]:
         assert self.read is not None and self._held is None, "a batch before the dump, or too early"
+        match self.continuity.judge(batch, self.mode, self.read):
+            case Verdict.UNKNOWN:
+                self.bytes += batch.bytes
+                return []
+            case Verdict.ASK:
+                self._held, self._unconfirmed = Arrived(self.number, batch.own(), created), True
+                return [*(self.pause(now) if self.phase is Phase.STREAMING else ()), Survey()]
+            case Verdict.DIFFERS:
+                return self.log_in_anew(f"{batch.file} does not follow what was read", now)
         steps = Steps.of(batch)
         takers = Takers(self.riders, steps, self.read, self._routes)
         ask = self._asked < LOOK_UPS_MAX
@@ -282,10 +299,9 @@ class Dispatcher:
         for consumer, failure in takers.failing(outcome.failures):
             effects += self.fail(consumer, failure.error.at(self._where(consumer)), now)
         after = self._read_after(batch, steps)
-        self.anchored = self.anchored or self._has_come_to_login(after)
+        self.continuity.passed(after, steps)
         for consumer, level in takers.level():
             if consumer.dispatcher == self.number:
-                consumer.queue.anchored |= level and self.anchored
                 effects += self._put(consumer, outcome.batch, steps, created, after, level, now)
         self.enrichment.took(batch, created)
         self.read = after
@@ -312,6 +328,8 @@ class Dispatcher:
         count = queue.taken_transactions
         try:
             queue.take(batch, steps, self._routes, created, after, level=level)
+            if level and self.continuity.anchored:
+                queue.anchor()
         except BinlogError as error:
             # No room for a transaction that is larger than the queue: its beginning goes, and it comes again later.
             self.leave(consumer, now)
@@ -355,10 +373,48 @@ class Dispatcher:
                 self._read_ahead = self.read.gtids, what
                 self.enrichment.read_ahead(what.order.start, list(what.touches))
         effects: list[Effect] = [Note("info", "looked up tables", {"found": len(what.found)})]
-        if self._held is not None:
+        if self._held is not None and not self._unconfirmed:
             held, self._held = self._held, None
             effects += self.arrived(held.batch, held.created, now)
         return effects
+
+    # -- the server's history --------------------------------------------------------------------------------
+
+    def standings(self) -> list[Standing]:
+        """Where the riders stand now: what the server says of itself when it is asked after this must agree."""
+        found: dict[tuple[int, bool], Standing] = {}
+        for consumer in self.riders if self.open else ():
+            queue, place = consumer.queue, consumer.queue.queued
+            key = id(place), queue.is_anchored(place)  # most share one
+            if key not in found:
+                created = queue.created_of(place.file)
+                found[key] = Standing(queue.mode, queue.server, place, created, key[1])
+        return list(found.values())
+
+    def surveyed(
+        self, view: ServerView, standings: list[Standing], *, unconfirmed: bool, now: float
+    ) -> list[Effect]:
+        """The server was asked when the riders stood at `standings`, and a batch was `unconfirmed` or not."""
+        if error := compare(view, standings):
+            return self.log_in_anew(error.what, now)
+        if not unconfirmed or self._held is None:
+            return []
+        held, self._held, self._unconfirmed = self._held, None, False
+        if self.view is None or view.server != self.view.server:
+            return self.log_in_anew("the client reads another server now", now)
+        if not self.continuity.confirm(held.batch, dict(view.files)):
+            return self.log_in_anew(f"{held.batch.file} follows another file than was read", now)
+        return self.arrived(held.batch, held.created, now)
+
+    def log_in_anew(self, reason: str, now: float) -> list[Effect]:
+        """The log may be another one than was read: the next login decides that for each rider."""
+        fields = {"dispatcher": self.number, "reason": reason}
+        self.reconnects += 1
+        return [
+            Note("warning", "server history is checked anew", fields),
+            *self.close(reason, now),
+            *self.connect(),
+        ]
 
     def pause(self, now: float) -> list[Effect]:
         self.phase = Phase.PAUSED
@@ -390,13 +446,6 @@ class Dispatcher:
             return Place(gtids, file, offset, before.seq + count)
         return max(self.read, Place(gtids, file, offset, packed_seq(file, offset)), key=_seq_of)
 
-    def _has_come_to_login(self, place: Place) -> bool:
-        """True if the stream has come to where the server's log ended at the login, and so passed all that the riders
-        had then."""
-        assert self.view is not None
-        end = file_number(self.view.file), self.view.offset
-        return bool(place.file) and (file_number(place.file), place.offset) >= end
-
     def _open_one(self, batch: Batch, steps: Steps) -> Inside:
         if self.mode is not Mode.GTID:
             return packed_seq(batch.file, batch.offset)
@@ -426,22 +475,6 @@ class Dispatcher:
 
 def where(place: Place) -> str:
     return f"{place.file}:{place.offset}" if place.file else str(place.gtids) or "the beginning"
-
-
-def _may_skip(held: Gtids, executed: GtidSet) -> bool:
-    """May a dump from a set leave out a transaction that lies behind one that it sends?
-
-    Of one source the lower number lies first. Of several the order is not known, unless nothing is missing yet.
-    """
-    assert isinstance(held, GtidSet)
-    missing = executed.subtract(held).sources()
-    if not missing:
-        return False
-    if len(executed.sources()) > 1:
-        return True
-    ((source, intervals),) = missing.items()
-    own = held.sources().get(source, ())
-    return any(end > intervals[0][0] for _, end in own)
 
 
 def _before(file: str, offset: int, place: Place) -> bool:

@@ -71,7 +71,8 @@ class ClientLimits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the state store knows of a consumer. `created`: creation time of `covered.file`, 0 = unknown."""
+    """What the state store knows of a consumer. `created`: creation time of `covered.file`, 0 = unknown; negative where
+    transactions of `covered` may lie behind its file and offset (see `Queue.is_anchored`)."""
 
     acknowledged: Position
     covered: Position
@@ -79,9 +80,19 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Boundary:
+    """What a server's log has at an offset of a file. `whole`: an event begins there, or the file ends there; `gtid`:
+    source and number of the transaction that begins there, None where none begins or it has no MySQL GTID."""
+
+    whole: bool
+    gtid: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ServerView:
     """What a server says of itself before a dump. `created`: creation times of the files that were asked for;
-    `knows_tables`: can it be asked for the definition of a table?"""
+    `knows_tables`: can it be asked for the definition of a table? `boundaries`: of the files and offsets that were
+    asked for, as far as the server could be asked."""
 
     server: str
     mode: Mode
@@ -95,6 +106,7 @@ class ServerView:
     # What starts that the log was searched for mean here; an error where one means nothing, such as an offset inside a
     # transaction.
     starts: Mapping[Start, Place | BinlogError] = field(default_factory=dict)
+    boundaries: Mapping[tuple[str, int], Boundary] = field(default_factory=dict)
 
 
 # -- inputs ---------------------------------------------------------------------------------------------------
@@ -264,6 +276,11 @@ class LookUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Survey:
+    """Ask the source what it holds, now; answered by a `Surveyed`. Asked again until one has come."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreVersions:
     """Make durable how far the log was read (`mark`), or (`kept`) that and all that is known of tables."""
 
@@ -288,7 +305,18 @@ class Note:
 
 
 Effect = (
-    Connect | Dump | Close | Retire | Pause | Resume | Store | LookUp | StoreVersions | Wake | Note
+    Connect
+    | Dump
+    | Close
+    | Retire
+    | Pause
+    | Resume
+    | Store
+    | LookUp
+    | StoreVersions
+    | Survey
+    | Wake
+    | Note
 )
 OfDispatcher = LoggedIn | Arrived | Lost | Ended | LookedUp
 Input = OfDispatcher | Surveyed | Added | Removed | Acknowledged | Sought | Tick

@@ -31,7 +31,9 @@ def _in_history(consumer: Consumer, view: ServerView) -> list[Effect]:
     queue = consumer.queue
     if consumer.started:
         file = queue.queued.file
-        checks.history(view, queue.mode, queue.server, queue.queued, queue.created_of(file))
+        anchored = queue.is_anchored(queue.queued)
+        created = queue.created_of(file)
+        checks.history(view, queue.mode, queue.server, queue.queued, created, anchored=anchored)
         if view.server == queue.server:
             queue.saw_created(file, view.created.get(file, 0))
         else:
@@ -46,13 +48,13 @@ def _in_history(consumer: Consumer, view: ServerView) -> list[Effect]:
     stored = consumer.progress
     covered = checks.stored_place(view.mode, stored.covered)
     acknowledged = checks.stored_place(view.mode, stored.acknowledged)
-    checks.history(view, view.mode, stored.covered.server, covered, stored.created)
-    created = stored.created
-    if view.mode is not Mode.GTID:
-        created = created or view.created.get(covered.file, 0)
+    created, anchored = abs(stored.created), stored.created > 0
+    checks.history(view, view.mode, stored.covered.server, covered, created, anchored=anchored)
+    created = created or view.created.get(covered.file, 0)
     if stored.covered.server != view.server:  # its files are not this one's
         covered, acknowledged, created = without_file(covered), without_file(acknowledged), 0
-    queue.reset(view.server, view.mode, stored.covered.epoch, covered, created)
+        anchored = False
+    queue.reset(view.server, view.mode, stored.covered.epoch, covered, created, anchored=anchored)
     queue.acknowledged = acknowledged
     return []
 

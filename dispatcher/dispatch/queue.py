@@ -89,9 +89,10 @@ class Queue:
         self.needed_seq = 0
         # Creation times of the files from the acknowledged one on, s since 1970.
         self._created: dict[str, int] = {}
-        # True if every transaction of `queued` lies before its file and offset in the server's log. With GTIDs that is
-        # not so after a start at a set, or after a failover: transactions that are held already may follow.
-        self.anchored = False
+        # Of places at or behind this file number and offset, all transactions lie before their file and offset in the
+        # server's log. With GTIDs that is not so after a start at a set, or after a failover: transactions that are
+        # held already may follow.
+        self._anchored_from: tuple[int, int] | None = None
         self.transactions = self.events = 0  # queued and not acknowledged
         self.taken_transactions = self.taken_bytes = 0  # since the start
         # An eighth, so that what a reader has acknowledged is soon given back.
@@ -110,18 +111,18 @@ class Queue:
         place: Place,
         created: int,
         *,
-        anchored: bool | None = None,
+        anchored: bool = False,
     ) -> None:
         """Begin (again) at a place: nothing is queued, everything up to it counts as acknowledged.
 
-        `created`: creation time of the place's file, s since 1970, 0 = unknown. `anchored`: see the attribute; None:
-        as it was when the creation time was stored, which is stored for an anchored place only.
+        `created`: creation time of the place's file, s since 1970, 0 = unknown. `anchored`: all of the place is known
+        to lie before its file and offset in the server's log.
         """
         self._forget()
         self.server, self.mode, self.epoch = server, mode, epoch
         self.queued = self.acknowledged = self._covered = place
         self._created = {place.file: created} if created else {}
-        self.anchored = mode is not Mode.GTID or (bool(created) if anchored is None else anchored)
+        self._anchored_from = _end(place) if anchored else None
         self.delivered_seq = place.seq
         self.needed_seq = 0
 
@@ -131,7 +132,7 @@ class Queue:
         self.queued, self.acknowledged = without_file(self.queued), without_file(self.acknowledged)
         self._covered = without_file(self._covered)
         self._created = {}
-        self.anchored = False
+        self._anchored_from = None
         self._runs.without_files()
 
     def jump(self, server: str, mode: Mode, place: Place, created: int) -> None:
@@ -145,7 +146,6 @@ class Queue:
         inside a transaction that goes on.
         """
         self.queued = self.covered
-        self.anchored = self.mode is not Mode.GTID or bool(self.created_of(self.queued.file))
         self._forget()
 
     def _forget(self) -> None:
@@ -234,7 +234,7 @@ class Queue:
             batch, self.wanted.wants(routes), skip, epoch=self.epoch, seq=self.queued.seq,
             packed=self.mode is not Mode.GTID,
         )  # fmt: skip
-        if created and self.anchored:
+        if created:
             self._created[batch.file] = created
         if len(taken.tx):
             if not self._runs:
@@ -255,6 +255,8 @@ class Queue:
         if not level:
             gtids = steps.after(base, len(steps.source))
             after = Place(gtids, after.file, after.offset, seq)
+        if after.seq == self.queued.seq and _end(after) < _end(self.queued):
+            return  # nothing new, and the place that the queue has says more of where the log goes on
         self.queued = after
 
     def rollback(self) -> None:
@@ -398,8 +400,24 @@ class Queue:
 
     def saw_created(self, file: str, created: int) -> None:
         """What a server says of a file whose creation time is not known yet; 0 = it does not say."""
-        if created and self.anchored:
+        if created:
             self._created.setdefault(file, created)
+
+    def anchor(self) -> None:
+        """From here on all that is queued is known to lie before its place in the log."""
+        if self._anchored_from is None:
+            self._anchored_from = _end(self.queued)
+
+    def is_anchored(self, place: Place) -> bool:
+        """True if all transactions of a place of this queue lie before its file and offset in the server's log."""
+        if self.mode is not Mode.GTID:
+            return True
+        return self._anchored_from is not None and _end(place) >= self._anchored_from
+
+    def created_stored(self, place: Place) -> int:
+        """What is stored of a place beside its position; see `Progress.created`."""
+        created = self.created_of(place.file)
+        return created if self.is_anchored(place) else -created
 
     @property
     def oldest_commit_us(self) -> int | None:
@@ -423,6 +441,10 @@ def _between(first: Place, place: Place, last: Place) -> bool:
     low, gtids, high = first.gtids, place.gtids, last.gtids
     assert isinstance(low, GtidSet) and isinstance(gtids, GtidSet) and isinstance(high, GtidSet)
     return gtids.contains(low) and high.contains(gtids)
+
+
+def _end(place: Place) -> tuple[int, int]:
+    return file_number(place.file), place.offset
 
 
 def _seq(place: Place) -> int:

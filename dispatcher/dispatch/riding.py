@@ -125,9 +125,9 @@ def start_of(mode: Mode, places: Sequence[Place]) -> Place:
     for place in places[1:]:
         assert isinstance(gtids, GtidSet) and isinstance(place.gtids, GtidSet)
         gtids = gtids.intersection(place.gtids)
-    same = next((place for place in places if place.gtids == gtids), None)
-    if same is not None:
-        return same
+    same = [place for place in places if place.gtids == gtids]
+    if same:
+        return max(same, key=lambda place: (file_number(place.file), place.offset))
     # None of them stands there; the log goes on at the first of their places, or somewhat before it.
     first = _first(places)
     return make_place(mode, str(gtids), first.file, first.offset)

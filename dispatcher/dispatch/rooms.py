@@ -63,7 +63,7 @@ class Rooms:
                 dispatcher.phase = Phase.STREAMING
                 return [Resume(dispatcher.number)]
             if now - dispatcher.paused_since >= PAUSE_MAX_S:
-                why = "a queue is full" if halted else "looking up tables takes long"
+                why = "a queue is full" if halted else "the server takes long to answer"
                 note = Note("info", "closed until there is room", fields)
                 # The others go on waiting, on the same budgets.
                 return [*dispatcher.close(why, now), note, *self.settle(dispatcher, now)]

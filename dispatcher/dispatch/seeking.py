@@ -192,7 +192,7 @@ def _created(consumer: Consumer, after: Position) -> int:
         return queue.created_of(after.file) if after.server == queue.server else 0
     if stored is None or stored.covered.server != after.server:
         return 0
-    return stored.created if stored.covered.file == after.file else 0
+    return abs(stored.created) if stored.covered.file == after.file else 0
 
 
 def _start(after: Position) -> Start:

@@ -273,6 +273,10 @@ class MariadbGtids:
         """Is no domain of the other ahead? Whoever counted it: that is what a strict server makes sure of."""
         return all(seq <= self.number(domain) for domain, (_, seq) in other._domains.items())
 
+    def agrees(self, other: MariadbGtids) -> bool:
+        """Is the newest GTID of each domain of the other also the newest here?"""
+        return all(self._domains.get(domain) == newest for domain, newest in other._domains.items())
+
     def add(self, source: str, start: int, end: int | None = None) -> MariadbGtids:
         """`source`: "domain-server"; the run's last number becomes the domain's."""
         domain, _, server = source.partition("-")

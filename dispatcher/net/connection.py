@@ -103,9 +103,14 @@ class LoggedInConnection:
                 self._leave()
             raise
 
-    def view(self, files: Sequence[str], starts: Sequence[Start] = ()) -> ServerView:
+    def view(
+        self,
+        files: Sequence[str],
+        starts: Sequence[Start] = (),
+        places: Sequence[tuple[str, int]] = (),
+    ) -> ServerView:
         with self._leaving():
-            return ServerLog(self.endpoint, self.facts).view(files, starts)
+            return ServerLog(self.endpoint, self.facts).view(files, starts, places)
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> Stream:
         """Ask for the log from `place` on; the socket is the stream's from then on."""

@@ -148,12 +148,14 @@ class DispatcherRunner:
         """Raises BinlogError."""
         if attempt.closed():
             return
-        name = f"log in {self.number}"
+        name, client = f"log in {self.number}", self._owner.client
+        # What the server says must agree with what was read before it was asked, so that is noted first.
+        files, places = client.files_to_probe(self.number), client.places_to_probe(self.number)
         open_ = partial(self._owner.source.open, self.number)
         with self._owner.guarded(name):
             opened = await in_thread(name, open_, lambda opened: opened.close())
         try:
-            stream = await self._ask(attempt, opened, name)
+            stream = await self._ask(attempt, opened, name, files, places)
         except BaseException:
             opened.close()
             raise
@@ -167,14 +169,21 @@ class DispatcherRunner:
             attempt.stream = None
             stream.close()
 
-    async def _ask(self, attempt: _Attempt, opened: Opened, name: str) -> DumpStream | None:
+    async def _ask(
+        self,
+        attempt: _Attempt,
+        opened: Opened,
+        name: str,
+        files: Sequence[str],
+        places: Sequence[tuple[str, int]],
+    ) -> DumpStream | None:
         """The log from where the rules say; None when the attempt was closed. Raises BinlogError."""
         if attempt.closed():
             return None
         owner, client = self._owner, self._owner.client
-        files, starts = client.files_to_probe(self.number), client.starts_to_find(self.number)
+        starts = client.starts_to_find(self.number)
         with owner.guarded(name):
-            view = await in_thread(name, partial(opened.view, files, starts))
+            view = await in_thread(name, partial(opened.view, files, starts, places))
         if attempt.closed():
             return None
         owner.logged_in(view, opened.found)

@@ -75,10 +75,13 @@ class FilesSource:
             return OpenedFiles(self.folder, self._follow, self._server)
 
     def survey(
-        self, files: Sequence[str] = (), starts: Sequence[Start] = ()
+        self,
+        files: Sequence[str] = (),
+        starts: Sequence[Start] = (),
+        places: Sequence[tuple[str, int]] = (),
     ) -> tuple[ServerView, int | None]:
         """Files are not purged by age here: who keeps them is not known."""
-        return self.open(0).view(files, starts), None
+        return self.open(0).view([*files, *(name for name, _ in places)], starts), None
 
     def move_on(self, dispatcher: int) -> None:
         """There is one folder."""
@@ -133,7 +136,12 @@ class OpenedFiles:
             listed.append((self.tip.file, self.tip.offset))
         return listed
 
-    def view(self, files: Sequence[str], starts: Sequence[Start] = ()) -> ServerView:
+    def view(
+        self,
+        files: Sequence[str],
+        starts: Sequence[Start] = (),
+        places: Sequence[tuple[str, int]] = (),  # noqa: ARG002 - a copy of a file is looked at whole
+    ) -> ServerView:
         oldest = next(iter(self._heads.values())).held
         purged = str(oldest or "") if self.mode is Mode.GTID else ""
         tip = self.tip

@@ -32,13 +32,14 @@ from dispatcher.binlog import events
 from dispatcher.binlog.arrays import OPEN
 from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.events import EventType, FormatDescription
+from dispatcher.binlog.gtid_events import parse_previous
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
 from dispatcher.dispatch.history import Gtids, Mode, Steps
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
-from dispatcher.net.starts import NOT_NUMBERED, NUMBERED, parse_held
+from dispatcher.net.starts import NOT_NUMBERED, NUMBERED
 
 CHUNK_BYTES = 1 << 20
 _ENCRYPTED = b"\xfdbin"  # MySQL's binlog_encryption: this magic, then a header of its own
@@ -230,7 +231,7 @@ class Folder:
             if code in (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST):
                 event = os.pread(fd, size - events.CHECKSUM_SIZE * format_.checksum, at)
                 try:
-                    held = parse_held(code, event[events.HEADER_SIZE :])
+                    held = parse_previous(code, event[events.HEADER_SIZE :])
                 except BinlogError as error:
                     raise self._damaged(name, at, error) from None
             at += size

@@ -39,6 +39,7 @@ from dispatcher.dispatch.inputs import (
     Sought,
     Store,
     StoreVersions,
+    Survey,
     Surveyed,
     Tick,
     Wake,
@@ -57,6 +58,7 @@ from dispatcher.net.waiters import Condition, Waiters
 TICK_MAX_S, TICK_MIN_S = 1.0, 0.02
 LOOK_UP_AGAIN_S = 1.0
 SURVEY_EVERY_S = 30.0
+SURVEY_AGAIN_S = 1.0
 # A server sends a transaction a moment before it counts it as executed.
 COMMIT_WAIT_S = 1.0
 
@@ -115,6 +117,7 @@ class ClientRunner:
         self._ordered = asyncio.Event()
         self._hurried = asyncio.Event()
         self._stopped = False
+        self._survey_ordered = asyncio.Event()
         self._surveys_begun = 0
         self._surveyed: ServerView | BinlogError | None = None  # the newest answer
         self._surveying = asyncio.Lock()
@@ -154,6 +157,8 @@ class ClientRunner:
                     self._note(effect.level, effect.event, effect.fields)
                 case StoreVersions():
                     self._to_store.versions = _both(self._to_store.versions, effect)
+                case Survey():
+                    self._survey_ordered.set()
                 case LookUp():
                     self._look_ups[effect.dispatcher] = effect
                     self._ordered.set()
@@ -288,8 +293,13 @@ class ClientRunner:
         return True
 
     async def _survey_now_and_then(self) -> None:
+        """And when the rules order it, until they have what they wait for."""
         while True:
-            await asyncio.sleep(SURVEY_EVERY_S)
+            pause_s = SURVEY_AGAIN_S if self.client.awaits_survey else SURVEY_EVERY_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._survey_ordered.wait()
+            self._survey_ordered.clear()
             await self.survey()
 
     async def survey(self) -> ServerView | BinlogError:
@@ -308,7 +318,8 @@ class ClientRunner:
     async def _survey(self) -> ServerView | BinlogError:
         try:
             files = {*self.client.files_to_survey(), *self._sought_files}
-            ask = partial(self.source.survey, sorted(files))
+            places = self.client.places_to_survey()
+            ask = partial(self.source.survey, sorted(files), (), places)
             with self.guarded("survey"):
                 view, expire_s = await in_thread(f"survey {self.client.label}", ask)
         except BinlogError as error:

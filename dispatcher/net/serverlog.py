@@ -16,10 +16,11 @@ from typing import NamedTuple
 from dispatcher.binlog import events
 from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.event_types import EventType
+from dispatcher.binlog.gtid_events import parse_gtid_event, parse_previous
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.scan import Splitter
 from dispatcher.dispatch.history import Gtids, Mode, make_place
-from dispatcher.dispatch.inputs import ServerView, Start
+from dispatcher.dispatch.inputs import Boundary, ServerView, Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.dump import asked, events_of
 from dispatcher.net.faults import FATAL_READING_LOG, number_of
@@ -32,7 +33,6 @@ from dispatcher.net.starts import (
     commit_us,
     files_of,
     find,
-    parse_held,
 )
 
 TIMEOUT_S = 10
@@ -40,6 +40,7 @@ BUFFER_BYTES = 1 << 20
 # As many files without a transaction as a look into the log goes over, three events a file.
 LOOK_EVENTS_MAX = 100_000
 _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
+_FIRST = 4  # offset of a file's first event
 _LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
 
@@ -61,13 +62,65 @@ class ServerLog:
         self._known = known
         self._heads: dict[str, tuple[Gtids | None, First | None]] = {}
 
-    def view(self, files: Sequence[str], starts: Sequence[Start]) -> ServerView:
-        """What the rules need to know; creation times of these files, of the newest, and of those that are found."""
+    def view(
+        self,
+        files: Sequence[str],
+        starts: Sequence[Start] = (),
+        places: Sequence[tuple[str, int]] = (),
+    ) -> ServerView:
+        """What the rules need to know; creation times of these files, of the newest, of those that are found, and of
+        those of `places`; what stands at these."""
         found = find(self, starts)
         there = {name for name, _ in self.files}
-        wanted = dict.fromkeys((*files, *files_of(found), self._known.file))
-        created = {name: self.created(name) for name in wanted if name in there}
-        return replace(self.bare(created), starts=found)
+        created, boundaries = self.probed(places)
+        for name in dict.fromkeys((*files, *files_of(found), self._known.file)):
+            if name in there and name not in created:
+                created[name] = self.created(name)
+        return replace(self.bare(created), starts=found, boundaries=boundaries)
+
+    def probed(
+        self, places: Sequence[tuple[str, int]]
+    ) -> tuple[dict[str, int], dict[tuple[str, int], Boundary]]:
+        """Creation times by file, and what stands at files and offsets, of those that the log has: a dump for each."""
+        sizes = dict(self.files)
+        created: dict[str, int] = {}
+        boundaries: dict[tuple[str, int], Boundary] = {}
+        for name, offset in places:
+            if name not in sizes:
+                continue
+            # A dump begins at an offset of 32 bits; one behind the end of its file is refused.
+            if _FIRST < offset <= min(sizes[name], 0xFFFF_FFFF):
+                created[name], boundaries[name, offset] = self._probe(name, offset)
+            elif name not in created:
+                created[name] = self.created(name)
+        return created, boundaries
+
+    def _probe(self, name: str, offset: int) -> tuple[int, Boundary]:
+        """The creation time of a file (s since 1970), and what stands at an offset: one short dump tells both."""
+        created = 0
+        try:
+            with closing(self._events(name, offset)) as found:
+                for file, event in found:
+                    code = event.raw[4]
+                    if code == EventType.FORMAT_DESCRIPTION and not created:
+                        created = int.from_bytes(event.raw[:4], "little")
+                    if file != name and created:
+                        break  # the file ends there
+                    if _is_of_the_file(event):
+                        whole = event.ends_at(offset + len(event.raw)) and event.sound
+                        return created, Boundary(whole, self._gtid_of(event) if whole else None)
+        except BinlogError as error:
+            if not _unreadable(error):
+                raise
+            return created or self.created(name), Boundary(whole=False)
+        return created, Boundary(whole=True)
+
+    def _gtid_of(self, event: _Event) -> tuple[str, int] | None:
+        code = event.raw[4]
+        if self.mode is not Mode.GTID or code not in (EventType.GTID, EventType.GTID_TAGGED):
+            return None
+        gtid = parse_gtid_event(code, event.body)
+        return gtid.name, gtid.gno
 
     def bare(self, created: Mapping[str, int]) -> ServerView:
         """What is known already."""
@@ -109,7 +162,7 @@ class ServerLog:
             for file, event in found:
                 code = event.raw[4]
                 if code in _LISTS and file == name:
-                    held = parse_held(code, event.body)
+                    held = parse_previous(code, event.body)
                 elif code in NUMBERED or code in NOT_NUMBERED:
                     begins = event.log_pos - len(event.raw)
                     return held, First(file, begins, commit_us(event.raw, event.body))
@@ -121,14 +174,12 @@ class ServerLog:
         try:
             with closing(self._events(name, offset)) as found:
                 for file, event in found:
-                    code = event.raw[4]
-                    if not event.log_pos or code in _HEARTBEATS:
-                        continue  # made for the dump
-                    whole = event.log_pos == (offset + len(event.raw)) & 0xFFFF_FFFF
-                    return code if file == name and whole and event.sound else None
+                    if not _is_of_the_file(event):
+                        continue
+                    whole = event.ends_at(offset + len(event.raw)) and event.sound
+                    return event.raw[4] if file == name and whole else None
         except BinlogError as error:
-            # The server read bytes there that are no event.
-            if number_of(error) == FATAL_READING_LOG:
+            if _unreadable(error):
                 return None
             raise
         return None
@@ -207,11 +258,27 @@ class _Event(NamedTuple):
         """The offset after it; 0 for one that was made for the dump."""
         return int.from_bytes(self.raw[13:17], "little")
 
+    def ends_at(self, offset: int) -> bool:
+        """True if that is what it says; it has 32 bits for it."""
+        return self.log_pos == offset & 0xFFFF_FFFF
+
     @property
     def sound(self) -> bool:
         return not self.checksum or zlib.crc32(self.raw[:-4]) == int.from_bytes(
             self.raw[-4:], "little"
         )
+
+
+def _is_of_the_file(event: _Event) -> bool:
+    """False for what the server makes for the dump."""
+    made = event.raw[4] in (*_HEARTBEATS, EventType.MARIADB_START_ENCRYPTION)
+    return bool(event.log_pos) and not made
+
+
+def _unreadable(error: BinlogError) -> bool:
+    """True if the server has the file, and read bytes there that are no event."""
+    purged = error.kind is Kind.CONNECTION_LOST  # see `_purged_meanwhile`
+    return number_of(error) == FATAL_READING_LOG and not purged
 
 
 def _purged_meanwhile(error: BinlogError) -> BinlogError:

@@ -58,9 +58,14 @@ class Opened(Protocol):
     def found(self) -> Sequence[BinlogError]:
         """What is wrong with it, though not so much that nothing can be read."""
 
-    def view(self, files: Sequence[str], starts: Sequence[Start] = ()) -> ServerView:
-        """`files`: those whose creation time the history check asks for; `starts`: whose places are to be found.
-        Raises BinlogError."""
+    def view(
+        self,
+        files: Sequence[str],
+        starts: Sequence[Start] = (),
+        places: Sequence[tuple[str, int]] = (),
+    ) -> ServerView:
+        """`files`: those whose creation time the history check asks for; `starts`: whose places are to be found;
+        `places`: files and offsets of which it asks what stands there. Raises BinlogError."""
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> Dump:
         """The log from `place` on. Raises BinlogError."""
@@ -79,11 +84,15 @@ class Source(Protocol):
         """For the dispatcher of this number: the server sees each under an identity of its own. Raises BinlogError."""
 
     def survey(
-        self, files: Sequence[str] = (), starts: Sequence[Start] = ()
+        self,
+        files: Sequence[str] = (),
+        starts: Sequence[Start] = (),
+        places: Sequence[tuple[str, int]] = (),
     ) -> tuple[ServerView, int | None]:
         """What the source says of itself now, with the creation times of these files, which may be remembered, and the
-        places of `starts`, for which the log is searched; and after how many seconds it purges a file that is closed
-        (None: never by age). Raises BinlogError."""
+        places of `starts`, for which the log is searched; what stands at `places` (file, offset) and when their files
+        were made, asked anew; and after how many seconds it purges a file that is closed (None: never by age). Raises
+        BinlogError."""
 
     def move_on(self, dispatcher: int) -> None:
         """Open another host next, where there are several: what the one holds that this dispatcher has is of no use."""
@@ -148,7 +157,10 @@ class ServerSource:
         return connect(self.endpoint, timeout_s=timeout_s)
 
     def survey(
-        self, files: Sequence[str] = (), starts: Sequence[Start] = ()
+        self,
+        files: Sequence[str] = (),
+        starts: Sequence[Start] = (),
+        places: Sequence[tuple[str, int]] = (),
     ) -> tuple[ServerView, int | None]:
         endpoint = self.endpoint
         connection = connect(endpoint, timeout_s=SURVEY_TIMEOUT_S)
@@ -157,8 +169,10 @@ class ServerSource:
         finally:
             connection.close()
         log = ServerLog(endpoint, known)
-        view = log.bare(self._created_of(log, known, files))
-        return replace(view, starts=find(log, starts)), known.expire_seconds
+        created, boundaries = log.probed(places)
+        view = log.bare(self._created_of(log, known, files) | created)
+        view = replace(view, starts=find(log, starts), boundaries=boundaries)
+        return view, known.expire_seconds
 
     def move_on(self, dispatcher: int) -> None:
         self._leave(self._opened.get(dispatcher))

@@ -34,8 +34,6 @@ from dispatcher.binlog.batch import Batch
 from dispatcher.binlog.event_types import EventType
 from dispatcher.binlog.gtid_events import (
     parse_gtid_event,
-    parse_mariadb_gtid_list,
-    parse_previous_gtids,
 )
 from dispatcher.dispatch.history import Gtids, Mode, Place, Steps, make_place, parse_gtids
 from dispatcher.dispatch.inputs import Start
@@ -253,14 +251,6 @@ class _Reading:
     @property
     def place(self) -> Place:
         return make_place(self._log.mode, str(self._gtids), self.file, self.offset)
-
-
-def parse_held(code: int, body: bytes) -> Gtids:
-    """What a PREVIOUS_GTIDS event, or MariaDB's GTID_LIST, says of the files before its own."""
-    if code == EventType.PREVIOUS_GTIDS:
-        return parse_previous_gtids(body)
-    listed = parse_mariadb_gtid_list(body)
-    return MariadbGtids({gtid.domain: (gtid.server, gtid.sequence) for gtid in listed})
 
 
 def commit_us(event: bytes, body: bytes) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.dispatch import checks
 from dispatcher.dispatch.history import Mode, Place, make_place
-from dispatcher.dispatch.inputs import ServerView, Start
+from dispatcher.dispatch.inputs import Boundary, ServerView, Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import packed_seq
 
@@ -24,7 +24,13 @@ VIEW = ServerView(
     file="binlog.000004",
     offset=900,
     created={"binlog.000003": 33, "binlog.000004": 44},
+    boundaries={
+        ("binlog.000003", 200): Boundary(whole=True, gtid=(A, 31)),
+        ("binlog.000003", 299): Boundary(whole=False),
+        ("binlog.000003", 300): Boundary(whole=True, gtid=(A, 25)),
+    },
 )
+AT_30 = {"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 33}
 FILE = replace(VIEW, mode=Mode.FILE, executed="", purged="")
 MARIADB = replace(VIEW, mode=Mode.MARIADB, executed="0-1-100", purged="")
 
@@ -69,9 +75,10 @@ def test_starts_that_the_server_does_not_have(
 
 
 def history(view: ServerView, gtids: str = "", file: str = "", offset: int = 4, *, server: str = "s1",
-            created: int = 0, mode: Mode | None = None) -> None:  # fmt: skip
+            created: int = 0, mode: Mode | None = None, anchored: bool = True) -> None:  # fmt: skip
     mode = view.mode if mode is None else mode
-    checks.history(view, mode, server, make_place(mode, gtids, file, offset), created)
+    place = make_place(mode, gtids, file, offset)
+    checks.history(view, mode, server, place, created, anchored=anchored)
 
 
 @pytest.mark.parametrize(
@@ -80,10 +87,13 @@ def history(view: ServerView, gtids: str = "", file: str = "", offset: int = 4, 
         {"gtids": f"{A}:1-20"},
         {"gtids": f"{A}:1-100", "file": "binlog.000004", "offset": 900, "created": 44},
         {"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 0},
+        {"gtids": f"{A}:1-30", "file": "binlog.000003", "offset": 200, "created": 33},
+        # Not anchored: transactions that are held already may follow.
+        AT_30 | {"offset": 300, "anchored": False},
         {"gtids": f"{A}:1-20", "file": "binlog.000001", "created": 11},  # purged with its file
-        # Of a place whose file's creation time is unknown, transactions may lie in later files.
-        {"gtids": f"{A}:1-30", "file": "binlog.000001"},
-        {"gtids": f"{A}:1-30:50", "file": "binlog.000003", "offset": 99_999, "created": 33},
+        # Of a place that is not anchored, transactions may lie in later files.
+        {"gtids": f"{A}:1-30", "file": "binlog.000001", "created": 11, "anchored": False},
+        {"gtids": f"{A}:1-30:50", "file": "binlog.000003", "offset": 500, "created": 33},
         # Another server, after a failover: only the GTIDs count.
         {"gtids": f"{A}:1-30", "file": "binlog.000099", "created": 11, "server": "s0"},
     ],
@@ -102,6 +112,10 @@ def test_places_of_this_history_by_gtid(good: dict[str, Any]) -> None:
         # RESET, then as many transactions again: the same GTIDs, but not the same files.
         ({"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 31}, Kind.HISTORY_DIFFERS, "created at 33"),
         ({"gtids": f"{A}:1-30", "file": "binlog.000005"}, Kind.HISTORY_DIFFERS, "newer than the server's newest"),
+        # Two resets within one second: the file is as old, but shorter, or divided otherwise.
+        (AT_30 | {"offset": 501}, Kind.HISTORY_DIFFERS, "has 500 bytes, the position is 501"),
+        (AT_30 | {"offset": 299}, Kind.HISTORY_DIFFERS, "no event that ends at 299"),
+        (AT_30 | {"offset": 300}, Kind.HISTORY_DIFFERS, f"{A}:25 begins at binlog.000003:300, and was"),
         # Restored from an older copy: the file is purged, and later files have other transactions of the same GTIDs.
         ({"gtids": f"{A}:1-30", "file": "binlog.000001", "created": 11}, Kind.HISTORY_DIFFERS, f"but not {A}:21-30"),
         ({"gtids": f"{A}:1-30", "mode": Mode.FILE}, Kind.HISTORY_DIFFERS, "the position is of mode file"),
@@ -127,6 +141,17 @@ def test_places_by_file(view: ServerView) -> None:
         with pytest.raises(BinlogError) as info:
             history(view, **bad)
         assert info.value.kind is kind
+
+
+def test_the_last_place_in_each_file_is_probed_and_a_few_more() -> None:
+    assert checks.to_probe([("f2", 9), ("f1", 4), ("f2", 5), ("", 0), ("f2", 9)]) == [
+        ("f1", 4),
+        ("f2", 5),
+        ("f2", 9),
+    ]
+    probed = checks.to_probe(("f1", offset) for offset in range(1000))
+    assert len(probed) == 9
+    assert ("f1", 999) in probed
 
 
 def test_a_long_set_is_shortened() -> None:

@@ -438,3 +438,30 @@ def test_a_survey_tells_the_end_the_files_and_their_ages(own: Own) -> None:
     server.execute("SET GLOBAL binlog_expire_logs_auto_purge = OFF")
     again, expire_s = source.survey(names)
     assert expire_s is None and again.created == view.created
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_place_is_probed_for_what_stands_there(own: Own, kind: str) -> None:
+    server, endpoint = own(kind)
+    server.execute("FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (1)")
+    before, file, between = end_of(server)
+    server.execute("INSERT INTO d.t VALUES (2)")
+    end = server.binlog_position()[1]
+    places = [(file, offset) for offset in (4, between, between + 3, end - 5, end, end + 1)]
+    with closing(source_of(endpoint).open(1)) as opened:
+        view = opened.view((), (), [*places, ("binlog.999999", 4)])
+    found = {offset: at for (_, offset), at in view.boundaries.items()}
+    assert {offset: at.whole for offset, at in found.items()} == {
+        between: True,
+        between + 3: False,
+        end - 5: False,
+        end: True,
+    }
+    assert found[end].gtid is None
+    if view.mode is Mode.GTID:
+        new = GtidSet.parse(view.executed).subtract(GtidSet.parse(before))
+        ((source, ((number, _),)),) = new.sources().items()
+        assert found[between].gtid == (source, number)
+    else:
+        assert found[between].gtid is None
+    assert view.created == opened.view([file]).created

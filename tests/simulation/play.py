@@ -129,7 +129,10 @@ def random_start(rng: random.Random, log: History, written: int) -> Start:
 
 
 def random_stored(rng: random.Random, log: History, written: int, *, together: bool) -> Progress:
-    """A place in what is written, or (with GTIDs) any set of its transactions."""
+    """A place in what is written, or (with GTIDs) any set of its transactions.
+
+    The creation time is negative where not all of the set lies before the file and offset.
+    """
     there = log.transactions[: min(written, len(log.transactions))]
     low = max(0, len(there) - 3) if together else 0
     k = rng.randrange(low, len(there) + 1)
@@ -138,7 +141,8 @@ def random_stored(rng: random.Random, log: History, written: int, *, together: b
         more = [t for t in there[k:] if rng.random() < 0.3]
     position = log.after(k, more)
     created = {f.name: f.created for f in log.logs[0].files}[position.file]
-    return Progress(position, position, rng.choice((0, created, created, created)))
+    known = rng.choice((0, created, created, created))
+    return Progress(position, position, -known if more else known)
 
 
 # -- what happens ---------------------------------------------------------------------------------------------
@@ -156,6 +160,8 @@ def moves(
         reader.manner = manners[n] if manners else rng.choice(MANY)
     for _ in range(count):
         world.now += 0.005
+        if (world.survey_ordered or world.surveyed is not None) and rng.random() < 0.3:
+            world.survey_or_tell()
         what = rng.random()
         if what < 0.5:
             link = world.some_link()
@@ -206,7 +212,7 @@ def happens(world: ReadWorld, what: float) -> None:
         (6, world.restart_server),
         (8, world.purge),
         (5, world.reset),
-        (4, world.survey),
+        (8, world.survey_or_tell),
         (8, lambda: world.fence(name)),
         (8, lambda: world.leap(name)),
         (6, lambda: world.remove(name)),
@@ -238,6 +244,9 @@ def finish(world: ReadWorld, rounds: int = 400) -> None:
         for link in list(world.links.values()):
             while world.links.get(link.number) is link and world.advance(link):
                 progress = True
+        if world.survey_ordered or world.surveyed is not None:
+            world.answer()
+            progress = True
         for name in list(world.client.consumers):
             progress |= read_on(world, name)
         if not progress:

@@ -26,7 +26,6 @@ from dispatcher.dispatch.inputs import (
     Removed,
     ServerView,
     Store,
-    Surveyed,
     Tick,
 )
 from dispatcher.model.errors import BinlogError, Kind
@@ -189,6 +188,8 @@ class PlayedWorld(World):
                 return
             self.now = due
             self.step(Tick())
+            if self.survey_ordered or self.surveyed is not None:
+                self.survey_or_tell()
             if self.rng.random() < 0.7:
                 self.flush()
 
@@ -199,7 +200,15 @@ class PlayedWorld(World):
         times = [time for time in (*times, *([wakeup] if wakeup else ())) if time > self.now]
         self.now = max(min(times, default=self.now + 1.0), self.now + 0.02)
         self.step(Tick())
+        self.answer()
         self.flush()
+
+    def answer(self) -> None:
+        """What the rules have asked the server for."""
+        self.tell_survey()
+        if self.survey_ordered:
+            self.survey()
+            self.tell_survey()
 
     # -- network ---------------------------------------------------------------------------------------------
 
@@ -347,9 +356,12 @@ class PlayedWorld(World):
             if link.server is not None:
                 self.cut(link)
 
-    def survey(self) -> None:
-        view = self.server.view(self.client.files_to_survey())
-        self.step(Surveyed(view, 3600))
+    def survey_or_tell(self) -> None:
+        """The server is asked, or what it said a while ago is told."""
+        if self.surveyed is not None:
+            self.tell_survey()
+        elif self.refuses_until <= self.now:
+            self.survey()
 
     # -- the daemon ------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from dispatcher.binlog.events import EventType
 from dispatcher.dispatch.history import Mode, Place, dump_offset, make_place
-from dispatcher.dispatch.inputs import ServerView, Start
+from dispatcher.dispatch.inputs import Boundary, ServerView, Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
@@ -136,9 +136,12 @@ class Server:
         self,
         probe: Iterable[str] | None = None,
         starts: Iterable[Start] = (),
+        places: Iterable[tuple[str, int]] = (),
     ) -> ServerView:
-        """`probe`: the files whose creation time is asked for, None = all; `starts`: to be found."""
+        """`probe`: the files whose creation time is asked for, None = all; `starts`: to be found; `places`: files and
+        offsets of which it is asked what stands there."""
         stop, files = self.stop, self.files
+        sizes = dict(files)
         newest = self.log.files[stop.files - 1]
         found = {start: self._find(start) for start in starts if start.at != "gtid"}
         wanted = {name for name, _ in files} if probe is None else {*probe, newest.name}
@@ -158,7 +161,27 @@ class Server:
             offset=stop.offset,
             created=created,
             starts=found,
+            boundaries={
+                (name, offset): self._boundary(name, offset, sizes[name])
+                for name, offset in places
+                if 4 < offset <= sizes.get(name, 0)
+            },
         )
+
+    def _boundary(self, name: str, offset: int, size: int) -> Boundary:
+        file = next(file for file in self.log.files if file.name == name)
+        at = 4
+        if offset == size:
+            return Boundary(whole=True)
+        for i, (raw, transaction) in enumerate(file.events):
+            at += file.jumps.get(i, 0)
+            if at >= offset:
+                begins = transaction is not None and transaction.start == offset == at
+                named = begins and self.mode is Mode.GTID
+                gtid = (transaction.source, transaction.gno) if named and transaction else None
+                return Boundary(at == offset, gtid)
+            at += len(raw)
+        return Boundary(whole=False)
 
     def _find(self, start: Start) -> Place | BinlogError:
         if start.at == "file":

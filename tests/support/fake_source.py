@@ -74,12 +74,16 @@ class FakeSource:
         return FakeOpened(self, dispatcher)
 
     def survey(
-        self, files: Sequence[str] = (), starts: Sequence[Start] = ()
+        self,
+        files: Sequence[str] = (),
+        starts: Sequence[Start] = (),
+        places: Sequence[tuple[str, int]] = (),
     ) -> tuple[ServerView, int | None]:
         with self._lock:
             self.surveys += 1
         assert self._go_on.wait(DEADLINE_S)
-        return self.fake.view(files, starts), 3600
+        names = [*files, *(name for name, _ in places)]
+        return self.fake.view(names, starts, places), 3600
 
     def move_on(self, dispatcher: int) -> None:  # noqa: ARG002 - all are alike
         self.moves += 1
@@ -109,11 +113,10 @@ class FakeOpened:
         self,
         files: Sequence[str],
         moments: Sequence[int] = (),
-        offsets: Sequence[tuple[str, int]] = (),
-        gtids: Sequence[str] = (),
+        places: Sequence[tuple[str, int]] = (),
     ) -> ServerView:
-        assert not moments and not offsets and not gtids
-        return self._source.fake.view(files)
+        assert not moments
+        return self._source.fake.view(files, places=places)
 
     def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> FakeStream:
         assert mode is self._source.fake.mode

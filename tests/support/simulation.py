@@ -42,6 +42,8 @@ from dispatcher.dispatch.inputs import (
     Sought,
     Store,
     StoreVersions,
+    Survey,
+    Surveyed,
     Tick,
 )
 from dispatcher.dispatch.queue import Queue
@@ -182,6 +184,8 @@ class World:
         )
         self.links: dict[int, Link] = {}
         self.orders: list[LookUp] = []
+        self.survey_ordered = False
+        self.surveyed: ServerView | None = None  # what the server has said, and is not stepped yet
         self.to_store: dict[str, Progress] = {}
         self.versions_to_store: list[StoreVersions] = []
         self.opened: set[str] = set()  # readers that have a session with this daemon
@@ -215,6 +219,9 @@ class World:
         self.log.append(type(what).__name__)
         self.execute(self.client.step(what, self.now))
         self.check_bounds()
+        if self.survey_ordered:
+            self.survey()
+            self.tell_survey()
 
     def check_bounds(self) -> None:
         for name, consumer in self.client.consumers.items():
@@ -248,6 +255,8 @@ class World:
                     link.paused = pause
                 case Store():
                     self.to_store[effect.consumer] = effect.progress
+                case Survey():
+                    self.survey_ordered = True
                 case LookUp():
                     self.orders.append(effect)
                     self.asked += 1
@@ -281,6 +290,7 @@ class World:
         link.view = link.server.view(
             self.client.files_to_probe(link.number),
             self.client.starts_to_find(link.number),
+            self.client.places_to_probe(link.number),
         )
 
     def logged_in(self, link: Link) -> None:
@@ -290,6 +300,17 @@ class World:
         link.logged_in = True
         self.step(LoggedIn(link.number, view))
         self.flush()
+
+    def survey(self) -> None:
+        """Ask the server what it holds."""
+        self.survey_ordered = False
+        files, places = self.client.files_to_survey(), self.client.places_to_survey()
+        self.surveyed = self.server.view([*files, *(name for name, _ in places)], places=places)
+
+    def tell_survey(self) -> None:
+        view, self.surveyed = self.surveyed, None
+        if view is not None:
+            self.step(Surveyed(view, 3600))
 
     def open(self, link: Link) -> None:
         if self.links.get(link.number) is not link:

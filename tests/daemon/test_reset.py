@@ -1,0 +1,129 @@
+"""A RESET of a server is recognised, also while its log is read and where creation times do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from tests.daemon.conftest import MakeDaemon, Source
+from tests.daemon.harness import Daemon, Problem, Reader
+from tests.servers import Instance
+from tests.servers.plugin import ServerFactory
+
+KINDS = {
+    "mysql97": ("mysql97",),
+    "mysql56": ("mysql56",),
+    "mysql56 without GTIDs": ("mysql56", "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"),
+    "mariadb118": ("mariadb118",),
+}
+CREATED = 1_750_000_000
+
+GetServer = Callable[[str], Instance]
+
+
+@pytest.fixture(scope="module")
+def servers(module_server_factory: ServerFactory) -> GetServer:
+    """A server of a kind, whose log begins anew with each test."""
+    made: dict[str, Instance] = {}
+
+    def get(kind: str) -> Instance:
+        if kind not in made:
+            made[kind] = module_server_factory(*KINDS[kind])  # type: ignore[arg-type]
+        return made[kind]
+
+    return get
+
+
+@pytest.fixture(params=KINDS)
+def server(request: pytest.FixtureRequest, servers: GetServer) -> Instance:
+    found = servers(request.param)
+    reset(found)
+    found.execute(
+        "DROP DATABASE IF EXISTS d",
+        "CREATE DATABASE d",
+        "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(2000))",
+    )
+    return found
+
+
+def reset(server: Instance, created: int = 0) -> None:
+    """Begin a new log; `created`: when the server is to say that it began, s since 1970."""
+    words = "BINARY LOGS AND GTIDS" if server.kind == "mysql97" else "MASTER"
+    server.execute(f"SET TIMESTAMP = {created or 'DEFAULT'}", f"RESET {words}")
+
+
+def insert(server: Instance, count: int, size: int) -> None:
+    """Transactions of one row of `size` characters."""
+    server.execute(*[f"INSERT INTO d.t (v) VALUES (REPEAT('x', {size}))"] * count)
+
+
+def begin(server: Instance, make_daemon: MakeDaemon, source: Source) -> tuple[Daemon, Reader]:
+    """A daemon whose reader has read all that the server has written."""
+    daemon = make_daemon({"d": source(server, "d", start="earliest")})
+    daemon.start()
+    return daemon, Reader(daemon, "d").open().read_to(server)
+
+
+def check_differs(daemon: Daemon) -> None:
+    row = daemon.api.until_state("d", "failed")
+    assert "server history differs" in row["last_error"]
+    assert "copy the tables afresh" in row["last_error"]
+
+
+def refused(reader: Reader) -> Problem:
+    """The problem that polls end in."""
+    try:
+        while True:
+            reader.step()
+    except Problem as problem:
+        return problem
+
+
+def test_a_second_reset_within_one_second(
+    server: Instance, make_daemon: MakeDaemon, source: Source
+) -> None:
+    """The new log has the old one's creation time, as many transactions, and is longer."""
+    settings = source(server, "d")
+    reset(server, CREATED)
+    insert(server, 5, size=100)
+    daemon, reader = begin(server, make_daemon, lambda *_, **more: settings | more)
+    daemon.stop()
+    reset(server, CREATED)
+    insert(server, 9, size=131)
+    assert server.binlog_position()[1] > reader.position["offset"]
+    daemon.start()
+    check_differs(daemon)
+
+
+def test_a_reset_under_a_live_connection_and_a_rotation(
+    server: Instance, make_daemon: MakeDaemon, source: Source
+) -> None:
+    """The server goes on with the second file of the new log, of which nothing is delivered."""
+    insert(server, 30, size=1500)
+    daemon, reader = begin(server, make_daemon, source)
+    read, position = len(reader.transactions), reader.position
+    reset(server)
+    insert(server, 50, size=10)
+    server.execute("FLUSH BINARY LOGS")
+    insert(server, 10, size=10)
+    check_differs(daemon)
+    problem = refused(reader)
+    assert (problem.status, problem.kind) == (410, "HISTORY_DIFFERS")
+    assert len(reader.transactions) == read
+    stored = daemon.stored("d")
+    assert stored["acknowledged"] == stored["covered"] == position
+
+
+def test_a_reset_under_a_live_connection_is_found_when_a_session_is_opened(
+    server: Instance, make_daemon: MakeDaemon, source: Source
+) -> None:
+    """The new log is shorter than the old one, so that the server sends nothing but heartbeats."""
+    insert(server, 30, size=1500)
+    daemon, reader = begin(server, make_daemon, source)
+    reset(server)
+    insert(server, 5, size=10)
+    with suppress(Problem):
+        reader.open()
+    check_differs(daemon)

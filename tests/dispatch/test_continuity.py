@@ -1,0 +1,200 @@
+"""Whether a file that a dump comes to follows what was read before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dispatcher.binlog.batch import Batch, Head
+from dispatcher.dispatch.continuity import Continuity, Standing, Verdict, compare, may_skip
+from dispatcher.dispatch.history import Mode, Place, Steps, make_place, parse_gtids
+from dispatcher.dispatch.inputs import ServerView
+from dispatcher.model.gtid import GtidSet
+from tests.support.fake_batch import batch_of
+
+A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+B = "0a9d88f8-c14e-11ec-bb36-244bfedf7766"
+TAGGED = f"{A}:1-30:tag:1-4,{B}:1-7:9"
+GTIDS = {Mode.GTID: f"{A}:1-30", Mode.MARIADB: "0-1-30,7-2-5", Mode.FILE: ""}
+CLOSED = 1000
+
+
+def view(mode: Mode, **more: Any) -> ServerView:
+    fields: dict[str, Any] = {
+        "server": "s1",
+        "mode": mode,
+        "executed": GTIDS[mode],
+        "purged": "",
+        "files": (("binlog.000002", 500), ("binlog.000003", CLOSED - 60)),
+        "file": "binlog.000003",
+        "offset": CLOSED - 60,
+        "created": {"binlog.000003": 33},
+    }
+    return ServerView(**fields | more)
+
+
+def read_to(mode: Mode, gtids: str | None = None, file: str = "binlog.000003") -> Place:
+    return make_place(mode, GTIDS[mode] if gtids is None else gtids, file, CLOSED - 60)
+
+
+def begun(
+    mode: Mode, *, anchored: bool = True, gtids: str | None = None, **more: Any
+) -> Continuity:
+    found = Continuity()
+    found.begin(read_to(mode, gtids), view(mode, **more), anchored=anchored)
+    return found
+
+
+def head(
+    mode: Mode,
+    previous: str | None = None,
+    *,
+    before: str = "binlog.000003",
+    file: str = "binlog.000004",
+    transactions: int = 0,
+) -> Batch:
+    """The first batch of a file; `previous`: what it says that it follows, None = not yet."""
+    told = None if previous is None else parse_gtids(mode, previous)
+    return batch_of(file, 200, Head(before, CLOSED, told), transactions=transactions)
+
+
+@pytest.mark.parametrize(
+    ("mode", "gtids"),
+    [(Mode.GTID, GTIDS[Mode.GTID]), (Mode.GTID, TAGGED), (Mode.MARIADB, GTIDS[Mode.MARIADB])],
+)
+def test_a_head_with_just_what_was_read_follows(mode: Mode, gtids: str) -> None:
+    there = begun(mode, gtids=gtids, file="binlog.000009")
+    batch = head(mode, gtids)
+    assert there.judge(batch, mode, read_to(mode, gtids)) is Verdict.FOLLOWS
+
+
+@pytest.mark.parametrize(
+    ("mode", "previous"),
+    [
+        (Mode.GTID, f"{A}:1-50"),  # more than was read
+        (Mode.GTID, f"{A}:1-20"),  # less
+        (Mode.GTID, ""),
+        (Mode.GTID, f"{A}:1-30,{B}:1"),
+        (Mode.MARIADB, "0-1-50,7-2-5"),
+        (Mode.MARIADB, "0-1-20,7-2-5"),
+        (Mode.MARIADB, "0-1-30"),
+        (Mode.MARIADB, "0-3-30,7-2-5"),
+        (Mode.MARIADB, ""),
+    ],
+)
+def test_a_head_with_other_gtids_differs_and_is_believed_after_a_login(
+    mode: Mode, previous: str
+) -> None:
+    there, batch = begun(mode, file="binlog.000009"), head(mode, previous)
+    assert there.judge(batch, mode, read_to(mode)) is Verdict.DIFFERS
+    there.begin(read_to(mode), view(mode, file="binlog.000009"), anchored=True)
+    assert there.judge(batch, mode, read_to(mode)) is Verdict.FOLLOWS
+
+
+def test_mariadb_may_list_domains_of_which_nothing_was_read() -> None:
+    there = begun(Mode.MARIADB, file="binlog.000009")
+    batch = head(Mode.MARIADB, "0-1-30,7-2-5,9-1-1000")
+    assert there.judge(batch, Mode.MARIADB, read_to(Mode.MARIADB)) is Verdict.FOLLOWS
+
+
+def test_what_was_held_when_the_stream_began_may_lie_behind_the_head() -> None:
+    """A start at a set, or a failover: only what this stream has read must lie before."""
+    held, read = f"{A}:1-10:20-30", f"{A}:1-12:20-30"
+    there = begun(Mode.GTID, anchored=False, gtids=held, file="binlog.000009")
+    assert there.judge(head(Mode.GTID, f"{A}:1-12"), Mode.GTID, read_to(Mode.GTID, read)) is (
+        Verdict.FOLLOWS
+    )
+    there = begun(Mode.GTID, anchored=False, gtids=held, file="binlog.000009")
+    assert there.judge(head(Mode.GTID, f"{A}:1-11"), Mode.GTID, read_to(Mode.GTID, read)) is (
+        Verdict.DIFFERS
+    )
+
+
+def test_a_dump_by_gtids_may_begin_in_an_older_file() -> None:
+    there = begun(Mode.GTID)
+    for before, file, previous in (
+        ("", "binlog.000001", ""),
+        ("binlog.000001", "binlog.000002", f"{A}:1-9"),
+        ("binlog.000002", "binlog.000003", f"{A}:1-20"),
+    ):
+        batch = head(Mode.GTID, previous, before=before, file=file)
+        assert there.judge(batch, Mode.GTID, read_to(Mode.GTID)) is Verdict.FOLLOWS
+
+
+@pytest.mark.parametrize("mode", [Mode.GTID, Mode.MARIADB])
+def test_a_head_that_has_not_said_its_gtids_decides_nothing(mode: Mode) -> None:
+    there = begun(mode)
+    assert there.judge(head(mode), mode, read_to(mode)) is Verdict.UNKNOWN
+    # A server that never says them is asked.
+    assert there.judge(head(mode, transactions=1), mode, read_to(mode)) is Verdict.ASK
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_the_server_is_asked_about_a_file_that_was_open_when_the_dump_was_asked_for(
+    mode: Mode,
+) -> None:
+    there, batch = begun(mode), head(mode, GTIDS[mode])
+    assert there.judge(batch, mode, read_to(mode)) is Verdict.ASK
+    assert there.confirm(batch, {"binlog.000003": CLOSED, "binlog.000004": 200})
+    assert there.judge(batch, mode, read_to(mode)) is Verdict.FOLLOWS
+
+
+@pytest.mark.parametrize(
+    ("size", "good"), [(CLOSED, True), (CLOSED + 512, True), (None, True), (CLOSED - 1, False)]
+)
+def test_the_file_before_has_the_size_that_was_read_or_was_purged(
+    size: int | None, good: bool
+) -> None:
+    """An encrypted file is larger by its header."""
+    there, batch = begun(Mode.FILE), head(Mode.FILE)
+    sizes = {"binlog.000004": 200} | ({} if size is None else {"binlog.000003": size})
+    assert there.confirm(batch, sizes) is good
+    assert there.confirm(batch, sizes)  # a login has found nothing wrong since
+
+
+def test_a_folder_of_files_is_not_asked() -> None:
+    there = begun(Mode.FILE, knows_tables=False)
+    assert there.judge(head(Mode.FILE), Mode.FILE, read_to(Mode.FILE)) is Verdict.FOLLOWS
+
+
+def test_what_was_held_has_passed_where_the_log_ended_at_the_login() -> None:
+    there = begun(Mode.GTID, anchored=False, executed=f"{A}:1-60,{B}:1-9")
+    nothing = Steps.of(batch_of("binlog.000003", CLOSED, None))
+    there.passed(make_place(Mode.GTID, "", "binlog.000003", CLOSED - 61), nothing)
+    assert not there.anchored
+    there.passed(make_place(Mode.GTID, "", "binlog.000003", CLOSED - 60), nothing)
+    assert there.anchored
+
+
+def test_a_survey_is_held_against_where_consumers_stood() -> None:
+    place = read_to(Mode.GTID)
+    at = Standing(Mode.GTID, "s1", place, 33, anchored=True)
+    assert compare(view(Mode.GTID), [at]) is None
+    shorter = (("binlog.000003", CLOSED - 61),)
+    others: list[dict[str, Any]] = [
+        {"executed": f"{A}:1-29"},
+        {"files": shorter},
+        {"created": {"binlog.000003": 34}},
+        {"files": (("binlog.000002", 99),)},
+    ]
+    for other in others:
+        assert compare(view(Mode.GTID, **other), [at]) is not None, other
+    # These are the affair of the next login.
+    others = [
+        {"server": "s2", "executed": ""},
+        {"files": (("binlog.000004", 99),), "purged": f"{A}:1-31", "executed": f"{A}:1-31"},
+    ]
+    for other in others:
+        assert compare(view(Mode.GTID, **other), [at]) is None, other
+    assert compare(view(Mode.FILE), [at]) is None
+
+
+def test_a_dump_from_a_set_may_skip_what_lies_behind() -> None:
+    def skips(held: str, executed: str) -> bool:
+        return may_skip(GtidSet.parse(held), GtidSet.parse(executed))
+
+    assert not skips(f"{A}:1-5", f"{A}:1-9")
+    assert not skips(f"{A}:1-9", f"{A}:1-9")
+    assert skips(f"{A}:1-5:7", f"{A}:1-9")
+    assert skips(f"{A}:1-5,{B}:1", f"{A}:1-9,{B}:1")

@@ -1,0 +1,22 @@
+"""Batches made by hand, for rules that look at little of one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dispatcher.binlog.arrays import Events, Transactions
+from dispatcher.binlog.batch import Batch, Head
+from dispatcher.binlog.events import parse_format_description
+from tests.support.event_encoder import format_description
+
+
+def batch_of(file: str, offset: int, head: Head | None, *, transactions: int = 0) -> Batch:
+    """Empty transactions without GTIDs that end at `offset`, where the batch ends, too."""
+    tx = Transactions.empty(transactions)
+    for column in tx:
+        column[:] = 0
+    tx.source[:] = -1
+    tx.end[:] = offset
+    format_ = parse_format_description(format_description())
+    buf = np.zeros(0, dtype=np.uint8)
+    return Batch(buf, format_, file, offset, 0, Events.empty(0), tx, [], 0, 0, None, head)
