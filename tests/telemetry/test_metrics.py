@@ -203,3 +203,10 @@ def test_no_metric_is_named_anywhere_else() -> None:
     root = Path(__file__).parents[2] / "dispatcher"
     others = [file for file in root.rglob("*.py") if file.name != "metrics.py"]
     assert [file for file in others if re.search(rf"\b{PREFIX}", file.read_text())] == []
+
+
+def test_labels_are_escaped(clients: list[Client]) -> None:
+    odd = 'repl"\\\n@db1:3306'
+    clients.append(Client(odd, [spec("odd")], {}))
+    metrics = Metrics("1", list, lambda: clients)
+    assert value(metrics, "source_connections", connection=odd) == 0

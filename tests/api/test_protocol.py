@@ -1,0 +1,268 @@
+"""HTTP on the wire: what comes late, is too large or is not read, and what connections survive."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from dispatcher.api.app import Api
+from dispatcher.api.limits import LINGER_BYTES_MAX, Limits
+from dispatcher.api.protocol import bounded_protocol
+from dispatcher.model.position import Position
+from tests.api.conftest import FULL, TOKENS
+from tests.support.fake_readers import PLACE, FakeReaders
+
+GET = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+DEADLINE_S = 20.0
+SOON_S = 0.2
+
+
+class Client:
+    """One connection to the API."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def close(self) -> None:
+        self.writer.close()
+        with suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    def post(self, path: str, body: bytes, length: int | None = None) -> None:
+        head = [
+            f"POST {path} HTTP/1.1",
+            "Host: 127.0.0.1",
+            f"Authorization: Bearer {FULL}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body) if length is None else length}",
+        ]
+        self.send("\r\n".join([*head, "", ""]).encode() + body)
+
+    async def answer(self) -> tuple[int, dict[str, str], bytes]:
+        """(status, headers, body) of the next answer."""
+        async with asyncio.timeout(DEADLINE_S):
+            first, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+            headers = {
+                name.lower(): value for name, _, value in (line.partition(": ") for line in lines)
+            }
+            body = await self.reader.readexactly(int(headers.get("content-length", 0)))
+        return int(first.split()[1]), headers, body
+
+    async def problem(self) -> tuple[int, str]:
+        """(status, detail) of a problem document."""
+        status, headers, body = await self.answer()
+        assert headers["content-type"] == "application/problem+json", body
+        return status, json.loads(body)["detail"]
+
+    async def rest(self) -> bytes:
+        """What comes until the connection is closed."""
+        data = b""
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                while more := await self.reader.read(1 << 16):
+                    data += more
+            except ConnectionResetError:
+                pass
+        return data
+
+
+Connect = Callable[[], Awaitable[Client]]
+Serve = Callable[..., Awaitable[Connect]]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # the condition has no event
+
+
+@pytest.fixture
+def open_connections() -> set[Any]:
+    """Those that the listener knows."""
+    return set()
+
+
+@pytest.fixture
+async def serve(make_api: Callable[..., Api], open_connections: set[Any]) -> AsyncIterator[Serve]:
+    """`connect = await serve(header_timeout_s=..., ...)`; then `client = await connect()`."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**given: Any) -> Connect:
+            limits = Limits(**given)
+            api = make_api(tokens=TOKENS, limits=limits)
+            config = uvicorn.Config(
+                api.asgi, port=0, http=bounded_protocol(limits), ws="none", lifespan="off",
+                log_config=None, timeout_keep_alive=2,
+            )  # fmt: skip
+            config.load()
+            state = ServerState()
+            state.connections = open_connections
+            loop = asyncio.get_running_loop()
+            listener = await loop.create_server(
+                lambda: config.http_protocol_class(  # type: ignore[call-arg]
+                    config=config, server_state=state, app_state={}
+                ),
+                "127.0.0.1",
+                0,
+            )
+            stack.callback(listener.close)
+            port = listener.sockets[0].getsockname()[1]
+
+            async def connect() -> Client:
+                client = Client(*await asyncio.open_connection("127.0.0.1", port))
+                stack.push_async_callback(client.close)
+                return client
+
+            return connect
+
+        yield start
+    await until(lambda: not open_connections)
+
+
+async def test_headers_that_come_late_are_408(serve: Serve) -> None:
+    client = await (await serve(header_timeout_s=SOON_S))()
+    client.send(GET[:-2])
+    assert await client.problem() == (
+        408,
+        "request: the headers did not arrive within 0.2 s; send the whole request at once",
+    )
+    assert await client.rest() == b""
+
+
+async def test_a_connection_that_sends_nothing_is_closed_without_a_word(serve: Serve) -> None:
+    client = await (await serve(header_timeout_s=SOON_S))()
+    assert await client.rest() == b""
+
+
+async def test_empty_lines_do_not_keep_a_connection(serve: Serve) -> None:
+    client = await (await serve(header_timeout_s=SOON_S))()
+    client.send(GET)
+    assert (await client.answer())[0] == 200
+    client.send(b"\r\n")
+    assert (await client.problem())[0] == 408
+
+
+async def test_a_body_that_comes_late_is_408(serve: Serve) -> None:
+    client = await (await serve(body_timeout_s=SOON_S))()
+    client.post("/v1/consumers/shop/session", b"{", length=2)
+    status, detail = await client.problem()
+    assert status == 408 and "the body did not arrive within 0.2 s" in detail
+    assert await client.rest() == b""
+
+
+async def test_a_connection_is_used_again_and_again(serve: Serve) -> None:
+    client = await (await serve(header_timeout_s=SOON_S))()
+    for _ in range(3):
+        client.post("/v1/consumers/shop/session", b"{}")
+        assert (await client.answer())[0] == 200
+
+
+async def test_requests_that_come_together_are_answered_in_order(serve: Serve) -> None:
+    client = await (await serve())()
+    client.send(GET + GET.replace(b"/livez", b"/none!") + GET)
+    assert [(await client.answer())[0] for _ in range(3)] == [200, 404, 200]
+
+
+async def test_a_body_that_comes_after_its_answer_is_passed_over(serve: Serve) -> None:
+    client = await (await serve())()
+    head = (
+        b"POST /v1/consumers/shop/session HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n\r\n"
+    )
+    client.send(head)
+    assert (await client.answer())[0] == 401
+    client.send(b"1234" + GET)
+    assert (await client.answer())[0] == 200
+
+
+async def send_zeros(client: Client, length: int) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        for _ in range(length >> 16):
+            client.send(bytes(1 << 16))
+            await client.writer.drain()
+
+
+async def test_a_body_without_end_is_not_passed_over_for_ever(serve: Serve) -> None:
+    client = await (await serve())()
+    length = 100 * LINGER_BYTES_MAX
+    client.post("/v1/consumers/shop/session", b"", length=length)
+    assert (await client.answer())[0] == 413
+    with pytest.raises(ConnectionError):
+        await send_zeros(client, length)
+
+
+@pytest.mark.parametrize("lines", [[b"X: " + b"y" * 40_000], [b"X: y"] * 101])
+async def test_headers_that_are_too_much_are_431(serve: Serve, lines: list[bytes]) -> None:
+    client = await (await serve())()
+    client.send(GET[:-2] + b"".join(line + b"\r\n" for line in lines) + b"\r\n")
+    assert (await client.problem())[0] == 431
+
+
+async def test_a_long_path_is_431(serve: Serve) -> None:
+    client = await (await serve())()
+    client.send(GET.replace(b"/livez", b"/" + b"x" * 40_000))
+    assert (await client.problem())[0] == 431
+
+
+async def test_what_waits_longest_gives_way(serve: Serve) -> None:
+    connect = await serve(connections_max=2)
+    oldest, newer = await connect(), await connect()
+    for client in (oldest, newer):
+        client.send(GET)
+        assert (await client.answer())[0] == 200
+    another = await connect()
+    another.send(GET)
+    assert (await another.answer())[0] == 200
+    assert await oldest.rest() == b""
+    newer.send(GET)
+    assert (await newer.answer())[0] == 200
+
+
+async def test_a_request_that_is_worked_on_does_not_give_way(
+    serve: Serve, readers: FakeReaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+    poll = readers.poll
+
+    async def wait(name: str, session: int, after: Position, *more: Any) -> dict[str, Any]:
+        asked.set()
+        await go.wait()
+        return await poll(name, session, after, *more)
+
+    monkeypatch.setattr(readers, "poll", wait)
+    connect = await serve(connections_max=1)
+    busy = await connect()
+    body = json.dumps({"session": 0, "after": PLACE.as_dict()}).encode()
+    busy.post("/v1/consumers/shop/poll", body)
+    await asked.wait()
+    late = await connect()
+    status, detail = await late.problem()
+    assert status == 503 and "1 connections are open" in detail
+    go.set()
+    assert (await busy.answer())[0] == 200
+
+
+async def test_a_reader_that_takes_nothing_is_cut(
+    serve: Serve, readers: FakeReaders, open_connections: set[Any]
+) -> None:
+    readers.parts = [bytes(1 << 20)] * 64
+    connect = await serve(write_timeout_s=SOON_S)
+    slow = await connect()
+    slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    place = PLACE.as_dict()
+    body = json.dumps({"session": 0, "start": place, "end": place}).encode()
+    slow.post("/v1/consumers/shop/binlog", body)
+    await until(lambda: bool(open_connections))
+    await until(lambda: not open_connections)
+    slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    assert len(await slow.rest()) < 64 << 20
