@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from dispatcher.model import position
 
 INTEGER_MAX = 2**63 - 1
 Natural = Annotated[int, Field(ge=0, le=INTEGER_MAX)]
+# A binlog's name as SHOW BINARY LOGS gives it: without a folder, ending in its number. "" where no file is known.
+_FILE = r"^(?:[^/\x00-\x1f\x7f]+\.[0-9]{1,18})?$"
 POLL_MAX_MS = 60_000
 SLICES_MAX = 1024
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("it holds a character that cannot be printed")
+    return text
 
 
 class _Body(BaseModel):
@@ -22,9 +30,11 @@ class _Body(BaseModel):
 class Position(_Body):
     """A place between two transactions; pass it back as it was returned."""
 
-    server: str
-    gtid: str
-    file: str
+    server: Annotated[str, Field(max_length=position.SERVER_MAX, pattern=r"^[\x21-\x7e]*$")]
+    gtid: Annotated[str, Field(max_length=position.GTID_MAX, pattern=r"^[0-9A-Za-z_:, -]*$")]
+    file: Annotated[
+        str, Field(max_length=position.FILE_MAX, pattern=_FILE), AfterValidator(_printable)
+    ]
     offset: Natural
     seq: Natural
     epoch: Natural

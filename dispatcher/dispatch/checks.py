@@ -70,7 +70,7 @@ def stored_place(mode: Mode, position: Position) -> Place:
     if place is None or place.seq != make_place(mode, position.gtid, place.file, place.offset).seq:
         raise BinlogError(
             Kind.HISTORY_DIFFERS,
-            f"the server's mode is {mode} now, the stored position {position.to_json()} is of another one",
+            f"the server's mode is {mode} now, the stored position {position.to_json()[:400]} is of another one",
         )
     return place
 

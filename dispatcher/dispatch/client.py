@@ -84,7 +84,7 @@ class Client:
         self,
         label: str,
         specs: Iterable[ConsumerSpec],
-        progress: Mapping[str, Progress],
+        progress: Mapping[str, Progress | BinlogError],
         versions: Kept | None = None,
         limits: ClientLimits | None = None,
         lend: Lend | None = None,
@@ -112,13 +112,18 @@ class Client:
         for spec in specs:
             self.consumers[spec.name] = self._consumer(spec, progress.get(spec.name))
 
-    def _consumer(self, spec: ConsumerSpec, progress: Progress | None) -> Consumer:
-        return Consumer(spec, progress, self._lend)
+    def _consumer(self, spec: ConsumerSpec, progress: Progress | BinlogError | None) -> Consumer:
+        if not isinstance(progress, BinlogError):
+            return Consumer(spec, progress, self._lend)
+        consumer = Consumer(spec, None, self._lend)
+        consumer.fail(progress)
+        return consumer
 
     # -- the step --------------------------------------------------------------------------------------------
 
     def start(self, now: float = 0.0) -> list[Effect]:
-        return self._settle(now)
+        failed = [consumer for consumer in self.consumers.values() if consumer.failed]
+        return [*(effect for c in failed for effect in c.told_of_failure()), *self._settle(now)]
 
     def step(self, what: Input, now: float) -> list[Effect]:
         """Raises BinlogError only for an input that a reader made (Acknowledged, Sought) and that is refused."""
@@ -142,8 +147,9 @@ class Client:
             case Surveyed():
                 return self._surveyed(what, now)
             case Added():
-                self.consumers[what.spec.name] = self._consumer(what.spec, what.progress)
-                return []
+                consumer = self._consumer(what.spec, what.progress)
+                self.consumers[what.spec.name] = consumer
+                return consumer.told_of_failure() if consumer.failed else []
             case Removed():
                 return self._removed(what.consumer, now)
             case _:

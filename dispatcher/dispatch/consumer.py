@@ -51,10 +51,12 @@ class Consumer:
         """It cannot go on until a reader seeks, or somebody mends its cause and the daemon is restarted."""
         self.failed = self.error = error
         self.queue.rollback()
-        return [
-            Note("error", "consumer failed", {"consumer": self.name, "error": str(error)}),
-            Wake(self.name),
-        ]
+        return self.told_of_failure()
+
+    def told_of_failure(self) -> list[Effect]:
+        """What the log and the readers are told of it."""
+        fields = {"consumer": self.name, "error": str(self.failed)}
+        return [Note("error", "consumer failed", fields), Wake(self.name)]
 
     @property
     def covered_moved(self) -> bool:

@@ -153,10 +153,10 @@ class Surveyed:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A consumer is declared. `progress`: what is stored of it."""
+    """A consumer is declared. `progress`: what is stored of it, or why that cannot be read."""
 
     spec: ConsumerSpec
-    progress: Progress | None
+    progress: Progress | BinlogError | None
 
 
 @dataclass(frozen=True, slots=True)

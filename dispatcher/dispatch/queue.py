@@ -36,6 +36,7 @@ from dispatcher.model.errors import Kind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number, packed_seq
 
+TOLD_MAX = 64
 LARGE_MIN = 1 << 20  # what fits in here stays in memory, however small the queue
 
 
@@ -102,6 +103,8 @@ class Queue:
         self._runs = Runs()
         self._formats: deque[tuple[int, FormatDescription]] = deque()
         self._acknowledged_end = 0  # logical
+        # The newest places that a reader was told of, oldest first; of older ones the transactions' places are enough.
+        self._told: deque[Place] = deque(maxlen=TOLD_MAX)
 
     def reset(
         self,
@@ -134,6 +137,7 @@ class Queue:
         self._created = {}
         self._anchored_from = None
         self._runs.without_files()
+        self._told = deque(map(without_file, self._told), maxlen=TOLD_MAX)
 
     def jump(self, server: str, mode: Mode, place: Place, created: int) -> None:
         """Go on at a place, leaving out what lies between: history changes, so the epoch does, too."""
@@ -152,6 +156,7 @@ class Queue:
         self._log.rollback()
         self._log.drop(self._log.committed)
         self._runs.clear()
+        self._told.clear()
         self.transactions = self.events = 0
         self._acknowledged_end = self._log.committed
         while len(self._formats) > 1:
@@ -271,10 +276,15 @@ class Queue:
     def locate(self, position: Position) -> tuple[int, Place]:
         """(logical offset, place) of a position that was handed out and not yet left behind.
 
+        The place is what the queue has recorded itself, at the position's seq or the nearest before it: nothing of the
+        consumer's own lies between. Of the position only the seq is used, if the rest does not contradict.
+
         Raises UserError: older than the acknowledged one, ahead of what is queued (`RANGE_UNAVAILABLE`), or not of
         this history.
         """
-        place = self.place_of(position)
+        self.check_history(position)
+        if not self.acknowledged.seq <= position.seq <= self.queued.seq:
+            self.place_of(position)
         if position.seq < self.acknowledged.seq:
             raise _unknown(
                 f"seq {position.seq} is older than the acknowledged {self.acknowledged.seq}"
@@ -283,11 +293,34 @@ class Queue:
             raise UserError(
                 Kind.RANGE_UNAVAILABLE, f"seq {position.seq} is not read yet (at {self.queued.seq})"
             )
-        if self.mode is Mode.GTID and not _between(self.acknowledged, place, self.queued):
-            raise _unknown("its GTID set is not part of what this consumer has read")
         count = self._runs.count_seq(position.seq)
         found = count > self._runs.dropped
+        place = self._recorded(position.seq, count - 1 if found else None)
+        self._check_parts(position, place)
         return self._runs.end(count - 1) if found else self._acknowledged_end, place
+
+    def _recorded(self, seq: int, number: int | None) -> Place:
+        """The newest place up to a seq that the queue knows of. `number`: of the last transaction up to there."""
+        known = [self.acknowledged, self.covered, self.queued, *self._told]
+        there = [place for place in known if place.seq <= seq]
+        best = max(there, key=_seq)
+        if number is not None and best.seq < seq and best.seq < self._runs.seq(number):
+            return self._runs.place(number)
+        return best
+
+    def _check_parts(self, position: Position, place: Place) -> None:
+        """Raises UserError where a position says anything else than `place`, which is at its seq or before it."""
+        exact = position.seq == place.seq
+        if exact and position.gtid == str(place.gtids) and self.mode is Mode.GTID:
+            return
+        said = self.place_of(position)
+        if self.mode is not Mode.GTID:
+            if exact and said.file != place.file:
+                raise _unknown(f"at its offset the file is {place.file}")
+        elif exact and said.gtids != place.gtids:
+            raise _unknown("its GTID set is not what this consumer has read up to its seq")
+        elif not _between(place, said, self.queued):
+            raise _unknown("its GTID set is not part of what this consumer has read")
 
     def check_history(self, position: Position) -> None:
         """Is it a position of the history that this queue follows? A GTID set means the same on any replica."""
@@ -332,7 +365,11 @@ class Queue:
         return Answer(self.position(place), runs.end(last - 1) - start, last - first)
 
     def deliver(self, end: Position) -> None:
+        """`end` of the newest answer was handed out."""
         self.delivered_seq = max(self.delivered_seq, end.seq)
+        # A place behind markers is recorded nowhere else.
+        if end.seq == self.queued.seq and (not self._told or self._told[-1].seq < end.seq):
+            self._told.append(self.queued)
 
     def cut(self, start: Position, end: Position, n: int) -> list[Position]:
         """At most n - 1 positions strictly between, at transaction boundaries, balanced by bytes."""
@@ -392,6 +429,8 @@ class Queue:
         oldest = file_number(place.file)
         self._created = {f: at for f, at in self._created.items() if file_number(f) >= oldest}
         self._log.drop(end)
+        while self._told and self._told[0].seq <= place.seq:
+            self._told.popleft()
         self.delivered_seq = max(self.delivered_seq, place.seq)
 
     def created_of(self, file: str) -> int:

@@ -213,6 +213,10 @@ class Runs:
         run, index = self.at(number)
         return int(run.rows[_END, index])
 
+    def seq(self, number: int) -> int:
+        run, index = self.at(number)
+        return run.seq(index)
+
     def place(self, number: int) -> Place:
         """The place after a transaction."""
         run, index = self.at(number)

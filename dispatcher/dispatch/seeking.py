@@ -10,8 +10,8 @@ with a `ServerView` that was asked for after the reader had come, and is refused
   transaction begins there. A dump from the middle of a transaction would fail every consumer that shares it.
 
 Where it is in doubt whether the position is of this server's present log, because the consumer failed by
-HISTORY_DIFFERS, the set alone proves nothing: after a RESET the same numbers name other transactions. Then the search
-must find that very set at the position's file and offset.
+HISTORY_DIFFERS or what is stored of it cannot be read, the set alone proves nothing: after a RESET the same numbers
+name other transactions. Then the search must find that very set at the position's file and offset.
 """
 
 from __future__ import annotations
@@ -182,7 +182,9 @@ def _wait_for_replica(consumer: Consumer, after: Position, view: ServerView) -> 
 
 
 def _in_doubt(consumer: Consumer) -> bool:
-    return consumer.failed is not None and consumer.failed.kind is Kind.HISTORY_DIFFERS
+    """True if the set alone does not show that the position is of the server's present log."""
+    doubts = (Kind.HISTORY_DIFFERS, Kind.STORED_POSITION)
+    return consumer.failed is not None and consumer.failed.kind in doubts
 
 
 def _created(consumer: Consumer, after: Position) -> int:

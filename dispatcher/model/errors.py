@@ -58,6 +58,7 @@ class Kind(StrEnum):
     # this side
     SETTINGS = "settings"
     STATE_STORE = "state store"
+    STORED_POSITION = "stored position unreadable"
     SPILL = "spill"
     UNSUPPORTED_CHANGE = "table change that the mirror cannot apply"
     INTERNAL = "internal error"
@@ -170,6 +171,11 @@ POLICY: dict[Kind, Policy] = {
     Kind.SETTINGS: Policy(Action.REFUSE, "correct the settings"),
     Kind.STATE_STORE: Policy(
         Action.OPERATOR, "check the state directory: owner, free space, file system"
+    ),
+    Kind.STORED_POSITION: Policy(
+        Action.FATAL,
+        "let its reader open a session at a position of its own, or run `binlog-dispatcher consumers seek` or"
+        " `binlog-dispatcher consumers forget` for it",
     ),
     Kind.SPILL: Policy(
         Action.OPERATOR,

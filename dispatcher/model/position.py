@@ -15,6 +15,10 @@ from dispatcher.model.errors import Kind, UserError
 
 KEYS = ("server", "gtid", "file", "offset", "seq", "epoch")
 
+# Bounds of what a position may say, in characters. A server is a uuid, or "mariadb-<server id>"; a file's name is
+# without its folder; a set of 4 MiB has some 100,000 intervals.
+SERVER_MAX, FILE_MAX, GTID_MAX = 64, 255, 4 << 20
+
 # Without GTIDs `seq` is the file's number and the offset in it, so that it grows with the log. 40 bits of offset hold
 # 1 TiB in one file, more than any server writes; 23 bits of file number remain in a signed 64-bit integer.
 SEQ_OFFSET_BITS = 40
@@ -59,7 +63,18 @@ class Position:
                 raise _bad(f"{key!r} must be {'text' if wanted is str else 'an integer'}")
             if wanted is int and not 0 <= value[key] < 2**63:
                 raise _bad(f"{key!r} lies outside 0..2^63-1")
-        return cls(**value)
+        position = cls(**value)
+        position.check()
+        return position
+
+    def check(self) -> None:
+        """Raises `UserError` for a text that is too long or holds what cannot be printed, such as a lone surrogate."""
+        for key, most in (("server", SERVER_MAX), ("gtid", GTID_MAX), ("file", FILE_MAX)):
+            text = getattr(self, key)
+            if len(text) > most:
+                raise _bad(f"{key!r} has {len(text)} characters, at most {most} are possible")
+            if not text.isprintable():
+                raise _bad(f"{key!r} holds a character that cannot be printed")
 
     @classmethod
     def from_json(cls, text: str) -> Position:

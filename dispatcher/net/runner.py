@@ -404,15 +404,15 @@ class ClientRunner:
             del self._acknowledging[consumer]
         # It may have gone on behind a gap meanwhile.
         if self.client.consumers[consumer].queue.epoch == position.epoch:
-            self.step(Acknowledged(consumer, position, progress.covered))
+            self.step(Acknowledged(consumer, progress.acknowledged, progress.covered))
 
     async def store(self, consumer: str) -> None:
         """Store where a consumer is now. Raises BinlogError."""
         self._execute([self.client.consumers[consumer].store()])
         await self.flush()
 
-    async def stored(self, consumer: str) -> Progress | None:
-        """What is stored of a consumer when nothing of it waits to be stored. Raises BinlogError."""
+    async def stored(self, consumer: str) -> Progress | BinlogError | None:
+        """What is stored of a consumer, when nothing of it waits to be stored; as `Storing.load`."""
         while True:
             async with self._storing:  # what is just being stored may be of it
                 waits = consumer in self._to_store.progress

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from dispatcher.binlog.segments import Lend
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.inputs import Added, ClientLimits, ConsumerSpec, Progress, Removed
+from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 from dispatcher.net.readers import Reader
 from dispatcher.net.runner import ClientRunner, Log
@@ -75,7 +76,7 @@ class RunningClient:
     async def open(self) -> None:
         """Load what is stored; nothing runs yet, but readers may come."""
         group = self.group
-        progress: dict[str, Progress] = {}
+        progress: dict[str, Progress | BinlogError] = {}
         sessions = {}
         for declared in group.consumers:
             name = declared.spec.name
@@ -120,7 +121,8 @@ class RunningClient:
         session = await self._store.session(name)
         progress = await self._store.load(name)
         if after is not None:
-            progress = Progress(after, after, _created(progress, after))
+            stored = None if isinstance(progress, BinlogError) else progress
+            progress = Progress(after, after, _created(stored, after))
         self.runner.step(Added(declared.spec, progress))
         return self._reader(declared, session)
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from dispatcher.binlog.prepared import BYTES_MAX, Changes, Entry, Prepared
 from dispatcher.dispatch.inputs import Progress, StoreVersions
 from dispatcher.dispatch.versions import Kept
-from dispatcher.model.errors import BinlogError
+from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Position
 
 T = TypeVar("T")
@@ -72,8 +72,14 @@ class Storing:
         self._prepared_bytes_max = prepared_bytes_max
         self._thread = ThreadPoolExecutor(1, "store")
 
-    async def load(self, consumer: str) -> Progress | None:
-        stored = await self._call(lambda: self._state.load(consumer))
+    async def load(self, consumer: str) -> Progress | BinlogError | None:
+        """What is stored of a consumer, or why that alone cannot be read (STORED_POSITION): it fails, no other does."""
+        try:
+            stored = await self._call(lambda: self._state.load(consumer))
+        except BinlogError as error:
+            if error.kind is not Kind.STORED_POSITION:
+                raise
+            return error
         if stored is None:
             return None
         return Progress(stored.acknowledged, stored.covered, stored.file_created)

@@ -167,16 +167,23 @@ class StateStore:
         return f"StateStore({str(self._path)!r})"
 
     def load(self, consumer: str) -> Stored | None:
-        """What is stored of a consumer; None before its first `save`."""
+        """What is stored of a consumer; None before its first `save`.
+
+        Raises BinlogError: STORED_POSITION where its row alone cannot be read, STATE_STORE for the whole store.
+        """
         row = self._row(consumer)
         if row is None:
             return None
         session, acknowledged, covered, file_created = row
         if acknowledged is None or covered is None:
             return None
-        with self._faults():
+        try:
             positions = Position.from_json(acknowledged), Position.from_json(covered)
-        return Stored(*positions, session, file_created)
+            return Stored(*positions, int(session), int(file_created))
+        except (BinlogError, ValueError, TypeError) as error:
+            what = error.what if isinstance(error, BinlogError) else str(error)
+            where = f"consumer {consumer}, {self._path}"
+            raise BinlogError(Kind.STORED_POSITION, what, where=where) from error
 
     def save(
         self,

@@ -184,9 +184,11 @@ class Daemon:
             acknowledged, covered = db.execute(query, (consumer,)).fetchone()
         return {"acknowledged": json.loads(acknowledged), "covered": json.loads(covered)}
 
-    def store(self, consumer: str, position: Json) -> None:
-        """Write a position into the state store of a daemon that does not run."""
-        text = json.dumps(position, separators=(",", ":"))
+    def store(self, consumer: str, position: Json | str) -> None:
+        """Write a position, or any text instead of one, into the state store of a daemon that does not run."""
+        text = (
+            position if isinstance(position, str) else json.dumps(position, separators=(",", ":"))
+        )
         with closing(sqlite3.connect(self.state)) as db, db:
             query = (
                 "UPDATE consumer SET acknowledged = ?, covered = ?, file_created = 0 WHERE name = ?"

@@ -169,7 +169,8 @@ def test_a_position_among_markers_means_everything_up_to_there() -> None:
     assert queue.read(between, end) == queue.read(first, end)
     assert queue.next(between, 1).end == second
     world.acknowledge("a", between)
-    assert queue.acknowledged.seq == 2
+    # What is kept is a place that the queue has recorded itself: the one before the markers.
+    assert queue.position(queue.acknowledged) == first
     assert queue.next(between, 1).end == second
 
 
@@ -442,3 +443,13 @@ def test_one_large_transaction_at_a_time() -> None:
         *(beginning, spilling, (2, True, True)),  # with it the small one behind it
         *(beginning, spilling, (1, True, True)),
     ]
+
+
+def test_what_is_acknowledged_is_the_queues_own_record_whatever_else_the_position_says() -> None:
+    world, queue, _ = small()
+    _, first, second, _ = walk(queue, 1)
+    world.acknowledge("a", replace(first, file="../../etc/passwd", offset=7, server="x"))
+    assert queue.position(queue.acknowledged) == first
+    assert world.store["a"].acknowledged == first
+    with pytest.raises(BinlogError, match="GTID set"):
+        queue.locate(replace(second, seq=first.seq))

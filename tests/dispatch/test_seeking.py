@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.history import Mode
-from dispatcher.dispatch.inputs import Progress, Sought
+from dispatcher.dispatch.inputs import Added, Progress, Removed, Sought
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Position, packed_seq
 from tests.dispatch.plays import WRITER, alone
@@ -250,6 +251,30 @@ def test_after_a_reset_a_position_of_the_new_log_is_accepted(
     play.resume("a", after(other, mode, 9))
     assert play.client.consumers["a"].failed is None
     assert play.store["a"].acknowledged == after(other, mode, 9)
+
+
+@pytest.mark.parametrize("how", ["at the start", "added"])
+def test_a_stored_position_that_cannot_be_read_fails_its_consumer_alone(
+    play: World, log: LogWriter, mode: Mode, how: str
+) -> None:
+    fault = BinlogError(Kind.STORED_POSITION, "not JSON", where="consumer a, state.db")
+    if how == "added":
+        play.step(Removed("a"))
+        play.step(Added(play.specs[0], fault))
+    else:
+        progress: dict[str, Progress | BinlogError] = {"a": fault, "b": play.store["b"]}
+        play.client = Client(play.client.label, play.specs, progress)
+        play.links.clear()
+        play.execute(play.client.start())
+    play.connect()
+    consumers = play.client.consumers
+    assert consumers["a"].failed is fault
+    assert consumers["b"].failed is None
+    assert consumers["b"].dispatcher is not None
+    assert play.resume("a", after(log, mode, 7))
+    play.flush()
+    assert play.client.consumers["a"].failed is None
+    assert play.store["a"].acknowledged == after(log, mode, 7)
 
 
 # -- the others ------------------------------------------------------------------------------------------------

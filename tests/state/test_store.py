@@ -290,9 +290,10 @@ def test_a_stored_position_that_is_none(path: Path, store: StateStore) -> None:
     db.execute("UPDATE consumer SET covered = '{}'")
     db.commit()
     db.close()
-    with pytest.raises(BinlogError, match="unreadable content") as caught:
+    with pytest.raises(BinlogError, match="stored position unreadable") as caught:
         store.load("shop")
-    assert caught.value.kind is Kind.STATE_STORE
+    assert caught.value.kind is Kind.STORED_POSITION
+    assert "consumer shop" in caught.value.where
 
 
 def modes(folder: Path) -> dict[str, str]:
