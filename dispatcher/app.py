@@ -33,6 +33,7 @@ from dispatcher.api.limits import Limits
 from dispatcher.api.protocol import bounded_protocol
 from dispatcher.binlog.warm import load_kept_kernels, load_kernels
 from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.net.administration import Administration
 from dispatcher.net.clients import Clients
 from dispatcher.net.declared import groups
 from dispatcher.net.slices import in_slices
@@ -150,6 +151,7 @@ class Daemon:
             self._clients.readers,
             _access(self._settings),
             _limits(self._settings),
+            administrator=Administration(self._clients.readers, self._store),
             listen=settings.listen.host,
             version=version("binlog-dispatcher"),
             metrics=self._render_metrics,

@@ -16,14 +16,14 @@ from uuid import UUID
 
 import typer
 
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher import consumers
+from dispatcher.calls import EXIT_INPUT, Address, Ca, TokenFile, Url, call, faults, unexpected
+from dispatcher.model.errors import BinlogError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from dispatcher.settings import Consumer, Settings
-
-EXIT_FAULT, EXIT_INPUT = 1, 2
 
 # Typer's own tracebacks would show local variables, and with them passwords.
 app = typer.Typer(
@@ -33,6 +33,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(consumers.app, name="consumers")
 
 Config = Annotated[
     list[Path],
@@ -93,7 +95,7 @@ def run(
     ] = None,
 ) -> None:
     """Run the daemon until SIGTERM or Ctrl-C. SIGHUP reads the settings again."""
-    with _faults():
+    with faults():
 
         def load() -> Settings:
             return _settings(config, listen=listen, log_level=log_level)
@@ -111,7 +113,7 @@ def run(
 @app.command()
 def check(config: Config) -> None:
     """Check the settings, then all servers that they name, and say everything that is wrong."""
-    with _faults():
+    with faults():
         settings = _settings(config)
         for warning in settings.warnings:
             typer.echo(f"warning: {warning}", err=True)
@@ -122,27 +124,27 @@ def check(config: Config) -> None:
 
 @app.command()
 def binlogs(
-    url: Annotated[str, typer.Option(help="Where the daemon listens.", envvar="DISPATCHER_URL")],
+    url: Url,
     as_json: Annotated[bool, typer.Option("--json", help="The daemon's answer as it is.")] = False,
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with a token for the API.", show_default=False)
-    ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(help="PEM file of whom to trust for https.", show_default=False)
-    ] = None,
+    token_file: TokenFile = None,
+    ca: Ca = None,
 ) -> None:
     """Show the daemon's consumers: states, queues, lags."""
-    with _faults():
-        rows = _get(url, "/v1/binlogs", token_file, ca)
+    with faults():
+        rows = call(Address(url, token_file, ca), "/v1/binlogs")
         if as_json:
             typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
             return
         from rich.console import Console  # noqa: PLC0415
 
+        try:
+            table = _table(rows)
+        except (KeyError, TypeError, ValueError):
+            raise unexpected(url) from None
         console = Console()
         # Piped to a file or another program there is no width to keep to.
         width = console.width if console.is_terminal else 200
-        console.print(_table(rows), width=width)
+        console.print(table, width=width)
 
 
 @app.command("inspect")
@@ -209,7 +211,7 @@ def inspect_(  # noqa: PLR0913 - one parameter per option
     """
     from dispatcher.inspect import command  # noqa: PLC0415
 
-    with _faults():
+    with faults():
         login = command.Login(password_file, password_env, tls_mode, ca)
         options = command.options(
             as_json=as_json, summary=summary, hexdump=hexdump, databases=database or (), tables=table or (),
@@ -217,23 +219,6 @@ def inspect_(  # noqa: PLR0913 - one parameter per option
         )  # fmt: skip
         code = command.run(logs, options, login, follow=follow)
     raise typer.Exit(code)
-
-
-@contextmanager
-def _faults() -> Iterator[None]:
-    """Expected faults become a message and an exit code."""
-    try:
-        yield
-    except BinlogError as error:
-        typer.echo(str(error), err=True)
-        wrong_input = isinstance(error, UserError) or error.kind in (
-            Kind.SETTINGS,
-            Kind.UNAUTHORIZED,
-            Kind.FORBIDDEN,
-        )
-        raise typer.Exit(EXIT_INPUT if wrong_input else EXIT_FAULT) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_FAULT) from None
 
 
 def _settings(
@@ -289,52 +274,6 @@ def _examine(consumers: list[Consumer]) -> list[tuple[str, BinlogError]]:
     except BinlogError as error:
         return [(one.label, error)]
     return []
-
-
-def _get(url: str, path: str, token_file: Path | None, ca: Path | None) -> Any:
-    """The JSON answer of the daemon; raises BinlogError for everything else."""
-    import ssl  # noqa: PLC0415
-    import urllib.error  # noqa: PLC0415
-    import urllib.request  # noqa: PLC0415
-
-    if not url.startswith(("http://", "https://")):
-        raise UserError(Kind.SETTINGS, f"not a URL: {url}", remedy="write it like http://host:8085")
-    address = url.rstrip("/") + path
-    request = urllib.request.Request(address)  # noqa: S310 - the scheme was checked
-    try:
-        if token_file is not None:
-            token = token_file.read_text(encoding="utf-8").strip()
-            request.add_unredirected_header("Authorization", f"Bearer {token}")
-        context = ssl.create_default_context(cafile=ca) if ca is not None else None
-    except (OSError, ValueError) as error:
-        what = f"cannot use {token_file if ca is None else f'{token_file or ca}'}: {error}"
-        raise UserError(Kind.SETTINGS, what, remedy="name readable files") from error
-    try:
-        with urllib.request.urlopen(request, timeout=30, context=context) as answer:  # noqa: S310
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        raise _refused(error, address) from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise BinlogError(
-            Kind.CONNECT_FAILED,
-            f"{address}: {getattr(reason, 'strerror', None) or reason}",
-            remedy="check the URL, and that the daemon is running",
-        ) from error
-
-
-def _refused(error: Any, address: str) -> BinlogError:
-    """The daemon's problem document as the fault that it is."""
-    try:
-        problem = json.load(error)
-        what, remedy = str(problem["detail"]), problem.get("hint")
-    except (ValueError, KeyError, TypeError):
-        what, remedy = error.reason, None
-    kinds = {401: Kind.UNAUTHORIZED, 403: Kind.FORBIDDEN}
-    kind = kinds.get(error.code, Kind.CONNECT_FAILED)
-    if kind is Kind.UNAUTHORIZED and remedy:
-        remedy = f"{remedy}; name a file that holds it by --token-file"
-    return BinlogError(kind, f"{address}: {error.code} {what}", remedy=remedy)
 
 
 _STYLES = {

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from dispatcher.binlog.ddl import DdlKind, parse
 from dispatcher.binlog.sql_tokens import Tokens
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import SEEK, BinlogError, Kind
 from spark_sink.alter import only_adds
 
 
@@ -64,7 +64,8 @@ def changes_of(query: str, database: str, sql_mode: int = 0) -> list[Change]:
             Kind.UNSUPPORTED_CHANGE,
             f"a statement that is not understood: {_beginning(query, sql_mode)} ...",
             where=f"default database {database}" if database else "",
-            remedy="apply to the mirrored tables by hand what it changed, then move the consumer's start past it",
+            remedy="apply to the mirrored tables by hand what it changed, move the consumer behind the statement"
+            f" ({SEEK}), and start the query with a new checkpoint",
         )
     match ddl.kind:
         case kind if kind in HARMLESS:

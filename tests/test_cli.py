@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -433,6 +435,95 @@ def test_binlogs_with_a_token(tmp_path: Path) -> None:
     assert (allowed.returncode, allowed.stdout) == (0, "[]\n")
     assert refused.returncode == 2
     assert "401 no token; send one; name a file that holds it by --token-file" in refused.stderr
+
+
+def test_binlogs_takes_its_token_from_the_environment() -> None:
+    with answering(200, b"[]", token="a-token-for-the-api") as url:
+        env = {"DISPATCHER_TOKEN": "a-token-for-the-api"}
+        assert call("binlogs", "--json", "--url", url, env=env).returncode == 0
+
+
+CALLS = (("binlogs",), ("consumers", "forget", "shop", "--yes"))
+
+
+def one_line(url: str, *words: str) -> str:
+    """What a call of this URL says, which is one line, with exit code 1."""
+    done = call(*words, "--url", url)
+    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_port_that_does_not_speak_http_is_one_line(
+    account: Server, words: tuple[str, ...]
+) -> None:
+    said = one_line(f"http://127.0.0.1:{account.port}", *words)
+    # The server may have closed the connection before the call was sent.
+    assert "it does not answer in HTTP" in said or "closed the connection" in said
+    assert "api.listen" in said
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_closed_port_is_one_line(words: tuple[str, ...]) -> None:
+    assert "Connection refused" in one_line(f"http://127.0.0.1:{free_port()}", *words)
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_port_without_tls_is_one_line(words: tuple[str, ...]) -> None:
+    with answering(200, b"[]") as url:
+        said = one_line(url.replace("http:", "https:"), *words)
+    assert "it does not answer in TLS" in said and "http://" in said
+
+
+@pytest.fixture
+def tls_port(tmp_path: Path) -> Iterator[int]:
+    """A port that speaks TLS with a certificate of its own, and nothing in it."""
+    files = ("-keyout", tmp_path / "key", "-out", tmp_path / "cert")
+    made = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost")
+    subprocess.run([*made, *map(str, files)], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    client, _ = listener.accept()
+                    with client, contextlib.suppress(OSError):
+                        context.wrap_socket(client, server_side=True).close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_port_with_tls_is_one_line(tls_port: int, words: tuple[str, ...]) -> None:
+    assert "https://" in one_line(f"http://127.0.0.1:{tls_port}", *words)
+
+
+def test_a_certificate_that_is_not_trusted_is_one_line(tls_port: int) -> None:
+    said = one_line(f"https://127.0.0.1:{tls_port}", "binlogs")
+    assert "certificate is not trusted" in said and "--ca" in said
+
+
+def test_json_of_another_program_is_one_line() -> None:
+    with answering(200, b'[{"x": 1}]') as url:
+        assert "not as binlog-dispatcher does" in one_line(url, "binlogs")
+
+
+def test_without_a_terminal_a_move_needs_yes() -> None:
+    done = call("consumers", "forget", "shop", "--url", "http://127.0.0.1:1")
+    assert done.returncode == 2 and "--yes" in done.stderr
+
+
+@pytest.mark.parametrize("to", ["somewhere", "1234", "2026-13-01"])
+def test_a_place_that_is_none_is_the_user_s_mistake(to: str) -> None:
+    words = ("consumers", "seek", "shop", "--to", to, "--yes", "--url", "http://127.0.0.1:1")
+    done = call(*words)
+    assert done.returncode == 2 and "--to" in done.stderr
 
 
 def test_binlogs_that_cannot_be_had(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from dispatcher.api import problems
+from dispatcher.api.administration import Administrator, administration_routes
 from dispatcher.api.auth import Token, Tokens
 from dispatcher.api.guard import Guard
 from dispatcher.api.limits import Limits
@@ -36,12 +37,13 @@ class Access:
 class Api:
     """`asgi`: the application. `access` can be replaced while it runs; limits cannot."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter per part
         self,
         daemon: Daemon,
         access: Access,
         limits: Limits,
         *,
+        administrator: Administrator,
         listen: str,
         version: str,
         metrics: Render,
@@ -61,6 +63,7 @@ class Api:
         )
         problems.install(app)
         app.include_router(consumer_routes(daemon, self._guard))
+        app.include_router(administration_routes(administrator, self._guard))
         app.include_router(status_routes(daemon, self._guard, metrics, ready))
         app.include_router(page_routes(self._guard))
         self._origin = OriginGuard(app, listen=listen, hosts=access.hosts, tokens=self._tokens)

@@ -23,11 +23,11 @@ def _printable(text: str) -> str:
     return text
 
 
-class _Body(BaseModel):
+class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Position(_Body):
+class Position(RequestBody):
     """A place between two transactions; pass it back as it was returned."""
 
     server: Annotated[str, Field(max_length=position.SERVER_MAX, pattern=r"^[\x21-\x7e]*$")]
@@ -45,7 +45,7 @@ class Position(_Body):
         )
 
 
-class SessionRequest(_Body):
+class SessionRequest(RequestBody):
     after: Position | None = None
     read_only: bool = False
 
@@ -60,7 +60,7 @@ class SessionAnswer(BaseModel):
     gap: bool
 
 
-class PollRequest(_Body):
+class PollRequest(RequestBody):
     session: Natural
     after: Position
     max_bytes: Natural | None = None
@@ -78,7 +78,7 @@ class PollAnswer(BaseModel):
     gap: bool
 
 
-class SlicesRequest(_Body):
+class SlicesRequest(RequestBody):
     session: Natural
     start: Position
     end: Position
@@ -89,13 +89,13 @@ class SlicesAnswer(BaseModel):
     cuts: list[Position]
 
 
-class BinlogRequest(_Body):
+class BinlogRequest(RequestBody):
     session: Natural
     start: Position
     end: Position
 
 
-class AckRequest(_Body):
+class AckRequest(RequestBody):
     session: Natural
     position: Position
 

@@ -38,12 +38,12 @@ from dispatcher.binlog.gtid_events import (
 )
 from dispatcher.binlog.inside import Inside
 from dispatcher.binlog.prepared import Flaw, Inner, Keeping, Spot
-from dispatcher.model.errors import Kind
+from dispatcher.model.errors import SEEK, Kind
 from dispatcher.model.position import Mark
 
 _NOT_READ = (
-    "start the consumer before the transaction's XA PREPARE, where its rows stand, or copy its tables afresh from a"
-    " position behind this XA COMMIT"
+    f"move the consumer before the transaction's XA PREPARE, where its rows stand ({SEEK}), or copy its tables afresh"
+    " from a position behind this XA COMMIT, and move it there"
 )
 _NO_ROOM = (
     "raise state.max_bytes_in_prepared and restart; XA RECOVER on the server lists what is prepared for long, XA COMMIT"

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from dispatcher.binlog.prepared import Prepared
 from dispatcher.binlog.routes import Routes
 from dispatcher.binlog.segments import Lend
-from dispatcher.dispatch import checks, placing, runway, seeking, xa
+from dispatcher.dispatch import checks, placing, relocation, runway, seeking, xa
 from dispatcher.dispatch.boarding import Boarding
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.continuity import Standing
@@ -44,6 +44,7 @@ from dispatcher.dispatch.inputs import (
     Note,
     OfDispatcher,
     Progress,
+    Relocated,
     Removed,
     Retire,
     ServerView,
@@ -126,7 +127,7 @@ class Client:
         return [*(effect for c in failed for effect in c.told_of_failure()), *self._settle(now)]
 
     def step(self, what: Input, now: float) -> list[Effect]:
-        """Raises BinlogError only for an input that a reader made (Acknowledged, Sought) and that is refused."""
+        """Raises BinlogError only for an Acknowledged, Sought or Relocated that is refused."""
         self._now = now
         effects = self._take(what, now)
         return effects + self._settle(now)
@@ -142,7 +143,7 @@ class Client:
                 return []
             case Tick():
                 return self._store_progress(now)
-            case Sought():
+            case Sought() | Relocated():
                 return self._sought(what, now)
             case Surveyed():
                 return self._surveyed(what, now)
@@ -442,15 +443,14 @@ class Client:
         created = queue.created_stored(covered)
         return Progress(queue.position(place), queue.position(covered), created)
 
-    def _sought(self, what: Sought, now: float) -> list[Effect]:
-        """Move a consumer to its reader's position: forward, or back. Other consumers are not affected.
+    def _sought(self, what: Sought | Relocated, now: float) -> list[Effect]:
+        """Move a consumer to its reader's position or an administrator's start. Other consumers are not affected.
 
-        Raises BinlogError, and nothing has changed, unless the server was found to have the position.
+        Raises BinlogError, and nothing has changed, unless the server was found to have the place.
         """
         consumer = self.consumers[what.consumer]
-        if seeking.holds(consumer, what.after):
-            return []
-        return self._move(consumer, seeking.target(consumer, what.after, what.view), now)
+        to = relocation.destination(consumer, what)
+        return self._move(consumer, to, now) if to is not None else []
 
     def _move(self, consumer: Consumer, to: seeking.Target, now: float) -> list[Effect]:
         back = consumer.started and to.place.seq < consumer.queue.acknowledged.seq

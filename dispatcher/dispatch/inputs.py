@@ -186,6 +186,17 @@ class Sought:
 
 
 @dataclass(frozen=True, slots=True)
+class Relocated:
+    """An administrator moves a consumer to a start. `view`: what the server said of itself after that, with the start's
+    place where the log has to be searched for it; `epoch_min`: of the new epoch, which is after the present one."""
+
+    consumer: str
+    start: Start
+    view: ServerView
+    epoch_min: int
+
+
+@dataclass(frozen=True, slots=True)
 class LookedUp:
     """The answer to a `LookUp`: what was found of each table, and every statement between there and `order.start` that
     may have altered one."""
@@ -319,4 +330,4 @@ Effect = (
     | Note
 )
 OfDispatcher = LoggedIn | Arrived | Lost | Ended | LookedUp
-Input = OfDispatcher | Surveyed | Added | Removed | Acknowledged | Sought | Tick
+Input = OfDispatcher | Surveyed | Added | Removed | Acknowledged | Sought | Relocated | Tick

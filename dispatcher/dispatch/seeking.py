@@ -35,13 +35,15 @@ _UNCHANGED = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a consumer is moved to. `created`: creation time of `place.file`, s since 1970, 0 = unknown."""
+    """Where a consumer is moved to. `created`: creation time of `place.file`, s since 1970, 0 = unknown; `anchored`:
+    all of the place is known to lie before its file and offset."""
 
     server: str
     mode: Mode
     epoch: int
     place: Place
     created: int
+    anchored: bool = False
 
 
 def holds(consumer: Consumer, position: Position) -> bool:
@@ -88,7 +90,7 @@ def may_be_committing(after: Position, view: ServerView) -> bool:
 
 def move(consumer: Consumer, to: Target) -> None:
     """Begin again at a place, with an empty queue; the consumer is on no dispatcher."""
-    consumer.queue.reset(to.server, to.mode, to.epoch, to.place, to.created)
+    consumer.queue.reset(to.server, to.mode, to.epoch, to.place, to.created, anchored=to.anchored)
     consumer.started = True
     consumer.failed = None
     consumer.attach_after = 0.0

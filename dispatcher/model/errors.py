@@ -72,11 +72,15 @@ class Policy:
     remedy: str
 
 
+# Commands that remedies name. For a consumer of the library: `BinlogClient.forget`.
+SEEK = "binlog-dispatcher consumers seek NAME --to POSITION"
+FORGET = "binlog-dispatcher consumers forget NAME"
+
 POLICY: dict[Kind, Policy] = {
     Kind.MALFORMED_EVENT: Policy(
         Action.FATAL,
-        "the log is damaged or of an unknown version; look at the position with mysqlbinlog, then move the"
-        " consumer's start past it",
+        "the log is damaged or of an unknown version; look at the position with mysqlbinlog, then move the consumer"
+        f" behind it: {SEEK}",
     ),
     Kind.CHECKSUM_MISMATCH: Policy(
         Action.RETRY,
@@ -84,7 +88,8 @@ POLICY: dict[Kind, Policy] = {
     ),
     Kind.UNSUPPORTED_EVENT: Policy(
         Action.FATAL,
-        "turn the server feature that writes this event off, then move the consumer's start past it",
+        "turn the server feature that writes this event off, then move the consumer behind the event:"
+        f" {SEEK}",
     ),
     Kind.UNSUPPORTED_TYPE: Policy(
         Action.FATAL, "leave the table out of the consumer's tables, or change the column's type"
@@ -98,11 +103,13 @@ POLICY: dict[Kind, Policy] = {
     ),
     Kind.STATEMENT_FORMAT: Policy(
         Action.FATAL,
-        "set binlog_format=ROW on the server and for every session, then move the start past it",
+        "set binlog_format=ROW on the server and for every session, then move the consumer behind the statement:"
+        f" {SEEK}",
     ),
     Kind.PREPARED: Policy(
         Action.FATAL,
-        "the rows of a prepared XA transaction are not at hand: start the consumer before its XA PREPARE",
+        "the rows of a prepared XA transaction are not at hand: move the consumer before its XA PREPARE:"
+        f" {SEEK}",
     ),
     Kind.INVALID_VALUE: Policy(
         Action.FATAL, "correct the value on the server or leave the table out"
@@ -124,13 +131,13 @@ POLICY: dict[Kind, Policy] = {
     ),
     Kind.POSITION_PURGED: Policy(
         Action.FATAL,
-        "the server no longer has the log from this position: copy the tables afresh and start from the copy's"
-        " position; keep binlogs longer (binlog_expire_logs_seconds)",
+        "the server no longer has the log from this position: copy the tables afresh, then move the consumer to the"
+        f" copy's position: {SEEK}; keep binlogs longer (binlog_expire_logs_seconds)",
     ),
     Kind.HISTORY_DIFFERS: Policy(
         Action.FATAL,
         "the server's log is not the one this consumer has read (RESET, restore or another server): copy the"
-        " tables afresh, then remove the consumer's stored state",
+        f" tables afresh, then move the consumer to the copy's position: {SEEK}; or to its start: {FORGET}",
     ),
     Kind.NAMESAKE: Policy(
         Action.OPERATOR,
@@ -174,8 +181,8 @@ POLICY: dict[Kind, Policy] = {
     ),
     Kind.STORED_POSITION: Policy(
         Action.FATAL,
-        "let its reader open a session at a position of its own, or run `binlog-dispatcher consumers seek` or"
-        " `binlog-dispatcher consumers forget` for it",
+        f"let its reader open a session at a position of its own, or move the consumer: {SEEK}; or to its start:"
+        f" {FORGET}",
     ),
     Kind.SPILL: Policy(
         Action.OPERATOR,

@@ -11,6 +11,7 @@ from dispatcher.net.running import Declared, Group
 from dispatcher.net.server import endpoints_of
 from dispatcher.net.source import ServerSource, Source
 from dispatcher.settings import Connection, Settings, Wanted
+from dispatcher.settings import Start as DeclaredStart
 
 GroupKey = Hashable
 
@@ -27,18 +28,22 @@ def groups(settings: Settings, installation: UUID) -> dict[GroupKey, Group]:
     return {key: _group(settings, names, installation) for key, names in members.items()}
 
 
+def start_of(start: DeclaredStart) -> Start:
+    """The rules' form of a start."""
+    return Start(start.at, start.gtid, start.file, start.offset, start.timestamp_us)
+
+
 def spec_of(name: str, wanted: Wanted) -> ConsumerSpec:
     tables = None
     if wanted.tables is not None:
         split = (table.partition(".") for table in wanted.tables)
         tables = tuple((database, table) for database, _, table in split)
-    start = wanted.start
     return ConsumerSpec(
         name,
         tuple(wanted.databases),
         tables,
         wanted.max_bytes_in_binlog_queue,
-        Start(start.at, start.gtid, start.file, start.offset, start.timestamp_us),
+        start_of(wanted.start),
         wanted.assume_current_schema,
         wanted.max_milliseconds_to_wait_in_binlog_queue / 1000,
         OnQueueFull(wanted.on_queue_full),

@@ -171,7 +171,7 @@ class Readers:
             await reader.runner.survey()
             return _session_answer(reader, READ_ONLY, None if gap else after, gap=gap)
         while True:
-            reader = self._reader(name)
+            reader = self.reader(name)
             # The acknowledgement of an older session that is on its way comes first.
             async with reader.acknowledging:
                 if self._readers.get(name) is reader:
@@ -216,7 +216,7 @@ class Readers:
         if session != READ_ONLY and not reader.behind_gap(after):
             await self.acknowledge(name, session, after)
         while True:
-            reader = self._reader(name)
+            reader = self.reader(name)
             reader.check_session(session)
             if reader.behind_gap(after):
                 return self._poll_answer(reader, reader.acknowledged, None, gap=True)
@@ -275,12 +275,12 @@ class Readers:
 
     async def acknowledge(self, name: str, session: int, position: Position) -> dict[str, Any]:
         """Store, then forget. What was handed out before a restart may be acknowledged before it was read again."""
-        self._reader(name).check_session(session)
+        self.reader(name).check_session(session)
         if session == READ_ONLY:
             raise UserError(Kind.SESSION_FENCED, "a read-only session acknowledges nothing")
         await self._started(name)
         while True:
-            reader = self._reader(name)
+            reader = self.reader(name)
             async with reader.acknowledging:
                 if self._readers.get(name) is not reader:
                     continue  # another one took its place
@@ -292,7 +292,7 @@ class Readers:
 
     async def table(self, name: str, database: str, table: str) -> dict[str, Any]:
         """Columns and key of a table, from the server's information schema."""
-        reader = self._reader(name)
+        reader = self.reader(name)
         wanted = reader.consumer.spec
         listed = wanted.tables is None or (database, table) in wanted.tables
         if database not in wanted.databases or not listed:
@@ -319,7 +319,7 @@ class Readers:
 
     # -- parts -----------------------------------------------------------------------------------------------
 
-    def _reader(self, name: str) -> Reader:
+    def reader(self, name: str) -> Reader:
         reader = self._readers.get(name)
         if reader is None:
             raise UserError(Kind.UNKNOWN_CONSUMER, repr(name))
@@ -364,7 +364,7 @@ class Readers:
     ) -> Reader:
         """Raises BinlogError (RANGE_UNAVAILABLE: to be asked again) with `why` after `RANGE_WAIT_S`."""
         deadline = time.monotonic() + RANGE_WAIT_S
-        while not condition(reader := self._reader(name)):
+        while not condition(reader := self.reader(name)):
             reader.raise_failed()
             if hopeless(reader) or self._closing or time.monotonic() >= deadline:
                 raise BinlogError(Kind.RANGE_UNAVAILABLE, why(reader), where=reader.where)

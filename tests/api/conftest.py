@@ -13,9 +13,11 @@ from dispatcher.api.limits import Limits
 from tests.support.fake_readers import FakeReaders
 
 READ, FULL, SCRAPE = "token-to-read-shop", "token-for-everything", "token-to-scrape"
+ADMINISTER = "token-to-administer-shop"
 TOKENS = (
     Token(READ, frozenset({"shop"}), frozenset({Scope.READ})),
     Token(FULL, None, frozenset({Scope.READ, Scope.ACKNOWLEDGE, Scope.METRICS})),
+    Token(ADMINISTER, frozenset({"shop"}), frozenset({Scope.ADMINISTER})),
     Token(SCRAPE, None, frozenset({Scope.METRICS})),
 )
 
@@ -46,6 +48,7 @@ def make_api(readers: FakeReaders) -> Callable[..., Api]:
             readers,
             Access(tuple(tokens), hosts, frozenset(open_)),
             limits or Limits(),
+            administrator=readers,
             listen=listen,
             version="1",
             metrics=_metrics,

@@ -212,6 +212,15 @@ async def test_openapi_describes_every_call(connect: Connect) -> None:
         "/v1/binlogs",
         *(
             f"/v1/consumers/{{consumer}}/{call}"
-            for call in ("ack", "binlog", "poll", "session", "slices", "tables/{name}")
+            for call in (
+                "ack",
+                "binlog",
+                "forget",
+                "poll",
+                "seek",
+                "session",
+                "slices",
+                "tables/{name}",
+            )
         ),
     ]

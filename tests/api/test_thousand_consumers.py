@@ -58,6 +58,7 @@ def api(clients: list[Client]) -> Api:
         readers,
         Access(),
         Limits(),
+        administrator=cast(Any, None),
         listen="127.0.0.1",
         version="1",
         metrics=lambda: render_metrics(metrics),

@@ -18,6 +18,7 @@ from tests.servers import Server
 
 TOKEN = "token-of-all-the-consumers"
 CONSUMERS = ("one", "two")
+SCOPES = ["read", "acknowledge", "administer", "metrics"]
 EXAMPLES = 50  # of each call
 FLOWS = 50  # session, poll, binlog, ack, ... as the links go on
 WAIT_MAX_MS = 20
@@ -56,7 +57,7 @@ def daemon(mysql97: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     }
     settings = {
         "consumers": dict.fromkeys(CONSUMERS, consumer),
-        "api": {"tokens": [{"token": TOKEN, "consumers": "all"}]},
+        "api": {"tokens": [{"token": TOKEN, "consumers": "all", "scopes": SCOPES}]},
     }
     running = Daemon(tmp_path_factory.mktemp("daemon"), settings)
     running.token = TOKEN
@@ -109,7 +110,7 @@ HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 def test_each_call_answers_what_is_declared(schema: Any) -> None:
     operations = [result.ok() for result in schema.get_all_operations()]
-    assert len(operations) == 10
+    assert len(operations) == 12
     for operation in operations:
 
         @settings(EXAMPLES)

@@ -139,7 +139,7 @@ def test_rows_come_when_they_are_committed(
         reader.open().read_to(server)
     error = daemon.api.until_state("late", "failed")["last_error"]
     assert f"XA COMMIT {XID_LOGGED}, of which no XA PREPARE was read" in error
-    assert "start the consumer before the transaction's XA PREPARE" in error
+    assert "move the consumer before the transaction's XA PREPARE" in error
     assert len([t for t in readers["between"].transactions if (t.file, t.offset) == committed]) == 1
     assert replay(readers["a"], f"{a}.t") == {f"{a}.t": selected(server, a)}
     found = replay(readers["both"], f"{a}.t", f"{b}.t")

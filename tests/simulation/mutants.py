@@ -584,10 +584,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "leaves its dispatcher for a seek that is refused",
         "9: a refused seek changes nothing",
         "dispatch/client.py",
-        "        if seeking.holds(consumer, what.after):\n",
+        "        to = relocation.destination(consumer, what)\n",
         "        if consumer.dispatcher is not None:\n"
         "            self.dispatchers[consumer.dispatcher].leave(consumer, now)\n"
-        "        if seeking.holds(consumer, what.after):\n",
+        "        to = relocation.destination(consumer, what)\n",
     ),
     Mutant(
         "a failed consumer stays failed whatever its reader brings",

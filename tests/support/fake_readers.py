@@ -9,16 +9,18 @@ from typing import Any
 
 from dispatcher.model.errors import Kind, UserError
 from dispatcher.model.position import Position
+from dispatcher.settings import Start
 
 PLACE = Position("server", "", "binlog.000001", 4, 1, 1)
 
 
 class FakeReaders:
-    """What `dispatcher.api.models.Daemon` asks for. `calls`: names of what was called, in order."""
+    """What `dispatcher.api.models.Daemon` and `Administrator` ask for. `calls`: names of what was called, in order."""
 
     def __init__(self, names: tuple[str, ...] = ("shop", "billing")) -> None:
         self.names = names
         self.calls: list[str] = []
+        self.sought: list[Start] = []
         self.parts: list[bytes | memoryview] = [b"\xfebin", b"x" * 10]
 
     def _called(self, call: str, name: str) -> None:
@@ -70,6 +72,15 @@ class FakeReaders:
     async def table(self, name: str, database: str, table: str) -> dict[str, Any]:
         self._called("table", name)
         return {"database": database, "table": table, "columns": [], "key": []}
+
+    async def forget(self, name: str) -> dict[str, Any]:
+        self._called("forget", name)
+        return PLACE.as_dict()
+
+    async def seek(self, name: str, to: Start) -> dict[str, Any]:
+        self._called("seek", name)
+        self.sought.append(to)
+        return PLACE.as_dict()
 
     async def rows(self) -> AsyncIterator[dict[str, Any]]:
         for name in self.names:

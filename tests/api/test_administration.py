@@ -1,0 +1,84 @@
+"""The calls of administrators: which tokens may, and what a place may look like."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.settings import Start
+from tests.api.conftest import ADMINISTER, FULL, TOKENS, Connect
+from tests.support.fake_readers import PLACE, FakeReaders
+
+FORGET, SEEK = "/v1/consumers/shop/forget", "/v1/consumers/shop/seek"
+SET = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"
+
+
+@pytest.mark.parametrize(("path", "body"), [(FORGET, {}), (SEEK, {"to": "latest"})])
+async def test_a_token_without_the_scope_moves_no_consumer(
+    connect: Connect, readers: FakeReaders, path: str, body: object
+) -> None:
+    async with connect(FULL, tokens=TOKENS) as client:
+        refused = await client.post(path, json=body)
+    assert (refused.status_code, refused.json()["kind"]) == (403, "FORBIDDEN")
+    assert "administer" in refused.json()["detail"] and readers.calls == []
+
+
+async def test_forget_answers_where_the_consumer_goes_on(connect: Connect) -> None:
+    async with connect(ADMINISTER, tokens=TOKENS) as client:
+        answer = await client.post(FORGET)
+    assert (answer.status_code, answer.json()) == (200, {"position": PLACE.as_dict()})
+
+
+async def test_a_consumer_of_another_token_is_not_moved(connect: Connect) -> None:
+    async with connect(ADMINISTER, tokens=TOKENS) as client:
+        refused = await client.post("/v1/consumers/billing/forget")
+    assert refused.json()["kind"] == "UNKNOWN_CONSUMER"
+
+
+@pytest.mark.parametrize(
+    ("to", "start"),
+    [
+        ("earliest", Start(at="earliest")),
+        ("latest", Start(at="latest")),
+        ({"gtid": SET}, Start(at="gtid", gtid=SET)),
+        ({"gtid": "0-1-42"}, Start(at="gtid", gtid="0-1-42")),
+        (
+            {"file": "binlog.000003", "offset": 120},
+            Start(at="file", file="binlog.000003", offset=120),
+        ),
+        (
+            {"timestamp": "1970-01-01T00:00:01Z"},
+            Start(at="timestamp", timestamp_us=1_000_000),
+        ),
+    ],
+)
+async def test_every_form_of_a_start_is_a_place_to_seek(
+    connect: Connect, readers: FakeReaders, to: object, start: Start
+) -> None:
+    async with connect(ADMINISTER, tokens=TOKENS) as client:
+        answer = await client.post(SEEK, json={"to": to})
+    assert answer.status_code == 200 and readers.sought == [start]
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        "somewhere",
+        None,
+        {},
+        {"gtid": "x"},
+        {"gtid": SET, "file": "binlog.000001"},
+        {"file": "binlog.000001"},
+        {"file": "binlog.000001", "offset": 3},
+        {"file": "", "offset": 4},
+        {"file": "b" * 256, "offset": 4},
+        {"timestamp": "yesterday"},
+        {"timestamp": 5},
+    ],
+)
+async def test_what_is_no_place_is_refused(
+    connect: Connect, readers: FakeReaders, to: object
+) -> None:
+    async with connect(ADMINISTER, tokens=TOKENS) as client:
+        refused = await client.post(SEEK, json={"to": to})
+    assert (refused.status_code, refused.json()["kind"]) == (422, "REQUEST")
+    assert readers.calls == []
