@@ -51,16 +51,18 @@ def _intersect(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> Iterator[Int
 
 
 def _subtract(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> Iterator[Interval]:
+    """In time proportional to both: a set of a fragmented log has tens of thousands of intervals."""
+    passed = 0
     for first, end in a:
         start = first
-        for cut_start, cut_end in b:
-            if cut_end <= start:
-                continue
-            if cut_start >= end:
-                break
-            if start < cut_start:
-                yield start, cut_start
-            start = cut_end
+        while passed < len(b) and b[passed][1] <= start:
+            passed += 1
+        at = passed
+        while at < len(b) and b[at][0] < end:
+            if start < b[at][0]:
+                yield start, b[at][0]
+            start = b[at][1]
+            at += 1
         if start < end:
             yield start, end
 

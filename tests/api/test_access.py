@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
+from dispatcher.api.app import Access, Api
+from dispatcher.api.auth import Scope, Token
 from tests.api.conftest import FULL, READ, SCRAPE, TOKENS, Connect
 from tests.support.fake_readers import PLACE, FakeReaders
 
@@ -224,3 +227,21 @@ async def test_openapi_describes_every_call(connect: Connect) -> None:
             )
         ),
     ]
+
+
+# -- settings that are read again ----------------------------------------------------------------------------
+
+
+async def test_tokens_hosts_and_openings_are_replaced_together(
+    make_api: Callable[..., Api],
+) -> None:
+    api = make_api(tokens=TOKENS, hosts=("old.example",))
+    transport = httpx.ASGITransport(api.asgi)
+    new = Token("another-token-for-all", None, frozenset(Scope))
+    api.replace(Access((new,), ("new.example",), frozenset({"docs"})))
+    async with httpx.AsyncClient(transport=transport, base_url="http://new.example") as client:
+        for secret, status in ((FULL, 401), (new.secret, 200)):
+            headers = {"Authorization": f"Bearer {secret}"}
+            assert (await client.get("/v1/binlogs", headers=headers)).status_code == status
+        assert (await client.get("/docs")).status_code == 200
+        assert kind(await client.get("/livez", headers={"Host": "old.example"}))[0] == 403

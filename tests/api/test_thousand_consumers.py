@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
-import httpx
 import pytest
 
 from dispatcher.api.app import Access, Api
@@ -21,7 +22,7 @@ from dispatcher.telemetry.metrics import Metrics
 
 CONSUMERS = 1000
 STALL_MAX_S = 0.020
-ATTEMPTS = 8  # other processes stall the loop too; one attempt without them is enough
+ATTEMPTS = 3  # the first one may search for garbage of its own
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa943{:04x}"
 
@@ -67,36 +68,65 @@ def api(clients: list[Client]) -> Api:
 
 
 class Stall:
-    """The longest time, in s, for which nothing else could run on the loop since it was made."""
+    """The longest work, in s, between two turns of the loop since it was made.
+
+    CPU time of the loop's thread: other processes of a busy machine do not count.
+    """
 
     def __init__(self) -> None:
         self.longest_s = 0.0
         self._loop = asyncio.get_running_loop()
-        self._last = time.monotonic()
-        self._timer = self._loop.call_later(0.001, self._turn)
+        self._last = time.thread_time()
+        self._timer = self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        now = time.monotonic()
+        now = time.thread_time()
         self.longest_s, self._last = max(self.longest_s, now - self._last), now
-        self._timer = self._loop.call_later(0.001, self._turn)
+        self._timer = self._loop.call_soon(self._turn)
 
     def stop(self) -> float:
         self._timer.cancel()
-        return max(self.longest_s, time.monotonic() - self._last)
+        return max(self.longest_s, time.thread_time() - self._last)
+
+
+@pytest.fixture(autouse=True)
+def frozen() -> Iterator[None]:
+    """No search for garbage in what the tests have imported; the daemon leaves out its own imports, too."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+async def get(api: Api, path: str) -> bytes:
+    """The body of an answer, without a client's own work on the loop."""
+    scope = {
+        "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "root_path": "",
+        "query_string": b"", "headers": [(b"host", b"127.0.0.1")], "http_version": "1.1",
+        "scheme": "http", "server": ("127.0.0.1", 1), "client": ("127.0.0.1", 2), "state": {},
+    }  # fmt: skip
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await api.asgi(scope, receive, send)
+    assert sent[0]["status"] == 200
+    return b"".join(message["body"] for message in sent[1:])
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/binlogs"])
 async def test_the_loop_turns_while_a_thousand_consumers_are_shown(api: Api, path: str) -> None:
-    transport = httpx.ASGITransport(api.asgi)
+    await get(api, "/livez")  # the first request of all builds the framework's middleware
     stalls = []
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-        for _ in range(ATTEMPTS):
-            stall = Stall()
-            answer = await client.get(path)
-            stalls.append(stall.stop())
-            assert answer.status_code == 200
-            assert all(f"consumer{n}" in answer.text for n in (0, CONSUMERS - 1))
-            print(path, f"{stalls[-1] * 1000:.1f} ms")
-            if stalls[-1] < STALL_MAX_S:
-                return
-    pytest.fail(f"the loop stood for {min(stalls):.3f} s at best")
+    for _ in range(ATTEMPTS):
+        stall = Stall()
+        answer = await get(api, path)
+        stalls.append(stall.stop())
+        assert all(b"consumer%d" % n in answer for n in (0, CONSUMERS - 1))
+        if stalls[-1] < STALL_MAX_S:
+            return
+    pytest.fail(f"the loop stood for {stalls} s")
