@@ -46,14 +46,28 @@ class History:
 
     def __init__(self, mode: Mode, seed: int, life: int, *, long: bool = False) -> None:
         self.mode = mode
-        rng = random.Random(seed)
+        rng = random.Random(seed + 1_000_003 * life)
         size_max = 40 if long else rng.choice((40, 40, 300, 300, 2500))
         sources = rng.choice(((SERVER,), (SERVER, SERVER, OTHER_SERVER)))
         contents = [rng.random() for _ in range(TRANSACTIONS_LONG if long else TRANSACTIONS)]
+        # A RESET begins with the number that the log had begun with.
+        first = random.Random(seed).choice((1, 1, 7))
         self.logs = [
-            _log(mode, rng, contents, sources, size_max, TIME + _CREATED_APART_S * (2 * life + n))
+            _log(
+                mode,
+                rng,
+                contents,
+                sources,
+                size_max,
+                TIME + _CREATED_APART_S * (2 * life + n),
+                first if n == 0 else rng.choice((1, 1, 7)),
+            )
             for n in range(2 if mode is Mode.GTID else 1)
         ]
+        # By file name: when it was created, on any of the servers.
+        self.created: dict[str, set[int]] = {}
+        for file in (file for log in self.logs for file in log.files):
+            self.created.setdefault(file.name, set()).add(file.created)
         self._stops = [stops_of(log, mode) for log in self.logs]
         self.transactions = self.logs[0].transactions
         self.largest = max(t.end - t.start for log in self.logs for t in log.transactions)
@@ -114,9 +128,10 @@ def _log(
     sources: tuple[UUID, ...],
     size_max: int,
     now: int,
+    first: int,
 ) -> LogWriter:
     checksum = rng.random() < 0.8
-    log = LogWriter(gtid=WRITER[mode], checksum=checksum, first_file=rng.choice((1, 1, 7)), now=now)
+    log = LogWriter(gtid=WRITER[mode], checksum=checksum, first_file=first, now=now)
     for content in contents:
         what = rng.random()
         if what < 0.07:

@@ -515,6 +515,41 @@ MUTANTS: tuple[Mutant, ...] = (
         "        self.files.saw(view, late=late)",
         "        self.files.saw(view)",
     ),
+    Mutant(
+        "follows a file whatever it says of the ones before",
+        "6: the head of a file is compared with what was read",
+        "dispatch/continuity.py",
+        "        if head is None or batch.file == self._known or not self._can_ask:\n",
+        "        if True:\n",
+    ),
+    Mutant(
+        "moves into a file before its head is known",
+        "6: no place moves into a file before its head was compared",
+        "dispatch/continuity.py",
+        "            return Verdict.UNKNOWN\n",
+        "            return Verdict.FOLLOWS\n",
+    ),
+    Mutant(
+        "does not ask about the file before",
+        "6: without GTIDs the server is asked about the file before",
+        "dispatch/continuity.py",
+        "            if mode is Mode.FILE or head.previous is None or was_open:\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "believes each answer about the file before",
+        "6: what the server says is compared with where consumers stood",
+        "dispatch/dispatcher.py",
+        "        if error := compare(view, standings):\n",
+        "        if (error := compare(view, standings)) and False:\n",
+    ),
+    Mutant(
+        "a survey compares nothing",
+        "6: each survey is compared with where consumers stood",
+        "dispatch/client.py",
+        "        effects = self._compare(0, view, now)\n",
+        "        self._looks[0] = [x for x in self._looks.get(0, []) if x.unconfirmed]\n        effects = self._compare(0, view, now)\n",
+    ),
     # -- connections -------------------------------------------------------------------------------------------
     Mutant(
         "does not reconnect",

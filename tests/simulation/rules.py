@@ -217,6 +217,7 @@ class Rules:
             self._place(consumer, seen)
             self._failure(consumer, seen)
             self._gap(consumer, seen)
+            self._of_one_history(consumer)
             self._detached(consumer, seen, now)
             self._boarded(consumer, seen, now)
             self._held_up(consumer, seen, now)
@@ -360,6 +361,15 @@ class Rules:
         if seen.dispatcher != consumer.dispatcher:
             self._is_near(dispatcher, consumer)
 
+    def _of_one_history(self, consumer: Consumer) -> None:
+        """Nothing of a new log is queued, and no place lies in it, under positions of the log before a RESET."""
+        queue, history = consumer.queue, self._world.readers[consumer.name].history
+        created = queue.created_of(queue.queued.file)
+        if consumer.started and history is not None and created:
+            assert created in history.created.get(queue.queued.file, ()), (
+                f"{consumer.name} has gone on in another log, at {queue.queued}"
+            )
+
     def _is_near(self, dispatcher: Dispatcher, consumer: Consumer) -> None:
         world = self._world
         read, queued = dispatcher.read, consumer.queue.queued
@@ -497,7 +507,7 @@ class Rules:
         if reader.history is not None and reader.history is not world.history:
             return error.kind in (Kind.HISTORY_DIFFERS, Kind.POSITION_PURGED)
         if self._named_in_another_life(consumer, seen):
-            return error.kind in (Kind.HISTORY_DIFFERS, Kind.POSITION_PURGED)
+            return error.kind in (Kind.HISTORY_DIFFERS, Kind.POSITION_PURGED, Kind.SETTINGS)
         if world.dumps_refused >= 3 and error.kind is Kind.POSITION_PURGED:
             return True
         place = self._place_of(consumer, seen)

@@ -41,6 +41,7 @@ LABEL = "user@host:3306"
 # How many bytes come at a time, in a play: large pieces are quick to play, small ones end inside of transactions.
 SIZES = ((BUFFER,), (400, 1200, 3000), (60, 700, 3000, BUFFER, BUFFER))
 SILENCE_MAX_S = 30.0
+SURVEY_EVERY_S = 30.0
 GARBLES_MAX = 2  # one less than what is taken for damage of the log itself
 
 
@@ -91,6 +92,7 @@ class PlayedWorld(World):
         for server in self.servers:
             _write(server, scenario.written)
         self.refuses_until = 0.0
+        self.survey_at = 0.0
         self.failed_over_at = float("inf")  # first
         self.garbles = 0
         self.dumps_refused = 0
@@ -190,6 +192,7 @@ class PlayedWorld(World):
             self.step(Tick())
             if self.survey_ordered or self.surveyed is not None:
                 self.survey_or_tell()
+            self.survey_now_and_then()
             if self.rng.random() < 0.7:
                 self.flush()
 
@@ -201,7 +204,14 @@ class PlayedWorld(World):
         self.now = max(min(times, default=self.now + 1.0), self.now + 0.02)
         self.step(Tick())
         self.answer()
+        self.survey_now_and_then()
         self.flush()
+
+    def survey_now_and_then(self) -> None:
+        if self.now >= self.survey_at and self.refuses_until <= self.now:
+            self.survey_at = self.now + SURVEY_EVERY_S
+            self.survey()
+            self.tell_survey()
 
     def answer(self) -> None:
         """What the rules have asked the server for."""
@@ -344,16 +354,20 @@ class PlayedWorld(World):
         """RESET: the log begins anew under the old names."""
         if not self.histories or not self.rules.reset_would_be_noticed():
             return
+        old = self.server
         self.history = self.histories.pop(0)
         # A replica that is new as well, or a file that is purged: then nothing is left by which to know.
         self.servers = self.history.servers()[:1]
-        self.server = self.servers[0]
+        self.server = old.successor = self.servers[0]
         self.first_life = False
         written = self.rng.choice((0, 5, 20))
         for server in self.servers:
             _write(server, written)
+        # The server tells nobody who reads its log.
+        survives = self.rng.random() < 0.6
         for link in list(self.links.values()):
-            if link.server is not None:
+            dumps = link.connection is not None and link.server is old
+            if link.server is not None and not (survives and dumps):
                 self.cut(link)
 
     def survey_or_tell(self) -> None:

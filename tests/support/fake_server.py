@@ -92,6 +92,7 @@ class Server:
         self.oldest = 0  # index of the first file that it still has
         self.stops = stops
         self.at = 0  # index of the stop
+        self.successor: Server | None = None  # what it is since a RESET, under the same name
 
     @property
     def stop(self) -> Stop:
@@ -118,6 +119,13 @@ class Server:
         stop = self.stop
         there = self.log.files[self.oldest : stop.files]
         return [*((file.name, file.size) for file in there[:-1]), (there[-1].name, stop.offset)]
+
+    def index_of(self, name: str) -> int:
+        """Raises BinlogError where it has no file of the name."""
+        for index, file in enumerate(self.log.files[: self.extent[0]]):
+            if file.name == name and index >= self.oldest:
+                return index
+        raise BinlogError(Kind.POSITION_PURGED, "could not find next log")
 
     def grow(self, transactions: int) -> None:
         assert self.stops is not None
@@ -309,6 +317,8 @@ class Feed:
         return index
 
     def _from(self, first: int) -> Iterator[bytes | None]:
+        """A dump survives a RESET: it sends what it has of the file that it has open, and goes on with the file that
+        follows the one of that name in the new log, when there is one."""
         server, log, held = self.server, self.server.log, self._held
         checksum = log.files[first].checksum
         n = first
@@ -323,7 +333,13 @@ class Feed:
             while True:
                 files, events = server.extent
                 if i == (events if files == n + 1 else len(file.events)):
-                    if files > n + 1:
+                    if server.successor is not None:
+                        at_new = server.successor.index_of(file.name)
+                        if server.successor.extent[0] > at_new + 1:
+                            server, n = server.successor, at_new
+                            log = server.log
+                            break
+                    elif files > n + 1:
                         break
                     yield None
                     continue
