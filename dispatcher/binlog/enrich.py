@@ -31,7 +31,7 @@ from dispatcher.binlog.types import (
     Column,
     Type,
 )
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import SEEK, BinlogError, Kind
 
 Definition = Mapping[str, Any]
 """A table as `net.server.table_columns` describes it."""
@@ -115,7 +115,7 @@ def _other(skeleton: Skeleton, why: str) -> BinlogError:
         Kind.METADATA_MISSING,
         f"the definition known of table {skeleton.database}.{skeleton.table} is not that of the event: it {why}",
         remedy="the table was altered without a trace in the log (sql_log_bin=0, or the position is older than the"
-        " alteration): start the consumer after it, or copy the table afresh",
+        f" alteration): move the consumer behind it ({SEEK}), and copy the table afresh",
     )
 
 

@@ -33,7 +33,7 @@ from dispatcher.binlog.gtid_events import COMPLETED_XA, PREPARED_XA, STANDALONE,
 from dispatcher.binlog.prepared import Inner
 from dispatcher.binlog.routes import ALL, NOBODY, Target
 from dispatcher.binlog.xa import Xa
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import SEEK, BinlogError, Kind
 from dispatcher.model.gtid import GNO_MAX
 
 # Known, without rows, nothing to do.
@@ -50,12 +50,16 @@ _IGNORED = {
     EventType.APPEND_BLOCK: "the file of the LOAD DATA statement that follows",
     EventType.DELETE_FILE: "that statement failed",
 }
+_BEFORE_RELEASE = (
+    f"the log is one of MySQL 5.1 before its release; move the consumer behind it: {SEEK}"
+)
 _REMEDIES = {
-    EventType.INCIDENT: "the server says that its log lacks changes here: copy the tables afresh",
+    EventType.INCIDENT: "the server says that its log lacks changes here: copy the tables afresh, then"
+    f" move the consumer to the copy's position: {SEEK}",
     EventType.MARIADB_START_ENCRYPTION: "read the log through the server, which decrypts it",
-    EventType.PRE_GA_WRITE_ROWS: "the log is one of MySQL 5.1 before its release; start behind it",
-    EventType.PRE_GA_UPDATE_ROWS: "the log is one of MySQL 5.1 before its release; start behind it",
-    EventType.PRE_GA_DELETE_ROWS: "the log is one of MySQL 5.1 before its release; start behind it",
+    EventType.PRE_GA_WRITE_ROWS: _BEFORE_RELEASE,
+    EventType.PRE_GA_UPDATE_ROWS: _BEFORE_RELEASE,
+    EventType.PRE_GA_DELETE_ROWS: _BEFORE_RELEASE,
 }
 # LOAD DATA as a statement, in the form of servers before 5.0.3.
 _OLD_LOADS = (EventType.LOAD, EventType.NEW_LOAD, EventType.CREATE_FILE, EventType.EXEC_LOAD)

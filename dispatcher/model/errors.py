@@ -99,7 +99,8 @@ POLICY: dict[Kind, Policy] = {
     ),
     Kind.ROW_IMAGE: Policy(
         Action.FATAL,
-        "SET PERSIST binlog_row_image=FULL on the server and for every session, then copy the table afresh",
+        "SET PERSIST binlog_row_image=FULL on the server and for every session, copy the table afresh, then move the"
+        f" consumer to the copy's position: {SEEK}",
     ),
     Kind.STATEMENT_FORMAT: Policy(
         Action.FATAL,

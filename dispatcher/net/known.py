@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dispatcher.binlog.arrays import ABORTED, OPEN
 from dispatcher.binlog.batch import Batch
 from dispatcher.dispatch.history import Mode, Place, Steps
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import SEEK, BinlogError, Kind
 
 
 class Known:
@@ -26,7 +26,8 @@ class Known:
                 Kind.UNSUPPORTED_EVENT,
                 "a transaction without a GTID among others that have one",
                 where=f"{label}, before {batch.file}:{batch.offset}",
-                remedy="remove the files up to this one from the folder, and start at the set that follows",
+                remedy="remove the files up to this one from the folder, and move the consumer to the set that"
+                f" follows: {SEEK}",
             )
         if not self._left:
             return
