@@ -127,3 +127,23 @@ def test_a_reset_under_a_live_connection_is_found_when_a_session_is_opened(
     with suppress(Problem):
         reader.open()
     check_differs(daemon)
+
+
+def test_rotations_are_followed_on_the_same_connection(
+    server: Instance, make_daemon: MakeDaemon, source: Source
+) -> None:
+    """Also where a file was purged as soon as the server had closed it."""
+    insert(server, 3, size=10)
+    daemon, reader = begin(server, make_daemon, source)
+    read = len(reader.transactions)
+    for _ in range(3):
+        server.execute("FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
+        insert(server, 2, size=10)
+        reader.read_to(server)
+    assert len(reader.transactions) == read + 6
+    server.execute("FLUSH BINARY LOGS")
+    server.execute(f"PURGE BINARY LOGS TO '{server.binlog_position()[0]}'")
+    insert(server, 1, size=10)
+    reader.read_to(server)
+    assert len(reader.transactions) == read + 7
+    assert "checked anew" not in daemon.log
