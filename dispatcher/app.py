@@ -48,6 +48,7 @@ from dispatcher.telemetry import logs
 from dispatcher.telemetry.metrics import Metrics, Snapshot
 
 SHUTDOWN_S = 10
+STORE_CHECK_EVERY_S = 1.0
 EXIT_FAULT = 1
 FILES_RESERVED = 256  # file descriptors for all but the API's connections
 _ENDING = (signal.SIGTERM, signal.SIGINT)
@@ -128,6 +129,7 @@ class Daemon:
         self._settings = settings
         self._load = load
         self._log = structlog.get_logger("dispatcher")
+        self._state = state
         self._store = Storing(state, settings.state.max_bytes_in_prepared)
         self._crash: BaseException | None = None
         self._tasks = Tasks(self._on_task_error)
@@ -155,7 +157,7 @@ class Daemon:
             listen=settings.listen.host,
             version=version("binlog-dispatcher"),
             metrics=self._render_metrics,
-            ready=lambda: [str(self._store.fault)] if self._store.fault else [],
+            ready=self._not_ready,
         )
 
     async def _render_metrics(self) -> tuple[bytes, str]:
@@ -204,6 +206,7 @@ class Daemon:
         await self._clients.apply(groups(self._settings, self._store.installation_id))
         self._clients.start()
         self._tasks.start("reload", self._reload_when_told())
+        self._tasks.start("state store", self._check_store())
         listen = self._settings.api.listen
         address = f"{listen.host}:{listen.port}"
         self._log.info("starting", listen=address, consumers=len(self._settings.consumers))
@@ -215,6 +218,25 @@ class Daemon:
                 f"cannot listen on {address}",
                 remedy="another program has the port, or the address is not this machine's; change api.listen",
             ) from None
+
+    def _not_ready(self) -> list[str]:
+        faults = (self._store.misplaced, self._store.fault)
+        return list(dict.fromkeys(str(fault) for fault in faults if fault))
+
+    async def _check_store(self) -> None:
+        """Notice soon, not with the next acknowledgement only, that somebody has deleted or replaced the file."""
+        told, rewritten = "", 0
+        while True:
+            await asyncio.sleep(STORE_CHECK_EVERY_S)
+            await self._store.check()
+            said = str(self._store.misplaced or "")
+            if said and said != told:
+                self._log.error("state store misplaced", error=said)
+            told = said
+            if self._state.rewritten != rewritten:
+                rewritten = self._state.rewritten
+                path = str(self._settings.state.path)
+                self._log.error("state store was deleted, and is written anew", path=path)
 
     async def _end(self) -> None:
         try:

@@ -37,7 +37,7 @@ class Position(RequestBody):
     ]
     offset: Natural
     seq: Natural
-    epoch: Natural
+    epoch: Annotated[int, Field(ge=0, le=position.EPOCH_MAX)]
 
     def value(self) -> position.Position:
         return position.Position(

@@ -16,7 +16,7 @@ meanwhile; it is opened again when there is room.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from dispatcher.binlog.prepared import Prepared
@@ -103,6 +103,7 @@ class Client:
         self.merges = 0
         self.survey: Surveyed | None = None
         self._lend = lend
+        self.new_epoch: Callable[[], int] = lambda: 0  # for consumers of which nothing is stored
         self._kept = versions
         self._keeper: Dispatcher | None = None  # whose versions are stored
         self._stored_mark: Mark | None = None
@@ -281,7 +282,7 @@ class Client:
         first = not all(consumer.started for consumer in dispatcher.riders)
         for consumer in list(dispatcher.riders):
             try:
-                effects += placing.place(consumer, view)
+                effects += placing.place(consumer, view, self.new_epoch)
             except BinlogError as error:
                 told = error.at(f"consumer {consumer.name}, {self.label}")
                 effects += dispatcher.fail(consumer, told, now)

@@ -178,11 +178,12 @@ class Acknowledged:
 @dataclass(frozen=True, slots=True)
 class Sought:
     """A reader brings a position of its own. `view`: what the server said of itself after that, with the results of the
-    searches that `seeking.starts` asks for."""
+    searches that `seeking.starts` asks for; `fresh`: True if no session was opened yet under this state store."""
 
     consumer: str
     after: Position
     view: ServerView
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)

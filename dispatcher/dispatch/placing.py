@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dispatcher.dispatch import checks
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, where
@@ -11,23 +13,23 @@ from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 
 
-def place(consumer: Consumer, view: ServerView) -> list[Effect]:
+def place(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]) -> list[Effect]:
     """Give a consumer its place in this server's log, or check the one that it has. Raises BinlogError.
 
     What has to be stored comes out before anything that is read there can be.
     """
     try:
-        effects = _in_history(consumer, view)
+        effects = _in_history(consumer, view, new_epoch)
     except BinlogError as error:
         jumps = consumer.spec.on_purged is OnPurged.LATEST
         if error.kind is not Kind.POSITION_PURGED or not jumps:
             raise
-        effects = _jump(consumer, view, error)
+        effects = _jump(consumer, view, error, new_epoch)
     consumer.started = consumer.proven = True
     return effects
 
 
-def _in_history(consumer: Consumer, view: ServerView) -> list[Effect]:
+def _in_history(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]) -> list[Effect]:
     queue = consumer.queue
     if consumer.started:
         file = queue.queued.file
@@ -43,7 +45,7 @@ def _in_history(consumer: Consumer, view: ServerView) -> list[Effect]:
         start = checks.resolve(view, consumer.spec.start)
         anchored = consumer.spec.start.at != "gtid"
         created = view.created.get(start.file, 0)
-        queue.reset(view.server, view.mode, 0, start, created, anchored=anchored)
+        queue.reset(view.server, view.mode, new_epoch(), start, created, anchored=anchored)
         return [consumer.store()]
     stored = consumer.progress
     covered = checks.stored_place(view.mode, stored.covered)
@@ -59,11 +61,14 @@ def _in_history(consumer: Consumer, view: ServerView) -> list[Effect]:
     return []
 
 
-def _jump(consumer: Consumer, view: ServerView, error: BinlogError) -> list[Effect]:
+def _jump(
+    consumer: Consumer, view: ServerView, error: BinlogError, new_epoch: Callable[[], int]
+) -> list[Effect]:
     """Go on at the end of the log, in a new epoch: what lies between is lost to the consumer."""
     queue = consumer.queue
-    if not consumer.started and consumer.progress is not None:
-        queue.epoch = consumer.progress.covered.epoch
+    if not consumer.started:
+        stored = consumer.progress
+        queue.epoch = new_epoch() if stored is None else stored.covered.epoch
     end = checks.end_of(view)
     queue.jump(view.server, view.mode, end, view.created.get(end.file, 0))
     consumer.gaps += 1

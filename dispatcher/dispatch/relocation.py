@@ -26,7 +26,7 @@ def destination(consumer: Consumer, what: Sought | Relocated) -> seeking.Target 
         return target(consumer, what.start, what.view, what.epoch_min)
     if seeking.holds(consumer, what.after):
         return None
-    return seeking.target(consumer, what.after, what.view)
+    return seeking.target(consumer, what.after, what.view, fresh=what.fresh)
 
 
 def target(consumer: Consumer, start: Start, view: ServerView, epoch_min: int) -> seeking.Target:

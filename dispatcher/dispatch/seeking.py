@@ -12,6 +12,9 @@ with a `ServerView` that was asked for after the reader had come, and is refused
 Where it is in doubt whether the position is of this server's present log, because the consumer failed by
 HISTORY_DIFFERS or what is stored of it cannot be read, the set alone proves nothing: after a RESET the same numbers
 name other transactions. Then the search must find that very set at the position's file and offset.
+
+So it is with a position of another epoch. A state store that was lost begins a new epoch, and the first reader that
+comes to a consumer (`fresh`) may go on in the one that its checkpoint is of.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from dispatcher.dispatch.history import Mode, Place, make_place, place_of, witho
 from dispatcher.dispatch.inputs import ServerView, Start
 from dispatcher.model.errors import BinlogError, Kind, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
-from dispatcher.model.position import Position
+from dispatcher.model.position import EPOCH_MAX, Position
 
 _UNCHANGED = (
     "nothing was changed: a session without a position goes on at the stored one (Spark: a new checkpoint with"
@@ -58,18 +61,19 @@ def starts(consumer: Consumer, after: Position, view: ServerView) -> list[Start]
     """What the server's log must be searched for before `target` can decide; often nothing."""
     if not after.file or after.server != view.server:
         return []
-    if view.mode is Mode.GTID and not _in_doubt(consumer):
+    if view.mode is Mode.GTID and not _in_doubt(consumer, after):
         return []
     return [_start(after)]
 
 
-def target(consumer: Consumer, after: Position, view: ServerView) -> Target:
+def target(consumer: Consumer, after: Position, view: ServerView, *, fresh: bool = False) -> Target:
     """Raises BinlogError unless the view shows that the server has the position:
 
     POSITION_UNKNOWN (not a position of this consumer), POSITION_PURGED, HISTORY_DIFFERS (the server never had it), or
     RANGE_UNAVAILABLE (another server has taken over and may not have it yet).
     """
     try:
+        _check_epoch(consumer, after, view, fresh=fresh)
         return _target(consumer, after, view)
     except BinlogError as error:
         remedy = _UNCHANGED if error.kind in (Kind.POSITION_PURGED, Kind.HISTORY_DIFFERS) else None
@@ -97,23 +101,15 @@ def move(consumer: Consumer, to: Target) -> None:
 
 
 def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
-    queue, stored = consumer.queue, consumer.progress
-    if consumer.started:
-        queue.check_epoch(after)
-        if queue.mode is not view.mode:
-            what = (
-                f"the server's mode is {view.mode}, the consumer has read it in mode {queue.mode}"
-            )
-            raise BinlogError(Kind.HISTORY_DIFFERS, what)
-    elif stored is not None and stored.covered.epoch != after.epoch:
-        raise _unknown(
-            f"it is of epoch {after.epoch}, the stored position is of epoch {stored.covered.epoch}"
-        )
+    queue = consumer.queue
+    if consumer.started and queue.mode is not view.mode:
+        what = f"the server's mode is {view.mode}, the consumer has read it in mode {queue.mode}"
+        raise BinlogError(Kind.HISTORY_DIFFERS, what)
     _check_server(consumer, after, view)
     _wait_for_replica(consumer, after, view)
     place = _place(after, view)
     checks.history(view, view.mode, after.server, place, _created(consumer, after))
-    if view.mode is not Mode.GTID or (_in_doubt(consumer) and after.server == view.server):
+    if view.mode is not Mode.GTID or (_in_doubt(consumer, after) and after.server == view.server):
         place = _searched(after, place, view)
         return Target(view.server, view.mode, after.epoch, place, view.created.get(place.file, 0))
     server = queue.server if consumer.started else view.server
@@ -183,10 +179,26 @@ def _wait_for_replica(consumer: Consumer, after: Position, view: ServerView) -> 
         raise BinlogError(Kind.RANGE_UNAVAILABLE, what)
 
 
-def _in_doubt(consumer: Consumer) -> bool:
+def _check_epoch(consumer: Consumer, after: Position, view: ServerView, *, fresh: bool) -> None:
+    epoch = _epoch_of(consumer)
+    if epoch in (None, after.epoch):
+        return
+    if not fresh or after.epoch > EPOCH_MAX or after.server != view.server:
+        raise _unknown(f"it belongs to epoch {after.epoch}; this consumer reads epoch {epoch}")
+
+
+def _epoch_of(consumer: Consumer) -> int | None:
+    """None where nothing is stored."""
+    if consumer.started:
+        return consumer.queue.epoch
+    return None if consumer.progress is None else consumer.progress.covered.epoch
+
+
+def _in_doubt(consumer: Consumer, after: Position) -> bool:
     """True if the set alone does not show that the position is of the server's present log."""
     doubts = (Kind.HISTORY_DIFFERS, Kind.STORED_POSITION)
-    return consumer.failed is not None and consumer.failed.kind in doubts
+    failed = consumer.failed is not None and consumer.failed.kind in doubts
+    return failed or _epoch_of(consumer) not in (None, after.epoch)
 
 
 def _created(consumer: Consumer, after: Position) -> int:

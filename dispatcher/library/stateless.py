@@ -14,6 +14,8 @@ from dispatcher.model.position import Position
 class Stateless:
     """What `net.storing.State` asks for."""
 
+    epoch = 0
+
     def __init__(self, installation_id: UUID) -> None:
         self.installation_id = installation_id
 
@@ -45,6 +47,9 @@ class Stateless:
 
     def forget(self, _consumer: str) -> None:
         """Nothing is stored."""
+
+    def check(self) -> None:
+        """There is no file."""
 
     def close(self) -> None:
         """There is nothing to close."""

@@ -18,6 +18,8 @@ KEYS = ("server", "gtid", "file", "offset", "seq", "epoch")
 # Bounds of what a position may say, in characters. A server is a uuid, or "mariadb-<server id>"; a file's name is
 # without its folder; a set of 4 MiB has some 100,000 intervals.
 SERVER_MAX, FILE_MAX, GTID_MAX = 64, 255, 4 << 20
+# An epoch begins at the seconds since 1970; 32 bits are what a delivered record has for it.
+EPOCH_MAX = 2**32 - 1
 
 # Without GTIDs `seq` is the file's number and the offset in it, so that it grows with the log. 40 bits of offset hold
 # 1 TiB in one file, more than any server writes; 23 bits of file number remain in a signed 64-bit integer.
@@ -69,6 +71,8 @@ class Position:
 
     def check(self) -> None:
         """Raises `UserError` for a text that is too long or holds what cannot be printed, such as a lone surrogate."""
+        if self.epoch > EPOCH_MAX:
+            raise _bad("'epoch' lies outside 0..2^32-1")
         for key, most in (("server", SERVER_MAX), ("gtid", GTID_MAX), ("file", FILE_MAX)):
             text = getattr(self, key)
             if len(text) > most:

@@ -125,8 +125,9 @@ def log_file(value: Value) -> str:
     name = text(value)
     if not 0 < len(name.encode()) <= _NAME_BYTES_MAX or not name.isprintable():
         raise ValueError(f"{name[:_TEXT_MAX]!r} instead of the name of a file")
-    if file_number(name) > FILE_NUMBER_MAX:
-        raise ValueError(f"the file number of {name!r} is greater than {FILE_NUMBER_MAX}")
+    digits = name.rpartition(".")[2]
+    if file_number(name) > FILE_NUMBER_MAX or (digits.isdigit() and len(digits) > 18):
+        raise ValueError(f"the file number of {name[:80]!r} is greater than {FILE_NUMBER_MAX}")
     return name
 
 

@@ -181,7 +181,8 @@ class Readers:
         """A reader brings a position of its own, which wins over the stored one if the server has it; else it goes on
         from the stored one. A position that is refused changes nothing, and fences nobody."""
         name = reader.consumer.name
-        gap = after is not None and reader.behind_gap(after)
+        fresh = not reader.session  # of a new store, whose epoch no reader has seen yet
+        gap = after is not None and reader.behind_gap(after) and not fresh
         if gap:
             after = None
         order: Sought | None = None
@@ -190,9 +191,9 @@ class Readers:
                 reader.queue.locate(after)
             await reader.runner.survey()
         else:
-            if reader.consumer.started:
+            if reader.consumer.started and not fresh:
                 reader.queue.place_of(after)
-            order = await reader.runner.find(name, after)
+            order = await reader.runner.find(name, after, fresh=fresh)
         session = await self._store.next_session(name)
         reader.session = max(reader.session, session)
         reader.runner.wake(name)  # older sessions that wait are told
@@ -216,7 +217,7 @@ class Readers:
         if session != READ_ONLY and not reader.behind_gap(after):
             await self.acknowledge(name, session, after)
         while True:
-            reader = self.reader(name)
+            reader = await self._started(name)  # it may have been changed meanwhile
             reader.check_session(session)
             if reader.behind_gap(after):
                 return self._poll_answer(reader, reader.acknowledged, None, gap=True)
@@ -278,11 +279,10 @@ class Readers:
         self.reader(name).check_session(session)
         if session == READ_ONLY:
             raise UserError(Kind.SESSION_FENCED, "a read-only session acknowledges nothing")
-        await self._started(name)
         while True:
-            reader = self.reader(name)
+            reader = await self._started(name)
             async with reader.acknowledging:
-                if self._readers.get(name) is not reader:
+                if self._readers.get(name) is not reader or not reader.consumer.started:
                     continue  # another one took its place
                 reader.check_session(session)
                 # What lay before a gap is gone, acknowledged or not.

@@ -331,7 +331,7 @@ class ClientRunner:
 
     # -- readers that seek -----------------------------------------------------------------------------------
 
-    async def find(self, consumer: str, position: Position) -> Sought:
+    async def find(self, consumer: str, position: Position, *, fresh: bool = False) -> Sought:
         """The order to move a consumer to its reader's position, of which the server was just asked.
 
         Raises BinlogError where the server does not have it (see `seeking.target`) or cannot be asked
@@ -339,21 +339,21 @@ class ClientRunner:
         """
         self._sought_files.append(position.file)
         try:
-            return await self._find(consumer, position, time.monotonic() + COMMIT_WAIT_S)
+            return await self._find(consumer, position, time.monotonic() + COMMIT_WAIT_S, fresh)
         finally:
             self._sought_files.remove(position.file)
 
-    async def _find(self, consumer: str, position: Position, until: float) -> Sought:
+    async def _find(self, consumer: str, position: Position, until: float, fresh: bool) -> Sought:
         while True:
             view = await self._view_for(consumer, position)
             try:
-                seeking.target(self.client.consumers[consumer], position, view)
+                seeking.target(self.client.consumers[consumer], position, view, fresh=fresh)
             except BinlogError:
                 late = time.monotonic() >= until
                 if late or not seeking.may_be_committing(position, view):
                     raise
             else:
-                return Sought(consumer, position, view)
+                return Sought(consumer, position, view, fresh)
             await asyncio.sleep(COMMIT_WAIT_S / 5)
 
     async def _view_for(self, consumer: str, position: Position) -> ServerView:

@@ -92,6 +92,7 @@ class RunningClient:
             self._lend,
             await self._store.load_prepared(group.key),
         )
+        client.new_epoch = self._store.new_epoch
         self._runner = ClientRunner(
             client,
             group.source,

@@ -39,6 +39,10 @@ class State(Protocol):
     @property
     def installation_id(self) -> UUID: ...
 
+    @property
+    def epoch(self) -> int:
+        """Of consumers of which nothing is stored."""
+
     def load(self, consumer: str) -> Stored | None: ...
 
     def save(
@@ -60,13 +64,21 @@ class State(Protocol):
 
     def forget(self, consumer: str) -> None: ...
 
+    def check(self) -> None:
+        """Is what is open still what is at its path?"""
+
 
 class Storing:
     """See the module. Every method raises BinlogError (STATE_STORE)."""
 
-    def __init__(self, state: State, prepared_bytes_max: int = BYTES_MAX) -> None:
+    def __init__(
+        self,
+        state: State,
+        prepared_bytes_max: int = BYTES_MAX,
+    ) -> None:
         """`prepared_bytes_max`: of the rows of prepared transactions, for each client."""
         self.fault: BinlogError | None = None
+        self.misplaced: BinlogError | None = None
         self.installation_id = state.installation_id
         self._state = state
         self._prepared_bytes_max = prepared_bytes_max
@@ -118,6 +130,19 @@ class Storing:
     async def forget(self, consumer: str) -> None:
         """Remove what is stored of a consumer that does not run."""
         await self._call(lambda: self._state.forget(consumer))
+
+    async def check(self) -> None:
+        """See whether the store's file is there; `misplaced` says what is wrong with it."""
+        try:
+            await self._call(self._state.check)
+        except BinlogError as error:
+            self.misplaced = error
+        else:
+            self.misplaced = None
+
+    def new_epoch(self) -> int:
+        """The epoch of consumers of which nothing is stored."""
+        return self._state.epoch
 
     async def close(self) -> None:
         """Wait for what was asked for."""

@@ -24,13 +24,13 @@ lock orders them. Every fault of SQLite, of the folder or of the lock is a `Binl
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -41,9 +41,10 @@ from dispatcher.dispatch.versions import Kept
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Mark, Position
 from dispatcher.state import prepared_rows
-from dispatcher.state.private import FILE_MODE, FOLDER_MODE, tighten
+from dispatcher.state.lock import StoreLock
+from dispatcher.state.private import FILE_MODE, tighten
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 # "BiDi" in ASCII: tells `file`, and us, a state store from somebody's database.
 APPLICATION_ID = 0x42694469
 
@@ -101,6 +102,9 @@ CREATE TABLE prepared (
   PRIMARY KEY (client, number)
 );
 """,
+    4: """
+ALTER TABLE installation ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
+""",
 }
 _SAVE = """
 INSERT INTO consumer (name, acknowledged, covered, file_created) VALUES (?, ?, ?, ?)
@@ -108,8 +112,8 @@ ON CONFLICT (name) DO UPDATE SET acknowledged = excluded.acknowledged, covered =
   file_created = excluded.file_created
 """
 _NEXT_SESSION = """
-INSERT INTO consumer (name, session) VALUES (?, 1)
-ON CONFLICT (name) DO UPDATE SET session = session + 1
+INSERT INTO consumer (name, session) VALUES (?, ?)
+ON CONFLICT (name) DO UPDATE SET session = max(session + 1, excluded.session)
 RETURNING session
 """
 
@@ -141,26 +145,39 @@ class StateStore:
     (`Kind.STATE_STORE`) when the file cannot be opened, is damaged, was written by a newer version,
     or is open in another process.
 
+    `clock`: seconds since 1970. `rewritten`: how often the file was written anew because it had been deleted.
     `exposed`: files that others may read and whose mode cannot be changed, since they belong to another user.
     """
 
     installation_id: UUID
+    epoch: int  # of consumers of which nothing is stored
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path = path
+        self._clock = clock
         self._mutex = threading.Lock()
-        self._lock_fd = _lock(path)
+        self.rewritten = 0
+        self._files: tuple[tuple[int, int] | None, ...] | None = None
+        self._lock = StoreLock(path)
         try:
+            if self._lock.store and path.exists() and not path.stat().st_size:
+                what = f"the file has 0 bytes, but the store {self._lock.store} was there"
+                raise self._fault(what, _EMPTIED)
             with self._faults():
                 self.exposed = _make_private(path)
-                self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            try:
-                self.installation_id = self._open()
-            except BaseException:
-                self._db.close()
-                raise
+            self.installation_id = self._connect()
+            self._lock.opened(str(self.installation_id))
         except BaseException:
-            os.close(self._lock_fd)
+            self._lock.close()
+            raise
+
+    def _connect(self) -> UUID:
+        with self._faults():
+            self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            return self._open()
+        except BaseException:
+            self._db.close()
             raise
 
     def __repr__(self) -> str:
@@ -250,9 +267,13 @@ class StateStore:
             )  # fmt: skip
 
     def next_session(self, consumer: str) -> int:
-        """Count the consumer's session number up by one and return it; the first is 1."""
+        """Store a number that is higher than all before, and return it.
+
+        It is the time (ms since 1970), so that it does not repeat after the store was restored from an older copy.
+        """
         with self._transaction() as db:
-            (number,) = db.execute(_NEXT_SESSION, (consumer,)).fetchone()
+            now_ms = int(self._clock() * 1000)
+            (number,) = db.execute(_NEXT_SESSION, (consumer, now_ms)).fetchone()
         return int(number)
 
     def session(self, consumer: str) -> int:
@@ -260,22 +281,65 @@ class StateStore:
         row = self._row(consumer)
         return 0 if row is None else int(row[0])
 
+    def check(self) -> None:
+        """Raises BinlogError if another file has taken the place of the store's; writes it anew if it was deleted."""
+        with self._mutex, self._faults():
+            self._keep_file()
+
+    def _keep_file(self) -> None:
+        """The caller holds `_mutex`. What is written to a deleted file would be lost with this process."""
+        if self._files is None:
+            return  # it is just being opened
+        store, log = self._files
+        there = _identity(self._path)
+        if there is not None and there != store:
+            raise self._fault("another file has taken the place of the open one", _REPLACED)
+        log_there = _identity(self._path.with_name(self._path.name + "-wal"))
+        if there is None or (log is not None and log_there != log):
+            try:
+                self._write_anew()
+            except OSError as error:
+                what = f"the file was deleted and cannot be written anew: {error.strerror or error}"
+                raise self._fault(what, _remedy(error)) from error
+        elif log is None:
+            self._files = store, log_there
+
+    def _write_anew(self) -> None:
+        """Copy the open store, of which nothing is lost as long as it is open, to where it was."""
+        self._lock.renew()
+        fresh = self._path.with_name(self._path.name + ".new")
+        fresh.unlink(missing_ok=True)
+        os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
+        with closing(sqlite3.connect(fresh)) as copy:
+            self._db.backup(copy)
+        _sync(fresh)
+        # SQLite removes the write-ahead log by its name when it closes a store, so that comes before the new one.
+        self._db.close()
+        for end in ("-wal", "-shm"):
+            self._path.with_name(self._path.name + end).unlink(missing_ok=True)
+        fresh.replace(self._path)
+        _sync(self._path.parent)
+        self._files = None
+        self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        self._set_up()
+        self.rewritten += 1
+
     def forget(self, consumer: str) -> None:
-        """Remove all that is stored of a consumer. Its session numbers begin anew."""
+        """Remove all that is stored of a consumer. It begins anew in a new epoch, as consumers that are new do then."""
         with self._transaction() as db:
             db.execute("DELETE FROM consumer WHERE name = ?", (consumer,))
+            self._begin_epoch(db)
 
     def close(self) -> None:
         """Fold the log into the file and let go of the lock. May be called again."""
         with self._mutex:
-            if self._lock_fd < 0:
+            if not self._lock.held:
                 return
             try:
                 with self._faults():
                     self._db.close()
             finally:
-                os.close(self._lock_fd)
-                self._lock_fd = -1
+                self._lock.close()
 
     def _row(self, consumer: str) -> _Row | None:
         query = "SELECT session, acknowledged, covered, file_created FROM consumer WHERE name = ?"
@@ -303,19 +367,32 @@ class StateStore:
             for newer in range(version + 1, SCHEMA_VERSION + 1):
                 for statement in _MIGRATIONS[newer].strip().split(";\n"):
                     db.execute(statement)
+            if empty:
+                self._begin_epoch(db)
             db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         with self._faults():
-            # The mode of the journal cannot change within a transaction.
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
+            self._set_up()
             check = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
             if check != "ok":
                 raise self._fault(check.splitlines()[-1], _DAMAGED)
-            return UUID(db.execute("SELECT id FROM installation").fetchone()[0])
+            found, self.epoch = db.execute("SELECT id, epoch FROM installation").fetchone()
+            return UUID(found)
+
+    def _begin_epoch(self, db: sqlite3.Connection) -> None:
+        """Consumers of which nothing is stored begin in an epoch that was never used before: seconds since 1970."""
+        query = "UPDATE installation SET epoch = max(epoch + 1, ?) RETURNING epoch"
+        (self.epoch,) = db.execute(query, (int(self._clock()),)).fetchone()
+
+    def _set_up(self) -> None:
+        """What belongs to a connection; the mode of the journal cannot change within a transaction."""
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._files = _identity(self._path), None
 
     @contextmanager
     def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
         with self._mutex, self._faults():
+            self._keep_file()
             self._db.execute(f"BEGIN {kind}")
             try:
                 yield self._db
@@ -325,6 +402,7 @@ class StateStore:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
+            self._keep_file()
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -344,6 +422,11 @@ class StateStore:
 
 
 _ELSEWHERE = "name another state.path"
+_EMPTIED = "restore the file from a backup; or remove it, and consumers begin where 'start' or their readers say"
+_REPLACED = (
+    "restart the daemon to go on from the file that is there now, or move that away: then the daemon writes its own"
+    " again; nothing is acknowledged meanwhile"
+)
 _DAMAGED = (
     "the file is damaged: restore it, or move it away, and the consumers begin where their 'start'"
     " or their readers say"
@@ -375,30 +458,18 @@ def _make_private(path: Path) -> tuple[Path, ...]:
     return tighten(path.with_name(path.name + end) for end in ("", "-wal", "-shm", ".lock"))
 
 
-def _lock(path: Path) -> int:
-    """Take the lock beside `path`; returns its file descriptor, which holds it."""
-    lock_path = path.with_name(path.name + ".lock")
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another one at the same path; None where there is none."""
     try:
-        path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
-        fd = os.open(lock_path, os.O_RDWR | os.O_CREAT, FILE_MODE)
-    except OSError as error:
-        raise BinlogError(
-            Kind.STATE_STORE,
-            f"cannot open {lock_path.name}: {error.strerror}",
-            where=str(path),
-            remedy="give the daemon's user write access to the folder, or name another state.path",
-        ) from error
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        owner = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
+        os.fsync(fd)
+    finally:
         os.close(fd)
-        raise BinlogError(
-            Kind.STATE_STORE,
-            f"in use by another process{f' (pid {owner})' if owner else ''}",
-            where=str(path),
-            remedy="stop the other daemon, or give this one its own state.path",
-        ) from error
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
-    return fd

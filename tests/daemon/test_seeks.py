@@ -50,8 +50,8 @@ class Scene:
     def place(self, consumer: str) -> Json:
         """All of a consumer that a refused seek must not change."""
         row = self.daemon.api.row(consumer)
-        shown = {key: row[key] for key in ("state", "acknowledged", "covered", "last_error")}
-        return {**shown, **self.daemon.stored(consumer)}
+        shown = {key: row[key] for key in ("state", "acknowledged", "last_error")}
+        return {**shown, "stored": self.daemon.stored(consumer)["acknowledged"]}
 
 
 @pytest.fixture(

@@ -14,7 +14,7 @@ from dispatcher.model.position import KEYS, Position, file_number, packed_seq
 
 NUMBER = st.integers(0, 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=("C", "Z")), max_size=64)
-positions = st.builds(Position, TEXT, TEXT, TEXT, NUMBER, NUMBER, NUMBER)
+positions = st.builds(Position, TEXT, TEXT, TEXT, NUMBER, NUMBER, st.integers(0, 2**32 - 1))
 GOOD: dict[str, Any] = {"server": "s", "gtid": "g", "file": "f", "offset": 1, "seq": 2, "epoch": 3}
 
 
@@ -48,6 +48,7 @@ def test_the_text() -> None:
         ({**GOOD, "seq": 1.0}, "'seq' must be an integer"),
         ({**GOOD, "seq": -1}, "'seq' lies outside"),
         ({**GOOD, "offset": 2**63}, "'offset' lies outside"),
+        ({**GOOD, "epoch": 2**32}, "'epoch' lies outside"),
         ({**GOOD, "file": "f" * 256}, "'file' has 256 characters"),
         ({**GOOD, "server": "s" * 65}, "'server' has 65 characters"),
         ({**GOOD, "gtid": "1" * ((4 << 20) + 1)}, "'gtid' has 4194305 characters"),

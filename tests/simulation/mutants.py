@@ -570,8 +570,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "the first place is not stored",
         "a place is stored before the first delivery",
         "dispatch/placing.py",
-        "        queue.reset(view.server, view.mode, 0, start, created, anchored=anchored)\n        return [consumer.store()]",
-        "        queue.reset(view.server, view.mode, 0, start, created, anchored=anchored)\n        return []",
+        "        queue.reset(view.server, view.mode, new_epoch(), start, created, anchored=anchored)\n        return [consumer.store()]",
+        "        queue.reset(view.server, view.mode, new_epoch(), start, created, anchored=anchored)\n        return []",
     ),
     Mutant(
         "stored from what is queued",

@@ -27,6 +27,7 @@ class FakeState:
     """`saves`: what each call of `save` was given; `full`: every call that stores something fails."""
 
     installation_id = UUID(int=7)
+    epoch = 0
 
     def __init__(self) -> None:
         self.saves: list[list[str]] = []
@@ -81,6 +82,9 @@ class FakeState:
         self._write()
         self.rows.pop(consumer, None)
         self.sessions.pop(consumer, None)
+
+    def check(self) -> None:
+        """There is no file."""
 
     def _write(self) -> None:
         assert self._go_on.wait(DEADLINE_S)

@@ -1,0 +1,187 @@
+"""A state store that is deleted, replaced, emptied or restored: noticed, said, and nothing is lost."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.position import Position
+from dispatcher.state.store import SCHEMA_VERSION, StateStore, Stored
+
+SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+INSTALLATION = "6d9f3a52-4a7b-4c1e-9f53-0c5d8b1a0242"
+
+# The schema that commit 264e40b wrote, as `.schema` shows it.
+OLD_SCHEMA = """
+CREATE TABLE installation (id TEXT NOT NULL);
+CREATE TABLE consumer (
+  name         TEXT PRIMARY KEY,
+  session      INTEGER NOT NULL DEFAULT 0,
+  acknowledged TEXT,
+  covered      TEXT,
+  file_created INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE TABLE stream (
+  client  TEXT PRIMARY KEY, server TEXT NOT NULL, file TEXT NOT NULL, offset INTEGER NOT NULL, created INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE table_version (
+  client TEXT NOT NULL, database_name TEXT NOT NULL, table_name TEXT NOT NULL, start_file TEXT NOT NULL,
+  start_offset INTEGER NOT NULL, start_created INTEGER NOT NULL, end_file TEXT NOT NULL, end_offset INTEGER NOT NULL,
+  end_created INTEGER NOT NULL, open INTEGER NOT NULL, definition TEXT NOT NULL
+);
+CREATE INDEX table_version_of ON table_version (client);
+CREATE TABLE prepared (
+  client TEXT NOT NULL, number INTEGER NOT NULL, xid TEXT NOT NULL, server TEXT NOT NULL, file TEXT NOT NULL,
+  offset INTEGER NOT NULL, created INTEGER NOT NULL, source TEXT NOT NULL, gno INTEGER NOT NULL, ended TEXT,
+  flaws TEXT NOT NULL, compression INTEGER, size INTEGER, rows BLOB, PRIMARY KEY (client, number)
+);
+PRAGMA application_id = 0x42694469;
+PRAGMA user_version = 3;
+"""
+
+
+def position(seq: int, epoch: int = 0) -> Position:
+    return Position(SERVER, f"{SERVER}:1-{seq}", "binlog.000001", 4 + seq, seq, epoch)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "folder" / "state.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[StateStore]:
+    """A store in which `shop` has acknowledged 7."""
+    store = StateStore(path)
+    store.save([("shop", position(7), position(8), 5)])
+    yield store
+    store.close()
+
+
+def save(store: StateStore, seq: int) -> None:
+    store.save([("shop", position(seq), position(seq), 5)])
+
+
+def acknowledged(path: Path) -> int:
+    """What is on disk, as another program reads it."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        (text,) = db.execute("SELECT acknowledged FROM consumer WHERE name = 'shop'").fetchone()
+    return Position.from_json(text).seq
+
+
+@pytest.mark.parametrize("end", ["", "-wal"])
+def test_a_deleted_file_is_written_anew_with_all_that_was_in_it(
+    path: Path, store: StateStore, end: str
+) -> None:
+    session = store.next_session("shop")
+    path.with_name(path.name + end).unlink()
+    save(store, 9)
+    assert store.rewritten == 1
+    assert acknowledged(path) == 9
+    store.close()
+    again = StateStore(path)
+    assert again.load("shop") == Stored(position(9), position(9), session, 5)
+    assert again.installation_id == store.installation_id
+    again.close()
+
+
+def test_a_deleted_folder_is_written_anew_and_its_lock_is_held(
+    path: Path, store: StateStore
+) -> None:
+    shutil.rmtree(path.parent)
+    store.check()
+    assert acknowledged(path) == 7
+    with pytest.raises(BinlogError, match="in use by another process"):
+        StateStore(path)
+    save(store, 9)
+    assert acknowledged(path) == 9
+
+
+def test_a_file_that_is_written_anew_is_private(path: Path, store: StateStore) -> None:
+    path.unlink()
+    store.check()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_is_acknowledged_while_another_file_stands_in_its_place(
+    path: Path, store: StateStore, tmp_path: Path
+) -> None:
+    save(store, 8)
+    other = tmp_path / "copy.db"
+    with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(other)) as copy:
+        db.backup(copy)
+    save(store, 9)
+    other.replace(path)
+    for attempt in (lambda: save(store, 10), lambda: store.next_session("shop"), store.check):
+        with pytest.raises(BinlogError, match="another file has taken the place") as caught:
+            attempt()
+        assert caught.value.kind is Kind.STATE_STORE
+        assert "restart the daemon" in caught.value.remedy
+    # The remedy that needs no restart: what is open is written where it was.
+    path.rename(tmp_path / "away.db")
+    save(store, 10)
+    assert acknowledged(path) == 10
+
+
+def test_a_store_that_was_cut_to_nothing_is_told_from_a_new_one(
+    path: Path, store: StateStore
+) -> None:
+    store.close()
+    path.write_bytes(b"")
+    with pytest.raises(BinlogError, match="the file has 0 bytes, but the store") as caught:
+        StateStore(path)
+    assert str(store.installation_id) in caught.value.what
+    assert "remove it" in caught.value.remedy
+    # Once more: the note of it is not lost by the attempt. Then the remedy.
+    with pytest.raises(BinlogError, match="0 bytes"):
+        StateStore(path)
+    path.unlink()
+    StateStore(path).close()
+
+
+def test_an_empty_file_where_no_store_was_becomes_one(path: Path) -> None:
+    path.parent.mkdir()
+    path.touch()
+    StateStore(path).close()
+    assert path.stat().st_size
+
+
+def test_session_numbers_do_not_repeat_after_an_older_copy_was_restored(path: Path) -> None:
+    times = iter((100.0, 107.0, 107.0))
+    store = StateStore(path, clock=lambda: next(times))
+    store.next_session("shop")
+    store.close()
+    copy = path.read_bytes()
+    store = StateStore(path, clock=lambda: next(times))
+    newest = store.next_session("shop")
+    store.close()
+    path.write_bytes(copy)
+    store = StateStore(path, clock=lambda: 107.5)
+    assert store.next_session("shop") > newest
+    store.close()
+
+
+def test_a_store_of_the_version_before_goes_on_where_it_was(path: Path) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(OLD_SCHEMA)
+        row = ("shop", 3, position(7).to_json(), position(8).to_json(), 5)
+        db.execute("INSERT INTO consumer VALUES (?, ?, ?, ?, ?)", row)
+        db.execute("INSERT INTO installation VALUES (?)", (INSTALLATION,))
+        db.commit()
+    store = StateStore(path, clock=lambda: 1.0)
+    assert str(store.installation_id) == INSTALLATION
+    assert store.load("shop") == Stored(position(7), position(8), 3, 5)
+    assert store.next_session("shop") == 1000
+    assert store.next_session("shop") == 1001
+    save(store, 9)
+    store.close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+    assert acknowledged(path) == 9
