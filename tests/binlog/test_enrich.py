@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from pymysql.converters import encoders
 
 from dispatcher.binlog.enrich import enriched_body, incomplete
 from dispatcher.binlog.skeleton import Field, Skeleton
@@ -207,7 +208,7 @@ def test_it_is_what_the_server_writes_itself_with_full_metadata(
         full = table_maps(server, database, names, "FULL")
         for metadata in ("MINIMAL", "NO_LOG") if server.mariadb else ("MINIMAL",):
             short = table_maps(server, database, names, metadata)
-            with closing(server.connect()) as connection:
+            with closing(server.connect(conv=encoders)) as connection:
                 for name in names:
                     known = table_definition(connection, database, name, mariadb=server.mariadb)
                     assert len(short[name]) < len(full[name])
@@ -223,7 +224,10 @@ def test_a_label_that_the_schema_cannot_show_is_not_guessed(
 ) -> None:
     database = new_database(mysql97)
     mysql97.execute("CREATE TABLE t (e ENUM('🐬', 'b') CHARACTER SET utf8mb4)", database=database)
-    with closing(mysql97.connect()) as connection, pytest.raises(BinlogError) as caught:
+    with (
+        closing(mysql97.connect(conv=encoders)) as connection,
+        pytest.raises(BinlogError) as caught,
+    ):
         table_definition(connection, database, "t", mariadb=False)
     assert caught.value.kind is Kind.METADATA_MISSING
     assert "'e'" in caught.value.what

@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from pymysql.converters import encoders
 
 from dispatcher.binlog import delivered
 from dispatcher.binlog.charsets import charset_of
@@ -129,7 +130,7 @@ def decoded_rows(log: bytes, definitions: delivered.Definitions) -> Iterator[dic
 
 
 def definitions_of(server: Server, database: str, table: str) -> dict[str, dict[str, Any]]:
-    with closing(server.connect()) as connection:
+    with closing(server.connect(conv=encoders)) as connection:
         return {f"{database}.{table}": table_columns(connection, database, table)}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pymysql
+from pymysql.converters import encoders
 from pymysql.cursors import Cursor
 
 from dispatcher.binlog.batch import Batch
@@ -85,7 +86,7 @@ def run(
             done.append(ran)
             _run(writing[table.settings], reading, ran)
     log = read_log(server, file)
-    with closing(server.connect()) as connection, connection.cursor() as cursor:
+    with closing(server.connect(conv=encoders)) as connection, connection.cursor() as cursor:
         for ran in done:
             if ran.created:
                 ran.definition = table_definition(
