@@ -42,6 +42,7 @@ from dispatcher.net.server import (
     facts,
     findings,
     grants,
+    several_hosts_finding,
 )
 from dispatcher.net.serverlog import ServerLog, mode_of
 
@@ -73,10 +74,13 @@ class LoggedInConnection:
         flush_s: float = 1.0,
         timeout_s: float = 10,
         leave: Callable[[], None] | None = None,
+        several: bool = False,
     ) -> None:
         """Logs in, asks for the server's facts. Raises BinlogError. `flush_s`: see `Stream`.
 
         `leave` is called when this server is of no use: it cannot be reached, or refuses what is needed of it.
+        `several`: other hosts are to stand in for it. Where none can, the login is refused and `leave` is not called,
+        because the next host would be refused as well, by a history that is not this one's.
         """
         self.endpoint = endpoint
         self._identity = identity
@@ -93,6 +97,9 @@ class LoggedInConnection:
             except BaseException:
                 self.close()
                 raise
+        if several and (error := several_hosts_finding(self.facts)):
+            self.close()
+            raise error.at(endpoint.label)
 
     @contextlib.contextmanager
     def _leaving(self) -> Iterator[None]:

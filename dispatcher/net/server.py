@@ -141,14 +141,19 @@ def examine(
     """All findings of a server; `databases` are those that consumers read. `several`: others are to stand in for it."""
     known = _understood_facts(connection, _variables(connection))
     found = findings(known, grants(connection), databases)
-    if several and known.flavour == "mariadb":
-        found.append(
-            _finding(f"{_APART}: positions of MariaDB are files and offsets", "name one host")
-        )
-    elif several and known.gtid_mode != "ON":
-        remedy = "set gtid_mode=ON on all hosts, or name one"
-        found.append(_finding(f"gtid_mode={known.gtid_mode or 'OFF'}: {_APART}", remedy))
+    if several and (error := several_hosts_finding(known)):
+        found.append(error)
     return found
+
+
+def several_hosts_finding(known: ServerFacts) -> BinlogError | None:
+    """Why no other host can stand in for this one; None if one can."""
+    if known.flavour == "mariadb":
+        return _finding(f"{_APART}: positions of MariaDB are files and offsets", "name one host")
+    if known.gtid_mode != "ON":
+        remedy = "set gtid_mode=ON on all hosts, or name one"
+        return _finding(f"gtid_mode={known.gtid_mode or 'OFF'}: {_APART}", remedy)
+    return None
 
 
 def examine_hosts(

@@ -105,7 +105,8 @@ class ServerSource:
     """A MySQL or MariaDB server, or several that stand in for each other.
 
     One of them is the *current* one, for all that is asked. An attempt to open it that fails, or a dump that it
-    refuses, makes the next one current; one that succeeds stays.
+    refuses, makes the next one current; one that succeeds stays. Several can stand in for each other only with MySQL's
+    GTIDs; else `open` is refused, with the words of `check`.
     """
 
     def __init__(
@@ -145,7 +146,12 @@ class ServerSource:
         identity = Identity.of(self._installation, self._name, dispatcher)
         leave = partial(self._leave, endpoint)
         return LoggedInConnection(
-            endpoint, identity, heartbeat_s=self._heartbeat_s, flush_s=self._flush_s, leave=leave
+            endpoint,
+            identity,
+            heartbeat_s=self._heartbeat_s,
+            flush_s=self._flush_s,
+            leave=leave,
+            several=len(self.endpoints) > 1,
         )
 
     def open_once(self) -> LoggedInConnection:

@@ -295,3 +295,40 @@ def authority(path: Path) -> Path:
     )
     path.write_bytes(certificate.public_bytes(Encoding.PEM))
     return path
+
+
+def test_hosts_that_cannot_stand_in_for_each_other_are_refused_until_one_is_named(
+    mariadb118: Server,
+    mysql97: Server,
+    new_database: Callable[[Server], str],
+    make_daemon: MakeDaemon,
+    source: Source,
+) -> None:
+    database, other = new_database(mariadb118), new_database(mysql97)
+    one, good = source(mariadb118, database), source(mysql97, other)
+    daemon = make_daemon({"one": one, "good": good})
+    api = daemon.start()
+    reader, healthy = Reader(daemon, "one").open(), Reader(daemon, "good").open()
+    mariadb118.execute(TABLE, "INSERT INTO t (id) VALUES (1)", database=database)
+    reader.read_to(mariadb118)
+
+    consumers = daemon.settings["consumers"]
+    consumers["one"] = {**one, "mysql": f"{one['mysql']},127.0.0.1:1"}
+    daemon.reload()
+    row = until(lambda: r if (r := api.row("one"))["last_error"] else None, "it is refused")
+    assert row is not None and row["state"] == "failed"
+    words = "another host's log is another history without GTIDs that say the same everywhere"
+    assert words in row["last_error"] and "name one host" in row["last_error"]
+    # It tries again, and stays at the first host.
+    tries = daemon.log.count(words)
+    until(lambda: daemon.log.count(words) > tries, "it is tried again")
+    assert one["mysql"] in api.row("one")["last_error"]
+    mysql97.execute(TABLE, "INSERT INTO t (id) VALUES (7)", database=other)
+    healthy.read_to(mysql97)
+    assert api.row("good")["last_error"] is None
+
+    consumers["one"] = one
+    daemon.reload()
+    mariadb118.execute("INSERT INTO t (id) VALUES (2)", database=database)
+    reader.read_to(mariadb118)
+    assert sorted(replay(reader, f"{database}.t")[f"{database}.t"]) == [1, 2]
