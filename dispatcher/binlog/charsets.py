@@ -7,6 +7,8 @@ plain ones, and its UCA 14.0.0 collations 2048 + 256 * n, n naming the character
 from __future__ import annotations
 
 BINARY = 63
+CZECH = "latin2_czech_cs"
+_CZECH_ID = 2
 
 # Default collation per character set: also how a character set known by name only is written as an id.
 _DEFAULTS = {
@@ -44,6 +46,12 @@ def charset_of(collation: int) -> str:
         return _UCA1400[family] if family < len(_UCA1400) else f"of collation {collation}"
     plain = collation - 1024 if collation >= 1024 else collation
     return _NAMES.get(plain, f"of collation {collation}")
+
+
+def conversion_of(collation: int) -> str:
+    """The table by which the server converts text of a collation: its character set's, but for `latin2_czech_cs`, which
+    has one of its own without the control characters of 0x80 to 0x9F."""
+    return CZECH if collation == _CZECH_ID else charset_of(collation)
 
 
 def collation_named(charset: str | None) -> int:

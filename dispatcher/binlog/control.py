@@ -30,7 +30,7 @@ def parse_rows_query(body: bytes) -> str:
 
 def parse_annotate_rows(body: bytes) -> str:
     """Likewise, MariaDB's."""
-    return _loose(Reader("MARIADB_ANNOTATE_ROWS_EVENT", body))
+    return _loose(Reader(type_name(EventType.MARIADB_ANNOTATE_ROWS), body))
 
 
 def _loose(read: Reader) -> str:
@@ -195,7 +195,7 @@ def parse_heartbeat(kind: int, body: bytes, log_pos: int) -> Heartbeat:
 
 def parse_binlog_checkpoint(body: bytes) -> str:
     """MariaDB: the oldest file that crash recovery needs."""
-    read = Reader("MARIADB_BINLOG_CHECKPOINT_EVENT", body)
+    read = Reader(type_name(EventType.MARIADB_BINLOG_CHECKPOINT), body)
     return read.text(read.number(4))
 
 
@@ -209,7 +209,7 @@ class StartEncryption:
 
 
 def parse_start_encryption(body: bytes) -> StartEncryption:
-    read = Reader("MARIADB_START_ENCRYPTION_EVENT", body)
+    read = Reader(type_name(EventType.MARIADB_START_ENCRYPTION), body)
     return StartEncryption(read.number(1), read.number(4), read.take(12))
 
 
@@ -223,7 +223,7 @@ class StartV3:
 
 
 def parse_start_v3(body: bytes) -> StartV3:
-    read = Reader("START_V3_EVENT", body)
+    read = Reader(type_name(EventType.START_V3), body)
     version, server = read.number(2), read.take(50).split(b"\0")[0]
     return StartV3(version, server.decode("ascii", "replace"), read.number(4))
 

@@ -67,8 +67,8 @@ def _ambiguous(skeleton: Skeleton) -> bool:
 def enriched_body(body: bytes, definition: Definition, *, mariadb: bool = False) -> bytes:
     """The body of the TABLE_MAP that a server with full metadata writes for a table of this definition.
 
-    Raises `BinlogError` METADATA_MISSING where the definition contradicts the event, UNSUPPORTED_TYPE for a column type
-    that is not known.
+    Raises `BinlogError` METADATA_MISSING where the definition contradicts the event or does not know what the event
+    lacks, UNSUPPORTED_TYPE for a column type that is not known.
     """
     skeleton = Skeleton.of(body)
     columns = defined_columns(definition)
@@ -131,6 +131,7 @@ class _Fields:
     def __init__(
         self, skeleton: Skeleton, definition: Definition, columns: Sequence[Column]
     ) -> None:
+        self.table = f"{skeleton.database}.{skeleton.table}"
         self.codes = [code for code, _ in skeleton.types]
         self.entries: Sequence[Mapping[str, Any]] = definition["columns"]
         self.columns = columns
@@ -203,7 +204,16 @@ class _Fields:
     def labels(self, wanted: Type, code: int) -> _Written:
         out = bytearray()
         for i in self._of((wanted,)):
-            labels = [bytes.fromhex(label) for label in self.entries[i].get("labels") or ()]
+            entry = self.entries[i]
+            if entry.get("labels", ()) is None:
+                raise BinlogError(
+                    Kind.METADATA_MISSING,
+                    f"table {self.table}, column {entry['name']!r}: a label holds '?' or a character that the server's"
+                    " schema shows as '?'",
+                    remedy="SET GLOBAL binlog_row_metadata=FULL, and move the consumer behind the change"
+                    f" ({SEEK}), or leave the table out of its tables",
+                )
+            labels = [bytes.fromhex(label) for label in entry.get("labels", ())]
             out += packed(len(labels)) + sized(labels)
         return code, bytes(out)
 

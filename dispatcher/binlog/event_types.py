@@ -5,8 +5,11 @@ Sources: MySQL source, libs/mysql/binlog/event/binlog_event.h; MariaDB, sql/log_
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from functools import lru_cache
+
+_VERSION = re.compile(r"(.+?)(_V[0-9]+)?\Z")
 
 
 class EventType(IntEnum):
@@ -71,8 +74,12 @@ class EventType(IntEnum):
 
 @lru_cache(256)
 def type_name(code: int) -> str:
-    """`WRITE_ROWS_EVENT`, or `event type 250` for a code that is not known."""
+    """The type's name, the same in messages, metrics and every output: `WRITE_ROWS_EVENT`, with the version behind it
+    as in the server's source (`WRITE_ROWS_EVENT_V1`). MySQL's and MariaDB's GTID events are both `GTID_EVENT`. A code
+    that is not known is `UNKNOWN_EVENT_250`."""
     try:
-        return f"{EventType(code).name}_EVENT"
+        name = EventType(code).name.removeprefix("MARIADB_")
     except ValueError:
-        return f"event type {code}"
+        return f"UNKNOWN_EVENT_{code}"
+    plain, version = _VERSION.match(name).groups()  # type: ignore[union-attr] # matches every name
+    return f"{plain}_EVENT{version or ''}"

@@ -20,7 +20,7 @@ from dispatcher.binlog.gtid_events import Gtid, MariadbGtid, parse_gtid_event, p
 from dispatcher.binlog.reading import Reader, malformed
 from dispatcher.binlog.statements import Query, parse_query
 from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.model.position import FILE_NUMBER_MAX, SEQ_OFFSET_BITS, file_number
+from dispatcher.model.position import SEQ_OFFSET_BITS, has_file_number
 
 # What other modules take from here although it is defined elsewhere.
 __all__ = [
@@ -135,7 +135,7 @@ def parse_rotate(body: bytes) -> tuple[str, int]:
     if len(name) > FILE_NAME_BYTES_MAX:
         raise malformed(read.name, f"names a file by {len(name)} bytes")
     file = read.decode(name)
-    if file_number(file) > FILE_NUMBER_MAX or position >> SEQ_OFFSET_BITS:
+    if not has_file_number(file) or position >> SEQ_OFFSET_BITS:
         raise malformed(read.name, f"names {file}:{position}, beyond what a server writes")
     return file, position
 
@@ -191,7 +191,7 @@ def parse_record(body: bytes) -> Record | None:
     if body[:2] != RECORD_MAGIC:
         return None
     if len(body) < RECORD.size:
-        raise malformed("IGNORABLE_LOG_EVENT", "a record is cut short")
+        raise malformed(type_name(EventType.IGNORABLE), "a record is cut short")
     _, version, name_size, epoch, seq, offset, commit_us, first_event = RECORD.unpack_from(body)
     if version != RECORD_VERSION:
         raise BinlogError(
@@ -200,6 +200,6 @@ def parse_record(body: bytes) -> Record | None:
             remedy="install the same version of binlog-dispatcher on both sides",
         )
     if len(body) < RECORD.size + name_size:
-        raise malformed("IGNORABLE_LOG_EVENT", "a record's file name is cut short")
-    name = Reader("IGNORABLE_LOG_EVENT", body, RECORD.size).text(name_size)
+        raise malformed(type_name(EventType.IGNORABLE), "a record's file name is cut short")
+    name = Reader(type_name(EventType.IGNORABLE), body, RECORD.size).text(name_size)
     return Record(epoch, seq, name, offset, commit_us, first_event)

@@ -49,6 +49,8 @@ WHY = (
     "has a number that no transaction has",
 )
 
+OUTSIDE = 3  # index in WHY
+
 # What survives between calls, by its place in the state array.
 AT = 0  # next byte to look at
 END = 1  # bytes in the buffer

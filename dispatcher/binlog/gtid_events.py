@@ -218,7 +218,7 @@ class MariadbGtid:
 
 def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
     """`server_id`: of the event's header. Raises `BinlogError` MALFORMED_EVENT."""
-    read = Reader("MARIADB_GTID_EVENT", body)
+    read = Reader(type_name(EventType.MARIADB_GTID), body)
     sequence, domain, flags = read.number(8), read.number(4), read.number(1)
     commit_id = read.number(8) if flags & GROUP_COMMIT_ID else None
     xid = extra = alter_of = None
@@ -237,7 +237,7 @@ def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
 def parse_mariadb_gtid_list(body: bytes) -> tuple[MariadbGtid, ...]:
     """What the files before this one hold: the last GTID of each domain and server, flags 0. The last one of a domain
     is the domain's."""
-    read = Reader("MARIADB_GTID_LIST_EVENT", body)
+    read = Reader(type_name(EventType.MARIADB_GTID_LIST), body)
     count = read.number(4) & 0x0FFFFFFF  # the rest are flags
     found = []
     for _ in range(count):

@@ -227,10 +227,12 @@ class Rare(Xa):
         """
         st = self._st
         if st[k.TX] != k.NO_TX:
-            raise events.malformed("MARIADB_GTID_EVENT", "stands inside a transaction")
+            raise events.malformed(type_name(EventType.MARIADB_GTID), "stands inside a transaction")
         gtid = events.parse_mariadb_gtid(body, int.from_bytes(event[5:9], "little"))
         if gtid.sequence >= GNO_MAX:
-            raise events.malformed("MARIADB_GTID_EVENT", f"has the number {gtid.sequence}")
+            raise events.malformed(
+                type_name(EventType.MARIADB_GTID), f"has the number {gtid.sequence}"
+            )
         alone = gtid.flags & (STANDALONE | COMPLETED_XA)
         commit_us = int.from_bytes(event[:4], "little") * 1_000_000
         self._open_transaction(

@@ -27,13 +27,26 @@ from dispatcher.binlog import events
 from dispatcher.binlog import frames as k
 from dispatcher.binlog.arrays import u32
 from dispatcher.binlog.batch import Batch, Closed
-from dispatcher.binlog.events import type_name
+from dispatcher.binlog.events import EventType, type_name
 from dispatcher.binlog.rare import Rare
 from dispatcher.binlog.unpack import Unpacking
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import SEEK, BinlogError, Kind
 
 # What a call of `split` may do in Python: some 40 ms, in the units of `rare.work_of`.
 WORK_MAX = 1024
+
+
+_OF_ROWS = (
+    *(EventType.TABLE_MAP, EventType.WRITE_ROWS_V1, EventType.UPDATE_ROWS_V1, EventType.DELETE_ROWS_V1),
+)  # fmt: skip
+_WITHOUT_BEGIN = (
+    "stands outside a transaction: MySQL 5.1 logs changes of tables without transactions (MyISAM) as rows without BEGIN"
+    " and COMMIT"
+)
+_REMEDY_51 = (
+    "logs of MySQL 5.5 and later hold them as transactions: upgrade the server, and begin behind these files"
+    f" ({SEEK}); binlog-dispatcher inspect prints them"
+)
 
 
 class Splitter(Rare):
@@ -211,9 +224,15 @@ class Splitter(Rare):
     def _bad_event(self, code: int) -> BinlogError:
         st = self._st
         off = int(st[k.OFF])
-        name = type_name(int(self._buf[off + 4])) if off + 4 < st[k.END] else "an event"
+        kind = int(self._buf[off + 4]) if off + 4 < st[k.END] else -1
+        name = type_name(kind) if kind >= 0 else "an event"
         if code == k.CHECKSUM:
             return BinlogError(Kind.CHECKSUM_MISMATCH, name, where=self._place())
+        if code == k.MALFORMED and st[k.REASON] == k.OUTSIDE and kind in _OF_ROWS:
+            version = self.format.server_version if self.format else ""
+            if events.server_numbers(version)[:2] == (5, 1):
+                return BinlogError(Kind.UNSUPPORTED_EVENT, f"{name} {_WITHOUT_BEGIN}", where=self._place(),
+                                   remedy=_REMEDY_51)  # fmt: skip
         return events.malformed(
             name, k.WHY[int(st[k.REASON])] if code == k.MALFORMED else "is not one"
         ).at(self._place())

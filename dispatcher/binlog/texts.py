@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog import cells, charset_tables
 from dispatcher.binlog.arrays import I64, U8
-from dispatcher.binlog.charsets import charset_of
+from dispatcher.binlog.charsets import CZECH, conversion_of
 from dispatcher.binlog.integers import Int
 from dispatcher.binlog.jit import njit
 
@@ -54,7 +54,8 @@ _ILL_FORMED = 0
 _TWO_UNKNOWN = 1
 _QUAD_CODES = 39_420  # codes of four bytes that lie in the BMP
 
-KNOWN = frozenset((*charset_tables.SINGLE, *_NEAREST, *_UNITS, *_GREATEST))
+_SINGLE = frozenset((*charset_tables.SINGLE, CZECH))
+KNOWN = frozenset((*_SINGLE, *_NEAREST, *_UNITS, *_GREATEST))
 
 
 class Wide(NamedTuple):
@@ -82,7 +83,7 @@ def to_utf8(charset: str, data: U8, offsets: I64) -> tuple[int, I64, U8]:
     if charset != "swe7" and (not len(data) or data.max() < 0x80):
         return -1, offsets, data
     out_offsets, out = _room(offsets, 3 * len(data))
-    if charset in charset_tables.SINGLE:
+    if charset in _SINGLE:
         cells.to_utf8(data, offsets, single_table(charset), out_offsets, out)
         row = -1
     else:
@@ -95,7 +96,7 @@ def label(raw: bytes, collation: int) -> str | None:
 
     Raises ValueError for bytes that are not in it.
     """
-    charset = charset_of(collation)
+    charset = conversion_of(collation)
     if charset in _GREATEST or collation == 0:
         return raw.decode()
     if charset == "binary":
@@ -124,8 +125,11 @@ def _unpacked(text: str) -> bytes:
 @cache
 def single_table(charset: str) -> U8:
     """(length, up to 3 bytes of UTF-8) by byte, for `cells.to_utf8`."""
-    at = 512 * charset_tables.SINGLE.index(charset)
+    at = 512 * charset_tables.SINGLE.index("latin2" if charset == CZECH else charset)
     codes = np.frombuffer(_unpacked(charset_tables.SINGLE_CODES), dtype=">u2", offset=at, count=256)
+    if charset == CZECH:
+        codes = codes.copy()
+        codes[0x80:0xA0] = ord("?")
     table = np.zeros((256, 4), dtype=np.uint8)
     for byte, code in enumerate(codes.tolist()):
         text = chr(code).encode()

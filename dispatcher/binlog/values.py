@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dispatcher.binlog import addresses, arrow, cells, jsonb, jsondiff, rows, temporals, texts
-from dispatcher.binlog.charsets import BINARY, charset_of
+from dispatcher.binlog.charsets import BINARY, conversion_of
 from dispatcher.binlog.types import (
     COMPRESSED_TYPES,
     Column,
@@ -237,7 +237,7 @@ def _text_decoder(column: Column) -> Decode:
     # BINARY(n) loses its trailing zero bytes in a row image; SELECT shows them.
     least = column.meta if column.type == Type.STRING and column.charset == BINARY else 0
     compressed = column.type in COMPRESSED_TYPES
-    charset = charset_of(column.charset)
+    charset = conversion_of(column.charset)
 
     def decode(buf: Bytes, at: Offsets) -> Decoded:
         offsets, data = cut(buf, at, prefix, least)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dispatcher.binlog.ddl import QueryKind
@@ -38,18 +37,6 @@ BEFORE_STATEMENTS = frozenset(
 IN_TRANSACTIONS = frozenset(
     (K.XID, K.XA_PREPARE, K.TRANSACTION_PAYLOAD, K.LOAD, K.NEW_LOAD, K.EXEC_LOAD)
 )
-
-
-@lru_cache(256)
-def manual_name(kind: int) -> str:
-    """The type as the servers' manuals name it: MySQL's and MariaDB's GTID events are both `GTID_EVENT`, rows events of
-    version 1 `WRITE_ROWS_EVENT_V1` ..."""
-    try:
-        name = EventType(kind).name.removeprefix("MARIADB_")
-    except ValueError:
-        return f"UNKNOWN_EVENT_{kind}"
-    plain = name.removesuffix("_V1")
-    return f"{plain}_EVENT{'' if plain == name else '_V1'}"
 
 
 @dataclass(slots=True)

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dispatcher.binlog.delivered import TableChanges, json_text
-from dispatcher.inspect.entry import ROWS, Entry, manual_name
+from dispatcher.binlog.event_types import type_name
+from dispatcher.inspect.entry import ROWS, Entry
 from dispatcher.inspect.tables import Table
 from dispatcher.inspect.times import seconds_text
 from dispatcher.inspect.values import resolved
@@ -33,7 +34,7 @@ class JsonOutput:
         start = (
             f'{{"file":{_text(entry.file)},"offset":{entry.offset},"end_log_pos":{entry.log_pos}'
             f',"timestamp":{entry.timestamp},"time":"{seconds_text(entry.timestamp)}","server_id":{entry.server_id}'
-            f',"size":{entry.size},"flags":{entry.flags},"type":"{manual_name(entry.kind)}"'
+            f',"size":{entry.size},"flags":{entry.flags},"type":"{type_name(entry.kind)}"'
         )
         if entry.inside >= 0:
             start += f',"payload_index":{entry.inside}'

@@ -8,7 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.inspect.entry import DELETES, INSERTS, ROWS, UPDATES, Entry, manual_name
+from dispatcher.binlog.event_types import type_name
+from dispatcher.inspect.entry import DELETES, INSERTS, ROWS, UPDATES, Entry
 from dispatcher.inspect.times import seconds_text
 
 LARGEST = 10
@@ -124,7 +125,7 @@ class Summary:
                 for _, _, one in sorted(self._largest, key=lambda item: item[:2], reverse=True)
             ],
             "events": [
-                {"type": manual_name(kind), "count": count, "bytes": self.bytes[kind]}
+                {"type": type_name(kind), "count": count, "bytes": self.bytes[kind]}
                 for kind, count in self.events.most_common()
             ],
         }  # fmt: skip

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from dispatcher.binlog.arrow import texts
 from dispatcher.binlog.delivered import TableChanges
-from dispatcher.binlog.event_types import EventType
+from dispatcher.binlog.event_types import EventType, type_name
 from dispatcher.binlog.types import Column
-from dispatcher.inspect.entry import ROWS, Entry, Fields, manual_name
+from dispatcher.inspect.entry import ROWS, Entry, Fields
 from dispatcher.inspect.literals import literals
 from dispatcher.inspect.tables import Table
 from dispatcher.inspect.times import seconds_text
@@ -44,7 +44,7 @@ class TextOutput:
         inside = f" (event {entry.inside + 1} of the payload)" if entry.inside >= 0 else ""
         text = (
             f"# at {entry.offset}{inside}\n# {seconds_text(entry.timestamp)}  server id {entry.server_id}"
-            f"  end_log_pos {entry.log_pos}  {manual_name(entry.kind)}{'  ' if note else ''}{_safe(note)}\n"
+            f"  end_log_pos {entry.log_pos}  {type_name(entry.kind)}{'  ' if note else ''}{_safe(note)}\n"
         )
         if self._hexdump and entry.raw is not None:
             text += hexdump(entry.raw, entry.offset if entry.inside < 0 else 0)

@@ -95,6 +95,12 @@ def file_number(file: str) -> int:
     return int(suffix) if len(suffix) <= 18 and suffix.isascii() and suffix.isdigit() else 0
 
 
+def has_file_number(file: str) -> bool:
+    """True if positions can hold the number of a binlog file of this name; one without a number has 0."""
+    suffix = file.rpartition(".")[2]
+    return not suffix.isdigit() or (len(suffix) <= 18 and file_number(file) <= FILE_NUMBER_MAX)
+
+
 def packed_seq(file: str, offset: int) -> int:
     """The `seq` of a position that has no GTIDs."""
     return file_number(file) << SEQ_OFFSET_BITS | offset

@@ -19,7 +19,7 @@ import pymysql
 
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
-from dispatcher.model.position import FILE_NUMBER_MAX, SEQ_OFFSET_BITS, file_number
+from dispatcher.model.position import FILE_NUMBER_MAX, SEQ_OFFSET_BITS, has_file_number
 from dispatcher.net.driver import Connection
 from dispatcher.net.faults import client_error
 
@@ -125,8 +125,7 @@ def log_file(value: Value) -> str:
     name = text(value)
     if not 0 < len(name.encode()) <= _NAME_BYTES_MAX or not name.isprintable():
         raise ValueError(f"{name[:_TEXT_MAX]!r} instead of the name of a file")
-    digits = name.rpartition(".")[2]
-    if file_number(name) > FILE_NUMBER_MAX or (digits.isdigit() and len(digits) > 18):
+    if not has_file_number(name):
         raise ValueError(f"the file number of {name[:80]!r} is greater than {FILE_NUMBER_MAX}")
     return name
 

@@ -1,8 +1,9 @@
 """A table as `information_schema` defines it, whole enough to write the metadata that a TABLE_MAP lacks.
 
 Labels of ENUM and SET are asked for as bytes in their column's character set: the server converts, because no library
-of ours knows all of its character sets. What the schema cannot say for certain is an error, never a guess: its own
-character set (utf8mb3) has no room for a label's emoji and shows `?` instead, as SHOW CREATE TABLE does.
+of ours knows all of its character sets. What the schema cannot say for certain is said to be unknown, never guessed:
+its own character set (utf8mb3) has no room for a label's emoji and shows `?` instead, as SHOW CREATE TABLE does. Who
+needs the labels refuses then; a TABLE_MAP that holds them does not need them.
 
 Sources: MySQL manual, "The INFORMATION_SCHEMA COLUMNS Table", "SHOW INDEX Statement"; MariaDB knowledge base,
 "System-Versioned Tables"; sql/table.cc (which unique key stands in for a primary one).
@@ -14,7 +15,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from dispatcher.binlog.definition import defined_columns
-from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.answers import Row, ask, ask_one, not_understood, number, text, where_of
 from dispatcher.net.driver import Connection
 from dispatcher.net.server import index_row, table_columns
@@ -47,9 +47,9 @@ def table_definition(
 ) -> Definition:
     """`net.server.table_columns` and more: {"columns": [{..., "collation" (id, 0 = binary or none), "bytes" (greatest
     length of CHAR, VARCHAR and the like, None of others), "visible", "labels" (hexadecimal, in the column's character
-    set)}], "primary": [[column, prefix in characters, 0 = whole]]}.
+    set; None where the schema does not tell them)}], "primary": [[column, prefix in characters, 0 = whole]]}.
 
-    Raises `BinlogError` METADATA_MISSING where there is no such table for this account, or a label cannot be told.
+    Raises `BinlogError` UNKNOWN_TABLE where there is no such table for this account.
     """
     definition = table_columns(connection, database, table)
     more = ask(connection, _COLUMNS, _more_of_column, (database, table))
@@ -80,18 +80,13 @@ def _more_of_column(row: Row) -> tuple[str, str, int | None, str]:
     )
 
 
-def _labels(connection: Connection, column: Mapping[str, Any], label: str) -> list[str]:
+def _labels(connection: Connection, column: Mapping[str, Any], label: str) -> list[str] | None:
     (parsed,) = defined_columns({"columns": [column]}, label)
     charset = column["charset"]
     if not charset or charset == "binary":
         return [text.encode("latin-1").hex() for text in parsed.labels]
     if charset in _BEYOND_UTF8MB3 and any("?" in text for text in parsed.labels):
-        raise BinlogError(
-            Kind.METADATA_MISSING,
-            f"table {label}, column {column['name']!r}: a label holds '?' or a character that the server's schema"
-            " shows as '?'",
-            remedy="SET GLOBAL binlog_row_metadata=FULL, or leave the table out of the consumer's tables",
-        )
+        return None
     converted = ", ".join(f"HEX(CONVERT(%s USING {charset}))" for _ in parsed.labels)
     return ask_one(
         connection,

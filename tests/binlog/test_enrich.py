@@ -224,13 +224,15 @@ def test_a_label_that_the_schema_cannot_show_is_not_guessed(
 ) -> None:
     database = new_database(mysql97)
     mysql97.execute("CREATE TABLE t (e ENUM('🐬', 'b') CHARACTER SET utf8mb4)", database=database)
-    with (
-        closing(mysql97.connect(conv=encoders)) as connection,
-        pytest.raises(BinlogError) as caught,
-    ):
-        table_definition(connection, database, "t", mariadb=False)
+    with closing(mysql97.connect(conv=encoders)) as connection:
+        known = table_definition(connection, database, "t", mariadb=False)
+    short = table_maps(mysql97, database, ["t"], "MINIMAL")["t"]
+    full = table_maps(mysql97, database, ["t"], "FULL")["t"]
+    with pytest.raises(BinlogError) as caught:
+        enriched_body(short, known)
     assert caught.value.kind is Kind.METADATA_MISSING
-    assert "'e'" in caught.value.what
+    assert f"table {database}.t, column 'e'" in caught.value.what
+    assert enriched_body(full, known) == full  # which holds them
 
 
 @pytest.mark.parametrize("kind", ["mysql97", "mariadb118"])

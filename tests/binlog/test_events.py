@@ -23,7 +23,12 @@ GIB4 = 1 << 32
 
 def test_names() -> None:
     assert events.type_name(30) == "WRITE_ROWS_EVENT"
-    assert events.type_name(250) == "event type 250"
+    assert events.type_name(23) == "WRITE_ROWS_EVENT_V1"
+    assert events.type_name(41) == "HEARTBEAT_EVENT_V2"
+    assert events.type_name(1) == "START_EVENT_V3"
+    assert events.type_name(33) == events.type_name(162) == "GTID_EVENT"
+    assert events.type_name(168) == "DELETE_ROWS_COMPRESSED_EVENT_V1"
+    assert events.type_name(250) == "UNKNOWN_EVENT_250"
 
 
 # -- offsets --------------------------------------------------------------------------------------------------

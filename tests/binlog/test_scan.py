@@ -311,7 +311,7 @@ def in_transaction(kind: int, body: bytes) -> Any:
 @pytest.mark.parametrize(
     ("kind", "body", "name", "remedy"),
     [
-        (250, b"???", "event type 250", ""),
+        (250, b"???", "UNKNOWN_EVENT_250", ""),
         (EventType.INCIDENT, e.incident_body("lost"), "INCIDENT_EVENT", "lacks changes"),
         (EventType.INCIDENT, e.incident_body("lost"), "(lost)", "copy the tables afresh"),
         (EventType.PRE_GA_UPDATE_ROWS, bytes(20), "PRE_GA_UPDATE_ROWS_EVENT", "5.1"),
@@ -335,7 +335,7 @@ def test_an_unknown_event_that_may_be_ignored_is_counted() -> None:
     log.add(250, b"", flags=e.IGNORABLE)
     split = splitter()
     assert not feed(split, [log.stream()]).faults
-    assert split.ignored["event type 250"] == 1
+    assert split.ignored["UNKNOWN_EVENT_250"] == 1
     assert split.ignored["PREVIOUS_GTIDS_EVENT"] == 1
 
 
@@ -344,9 +344,9 @@ def test_encryption_is_the_servers_business_and_a_files_fault() -> None:
     log.add(EventType.MARIADB_START_ENCRYPTION, c.start_encryption_body(1, 2, bytes(12)))
     split = splitter()
     assert not feed(split, [log.stream()]).faults
-    assert split.ignored["MARIADB_START_ENCRYPTION_EVENT"] == 1
+    assert split.ignored["START_ENCRYPTION_EVENT"] == 1
     (fault,) = feed(splitter(packets=False), [log.file.raw[4:]]).faults
-    assert "MARIADB_START_ENCRYPTION_EVENT" in fault.what
+    assert "START_ENCRYPTION_EVENT" in fault.what
     assert "through the server" in fault.remedy
 
 
@@ -759,6 +759,27 @@ def test_too_many_sources_of_gtids_are_said() -> None:
         log.commit()
     with pytest.raises(BinlogError, match="more than 1024 sources of GTIDs"):
         feed(splitter(), [log.stream()])
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [("5.1.73-log", Kind.UNSUPPORTED_EVENT), ("5.5.62-log", Kind.MALFORMED_EVENT)],
+)
+def test_rows_without_begin_are_named_as_those_of_mysql_51(version: str, kind: Kind) -> None:
+    """It logs changes of MyISAM tables like that; later servers begin a transaction."""
+    body = e.table_map_body("shop", "orders", 1)
+    old = version.startswith("5.1")
+    head = e.format_description(version=version, checksum=False)
+    # Before 5.6.1 it names no checksum algorithm and has no checksum.
+    head = head[:-5]
+    head = head[:9] + len(head).to_bytes(4, "little") + head[13:]
+    split = splitter()
+    split.feed(e.event_packet(head))
+    with pytest.raises(BinlogError) as caught:
+        split.feed(e.event_packet(e.event(EventType.TABLE_MAP, body, checksum=False)))
+    assert caught.value.kind is kind
+    assert ("MySQL 5.1 logs" in caught.value.what) is old
+    assert "TABLE_MAP_EVENT stands outside a transaction" in caught.value.what
 
 
 # -- what no server sends -------------------------------------------------------------------------------------

@@ -65,6 +65,24 @@ def test_every_character_of_every_set(any_server: Server) -> None:
             assert raw[out_offsets[i] : out_offsets[i + 1]].decode() == char, (charset, code)
 
 
+@pytest.mark.parametrize("kind", ["mysql97", "mariadb118"])
+def test_a_collation_that_converts_otherwise_than_its_set(
+    kind: str, request: pytest.FixtureRequest, new_database: NewDatabase
+) -> None:
+    server: Server = request.getfixturevalue(kind)
+    database, log = new_database(server), fresh_log(server)
+    values = ", ".join(f"({byte}, _binary 0x{byte:02x})" for byte in range(256))
+    server.execute(
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY, a VARCHAR(1) COLLATE latin2_czech_cs)",
+        f"INSERT INTO {database}.t VALUES {values}",
+    )
+    selected = dict(server.execute(f"SELECT id, a FROM {database}.t"))
+    selected[0x7F] = "\x7f"  # which MariaDB shows as a question mark
+    read = {row["after"]["id"]: row["after"]["a"] for row in rows_of(server, log, database, "t")}
+    assert read == selected
+    assert [read[byte] for byte in range(0x80, 0xA0)] == ["?"] * 32
+
+
 # The dashes, the yen and the dagger are where tables of the same name differ.
 SAMPLES = (
     "plain", "", "Ünïcödé", "Ελλάδα", "Жизнь", "日本語ｱ\uff5e\u301c", "中文", "한국어", "שלום", "ไทย", "¥\\~", "€", "†",

@@ -169,6 +169,30 @@ def test_a_table_has_the_columns_that_it_had_then_or_its_consumer_stops(
     assert looked_up, daemon.log
 
 
+def test_labels_that_the_schema_does_not_tell_are_not_needed_where_the_log_holds_them(
+    mariadb118: Server,
+    new_database: Callable[[Server], str],
+    make_daemon: MakeDaemon,
+    source: Source,
+) -> None:
+    """A UUID or INET column has the table looked up, and the schema shows an emoji as '?'."""
+    database = new_database(mariadb118)
+    daemon = make_daemon({"c": source(mariadb118, database)})
+    daemon.start().until_state("c", "streaming")
+    mariadb118.execute(
+        "CREATE TABLE t (u UUID, e ENUM('😀','why?') CHARACTER SET utf8mb4, s SET('?','😀') CHARACTER SET utf8mb4)",
+        "INSERT INTO t VALUES ('12345678-1234-1234-1234-123456789abc', 1, 3)",
+        "CREATE TABLE i (i INET6, e ENUM('why?','b') CHARACTER SET utf8mb4)",
+        "INSERT INTO i VALUES ('::1', 1)",
+        database=database,
+    )
+    reader = Reader(daemon, "c").open().read_to(mariadb118)
+    assert rows(reader) == [
+        {"u": "12345678-1234-1234-1234-123456789abc", "e": "😀", "s": "?,😀"},
+        {"i": "::1", "e": "why?"},
+    ]
+
+
 def test_mariadbs_addresses_come_as_select_shows_them(
     mariadb118: Server,
     new_database: Callable[[Server], str],

@@ -179,7 +179,7 @@ def test_old_files_are_named(inspect: Inspect) -> None:
         start = header(1, size, 0) + struct.pack("<H50sI", version, b"4.1.22-log", 0)
         shown = inspect(b"\xfebin" + start.ljust(size, b"\0"), "--json")
         assert (shown.code, shown.out) == (2, "")
-        assert f"START_V3_EVENT: a log of binlog version {version}" in shown.err
+        assert f"START_EVENT_V3: a log of binlog version {version}" in shown.err
 
 
 def test_rows_from_before_the_release_are_named(inspect: Inspect) -> None:
