@@ -13,7 +13,7 @@ from uuid import UUID
 
 from dispatcher.dispatch.history import Mode
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import Position, packed_seq
+from dispatcher.model.position import Position, file_number, packed_seq
 from tests.support.event_encoder import (
     IGNORABLE,
     SERVER,
@@ -23,7 +23,13 @@ from tests.support.event_encoder import (
     Transaction,
     status_variables,
 )
-from tests.support.fake_server import SERVER_NAME, Server, gtid_set, stops_of
+from tests.support.fake_server import (
+    SERVER_NAME,
+    Server,
+    between_transactions,
+    gtid_set,
+    stops_of,
+)
 from tests.support.random_log import (
     DDLS,
     OTHER_SERVER,
@@ -38,36 +44,69 @@ from tests.support.random_log import (
 WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
 REPLICA_NAME = "9f3a4c1e-0c5d-11ec-8b1a-0242ac130003"
 TRANSACTIONS, TRANSACTIONS_LONG = 26, 90
+_HEADER_BYTES = 19  # of an event
 _CREATED_APART_S = 1_000_000  # the logs of two histories have nothing in common
 
 
 class History:
-    """`logs`: of the primary and, with GTIDs, of a replica; `largest`: bytes of the largest transaction."""
+    """`logs`: of the primary and, with GTIDs, of a replica; `largest`: bytes of the largest transaction.
 
-    def __init__(self, mode: Mode, seed: int, life: int, *, long: bool = False) -> None:
+    `twin_of`: a history whose files have the same creation times, as after a RESET within one second; `shifted`: its
+    transactions have the same sizes, too, and lower numbers, because the first one is another event. `fork`: the
+    primary's log is that of a server which was restored from a copy of itself with so many contents, and then
+    began a new file; `copied`: where the copy ends, as file, offset and number of transactions.
+    """
+
+    def __init__(
+        self,
+        mode: Mode,
+        seed: int,
+        life: int,
+        *,
+        long: bool = False,
+        twin_of: History | None = None,
+        shifted: bool = False,
+        fork: int | None = None,
+    ) -> None:
         self.mode = mode
-        rng = random.Random(seed + 1_000_003 * life)
+        self.copied = ("", 0, 0)
+        rng = random.Random(seed + 1_000_003 * (0 if shifted else life))
         size_max = 40 if long else rng.choice((40, 40, 300, 300, 2500))
         sources = rng.choice(((SERVER,), (SERVER, SERVER, OTHER_SERVER)))
         contents = [rng.random() for _ in range(TRANSACTIONS_LONG if long else TRANSACTIONS)]
         # A RESET begins with the number that the log had begun with.
         first = random.Random(seed).choice((1, 1, 7))
-        self.logs = [
-            _log(
-                mode,
-                rng,
-                contents,
-                sources,
-                size_max,
-                TIME + _CREATED_APART_S * (2 * life + n),
-                first if n == 0 else rng.choice((1, 1, 7)),
+        self.logs: list[LogWriter] = []
+        for n in range(2 if mode is Mode.GTID and fork is None else 1):
+            began = TIME + _CREATED_APART_S * (2 * life + n)
+            times = {f.name: f.created for f in twin_of.logs[0].files} if twin_of and n == 0 else {}
+            log = LogWriter(
+                gtid=WRITER[mode],
+                checksum=rng.random() < 0.8,
+                first_file=first if n == 0 else rng.choice((1, 1, 7)),
+                now=began,
+                created=times,
             )
-            for n in range(2 if mode is Mode.GTID else 1)
-        ]
+            first_bytes = 0
+            if twin_of and shifted:
+                replaced = twin_of.logs[n].transactions[0]
+                first_bytes = replaced.end - replaced.start
+            _fill(log, rng, contents[:fork], sources, size_max, first_bytes=first_bytes)
+            if fork is not None:
+                self.copied = (log.file.name, log.file.size, len(log.transactions))
+                rng = random.Random(f"{seed} {fork}")
+                times[following(log.file.name)] = began + 10 * _CREATED_APART_S
+                log.crash()
+                _fill(log, rng, [rng.random() for _ in contents[fork:]], sources, size_max)
+            self.logs.append(log)
         # By file name: when it was created, on any of the servers.
         self.created: dict[str, set[int]] = {}
         for file in (file for log in self.logs for file in log.files):
             self.created.setdefault(file.name, set()).add(file.created)
+        # By file name: the offsets at which no transaction is open, on any of the servers.
+        self.offsets: dict[str, set[int]] = {}
+        for file in (file for log in self.logs for file in log.files):
+            self.offsets.setdefault(file.name, set()).update(between_transactions(file))
         self._stops = [stops_of(log, mode) for log in self.logs]
         self.transactions = self.logs[0].transactions
         self.largest = max(t.end - t.start for log in self.logs for t in log.transactions)
@@ -121,17 +160,22 @@ class History:
         return record_of(transaction, epoch, seq) + parts if parts else b""
 
 
-def _log(
-    mode: Mode,
+def following(file: str) -> str:
+    """The name of the file after one."""
+    return f"binlog.{file_number(file) + 1:06}"
+
+
+def _fill(
+    log: LogWriter,
     rng: random.Random,
-    contents: list[float],
+    contents: Sequence[float],
     sources: tuple[UUID, ...],
     size_max: int,
-    now: int,
-    first: int,
-) -> LogWriter:
-    checksum = rng.random() < 0.8
-    log = LogWriter(gtid=WRITER[mode], checksum=checksum, first_file=first, now=now)
+    *,
+    first_bytes: int = 0,
+) -> None:
+    """`first_bytes`: the size of an event that stands for the first content, if not 0."""
+    checksum = log.file.checksum
     for content in contents:
         what = rng.random()
         if what < 0.07:
@@ -140,8 +184,12 @@ def _log(
             random_crash(rng, log, SERVER, size_max)
         elif what < 0.12:
             log.add(200, b"of a later version", flags=IGNORABLE)
-        _transaction(random.Random(content), log, sources, size_max)
-    return log
+        if first_bytes:
+            body = first_bytes - _HEADER_BYTES - 4 * log.file.checksum
+            log.add(200, bytes(body), flags=IGNORABLE)
+            first_bytes = 0
+        else:
+            _transaction(random.Random(content), log, sources, size_max)
 
 
 def _transaction(
@@ -171,3 +219,15 @@ def _transaction(
 @lru_cache(maxsize=64)
 def history(mode: Mode, seed: int, life: int, *, long: bool = False) -> History:
     return History(mode, seed, life, long=long)
+
+
+@lru_cache(maxsize=16)
+def twin(mode: Mode, seed: int, *, shifted: bool) -> History:
+    """The second life, begun within the same second as the first one."""
+    return History(mode, seed, 1, twin_of=history(mode, seed, 0), shifted=shifted)
+
+
+@lru_cache(maxsize=16)
+def restored(mode: Mode, seed: int, fork: int) -> History:
+    """The first life, up to a copy that the server is restored from, and then another one."""
+    return History(mode, seed, 0, fork=fork)

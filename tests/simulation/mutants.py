@@ -550,6 +550,34 @@ MUTANTS: tuple[Mutant, ...] = (
         "        effects = self._compare(0, view, now)\n",
         "        self._looks[0] = [x for x in self._looks.get(0, []) if x.unconfirmed]\n        effects = self._compare(0, view, now)\n",
     ),
+    Mutant(
+        "goes on beyond the end of a file",
+        "6: a file is not shorter than what was read of it",
+        "dispatch/checks.py",
+        "    if place.offset > sizes[place.file]:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "goes on from inside an event",
+        "6: an event begins where consumers go on",
+        "dispatch/checks.py",
+        "    if not at.whole:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "does not look which transaction begins at the offset",
+        "6: a transaction that was read does not begin where consumers go on",
+        "dispatch/checks.py",
+        "    if at.gtid and anchored and isinstance(held, GtidSet) and held.has(*at.gtid):\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "does not compare what was purged with a file that is gone",
+        "6: what was read of a file is purged with it",
+        "dispatch/checks.py",
+        "    if anchored and (others := gtids.subtract(GtidSet.parse(view.purged))):\n",
+        "    if False and (others := gtids):\n",
+    ),
     # -- connections -------------------------------------------------------------------------------------------
     Mutant(
         "does not reconnect",

@@ -19,6 +19,7 @@ from dispatcher.dispatch.inputs import (
 )
 from dispatcher.model.errors import Kind
 from dispatcher.model.position import packed_seq
+from tests.simulation import lives
 from tests.simulation.histories import History, history
 from tests.simulation.readers import ReadWorld
 from tests.simulation.transcript import Transcript
@@ -65,7 +66,7 @@ def trace(seed: int) -> list[str]:
 def scenario(rng: random.Random, seed: int) -> Scenario:
     mode = MODES[seed % len(MODES)]
     log = seed // SEEDS_PER_LOG
-    lives = [history(mode, log, life) for life in range(2)]
+    histories = [history(mode, log, life) for life in range(2)]
     limits = ClientLimits(
         merge_bytes_max=rng.choice((1, 1500, 6000, 1 << 20)),
         queues_bytes_max=rng.choice((0, 0, 0, 30_000, 60_000, 200_000)),
@@ -75,19 +76,19 @@ def scenario(rng: random.Random, seed: int) -> Scenario:
     specs, stored = [], {}
     together = rng.random() < 0.3  # all begin about where all had come to
     for n in range(rng.choice((1, 2, 2, 3, 3, 4, 6))):
-        spec = random_spec(rng, f"c{n}", lives[0], written)
+        spec = random_spec(rng, f"c{n}", histories[0], written)
         specs.append(spec)
         if rng.random() < (1.0 if together else 0.5):
-            stored[spec.name] = random_stored(rng, lives[0], written, together=together)
+            stored[spec.name] = random_stored(rng, histories[0], written, together=together)
     if slow := rng.random() < 0.06:
-        lives = [history(mode, log, 0, long=True)]
+        histories = [history(mode, log, 0, long=True)]
         limits, stored, written = ClientLimits(), {}, 2
         specs = [slow_spec(rng, f"c{n}", limit) for n, limit in enumerate((1, 1 << 22, 1 << 22))]
     elif rng.random() < 0.08:  # nobody may be forgotten, though not one transaction may fit
         limits = replace(limits, queues_bytes_max=rng.choice((1, 4000, 30_000)))
         specs = [replace(spec, on_queue_full=OnQueueFull.WAIT) for spec in specs]
     large_bytes = rng.choice((1 << 20, 1 << 20, 2000))
-    return Scenario(mode, lives, specs, stored, limits, written, large_bytes, slow)
+    return Scenario(mode, log, histories, specs, stored, limits, written, large_bytes, slow)
 
 
 def slow_spec(rng: random.Random, name: str, limit: int) -> ConsumerSpec:
@@ -211,7 +212,8 @@ def happens(world: ReadWorld, what: float) -> None:
         (6, world.fail_over),
         (6, world.restart_server),
         (8, world.purge),
-        (5, world.reset),
+        (6, lambda: lives.reset(world)),
+        (5, lambda: lives.restore(world)),
         (8, world.survey_or_tell),
         (8, lambda: world.fence(name)),
         (8, lambda: world.leap(name)),

@@ -214,9 +214,9 @@ class Rules:
         self._connections(what)
         for consumer in list(world.client.consumers.values()):
             seen = self._seen_of(consumer)
+            self._gap(consumer, seen)  # first: who skips what was purged goes on in the new log
             self._place(consumer, seen)
             self._failure(consumer, seen)
-            self._gap(consumer, seen)
             self._of_one_history(consumer)
             self._detached(consumer, seen, now)
             self._boarded(consumer, seen, now)
@@ -368,6 +368,9 @@ class Rules:
         if consumer.started and history is not None and created:
             assert created in history.created.get(queue.queued.file, ()), (
                 f"{consumer.name} has gone on in another log, at {queue.queued}"
+            )
+            assert queue.queued.offset in history.offsets[queue.queued.file], (
+                f"{consumer.name} stands inside of what its log has, at {queue.queued}"
             )
 
     def _is_near(self, dispatcher: Dispatcher, consumer: Consumer) -> None:
@@ -639,28 +642,6 @@ class Rules:
             if stored is not None:
                 found.append(needed_file(world.server, stored.acknowledged))
         return found
-
-    def reset_would_be_noticed(self) -> bool:
-        """Is the file known that each consumer stands in, and when it was created? Nothing else tells."""
-        world = self._world
-        if world.server is not world.servers[0]:
-            return False
-        for name, reader in world.readers.items():
-            # The daemon may crash before what is to be stored is.
-            places = [p for p in (world.store.get(name), world.to_store.get(name)) if p is not None]
-            consumer = world.client.consumers.get(name)
-            for stored in places:
-                covered = stored.covered
-                if not stored.created or not covered.file or covered.server != world.server.name:
-                    return False
-            if consumer is None or consumer.failed or not consumer.started:
-                if consumer is not None and not places and reader.history is not None:
-                    return False
-                continue
-            queue = consumer.queue
-            if queue.server != world.server.name or not queue.created_of(queue.queued.file):
-                return False
-        return True
 
     @staticmethod
     def seq_of(transaction: Transaction) -> int:

@@ -31,9 +31,9 @@ from dispatcher.dispatch.inputs import (
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from tests.simulation.histories import History
+from tests.simulation.lives import purge_would_be_noticed, write
 from tests.simulation.rules import Rules
 from tests.simulation.transcript import Transcript
-from tests.support.fake_server import Server
 from tests.support.random_log import Wanted
 from tests.support.simulation import BUFFER, Connection, Link, Reader, World
 
@@ -47,9 +47,10 @@ GARBLES_MAX = 2  # one less than what is taken for damage of the log itself
 
 @dataclass
 class Scenario:
-    """What a play begins with. `histories`: one for each life of the server."""
+    """What a play begins with. `histories`: one for each life of the server, of the log of the seed `log`."""
 
     mode: Mode
+    log: int
     histories: list[History]
     specs: list[ConsumerSpec]
     stored: dict[str, Progress]
@@ -90,7 +91,7 @@ class PlayedWorld(World):
         self.history = self.histories.pop(0)
         self.servers = self.history.servers()
         for server in self.servers:
-            _write(server, scenario.written)
+            write(server, scenario.written)
         self.refuses_until = 0.0
         self.survey_at = 0.0
         self.failed_over_at = float("inf")  # first
@@ -100,6 +101,7 @@ class PlayedWorld(World):
         self.pending: dict[str, Acknowledged] = {}  # stored, not stepped yet
         self.told: dict[int, ServerView] = {}  # what the last login of a dispatcher said
         self.first_life = True
+        self.restored = False
         self.sizes = rng.choice(SIZES)
         self.tick_max_s = rng.choice((1.0, 10.0))
         self.disk_full_until = 0.0
@@ -319,17 +321,18 @@ class PlayedWorld(World):
                     other.grow(1)
 
     def purge(self) -> None:
-        """All files that nobody needs, or some that somebody needs; never one that is just being sent."""
+        """All files that no consumer needs, or some that one needs; never one that is just being sent. After a RESET
+        only where the consumers that have read the old log can be told by what they hold."""
         server = self.server
-        if not self.first_life:
+        if not self.first_life and (self.restored or not purge_would_be_noticed(self)):
             return
         sent = [
             link.connection.feed.file
             for link in self.links.values()
-            if link.connection and link.connection.feed.server is server
+            if link.connection and server in (link.server, link.server and link.server.successor)
         ]
         newest = min([server.extent[0] - 1, *sent])
-        if self.rng.random() < 0.6:
+        if self.first_life and self.rng.random() < 0.6:
             newest = min([newest, *self.rules.files_needed()])
         server.purge(self.rng.randrange(newest + 1))
 
@@ -349,26 +352,6 @@ class PlayedWorld(World):
             for link in list(self.links.values()):
                 if link.server is not None:
                     self.cut(link)
-
-    def reset(self) -> None:
-        """RESET: the log begins anew under the old names."""
-        if not self.histories or not self.rules.reset_would_be_noticed():
-            return
-        old = self.server
-        self.history = self.histories.pop(0)
-        # A replica that is new as well, or a file that is purged: then nothing is left by which to know.
-        self.servers = self.history.servers()[:1]
-        self.server = old.successor = self.servers[0]
-        self.first_life = False
-        written = self.rng.choice((0, 5, 20))
-        for server in self.servers:
-            _write(server, written)
-        # The server tells nobody who reads its log.
-        survives = self.rng.random() < 0.6
-        for link in list(self.links.values()):
-            dumps = link.connection is not None and link.server is old
-            if link.server is not None and not (survives and dumps):
-                self.cut(link)
 
     def survey_or_tell(self) -> None:
         """The server is asked, or what it said a while ago is told."""
@@ -420,9 +403,3 @@ class PlayedWorld(World):
         self.opened.discard(name)
         self.readers[name] = PlayedReader(Wanted(spec.databases, spec.tables))
         self.declare(spec, None)
-
-
-def _write(server: Server, transactions: int) -> None:
-    """So many at least, as far as there are any."""
-    while server.stop.transactions < min(transactions, len(server.log.transactions)):
-        server.grow(1)

@@ -219,12 +219,20 @@ class Statement:
 
 class LogWriter:
     """A server's binlog files. `gtid`: "mysql", "tagged", "anonymous", "5.6" (GTIDs without times), "none", "mariadb".
-    `compress`: write the next transactions as TRANSACTION_PAYLOAD events."""
+    `compress`: write the next transactions as TRANSACTION_PAYLOAD events; `created`: by file name, to when (s since
+    1970) the server's clock is set when it begins that file."""
 
     def __init__(
-        self, *, gtid: str = "mysql", checksum: bool = True, first_file: int = 1, now: int = TIME
+        self,
+        *,
+        gtid: str = "mysql",
+        checksum: bool = True,
+        first_file: int = 1,
+        now: int = TIME,
+        created: Mapping[str, int] | None = None,
     ) -> None:
         self.gtid = gtid
+        self._created = {} if created is None else created
         self.files: list[File] = []
         self.transactions: list[Transaction] = []
         self._checksum = checksum
@@ -247,8 +255,9 @@ class LogWriter:
         return self.files[-1]
 
     def begin_file(self) -> None:
-        self._now += 1
-        file = File(f"binlog.{self._next_file:06}", self._now, self._checksum)
+        name = f"binlog.{self._next_file:06}"
+        self._now = self._created.get(name, self._now + 1)
+        file = File(name, self._now, self._checksum)
         self._next_file += 1
         self.files.append(file)
         size = len(format_description())

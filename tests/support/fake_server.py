@@ -211,7 +211,7 @@ class Server:
         if size is None or offset > size:
             return BinlogError(Kind.POSITION_PURGED, f"there is no {file}:{offset}")
         index = next(i for i, each in enumerate(self.log.files) if each.name == file)
-        if offset != size and offset not in _outside(self.log.files[index]):
+        if offset != size and offset not in between_transactions(self.log.files[index]):
             return BinlogError(Kind.SETTINGS, f"no transaction begins at {file}:{offset}")
         number, done = file_number(file), self.log.transactions[: self.stop.transactions]
         before = [t for t in done if (file_number(t.file), t.end) <= (number, offset)]
@@ -313,7 +313,9 @@ class Feed:
         size = dict(server.files)[place.file]
         if self._offset > size:
             raise BinlogError(Kind.HISTORY_DIFFERS, f"{place.file} has {size} bytes")
-        assert self._offset in _outside(log.files[index]), f"a dump from the middle: {place}"
+        assert self._offset in between_transactions(log.files[index]), (
+            f"a dump from the middle: {place}"
+        )
         return index
 
     def _from(self, first: int) -> Iterator[bytes | None]:
@@ -366,7 +368,7 @@ def _packet(raw: bytes) -> bytes:
     return event_packet(raw)
 
 
-def _outside(file: File) -> set[int]:
+def between_transactions(file: File) -> set[int]:
     """The offsets at which no transaction is open."""
     out, at = {4, file.size}, 4
     for i, (raw, transaction) in enumerate(file.events):

@@ -1,0 +1,266 @@
+"""A server whose log becomes another one: a RESET, a restore from an older copy of itself, and purges after these.
+
+A play may choose only what the daemon can notice: of each place at which a consumer stands, or may come to stand by
+what it still reads of the old log, the new log must differ in what `checks.history` looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dispatcher.dispatch.history import Mode, Place, parse_gtids
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import file_number
+from tests.simulation.histories import History, following, restored, twin
+from tests.support.event_encoder import File
+from tests.support.fake_server import Server, between_transactions, gtid_set
+
+if TYPE_CHECKING:
+    from tests.simulation.world import PlayedWorld
+
+FORKS = (3, 8, 15)  # contents that a copy of the server has
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """A place of a consumer. `created`: is it known when its file was created? `anchored`: see `checks.history`."""
+
+    consumer: str
+    place: Place
+    server: str
+    created: bool
+    anchored: bool
+
+
+# -- RESET ----------------------------------------------------------------------------------------------------
+
+
+def reset(world: PlayedWorld) -> None:
+    """The log begins anew under the old names; perhaps within the second in which the old one had begun."""
+    stands = _stands(world)
+    if not world.histories or stands is None or not _may_change(world, stands):
+        return
+    new, rng = world.histories[0], world.rng
+    if rng.random() < 0.4:
+        shifted = world.scenario.mode is Mode.GTID and rng.random() < 0.6
+        same_second = twin(world.scenario.mode, world.scenario.log, shifted=shifted)
+        if _differs_everywhere(world.server, same_second, stands):
+            new = same_second
+    old = world.server
+    _begin(world, new)
+    old.successor = world.server
+    for server in world.servers:
+        write(server, rng.choice((0, 5, 20)))
+    # The server tells nobody who reads its log.
+    _cut(world, old, set(world.readers) if rng.random() < 0.6 else set())
+
+
+def _differs_everywhere(old: Server, new: History, stands: list[Stand]) -> bool:
+    """Of two logs whose files have the same names and creation times: does the new one differ at each place to which
+    the consumers may come by what they read of the old one?"""
+    files = {file.name: file for file in new.logs[0].files}
+    begins = {(t.file, t.start): (t.source, t.gno) for t in new.transactions}
+    return all(
+        _differs(stand, place, files, begins)
+        for stand in stands
+        for place in _places_from(old, stand.place)
+    )
+
+
+def _differs(
+    stand: Stand,
+    place: Place,
+    files: dict[str, File],
+    begins: dict[tuple[str, int], tuple[str, int]],
+) -> bool:
+    file = files.get(place.file)
+    if file is None:
+        return True
+    if place.offset <= 4 or place.offset == file.size:
+        return False
+    if place.offset not in _event_offsets(file):
+        return True
+    begun = begins.get((place.file, place.offset))
+    if begun is None or not stand.anchored or not isinstance(place.gtids, GtidSet):
+        return False
+    return place.gtids.has(*begun)
+
+
+def _event_offsets(file: File) -> set[int]:
+    at, out = 4, set()
+    for raw, _ in file.events:
+        out.add(at)
+        at += len(raw)
+    return out
+
+
+def _places_from(server: Server, place: Place) -> Iterator[Place]:
+    """A place, and those behind it in a server's log, with what was read up to there."""
+    yield place
+    number, stop = file_number(place.file), server.stop
+    done = server.log.transactions[: stop.transactions]
+    for index, file in enumerate(server.log.files[: stop.files]):
+        end = stop.offset if index == stop.files - 1 else file.size
+        for offset in sorted(between_transactions(file)):
+            if (number, place.offset) < (file_number(file.name), offset) and offset <= end:
+                gtids = place.gtids
+                if isinstance(gtids, GtidSet):
+                    at = file_number(file.name), offset
+                    before = [t for t in done if (file_number(t.file), t.end) <= at]
+                    behind = [
+                        t for t in before if (file_number(t.file), t.end) > (number, place.offset)
+                    ]
+                    gtids = gtids.union(gtid_set(behind))
+                yield Place(gtids, file.name, offset, place.seq)
+
+
+# -- restore --------------------------------------------------------------------------------------------------
+
+
+def restore(world: PlayedWorld) -> None:
+    """The server goes on from an older copy of itself: with the files of then, and in a new one. Consumers that have
+    read no more than the copy has go on; perhaps the files of the copy are purged."""
+    stands, rng, mode = _stands(world), world.rng, world.scenario.mode
+    if not world.histories or stands is None or not world.first_life:
+        return
+    here = world.server.name
+    if world.server is not world.servers[0] or any(stand.server != here for stand in stands):
+        return
+    new = restored(mode, world.scenario.log, rng.choice(FORKS))
+    if world.server.stop.transactions <= new.copied[2] or world.server.oldest > 0:
+        return
+    copied = {stand: _is_copied(stand, new) for stand in stands}
+    beyond = {stand.consumer for stand in stands if copied[stand] is False}
+    within = {stand.consumer for stand in stands if copied[stand]}
+    if None in copied.values() or beyond & within:
+        return
+    if not _may_change(world, [stand for stand in stands if stand.consumer in beyond]):
+        return
+    if any(
+        reader.history and name not in beyond | within for name, reader in world.readers.items()
+    ):
+        return
+    if not all(_reader_is_copied(world, consumer, new) for consumer in within):
+        return
+    old = world.server
+    _begin(world, new)
+    world.restored = True
+    write(world.server, new.copied[2] + 1 + rng.choice((0, 3, 30)))
+    for consumer in within:
+        world.readers[consumer].history = new
+    files = [file.name for file in new.logs[0].files]
+    kept = files.index(following(new.copied[0]))
+    lies_there = [s for s in stands if s.consumer in beyond and s.place.file in files[:kept]]
+    purges = rng.random() < 0.5 and all(stand.anchored for stand in lies_there)
+    if purges:
+        world.server.purge(kept)
+    # Who reads the old server, at another address by now, may go on doing so. Without GTIDs a survey cannot tell a
+    # place whose file was purged from one of another log; the next login can.
+    survives = rng.random() < 0.4 and not (purges and mode is not Mode.GTID)
+    _cut(world, old, beyond if survives else set())
+    if rng.random() < 0.3:
+        world.crash()  # the daemon was down all the while
+
+
+def _is_copied(stand: Stand, new: History) -> bool | None:
+    """Does a place lie in what the copy has (True), or beyond that (False)? None where it lies in both."""
+    file, offset, count = new.copied
+    place = stand.place
+    within = (file_number(place.file), place.offset) <= (file_number(file), offset)
+    if not place.file:
+        return None
+    if not isinstance(place.gtids, GtidSet):
+        return within
+    has_all = gtid_set(new.transactions[:count]).contains(place.gtids)
+    return within if within == has_all else None
+
+
+def _reader_is_copied(world: PlayedWorld, name: str, new: History) -> bool:
+    mode, out = world.scenario.mode, True
+    for position in world.readers[name].positions:
+        gtids = parse_gtids(mode, position.gtid)
+        place = Place(gtids, position.file, position.offset, position.seq)
+        here = position.server == world.server.name
+        out &= here and _is_copied(Stand(name, place, position.server, True, True), new) is True
+    return out
+
+
+# -- purges of a new log --------------------------------------------------------------------------------------
+
+
+def purge_would_be_noticed(world: PlayedWorld) -> bool:
+    """After a RESET: do consumers of the old log have something that no purge of the new one makes up for?"""
+    stands = _stands(world)
+    if stands is None or world.scenario.mode is not Mode.GTID:
+        return False
+    executed = GtidSet.parse(world.server.stop.executed)
+    return all(
+        stand.anchored
+        and isinstance(stand.place.gtids, GtidSet)
+        and bool(stand.place.gtids.subtract(executed))
+        for stand in stands
+        if world.readers[stand.consumer].history is not world.history
+    )
+
+
+# -- both -----------------------------------------------------------------------------------------------------
+
+
+def _stands(world: PlayedWorld) -> list[Stand] | None:
+    """Of all consumers; None where one has a history, and nothing of its place is known."""
+    mode, out = world.scenario.mode, []
+    for name, reader in world.readers.items():
+        # The daemon may crash before what is to be stored is.
+        stored = [p for p in (world.store.get(name), world.to_store.get(name)) if p is not None]
+        for progress in stored:
+            at = progress.covered
+            place = Place(parse_gtids(mode, at.gtid), at.file, at.offset, at.seq)
+            known = progress.created
+            out.append(
+                Stand(name, place, at.server, known != 0, known > 0 or mode is not Mode.GTID)
+            )
+        consumer = world.client.consumers.get(name)
+        if consumer is None:
+            continue
+        if consumer.failed or not consumer.started:
+            if not stored and reader.history is not None:
+                return None
+            continue
+        queue = consumer.queue
+        known = bool(queue.created_of(queue.queued.file))
+        anchored = queue.is_anchored(queue.queued)
+        out.append(Stand(name, queue.queued, queue.server, known, anchored))
+    return out
+
+
+def _may_change(world: PlayedWorld, stands: list[Stand]) -> bool:
+    """Is the file known that each consumer stands in, and when it was created?"""
+    if world.server is not world.servers[0]:
+        return False
+    return all(s.created and s.place.file and s.server == world.server.name for s in stands)
+
+
+def _begin(world: PlayedWorld, new: History) -> None:
+    world.histories.clear()
+    world.history = new
+    # A replica that is new as well: then nothing is left by which to know.
+    world.servers = new.servers()[:1]
+    world.server = world.servers[0]
+    world.first_life = False
+
+
+def _cut(world: PlayedWorld, old: Server, survivors: set[str]) -> None:
+    """All connections but the dumps of which every consumer is one of the survivors."""
+    for link in list(world.links.values()):
+        dumps = link.connection is not None and link.server is old
+        riders = {rider.name for rider in world.client.dispatchers[link.number].riders}
+        if link.server is not None and not (dumps and riders <= survivors):
+            world.cut(link)
+
+
+def write(server: Server, transactions: int) -> None:
+    """So many at least, as far as there are any."""
+    while server.stop.transactions < min(transactions, len(server.log.transactions)):
+        server.grow(1)
