@@ -187,7 +187,8 @@ class Answers:
         if self.dump is not None:
             self.dump(session, request)
             return
-        for raw in self.log.dump(file=self.log.file.name):
+        offset = int.from_bytes(request[1:5], "little") if request[0] == _COM_DUMP else 4
+        for raw in self.log.dump(file=self.log.file.name, offset=offset):
             send_event(session, raw)
         if request[0] == _COM_DUMP and request[5] & _NON_BLOCKING:
             session.packet(EOF)
