@@ -115,7 +115,9 @@ def check(config: Config) -> None:
     """Check the settings, then all servers that they name, and say everything that is wrong."""
     with faults():
         settings = _settings(config)
-        for warning in settings.warnings:
+        from dispatcher.settings.exposure import password_warnings  # noqa: PLC0415
+
+        for warning in (*settings.warnings, *password_warnings(settings.consumers)):
             typer.echo(f"warning: {warning}", err=True)
         _end_on(_server_findings(settings))
         consumers = len(settings.consumers)
@@ -204,6 +206,14 @@ def inspect_(  # noqa: PLR0913 - one parameter per option
     ca: Annotated[
         Path | None, typer.Option(help="PEM file of whom to trust for TLS.", show_default=False)
     ] = None,
+    server_public_key: Annotated[
+        Path | None,
+        typer.Option(help="Without TLS: PEM file with the server's RSA key.", show_default=False),
+    ] = None,
+    get_server_public_key: Annotated[
+        bool,
+        typer.Option("--get-server-public-key", help="Without TLS: take the key that it sends."),
+    ] = False,
 ) -> None:
     """Print a binlog: events, positions, GTIDs, rows with their columns' names.
 
@@ -212,7 +222,9 @@ def inspect_(  # noqa: PLR0913 - one parameter per option
     from dispatcher.inspect import command  # noqa: PLC0415
 
     with faults():
-        login = command.Login(password_file, password_env, tls_mode, ca)
+        login = command.Login(
+            password_file, password_env, tls_mode, ca, server_public_key, get_server_public_key
+        )
         options = command.options(
             as_json=as_json, summary=summary, hexdump=hexdump, databases=database or (), tables=table or (),
             bounds=(start, stop), invalid_dates=invalid_dates,

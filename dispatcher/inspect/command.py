@@ -38,6 +38,8 @@ class Login:
     password_env: str | None = None
     tls_mode: str = "preferred"
     ca: Path | None = None
+    server_public_key: Path | None = None
+    get_server_public_key: bool = False
 
 
 def options(
@@ -158,7 +160,13 @@ def _source(logs: Sequence[str], login: Login, start: Bound | None, *, follow: b
         raise UserError(
             Kind.SETTINGS, f"--tls-mode: {login.tls_mode!r}", remedy=f"one of {modes}"
         ) from None
-    endpoint = Endpoint(host, port, user, _password(login, user, host), Tls(mode, login.ca))
+    tls = Tls(
+        mode,
+        login.ca,
+        server_public_key=login.server_public_key,
+        allow_public_key_retrieval=login.get_server_public_key,
+    )
+    endpoint = Endpoint(host, port, user, _password(login, user, host), tls)
     return Server(LogServer(endpoint), file, start, follow=follow)
 
 

@@ -31,6 +31,8 @@ class TlsOptions(TypedDict, total=False):
     ca: str | Path
     cert: str | Path
     key: str | Path
+    server_public_key: str | Path
+    allow_public_key_retrieval: bool
 
 
 class FilesOptions(TypedDict, total=False):

@@ -1,21 +1,31 @@
-"""PyMySQL's connection, with bounds on what a server may answer.
+"""PyMySQL's connection, with bounds on what a server may answer, and stricter about whom it tells the password.
 
 PyMySQL reads an answer whole before anybody sees a row of it, and takes the sizes that the server claims on trust. Each
 command, and the login, therefore has an account of the memory that its answer may take; a server that exceeds it loses
 the connection. The charge for a packet is estimated before the packet is read: its bytes, and what Python's objects for
 its columns take.
 
+A server chooses the authentication method. Several methods tell it the password: the clear-text ones, and with the
+server's own RSA key, which anybody can make, those of SHA-256 on a connection without TLS. So the clear-text methods
+need TLS whose certificate was verified. A key is taken from the settings; one that the server sends is taken only where
+the settings allow it, or on the loopback. Over TLS the methods of SHA-256 send the password whether the certificate was
+verified or not, as MySQL's own client does: to refuse that would keep every first login to a server without a known CA
+from working, and `check` warns of it.
+
 A dump is read past this class (`net.dump`, `net.connection`), by limits of its own.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pymysql
 from pymysql.constants import CR
 from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
+
+from dispatcher.model.errors import BinlogError, Kind
 
 # PyMySQL's class takes a parameter in its stubs only, so the name is for annotations.
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
@@ -30,11 +40,42 @@ else:
 
 
 class Driver(_Base):
-    """`where`: what messages call the server, `user@host:port`."""
+    """`where`: what messages call the server, `user@host:port`. `verified`: TLS is used, and the certificate must be
+    right. `pinned_key`: the server's public RSA key (PEM), None = not known; `takes_key`: take the one that it sends.
+    """
 
     where = ""
+    verified = False
+    pinned_key: bytes | None = None
+    takes_key = False
+    _sent_key: bytes | None = None
     _left = ANSWER_BYTES_MAX
     _columns = 0
+
+    @property
+    def server_public_key(self) -> bytes | None:
+        """PyMySQL encrypts the password with this, and asks the server for its key where there is none."""
+        return self.pinned_key or self._sent_key
+
+    @server_public_key.setter
+    def server_public_key(self, key: bytes | None) -> None:
+        if key is None or self.pinned_key is not None:
+            return
+        if not self.takes_key and not self._on_loopback():
+            raise BinlogError(
+                Kind.CONNECT_FAILED,
+                "without TLS the server asks for the password encrypted with a public key that it sends itself, and"
+                " whoever answers in its place could read it",
+                where=self.where,
+                remedy="set tls.mode to verify_identity or verify_ca, or tls.server_public_key to a file with the"
+                " server's key (SHOW STATUS LIKE '%rsa_public_key'), or tls.allow_public_key_retrieval to true where"
+                " the network is trusted",
+            )
+        self._sent_key = key
+
+    def _on_loopback(self) -> bool:
+        peer = self._sock.getpeername()  # type: ignore[attr-defined]
+        return isinstance(peer, tuple) and is_loopback(peer[0])
 
     def _execute_command(self, command: int, sql: str | bytes) -> None:
         self._left, self._columns = ANSWER_BYTES_MAX, 0
@@ -69,6 +110,37 @@ class Driver(_Base):
     def _create_ssl_ctx(self, given: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:
         """PyMySQL's own, where it is preferred only, would load authorities that it does not ask."""
         return given if isinstance(given, ssl.SSLContext) else trusting_context()
+
+
+class ClearText:
+    """Stands in for the authentication methods that hand the server the bare password."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def authenticate(self, _packet: Any) -> Any:
+        connection = self._connection
+        if not (connection.verified and connection._secure):  # noqa: SLF001 - as PyMySQL's own methods ask
+            raise BinlogError(
+                Kind.CONNECT_FAILED,
+                "the server asks for the password in clear text, and its certificate was not verified",
+                where=connection.where,
+                remedy="set tls.mode to verify_identity, with tls.ca, or let the account use another method",
+            )
+        connection.write_packet(connection.password + b"\0")
+        answer = connection._read_packet()  # noqa: SLF001
+        answer.check_error()
+        return answer
+
+
+def is_loopback(address: str) -> bool:
+    """True for an IP address that cannot be another machine's."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return (mapped or found).is_loopback
 
 
 def trusting_context() -> ssl.SSLContext:

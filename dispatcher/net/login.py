@@ -1,9 +1,9 @@
 """How a connection to a MySQL or MariaDB server begins: where to, as whom, and under which TLS.
 
-PyMySQL does the handshake (caching_sha2_password with its RSA exchange, native passwords, TLS). Two
-things are stricter here than there: a server may not ask for the password in clear text outside
-TLS, and passwords are UTF-8, as `mysql` sends them. Everything that can go wrong is a `BinlogError`
-by the time it leaves this module, and none of its texts holds the password.
+PyMySQL does the handshake (caching_sha2_password with its RSA exchange, native passwords, TLS);
+`driver` says to whom it tells the password. Passwords are UTF-8, as `mysql` sends them. Everything
+that can go wrong is a `BinlogError` by the time it leaves this module, and none of its texts holds
+the password.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
-from pymysql.constants import CR
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from dispatcher import settings
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.net.answers import not_understood
-from dispatcher.net.driver import Connection, Driver, trusting_context
+from dispatcher.net.driver import ClearText, Connection, Driver, trusting_context
 from dispatcher.net.faults import client_error
 
 # After 30 s without a byte, a probe every 10 s; the third that is not answered ends the connection.
@@ -41,12 +42,23 @@ class TlsMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """`ca`: whom to trust (None: the system's list); `cert` and `key`: who we are. PEM files."""
+    """`ca`: whom to trust (None: the system's list); `cert` and `key`: who we are. PEM files.
+
+    Of use without TLS: `server_public_key`, a PEM file with the server's RSA key, with which the password is encrypted;
+    `allow_public_key_retrieval`: take the key that the server sends.
+    """
 
     mode: TlsMode = TlsMode.PREFERRED
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
+    server_public_key: Path | None = None
+    allow_public_key_retrieval: bool = False
+
+    @property
+    def verifies(self) -> bool:
+        """True if a connection is made only to a server whose certificate is trusted."""
+        return self.mode in (TlsMode.VERIFY_CA, TlsMode.VERIFY_IDENTITY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +91,14 @@ def endpoints_of(connection: settings.Connection) -> tuple[Endpoint, ...]:
     """Where its consumers read from. Those that may share a connection get equal ones."""
     mysql, tls = connection.mysql, connection.tls
     assert mysql is not None, "a folder of files has no server"
-    tls_ = Tls(TlsMode(tls.mode), tls.ca, tls.cert, tls.key)
+    tls_ = Tls(
+        TlsMode(tls.mode),
+        tls.ca,
+        tls.cert,
+        tls.key,
+        tls.server_public_key,
+        tls.allow_public_key_retrieval,
+    )
     return tuple(
         Endpoint(address.host, address.port, mysql.user, connection.secret, tls_)
         for address in mysql.addresses
@@ -106,10 +125,15 @@ def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
             write_timeout=timeout_s,
             program_name="binlog-dispatcher",
             conv=pymysql.converters.encoders,  # type: ignore[arg-type] # answers stay text
-            auth_plugin_map={"mysql_clear_password": _OnlyInTls, "dialog": _OnlyInTls},
+            auth_plugin_map={"mysql_clear_password": ClearText, "dialog": ClearText},
+            defer_connect=True,
             **_tls_arguments(endpoint),
         )
         connection.where = place
+        connection.verified = endpoint.tls.verifies
+        connection.pinned_key = _pinned_key(endpoint)
+        connection.takes_key = endpoint.tls.allow_public_key_retrieval
+        connection.connect()
         _keep_alive(connection)
         return connection
     except pymysql.Error as error:
@@ -139,9 +163,8 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
         return {"ssl_disabled": True}
     if tls.mode is TlsMode.PREFERRED:
         return {}  # PyMySQL's own default
-    verify = tls.mode in (TlsMode.VERIFY_CA, TlsMode.VERIFY_IDENTITY)
     try:
-        context = ssl.create_default_context(cafile=tls.ca) if verify else trusting_context()
+        context = ssl.create_default_context(cafile=tls.ca) if tls.verifies else trusting_context()
         if tls.cert is not None:
             context.load_cert_chain(tls.cert, tls.key)
     except OSError as error:  # SSLError is one, too
@@ -159,6 +182,23 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
     return {"ssl": context}
 
 
+def _pinned_key(endpoint: Endpoint) -> bytes | None:
+    file = endpoint.tls.server_public_key
+    if file is None:
+        return None
+    try:
+        key = file.read_bytes()
+        load_pem_public_key(key)
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise BinlogError(
+            Kind.CONNECT_FAILED,
+            f"cannot use the public key in {file}: {getattr(error, 'strerror', None) or error}",
+            where=endpoint.label,
+            remedy="tls.server_public_key names a readable PEM file with the server's public RSA key",
+        ) from error
+    return key
+
+
 def _keep_alive(connection: Connection) -> None:
     """Have the system find out about a peer that is gone, also while nobody reads."""
     sock = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001
@@ -166,21 +206,3 @@ def _keep_alive(connection: Connection) -> None:
     for name, value in _KEEP_ALIVE.items():
         if (option := getattr(socket, name, None)) is not None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-class _OnlyInTls:
-    """Stands in for the authentication methods that hand the server the bare password."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def authenticate(self, _packet: Any) -> Any:
-        connection = self._connection
-        if not connection._secure:  # noqa: SLF001 - as its built-in methods do
-            raise pymysql.err.OperationalError(
-                CR.CR_AUTH_PLUGIN_ERR, "the server asks for the password in clear text without TLS"
-            )
-        connection.write_packet(connection.password + b"\0")
-        answer = connection._read_packet()  # noqa: SLF001
-        answer.check_error()
-        return answer

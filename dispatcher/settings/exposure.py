@@ -1,4 +1,4 @@
-"""Which files with secrets every user of the machine can read.
+"""Who else can come by a secret: every user of the machine by its file, a stranger on the network by its server's name.
 
 Access by the file's group is not reported: a file of root's that the daemon's group may read is the usual way to give a
 service its settings.
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from dispatcher.settings.model import Consumer
 from dispatcher.settings.source import KeyPath, Tree
 
 _NAMES_A_SECRET_FILE = frozenset({"password_file", "token_file", "key"})
@@ -29,6 +30,27 @@ def warnings_of(tree: Tree) -> tuple[str, ...]:
         f"{what}; make the daemon's user its owner, then: chmod 600 {file}"
         for file, what in files.items()
         if _readable_by_all(file)
+    )
+
+
+def password_warnings(consumers: Mapping[str, Consumer]) -> tuple[str, ...]:
+    """One line for each connection to another machine on which whoever answers may learn the password."""
+    found: dict[str, list[str]] = {}
+    for name, consumer in consumers.items():
+        if consumer.mysql is None or all(host.loopback for host in consumer.mysql.addresses):
+            continue
+        tls = consumer.tls
+        if tls.mode in ("preferred", "required"):
+            what = f"tls.mode {tls.mode} does not verify who the server is"
+        elif tls.mode == "disabled" and tls.allow_public_key_retrieval:
+            what = "tls.allow_public_key_retrieval takes the key of whoever answers"
+        else:
+            continue
+        found.setdefault(f"{consumer.label}: {what}", []).append(name)
+    return tuple(
+        f"{what}, and one who answers in its place can learn the password;"
+        f" set tls.mode to verify_identity, with tls.ca (for consumers.{', consumers.'.join(names)})"
+        for what, names in found.items()
     )
 
 

@@ -98,6 +98,10 @@ class Address(Section):
     host: str
     port: int
 
+    @property
+    def loopback(self) -> bool:
+        return _is_loopback(self.host)
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
@@ -150,15 +154,26 @@ class Files(Section):
 
 
 class MysqlTls(Section):
-    """`mode` as in MySQL's --ssl-mode; `ca` verifies the server, `cert` and `key` tell who we are."""
+    """`mode` as in MySQL's --ssl-mode; `ca` verifies the server, `cert` and `key` tell who we are. Without TLS the
+    password goes out encrypted with `server_public_key`, or with a key that the server sends."""
 
     mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] = "preferred"
     ca: ReadableFile | None = None
     cert: ReadableFile | None = None
     key: ReadableFile | None = None
+    server_public_key: ReadableFile | None = None
+    allow_public_key_retrieval: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> MysqlTls:
+        if self.mode not in ("disabled", "preferred"):
+            if self.server_public_key is not None:
+                raise ValueError("server_public_key is of use with mode disabled or preferred only")
+            if self.allow_public_key_retrieval:
+                what = "allow_public_key_retrieval is of use with mode disabled or preferred only"
+                raise ValueError(what)
+        if self.server_public_key is not None and self.allow_public_key_retrieval:
+            raise ValueError("server_public_key is the key; leave allow_public_key_retrieval out")
         if self.ca is not None and not self.mode.startswith("verify"):
             raise ValueError("ca is of use with mode verify_ca or verify_identity only")
         if self.cert is not None and self.mode in ("disabled", "preferred"):
@@ -289,10 +304,14 @@ class Listen(Section):
 
     @property
     def loopback(self) -> bool:
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return _is_loopback(self.host)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _host_name(value: str) -> str:

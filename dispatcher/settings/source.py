@@ -24,7 +24,9 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 ENVIRONMENT_PREFIX = "DISPATCHER__"
 # Values under these keys name files; relative ones are relative to the settings file that says so.
-_PATH_KEYS = frozenset({"password_file", "token_file", "path", "ca", "cert", "key"})
+_PATH_KEYS = frozenset(
+    {"password_file", "token_file", "path", "ca", "cert", "key", "server_public_key"}
+)
 _SECRET_KEYS = frozenset({"password", "token"})
 # In the environment these may be written as a YAML list or mapping on one line.
 _STRUCTURED_KEYS = frozenset({"databases", "tables", "start", "tls", "tokens"})

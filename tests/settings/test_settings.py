@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dispatcher.model.errors import Kind, UserError
 from dispatcher.settings import Settings, SettingsError, load
+from dispatcher.settings.exposure import password_warnings
 from dispatcher.settings.model import NO_SOURCE, PER_CONNECTION, Limits
 from dispatcher.settings.values import parse_bytes, split_host_port
 
@@ -534,6 +535,18 @@ def test_what_is_no_start(wrong: Wrong, text: str) -> None:
             "tls: {mode: required, key: a.yaml}",
             "6: consumers.shop.tls: key needs cert beside it",
         ),
+        (
+            "tls: {mode: required, server_public_key: a.yaml}",
+            "6: consumers.shop.tls: server_public_key is of use with mode disabled or preferred only",
+        ),
+        (
+            "tls: {mode: verify_ca, allow_public_key_retrieval: true}",
+            "6: consumers.shop.tls: allow_public_key_retrieval is of use with mode disabled or preferred only",
+        ),
+        (
+            "tls: {server_public_key: a.yaml, allow_public_key_retrieval: true}",
+            "6: consumers.shop.tls: server_public_key is the key; leave allow_public_key_retrieval out",
+        ),
         ("tls: yes please", "6: consumers.shop.tls: expected a mapping of keys"),
     ],
 )
@@ -979,6 +992,39 @@ def test_a_folder_that_others_may_not_enter_keeps_its_files_secret(
     loaded = settings(INLINE)
     (tmp_path / "a.yaml").chmod(0o644)
     assert loaded.warnings == settings(INLINE).warnings == ()
+
+
+# Who may learn a password.
+
+
+@pytest.mark.parametrize(
+    ("host", "tls", "what"),
+    [
+        ("db1", "", "tls.mode preferred does not verify who the server is"),
+        ("db1,localhost", "", "tls.mode preferred does not verify who the server is"),
+        ("10.0.0.1", "{mode: required}", "tls.mode required does not verify who the server is"),
+        (
+            "db1",
+            "{mode: disabled, allow_public_key_retrieval: true}",
+            "tls.allow_public_key_retrieval takes the key of whoever answers",
+        ),
+        ("db1", "{mode: disabled}", ""),
+        ("db1", "{mode: verify_ca}", ""),
+        ("db1", "{mode: verify_identity}", ""),
+        ("localhost", "", ""),
+        ("127.0.0.1:3307,[::1]:3308", "{mode: required}", ""),
+    ],
+)
+def test_a_connection_on_which_a_stranger_may_learn_the_password_is_warned_of(
+    settings: Load, host: str, tls: str, what: str
+) -> None:
+    consumer = f"{{mysql: 'u@{host}', password: p, databases: [d], tls: {tls or '{}'}}}"
+    loaded = settings(f"consumers: {{one: {consumer}, two: {consumer}}}")
+    warnings = password_warnings(loaded.consumers)
+    assert len(warnings) == bool(what)
+    for warning in warnings:
+        assert what in warning and "consumers.one, consumers.two" in warning
+        assert "verify_identity" in warning
 
 
 # What the API admits.

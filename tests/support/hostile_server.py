@@ -315,6 +315,8 @@ class HostileServer:
             answer = self._learn(session)
             if plugin == b"sha256_password" and answer == b"\1":
                 self._ask_with_key(session)
+        elif plugin == b"sha256_password" and self._tls is None:
+            self._ask_with_key(session)  # the reply to the greeting asked for it
         if plugin == b"caching_sha2_password":
             session.packet(b"\1\4")  # perform full authentication
             if self._learn(session) == b"\2":
