@@ -565,13 +565,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if False:\n",
     ),
     Mutant(
-        "does not look which transaction begins at the offset",
-        "6: a transaction that was read does not begin where consumers go on",
-        "dispatch/checks.py",
-        "    if at.gtid and anchored and isinstance(held, GtidSet) and held.has(*at.gtid):\n",
-        "    if False:\n",
-    ),
-    Mutant(
         "does not compare what was purged with a file that is gone",
         "6: what was read of a file is purged with it",
         "dispatch/checks.py",
