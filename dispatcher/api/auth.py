@@ -65,7 +65,7 @@ class Tokens:
         self._tokens = tuple(tokens)
 
     def identify(self, header: str | None) -> Token:
-        """The token of an Authorization header. Raises UserError (UNAUTHORIZED) if it is none of the settings'."""
+        """The token of an Authorization header. Raises UserError (UNAUTHORIZED) if the settings have no such token."""
         if not self._tokens:
             return EVERYTHING
         scheme, _, secret = (header or "").partition(" ")

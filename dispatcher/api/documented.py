@@ -96,7 +96,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
 
 
 def _as_integers(part: Any) -> None:
-    """Bounds that FastAPI has turned into floats: 2^63 - 1 is none."""
+    """Bounds as integers again: FastAPI turns them into floats, which cannot hold 2^63 - 1."""
     if isinstance(part, dict):
         for name in ("minimum", "maximum"):
             bound = part.get(name)

@@ -149,7 +149,7 @@ async def _on_http(_: Request, error: Exception) -> Response:
 
 
 async def _on_disconnect(_: Request, __: Exception) -> Response:
-    return Response(status_code=400)  # nobody receives it
+    return Response(status_code=400)  # the client has gone
 
 
 async def _on_defect(_: Request, error: Exception) -> Response:

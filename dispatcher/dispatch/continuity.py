@@ -59,7 +59,6 @@ class Continuity:
         self.anchored = False
         self._gaps = False  # may transactions that are held lie behind some that are not?
         self._begun: Gtids = GtidSet()  # what was read when the stream began
-        self._newest = 0  # number of the newest file then
         self._end = 0, 0  # where the log ended then
         self._can_ask = False  # of a folder of files, its source knows which one follows another
         self._known = ""  # the file whose head was compared
