@@ -127,7 +127,8 @@ def facts(connection: Connection) -> ServerFacts:
         # The server's text depends on its version; what `findings` says of it is one, and helps.
         missing = next(_grant_findings(without_log, grants(connection), ()), error)
         raise missing from error
-    return replace(without_log, file=file, offset=offset, files=files)
+    known = replace(without_log, file=file, offset=offset, files=files)
+    return known if known.flavour == "mariadb" else replace(known, gtid_purged=_purged(connection))
 
 
 def grants(connection: Connection) -> Grants:
@@ -343,6 +344,16 @@ def _log_status(connection: Connection, version: str) -> tuple[str, int, tuple[B
     if not status:
         raise BinlogError(Kind.SERVER_SETTING, "the server does not say where its binlog ends")
     return *status[0], tuple(files)
+
+
+def _purged(connection: Connection) -> str:
+    """Asked for after the list of files: the server adds to it before it lets others read the list without a file that
+    it purges (MYSQL_BIN_LOG::purge_logs holds LOCK_index for both), so it has all of each file that is not listed."""
+    return ask_one(
+        connection,
+        "SELECT @@GLOBAL.gtid_purged",
+        lambda row: gtid_text(text(row[0]), mariadb=False),
+    )
 
 
 def _understood_facts(connection: Connection, variables: Mapping[str, str]) -> ServerFacts:

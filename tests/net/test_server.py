@@ -13,9 +13,12 @@ import pytest
 
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
+from dispatcher.net import server as server_module
+from dispatcher.net.driver import Connection
 from dispatcher.net.grants import parse_grants
 from dispatcher.net.login import Endpoint, Tls, TlsMode
 from dispatcher.net.server import (
+    BinlogFile,
     ServerFacts,
     connect,
     examine,
@@ -272,6 +275,30 @@ def test_facts_hold_gtid_sets_of_any_length(server_factory: ServerFactory) -> No
         seen = facts(connection)
     assert GtidSet.parse(seen.gtid_purged).contains(GtidSet.parse(purged))
     assert "\n" not in seen.gtid_purged
+
+
+def test_what_is_purged_while_the_server_is_asked_is_among_the_purged_gtids(
+    server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the history check takes a file that is gone, without its GTIDs, for one of another history."""
+    server = server_factory("mysql97")
+    server.execute("CREATE DATABASE purged_then", "FLUSH BINARY LOGS")
+    asked = server_module._log_status
+
+    def purge_first(
+        connection: Connection, version: str
+    ) -> tuple[str, int, tuple[BinlogFile, ...]]:
+        server.execute(f"PURGE BINARY LOGS TO '{server.binlog_position()[0]}'")
+        return asked(connection, version)
+
+    monkeypatch.setattr(server_module, "_log_status", purge_first)
+    with account(server, "purging") as endpoint, closing(connect(endpoint)) as connection:
+        before = GtidSet.parse(facts(connection).gtid_executed)
+        server.execute("CREATE DATABASE purged_later", "FLUSH BINARY LOGS")
+        seen = facts(connection)
+    assert before and len(seen.files) == 1
+    assert GtidSet.parse(seen.gtid_purged).contains(before)
+    assert seen.gtid_purged == seen.gtid_executed
 
 
 def test_facts_without_the_grant(any_server: Server) -> None:
