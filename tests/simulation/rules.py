@@ -21,6 +21,7 @@ from dispatcher.dispatch.inputs import (
     Effect,
     Input,
     LoggedIn,
+    Note,
     OnPurged,
     OnQueueFull,
     Removed,
@@ -205,6 +206,7 @@ class Rules:
             self._only_time_passed(now)
             return
         self._closed = [e.dispatcher for e in effects if isinstance(e, Close)]
+        self._merged = [e.fields for e in effects if isinstance(e, Note) and e.event == "merged"]
         self._memory.saw(effects)
         self._view = what.view if isinstance(what, LoggedIn) else None
         self._asked = what.dispatcher if isinstance(what, LoggedIn) else 0
@@ -601,7 +603,10 @@ class Rules:
         name, queue = consumer.name, consumer.queue
         dispatcher = self._world.client.dispatchers[consumer.dispatcher]
         if dispatcher.open and seen.dispatcher is None:
-            assert seen.rode_at >= self._begun[dispatcher.number], (
+            # That of the streams which it boarded first, where they became one in the same step: a login has compared
+            # what both of them read.
+            boarded = self._boarded_first(name) or dispatcher.number
+            assert seen.rode_at >= self._begun[boarded], (
                 f"{name} boards a stream that began after it had left, without asking what log that is"
             )
         if dispatcher.open and seen.unproven:
@@ -614,6 +619,15 @@ class Rules:
             seen.wants_room = False
         if now < seen.barred_until:
             assert len(dispatcher.riders) == 1, f"{name} merges before {seen.barred_until}"
+
+    def _boarded_first(self, name: str) -> int | None:
+        """A dispatcher that became one with another in this step, after the consumer had boarded it."""
+        for merge in self._merged:
+            names, ahead = merge["consumers"], merge["from"]
+            assert isinstance(names, list) and isinstance(ahead, int)
+            if name in names:
+                return ahead
+        return None
 
     def _held_up(self, consumer: Consumer, seen: Seen, now: float) -> None:
         spec = consumer.spec
