@@ -500,3 +500,20 @@ def test_who_waited_while_the_log_was_reset_boards_no_stream_of_the_new_one() ->
     play.connect()
     assert slow.failed is not None
     assert slow.failed.kind is Kind.HISTORY_DIFFERS
+
+
+def test_a_login_of_another_dispatcher_shows_that_the_log_was_reset() -> None:
+    log = long_log()
+    play = alone(log)
+    play.finish()
+    play.server = Server(small_log(2), Mode.GTID)
+    play.readers["late"] = Reader(Wanted(("shop", "billing", "crm"), None))
+    play.step(Added(spec("late"), None))
+    (link,) = (link for link in play.links.values() if not link.logged_in)
+    play.log_in(link)
+    play.logged_in(link)
+    assert not play.client.dispatchers[1].open
+    play.connect()
+    failed = play.client.consumers["a"].failed
+    assert failed is not None and failed.kind is Kind.HISTORY_DIFFERS
+    assert play.client.consumers["late"].failed is None

@@ -55,6 +55,9 @@ def reset(world: PlayedWorld) -> None:
         write(server, rng.choice((0, 5, 20)))
     # The server tells nobody who reads its log.
     _cut(world, old, set(world.readers) if rng.random() < 0.6 else set())
+    if world.scenario.mode is Mode.GTID and rng.random() < 0.5:
+        write(world.server, 8)
+        world.purge()
 
 
 def _differs_everywhere(old: Server, new: History, stands: list[Stand]) -> bool:

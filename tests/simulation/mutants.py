@@ -1,7 +1,7 @@
 """Each rule of dispatching, broken on purpose: one text in one file is replaced, and the simulation must miss it.
 
 A mutant has a name, the rule that it breaks, the file below `dispatcher/`, the text that stands there once, and what
-stands there instead.
+stands there instead; and the tests that must fail, where it takes a log that the simulation hardly ever draws.
 """
 
 # ruff: noqa: E501 - the texts are those of the source
@@ -21,6 +21,7 @@ class Mutant:
     file: str
     old: str
     new: str
+    tests: str = ""
 
     def stands(self) -> int:
         """How often its text stands in the source: once, if it is not stale."""
@@ -570,6 +571,54 @@ MUTANTS: tuple[Mutant, ...] = (
         "dispatch/checks.py",
         "    if anchored and (others := gtids.subtract(GtidSet.parse(view.purged))):\n",
         "    if False and (others := gtids):\n",
+    ),
+    Mutant(
+        "a file may follow what was never read",
+        "6: the head of a file is compared with what was read",
+        "dispatch/continuity.py",
+        "        if not read.contains(previous):\n",
+        "        if False:\n",
+        tests="tests/dispatch/test_continuity.py",
+    ),
+    Mutant(
+        "a file need not follow what was read",
+        "6: the head of a file is compared with what was read",
+        "dispatch/continuity.py",
+        "            return previous.contains(read)\n",
+        "            return True\n",
+        tests="tests/dispatch/test_continuity.py",
+    ),
+    Mutant(
+        "a file need not follow what the stream has sent",
+        "6: the head of a file is compared with what was read",
+        "dispatch/continuity.py",
+        "        return previous.contains(read.subtract(self._begun))\n",
+        "        return True\n",
+        tests="tests/dispatch/test_continuity.py",
+    ),
+    Mutant(
+        "a MariaDB file may follow anything",
+        "6: the head of a file is compared with what was read",
+        "dispatch/continuity.py",
+        "            return not whole or previous.agrees(read)\n",
+        "            return True\n",
+        tests="tests/dispatch/test_continuity.py",
+    ),
+    Mutant(
+        "a login compares nothing of the other streams",
+        "6: each login is compared with where the others stood",
+        "dispatch/client.py",
+        "        effects += self._compare(dispatcher.number, view, now)\n",
+        "",
+        tests="tests/dispatch/test_client.py",
+    ),
+    Mutant(
+        "goes on before a transaction that was read",
+        "6: what begins where a consumer goes on was not read before",
+        "dispatch/checks.py",
+        "    if at.gtid and anchored and isinstance(held, GtidSet) and held.has(*at.gtid):\n",
+        "    if False and at.gtid and isinstance(held, GtidSet):\n",
+        tests="tests/dispatch/test_checks.py",
     ),
     # -- connections -------------------------------------------------------------------------------------------
     Mutant(

@@ -1,13 +1,14 @@
 """`python -m tests.simulation.mutate [--seeds N] [--jobs N] [NAME…]`: is each rule missed that is broken?
 
 Each mutant plays in a process of its own, which imports the one module with one text replaced; no file is changed. What
-breaks a rule must not do so without the mutant.
-Exit code 1 if one survives so many histories, or if its text does not stand in the source just once.
+breaks a rule must not do so without the mutant. Some need a log that plays hardly ever draw: a test must fail for them.
+Exit code 1 if one survives so many histories or its tests, or if its text does not stand in the source just once.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.abc
 import importlib.machinery
 import subprocess
@@ -16,6 +17,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import CodeType, ModuleType
+
+import pytest
 
 from tests.simulation.mutants import MUTANTS, Mutant
 
@@ -85,6 +88,8 @@ def _verdict(mutant: Mutant, seeds: int) -> tuple[bool, str]:
 
 def _play(mutant: Mutant, seeds: int) -> int:
     sys.meta_path.insert(0, _Finder(mutant))
+    if mutant.tests:
+        return _test(mutant)
     from tests.simulation.play import play  # noqa: PLC0415 - behind the finder
 
     for seed in range(seeds):
@@ -99,6 +104,19 @@ def _play(mutant: Mutant, seeds: int) -> int:
             return 0
     print(f"SURVIVED {seeds} histories")
     return 1
+
+
+def _test(mutant: Mutant) -> int:
+    """That the tests pass without the mutant is what `make test` shows."""
+    with contextlib.redirect_stdout(sys.stderr):
+        code = pytest.main([mutant.tests, "-q", "-x", "-n0", "-p", "no:cacheprovider"])
+    if code == pytest.ExitCode.TESTS_FAILED:
+        print(f"caught by {mutant.tests}")
+        return 0
+    if code == pytest.ExitCode.OK:
+        print(f"SURVIVED {mutant.tests}")
+        return 1
+    return 2
 
 
 def _is_sound(seed: int) -> bool:
