@@ -22,8 +22,8 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import WriteRowsEvent
 
 from benchmarks.logs import DATABASES, GeneratedLog, generate_bulk, prepare
-from dispatcher.binlog import delivered
-from dispatcher.binlog.delivered import TableChanges
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.delivered import TableChanges
 from tests.servers import Instance, start_server
 from tests.support.server_log import with_records
 

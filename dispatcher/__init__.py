@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dispatcher.binlog.types import InvalidDates
+    from dispatcher.binlog.table_map.column_types import InvalidDates
     from dispatcher.library import Binlog, BinlogClient, Change, Transaction
     from dispatcher.model.errors import BinlogError, Kind, UserError
     from dispatcher.model.gtid import GtidSet, MariadbGtids
@@ -36,7 +36,7 @@ _HOMES = {
     "BinlogError": "dispatcher.model.errors",
     "Change": "dispatcher.library",
     "GtidSet": "dispatcher.model.gtid",
-    "InvalidDates": "dispatcher.binlog.types",
+    "InvalidDates": "dispatcher.binlog.table_map.column_types",
     "Kind": "dispatcher.model.errors",
     "MariadbGtids": "dispatcher.model.gtid",
     "Position": "dispatcher.model.position",

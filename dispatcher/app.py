@@ -31,15 +31,15 @@ from dispatcher.api.app import Access, Api
 from dispatcher.api.auth import Scope, Token
 from dispatcher.api.limits import Limits
 from dispatcher.api.protocol import bounded_protocol
-from dispatcher.binlog.warm import load_kept_kernels, load_kernels
+from dispatcher.binlog.stream.warmup import load_kept_kernels, load_kernels
 from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.net.administration import Administration
-from dispatcher.net.clients import Clients
-from dispatcher.net.declared import groups
-from dispatcher.net.slices import in_slices
-from dispatcher.net.storing import Storing
-from dispatcher.net.tasks import Tasks
-from dispatcher.net.threads import in_thread
+from dispatcher.runtime.administration import Administration
+from dispatcher.runtime.client_registry import Clients
+from dispatcher.runtime.from_settings import groups
+from dispatcher.runtime.store_thread import Storing
+from dispatcher.runtime.tasks import Tasks
+from dispatcher.runtime.threads import in_thread
+from dispatcher.runtime.time_slices import in_slices
 from dispatcher.settings import Settings
 from dispatcher.settings import Token as TokenSettings
 from dispatcher.state.spill import Spill

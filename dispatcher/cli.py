@@ -274,8 +274,8 @@ def _server_findings(settings: Settings) -> list[str]:
 
 def _examine(consumers: list[Consumer]) -> list[tuple[str, BinlogError]]:
     """What is wrong with the source that these consumers share, each with the label of its host or folder."""
-    from dispatcher.net.files import files_source  # noqa: PLC0415
-    from dispatcher.net.server import endpoints_of, examine_hosts  # noqa: PLC0415
+    from dispatcher.source.files.dump_stream import files_source  # noqa: PLC0415
+    from dispatcher.source.mysql.server_facts import endpoints_of, examine_hosts  # noqa: PLC0415
 
     one = consumers[0]
     if one.files is None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dispatcher.binlog.sql_tokens import Token, Tokens
+from dispatcher.binlog.sql.lexer import Token, Tokens
 
 
 def specifications(query: str, sql_mode: int = 0) -> list[list[Token]]:

@@ -16,8 +16,8 @@ import itertools
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dispatcher.binlog.ddl import DdlKind, parse
-from dispatcher.binlog.sql_tokens import Tokens
+from dispatcher.binlog.sql.ddl import DdlKind, parse
+from dispatcher.binlog.sql.lexer import Tokens
 from dispatcher.model.errors import SEEK, BinlogError, Kind
 from spark_sink.alter import only_adds
 

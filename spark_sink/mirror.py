@@ -27,9 +27,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
-from dispatcher.binlog import delivered
-from dispatcher.binlog.table_map import TableMap
-from dispatcher.binlog.types import InvalidDates
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, Kind
 from spark_sink import keyed, plan
 from spark_sink.ddl import Action, changes_of

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dispatcher.binlog.types import InvalidDates
+from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import Kind, UserError
 from dispatcher.model.position import Position
 from spark_sink.client import Address

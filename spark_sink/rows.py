@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from dispatcher.binlog import delivered
-from dispatcher.binlog.table_map import defined_columns
-from dispatcher.binlog.types import InvalidDates
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.binlog.table_map.parse import defined_columns
 from dispatcher.model.errors import BinlogError, Kind
 from spark_sink.options import Options
 

@@ -22,7 +22,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from dispatcher.binlog.types import InvalidDates
+from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import Kind, UserError
 from spark_sink.client import Address
 from spark_sink.options import parse_size

@@ -18,7 +18,7 @@ settings.register_profile("deep", deadline=None, print_blob=True, max_examples=5
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # Folders whose files take longest, longest first: begun last, one of them would run on while other workers are idle.
-_SLOW = ("spark", "demo", "daemon", "faults", "servers", "net")
+_SLOW = ("spark", "demo", "daemon", "faults", "servers", "source", "runtime")
 # Two workers at most run Spark at a time: three JVMs on two cores keep each other from starting a Python worker within
 # the ten seconds that Spark waits for it. The files of the first kind share a session, which costs more to start than
 # most of their tests; those of the second start their own.

@@ -6,7 +6,7 @@ same time. They come into numba's cache by reading what the fuzzer begins with, 
 
 from __future__ import annotations
 
-from dispatcher.binlog.warm import load_kernels
+from dispatcher.binlog.stream.warmup import load_kernels
 from dispatcher.library.warm import load_decoder
 from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.net.server import Endpoint, connect, examine
 from dispatcher.settings import load
+from dispatcher.source.mysql.server_facts import Endpoint, connect, examine
 from tests.servers.installs import Kind
 from tests.servers.plugin import ServerFactory
 

@@ -28,7 +28,7 @@ from dispatcher.api.models import (
     SlicesRequest,
     TableAnswer,
 )
-from dispatcher.binlog.segments import cool
+from dispatcher.binlog.stream.segments import cool
 
 T = TypeVar("T")
 

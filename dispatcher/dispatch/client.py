@@ -1,6 +1,6 @@
 """Everything that shares one connection key: its consumers, and the dispatchers that they ride on.
 
-`step(input, now) -> effects` is synchronous and decides everything; `net.runner` executes. Each step has two halves:
+`step(input, now) -> effects` is synchronous and decides everything; `runtime` executes. Each step has two halves:
 what the input itself does, and `_settle`, which brings consumers and dispatchers into the order that the rules want,
 whatever has happened:
 
@@ -19,44 +19,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from dispatcher.binlog.prepared import Prepared
-from dispatcher.binlog.routes import Routes
-from dispatcher.binlog.segments import Lend
-from dispatcher.dispatch import checks, placing, relocation, runway, seeking, xa
-from dispatcher.dispatch.boarding import Boarding
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.binlog.stream.segments import Lend
+from dispatcher.binlog.stream.xa_store import Prepared
+from dispatcher.dispatch import (
+    history_check,
+    relocation,
+    runway,
+    seeking,
+    start_position,
+    xa_retention,
+)
+from dispatcher.dispatch.assignment import Boarding
+from dispatcher.dispatch.attachment import Files, front
+from dispatcher.dispatch.backpressure import PAUSE_MAX_S, Rooms
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.continuity import Standing
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase, where
-from dispatcher.dispatch.history import Mode, Place
-from dispatcher.dispatch.inputs import (
+from dispatcher.dispatch.effects import Close, Effect, Note, Retire, StoreVersions, Wake
+from dispatcher.dispatch.events import (
     Acknowledged,
     Added,
     Arrived,
-    ClientLimits,
-    Close,
-    ConsumerSpec,
-    Effect,
     Ended,
     Input,
     LoggedIn,
     LookedUp,
     Lost,
-    Note,
     OfDispatcher,
-    Progress,
     Relocated,
     Removed,
-    Retire,
-    ServerView,
     Sought,
-    Start,
-    StoreVersions,
     Surveyed,
     Tick,
-    Wake,
 )
-from dispatcher.dispatch.riding import Files, front
-from dispatcher.dispatch.rooms import PAUSE_MAX_S, Rooms
+from dispatcher.dispatch.executed_position import Mode, Place
+from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Progress, Start
 from dispatcher.dispatch.versions import Kept, Mark, Versions
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
@@ -216,7 +215,7 @@ class Client:
         found = self.dispatchers.get(dispatcher)
         positions = [c.position for c in (found.riders if found else ())]
         own = [(p.file, p.offset) for p in positions if p is not None]
-        return checks.to_probe([*own, *_places(self._looks.get(dispatcher, ()))])
+        return history_check.to_probe([*own, *_places(self._looks.get(dispatcher, ()))])
 
     def files_to_survey(self) -> list[str]:
         """Files whose creation time the runway needs: that of the one behind each that some consumer still needs."""
@@ -225,7 +224,7 @@ class Client:
     def places_to_survey(self) -> list[tuple[str, int]]:
         """Files and offsets where those that are connected stand now: the server is asked what stands there."""
         self._looks[0] = self._look()
-        return checks.to_probe(_places(self._looks[0]))
+        return history_check.to_probe(_places(self._looks[0]))
 
     @property
     def awaits_survey(self) -> bool:
@@ -274,7 +273,7 @@ class Client:
     def _logged_in(self, dispatcher: Dispatcher, view: ServerView, now: float) -> list[Effect]:
         effects = self._elsewhere(dispatcher, view, now)
         effects += self._compare(dispatcher.number, view, now)
-        if error := placing.behind(dispatcher, view, self.limits.failover_wait_s, now):
+        if error := start_position.behind(dispatcher, view, self.limits.failover_wait_s, now):
             effects.append(Close(dispatcher.number, "the server is behind", elsewhere=True))
             return effects + dispatcher.reconnect(error, now, BEHIND_RETRY_S)
         dispatcher.view = view
@@ -282,7 +281,7 @@ class Client:
         first = not all(consumer.started for consumer in dispatcher.riders)
         for consumer in list(dispatcher.riders):
             try:
-                effects += placing.place(consumer, view, self.new_epoch)
+                effects += start_position.place(consumer, view, self.new_epoch)
             except BinlogError as error:
                 told = error.at(f"consumer {consumer.name}, {self.label}")
                 effects += dispatcher.fail(consumer, told, now)
@@ -291,7 +290,7 @@ class Client:
         if dispatcher.riders:
             # A server whose history somebody goes on with; one that was named by mistake says nothing of prepared rows.
             self.prepared.server = view.server
-            self.prepared.retain(xa.valid(view), dispatcher.prepared_before)
+            self.prepared.retain(xa_retention.valid(view), dispatcher.prepared_before)
             effects += dispatcher.dump(view, now)
         return effects
 
@@ -421,7 +420,7 @@ class Client:
         if any(not consumer.started and consumer.progress for consumer in consumers):
             return  # whose place in this log is not known yet
         places = [consumer.queue.acknowledged for consumer in consumers if consumer.started]
-        self.prepared.forget(xa.passed(view.mode, places))
+        self.prepared.forget(xa_retention.passed(view.mode, places))
 
     # -- readers ---------------------------------------------------------------------------------------------
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dispatcher.binlog.routes import Filter
-from dispatcher.binlog.segments import Lend
-from dispatcher.dispatch.inputs import ConsumerSpec, Effect, Note, Progress, Store, Wake
-from dispatcher.dispatch.patience import Patience
+from dispatcher.binlog.stream.routes import Filter
+from dispatcher.binlog.stream.segments import Lend
+from dispatcher.dispatch.effects import Effect, Note, Store, Wake
 from dispatcher.dispatch.queue import Queue
+from dispatcher.dispatch.specs import ConsumerSpec, Progress
+from dispatcher.dispatch.wait_budget import Patience
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from dispatcher.binlog.batch import Batch, Head
-from dispatcher.dispatch import checks
-from dispatcher.dispatch.history import Gtids, Mode, Place, Steps
-from dispatcher.dispatch.inputs import ServerView
+from dispatcher.binlog.stream.batch import Batch, Head
+from dispatcher.dispatch import history_check
+from dispatcher.dispatch.executed_position import Gtids, Mode, Place, Steps
+from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
@@ -149,7 +149,9 @@ def compare(view: ServerView, standings: Sequence[Standing]) -> BinlogError | No
         if at.mode is not view.mode or at.server != view.server:
             continue
         try:
-            checks.history(view, at.mode, at.server, at.place, at.created, anchored=at.anchored)
+            history_check.history(
+                view, at.mode, at.server, at.place, at.created, anchored=at.anchored
+            )
         except BinlogError as error:
             if error.kind is Kind.HISTORY_DIFFERS:
                 return error

@@ -14,29 +14,27 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from dispatcher.binlog.arrays import OPEN
-from dispatcher.binlog.batch import Batch, Fault
-from dispatcher.binlog.routes import ALL, Routes
+from dispatcher.binlog.stream.batch import OPEN, Batch, Fault
+from dispatcher.binlog.stream.routes import ALL, Routes
+from dispatcher.dispatch.attachment import Inside, has_transaction, start_of
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.continuity import Continuity, Standing, Verdict, compare, may_skip
-from dispatcher.dispatch.enrichment import Enrichment, Outcome
-from dispatcher.dispatch.history import Gtids, Mode, Place, Steps
-from dispatcher.dispatch.inputs import (
-    Arrived,
+from dispatcher.dispatch.demand import Takers
+from dispatcher.dispatch.effects import (
     Close,
     Connect,
     Dump,
     Effect,
-    LookedUp,
     LookUp,
     Note,
     Pause,
-    ServerView,
     Survey,
     Wake,
 )
-from dispatcher.dispatch.riding import Inside, has_transaction, start_of
-from dispatcher.dispatch.takers import Takers
+from dispatcher.dispatch.enrichment import Enrichment, Outcome
+from dispatcher.dispatch.events import Arrived, LookedUp
+from dispatcher.dispatch.executed_position import Gtids, Mode, Place, Steps
+from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.versions import Mark, Versions
 from dispatcher.model.errors import Action, BinlogError, Kind
 from dispatcher.model.gtid import GtidSet

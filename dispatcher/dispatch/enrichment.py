@@ -15,13 +15,13 @@ from hashlib import blake2b
 
 import numpy as np
 
-from dispatcher.binlog.arrays import DDL, I32, KIND_MASK, U8
-from dispatcher.binlog.batch import Batch
-from dispatcher.binlog.enrich import enriched_body, incomplete
-from dispatcher.binlog.events import HEADER_SIZE, FormatDescription
-from dispatcher.binlog.replace import KEEP, Seen, Tails, find, replaced, table_id
-from dispatcher.binlog.routes import Routes
-from dispatcher.binlog.table_map import POST_HEADER_SIZE
+from dispatcher.binlog.event.header import HEADER_SIZE, FormatDescription
+from dispatcher.binlog.kernel.bytes import I32, U8
+from dispatcher.binlog.stream.batch import DDL, KIND_MASK, Batch
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.binlog.stream.table_map_rewrite import KEEP, Seen, Tails, find, replaced, table_id
+from dispatcher.binlog.table_map.enrich import enriched_body, incomplete
+from dispatcher.binlog.table_map.parse import POST_HEADER_SIZE
 from dispatcher.dispatch.versions import Mark, Marks, Name, Touched, Version, Versions, touched_in
 from dispatcher.model.errors import BinlogError, Kind
 

@@ -25,13 +25,13 @@ from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
 
-from dispatcher.binlog.batch import Batch
-from dispatcher.binlog.events import MAGIC, FormatDescription
-from dispatcher.binlog.routes import Filter, Routes
-from dispatcher.binlog.segments import Lend
-from dispatcher.binlog.take import Log
-from dispatcher.dispatch.history import Mode, Place, Steps, place_of, without_file
-from dispatcher.dispatch.runs import Run, Runs
+from dispatcher.binlog.event.header import MAGIC, FormatDescription
+from dispatcher.binlog.stream.batch import Batch
+from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.routes import Filter, Routes
+from dispatcher.binlog.stream.segments import Lend
+from dispatcher.dispatch.executed_position import Mode, Place, Steps, place_of, without_file
+from dispatcher.dispatch.transaction_index import Run, Runs
 from dispatcher.model.errors import Kind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number, packed_seq

@@ -7,9 +7,11 @@ stored position is of no use any more, because it does not depend on that.
 
 from __future__ import annotations
 
-from dispatcher.dispatch import checks, seeking
+from dispatcher.dispatch import history_check, seeking
 from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.inputs import Relocated, ServerView, Sought, Start
+from dispatcher.dispatch.events import Relocated, Sought
+from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError
 
 _UNCHANGED = "nothing was changed; name a place that the server has, such as earliest or latest"
@@ -36,7 +38,7 @@ def target(consumer: Consumer, start: Start, view: ServerView, epoch_min: int) -
     what is wrong with the start.
     """
     try:
-        place = checks.resolve(view, start)
+        place = history_check.resolve(view, start)
     except BinlogError as error:
         where = f"consumer {consumer.name}"
         raise type(error)(error.kind, error.what, where=where, remedy=_UNCHANGED) from None

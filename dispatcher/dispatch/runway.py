@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dispatcher.dispatch.inputs import Surveyed
+from dispatcher.dispatch.events import Surveyed
 
 
 def files_to_survey(survey: Surveyed | None, needed: Iterable[str]) -> list[str]:

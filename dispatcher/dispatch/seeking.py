@@ -22,10 +22,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from dispatcher.dispatch import checks
+from dispatcher.dispatch import history_check
 from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.history import Mode, Place, make_place, place_of, without_file
-from dispatcher.dispatch.inputs import ServerView, Start
+from dispatcher.dispatch.executed_position import Mode, Place, make_place, place_of, without_file
+from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError, Kind, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import EPOCH_MAX, Position
@@ -108,7 +109,7 @@ def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
     _check_server(consumer, after, view)
     _wait_for_replica(consumer, after, view)
     place = _place(after, view)
-    checks.history(view, view.mode, after.server, place, _created(consumer, after))
+    history_check.history(view, view.mode, after.server, place, _created(consumer, after))
     if view.mode is not Mode.GTID or (_in_doubt(consumer, after) and after.server == view.server):
         place = _searched(after, place, view)
         return Target(view.server, view.mode, after.epoch, place, view.created.get(place.file, 0))
@@ -175,7 +176,7 @@ def _wait_for_replica(consumer: Consumer, after: Position, view: ServerView) -> 
         return
     lacking = GtidSet.parse(after.gtid).subtract(GtidSet.parse(view.executed))
     if lacking:
-        what = f"server {view.server} has not executed {checks.short(lacking)} yet"
+        what = f"server {view.server} has not executed {history_check.short(lacking)} yet"
         raise BinlogError(Kind.RANGE_UNAVAILABLE, what)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
-from dispatcher.dispatch.history import Place
+from dispatcher.dispatch.executed_position import Place
 from dispatcher.model.errors import Action
 
 _STATES = {

@@ -25,13 +25,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dispatcher.binlog import ddl
-from dispatcher.binlog.arrays import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, u32
-from dispatcher.binlog.batch import Batch
-from dispatcher.binlog.compressed import plain_event
-from dispatcher.binlog.events import EventType
-from dispatcher.binlog.routes import ALL, Routes
-from dispatcher.binlog.statements import statement
+from dispatcher.binlog.event.header import EventType
+from dispatcher.binlog.event.mariadb_compressed import plain_event
+from dispatcher.binlog.event.query import statement
+from dispatcher.binlog.kernel.bytes import u32
+from dispatcher.binlog.sql import ddl
+from dispatcher.binlog.stream.batch import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, Batch
+from dispatcher.binlog.stream.routes import ALL, Routes
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Mark as Mark  # noqa: PLC0414 - part of what this module says
 
@@ -43,7 +43,12 @@ VERSIONS_MAX = 64  # of one table; the oldest go first
 # What changes neither columns nor keys.
 _HARMLESS = frozenset(
     (
-        *(ddl.DdlKind.TRUNCATE, ddl.DdlKind.TEMPORARY_TABLE, ddl.DdlKind.VIEW, ddl.DdlKind.ROUTINE),
+        *(
+            ddl.DdlKind.TRUNCATE,
+            ddl.DdlKind.TEMPORARY_TABLE,
+            ddl.DdlKind.VIEW,
+            ddl.DdlKind.ROUTINE,
+        ),
         *(ddl.DdlKind.ACCOUNT, ddl.DdlKind.MAINTENANCE),
     )
 )

@@ -7,12 +7,13 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from dispatcher.binlog import compressed, control, gtid_events
-from dispatcher.binlog import payload as payloads
-from dispatcher.binlog.ddl import QueryKind, classify
-from dispatcher.binlog.event_types import EventType
-from dispatcher.binlog.events import FormatDescription, parse_record, parse_rotate
-from dispatcher.binlog.statements import Query, parse_query
+from dispatcher.binlog.event import control, mariadb_compressed
+from dispatcher.binlog.event import gtid as gtid_events
+from dispatcher.binlog.event import transaction_payload as payloads
+from dispatcher.binlog.event.header import FormatDescription, parse_record, parse_rotate
+from dispatcher.binlog.event.query import Query, parse_query
+from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.sql.ddl import QueryKind, classify
 from dispatcher.inspect.columns import charset_text, type_text
 from dispatcher.inspect.entry import Fields
 from dispatcher.inspect.tables import Table
@@ -71,7 +72,7 @@ def table_fields(table: Table) -> Fields:
 
 def _query(kind: int, _raw: bytes, body: bytes) -> Fields:
     if kind == K.MARIADB_QUERY_COMPRESSED:
-        body = compressed.plain_body(kind, body)
+        body = mariadb_compressed.plain_body(kind, body)
     return _statement(parse_query(body), {})
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dispatcher.binlog.charsets import BINARY, charset_of
-from dispatcher.binlog.types import SIGNED_TYPES, Column, Type
+from dispatcher.binlog.charset.collations import BINARY, charset_of
+from dispatcher.binlog.table_map.column_types import SIGNED_TYPES, Column, Type
 
 _NAMES: dict[int, str] = {
     Type.DECIMAL_OLD: "decimal", Type.TINY: "tinyint", Type.SHORT: "smallint", Type.INT24: "mediumint",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote
 
-from dispatcher.binlog.types import InvalidDates
+from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.inspect.bounds import Bound, parse_bound
 from dispatcher.inspect.inspector import Inspection, Options, Write
 from dispatcher.inspect.sources import STDIN, Files, Source
@@ -149,8 +149,8 @@ def _source(logs: Sequence[str], login: Login, start: Bound | None, *, follow: b
         )
     # PyMySQL is loaded for servers only.
     from dispatcher.inspect.remote import Server  # noqa: PLC0415
-    from dispatcher.net.dump import LogServer  # noqa: PLC0415
-    from dispatcher.net.server import Endpoint, Tls, TlsMode  # noqa: PLC0415
+    from dispatcher.source.mysql.blocking_dump import LogServer  # noqa: PLC0415
+    from dispatcher.source.mysql.server_facts import Endpoint, Tls, TlsMode  # noqa: PLC0415
 
     user, host, port, file = _address(logs[0])
     try:

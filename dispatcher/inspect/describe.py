@@ -6,9 +6,9 @@ repeat are read once and remembered, in bounded memory.
 
 from __future__ import annotations
 
-from dispatcher.binlog.event_types import EventType, type_name
-from dispatcher.binlog.events import FLAG_IGNORABLE, FormatDescription
-from dispatcher.binlog.logfile import parse_format
+from dispatcher.binlog.event.file import parse_format
+from dispatcher.binlog.event.header import FLAG_IGNORABLE, FormatDescription
+from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.inspect.bodies import READERS, format_fields, table_fields
 from dispatcher.inspect.entry import ROWS, Fields
 from dispatcher.inspect.tables import DUMMY_ID, Tables, table_id

@@ -13,19 +13,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from dispatcher.binlog import payload as payloads
-from dispatcher.binlog.delivered import TableChanges
-from dispatcher.binlog.event_types import EventType
-from dispatcher.binlog.events import FormatDescription
-from dispatcher.binlog.logfile import (
-    LOG_POS,
-    OFFSET,
-    SIZE,
-    START,
-    Block,
-    frame_events,
-)
-from dispatcher.binlog.types import InvalidDates
+from dispatcher.binlog.decode.delivered import TableChanges
+from dispatcher.binlog.event import transaction_payload as payloads
+from dispatcher.binlog.event.file import LOG_POS, OFFSET, SIZE, START, Block, frame_events
+from dispatcher.binlog.event.header import FormatDescription
+from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.inspect.bounds import Bound, Range
 from dispatcher.inspect.describe import Describer
 from dispatcher.inspect.entry import ROWS, Entry

@@ -8,8 +8,8 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dispatcher.binlog.delivered import TableChanges, json_text
-from dispatcher.binlog.event_types import type_name
+from dispatcher.binlog.decode.delivered import TableChanges, json_text
+from dispatcher.binlog.event.types import type_name
 from dispatcher.inspect.entry import ROWS, Entry
 from dispatcher.inspect.tables import Table
 from dispatcher.inspect.times import seconds_text

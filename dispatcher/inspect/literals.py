@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dispatcher.binlog import arrow
-from dispatcher.binlog.arrays import I32, U8
-from dispatcher.binlog.jit import njit
-from dispatcher.binlog.render import decimals
-from dispatcher.binlog.types import Column, Type
+from dispatcher.binlog.decode import arrow_buffers
+from dispatcher.binlog.decode.json_render import decimals
+from dispatcher.binlog.kernel.bytes import I32, U8
+from dispatcher.binlog.kernel.jit import njit
+from dispatcher.binlog.table_map.column_types import Column, Type
 
 _HEX = np.frombuffer(b"0123456789ABCDEF", dtype=np.uint8)
 _INSTANTS = (Type.TIMESTAMP2, Type.TIMESTAMP_OLD)
@@ -88,7 +88,7 @@ def _escaped(texts: pa.Array) -> pa.Array:
 
 
 def _hex(values: pa.Array) -> pa.Array:
-    cuts, source = arrow.cuts_of(values)
+    cuts, source = arrow_buffers.cuts_of(values)
     sizes = np.diff(cuts).astype(np.int64)
     out_offsets = np.zeros(len(cuts), dtype=np.int64)
     np.cumsum(2 * sizes + 2, out=out_offsets[1:])
@@ -97,7 +97,7 @@ def _hex(values: pa.Array) -> pa.Array:
     narrow = out_offsets.astype(np.int32)
     out = np.empty(out_offsets[-1], dtype=np.uint8)
     hexadecimal(source, cuts, narrow, out)
-    texts = arrow.varying(pa.string(), narrow, out, arrow.valid_of(values))
+    texts = arrow_buffers.varying(pa.string(), narrow, out, arrow_buffers.valid_of(values))
     return pc.replace_substring_regex(texts, "^0x$", "''") if (sizes == 0).any() else texts
 
 

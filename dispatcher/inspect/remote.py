@@ -12,10 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dispatcher.binlog.event_types import EventType, type_name
-from dispatcher.binlog.events import FLAG_ARTIFICIAL, FormatDescription, parse_rotate
-from dispatcher.binlog.gtid_events import parse_mariadb_gtid_list, parse_previous_gtids
-from dispatcher.binlog.logfile import (
+from dispatcher.binlog.event.file import (
     FIRST_OFFSET,
     LOG_POS,
     OFFSET,
@@ -25,10 +22,13 @@ from dispatcher.binlog.logfile import (
     header_line,
     parse_format,
 )
+from dispatcher.binlog.event.gtid import parse_mariadb_gtid_list, parse_previous_gtids
+from dispatcher.binlog.event.header import FLAG_ARTIFICIAL, FormatDescription, parse_rotate
+from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.inspect.bounds import AtGtid, AtPosition, Bound, Range
 from dispatcher.model.errors import BinlogError, Kind, UserError
 from dispatcher.model.gtid import GtidSet
-from dispatcher.net.dump import LogServer
+from dispatcher.source.mysql.blocking_dump import LogServer
 
 _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 _LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)

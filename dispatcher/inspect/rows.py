@@ -12,13 +12,13 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from dispatcher.binlog import arrow
-from dispatcher.binlog.compressed import is_compressed, plain_event
-from dispatcher.binlog.delivered import TableChanges, changes, row_counts
-from dispatcher.binlog.event_types import EventType
-from dispatcher.binlog.events import HEADER, MAGIC, FormatDescription, Record, encode_record
-from dispatcher.binlog.rows import ROW_BITS
-from dispatcher.binlog.types import InvalidDates
+from dispatcher.binlog.decode import arrow_buffers
+from dispatcher.binlog.decode.delivered import TableChanges, changes, row_counts
+from dispatcher.binlog.decode.row_walk import ROW_BITS
+from dispatcher.binlog.event.header import HEADER, MAGIC, FormatDescription, Record, encode_record
+from dispatcher.binlog.event.mariadb_compressed import is_compressed, plain_event
+from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.inspect.entry import Entry
 from dispatcher.inspect.tables import Table
 from dispatcher.model.errors import BinlogError, Kind
@@ -132,7 +132,7 @@ class RowReader:
         except pa.ArrowException as error:  # more than 2 GiB of text, for one
             raise BinlogError(Kind.INVALID_VALUE, f"cannot be shown: {error}") from None
         bounds = [*starts.tolist(), len(numbers)]
-        offsets, data = arrow.cuts_of(texts)
+        offsets, data = arrow_buffers.cuts_of(texts)
         cuts = offsets[bounds].tolist()
         view = data.data
         for i, number in enumerate(events):

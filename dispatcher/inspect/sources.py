@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from dispatcher.binlog.event_types import EventType
-from dispatcher.binlog.logfile import FIRST_OFFSET, TYPE, Block, LogReader
+from dispatcher.binlog.event.file import FIRST_OFFSET, TYPE, Block, LogReader
+from dispatcher.binlog.event.types import EventType
 from dispatcher.inspect.bounds import Range
 from dispatcher.model.errors import BinlogError, Kind, UserError
 

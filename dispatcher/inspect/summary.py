@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.binlog.event_types import type_name
+from dispatcher.binlog.event.types import type_name
 from dispatcher.inspect.entry import DELETES, INSERTS, ROWS, UPDATES, Entry
 from dispatcher.inspect.times import seconds_text
 

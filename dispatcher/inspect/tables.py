@@ -11,11 +11,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dispatcher.binlog.charsets import BINARY
-from dispatcher.binlog.events import FormatDescription
-from dispatcher.binlog.skeleton import Field, Skeleton, bits, names_of, optional, packed, sized
-from dispatcher.binlog.table_map import TableMap
-from dispatcher.binlog.types import CHARACTER_TYPES, LABEL_TYPES, SIGNED_TYPES, Column, Type
+from dispatcher.binlog.charset.collations import BINARY
+from dispatcher.binlog.event.header import FormatDescription
+from dispatcher.binlog.table_map.column_types import (
+    CHARACTER_TYPES,
+    LABEL_TYPES,
+    SIGNED_TYPES,
+    Column,
+    Type,
+)
+from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.binlog.table_map.wire import (
+    Field,
+    Skeleton,
+    bits,
+    names_of,
+    optional,
+    packed,
+    sized,
+)
 from dispatcher.inspect.entry import Fields
 from dispatcher.model.errors import BinlogError
 

@@ -11,10 +11,10 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dispatcher.binlog.arrow import texts
-from dispatcher.binlog.delivered import TableChanges
-from dispatcher.binlog.event_types import EventType, type_name
-from dispatcher.binlog.types import Column
+from dispatcher.binlog.decode.arrow_buffers import texts
+from dispatcher.binlog.decode.delivered import TableChanges
+from dispatcher.binlog.event.types import EventType, type_name
+from dispatcher.binlog.table_map.column_types import Column
 from dispatcher.inspect.entry import ROWS, Entry, Fields
 from dispatcher.inspect.literals import literals
 from dispatcher.inspect.tables import Table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dispatcher.binlog.ddl import QueryKind, parse
-from dispatcher.binlog.event_types import EventType
+from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.sql.ddl import QueryKind, parse
 from dispatcher.inspect.entry import (
     BEFORE_STATEMENTS,
     GTIDS,

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dispatcher.binlog import arrow, cells
+from dispatcher.binlog.charset import transcode
+from dispatcher.binlog.decode import arrow_buffers
 from dispatcher.inspect.tables import Table
 
 _BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
@@ -24,14 +25,14 @@ def absent_masks(batch: pa.RecordBatch, name: str) -> dict[str, pa.Array] | None
     rows = pc.list_parent_indices(absent).to_numpy(zero_copy_only=False).tolist()
     for row, column in zip(rows, absent.flatten().to_pylist(), strict=True):
         masks.setdefault(column, np.zeros(len(batch), dtype=np.bool_))[row] = True
-    return {column: arrow.booleans(mask) for column, mask in masks.items()}
+    return {column: arrow_buffers.booleans(mask) for column, mask in masks.items()}
 
 
 def readable(values: pa.Array) -> pa.Array:
     """Bytes as strings; null where they are null, or not UTF-8."""
-    cuts, data = arrow.cuts_of(values)
+    cuts, data = arrow_buffers.cuts_of(values)
     offsets = (cuts - cuts[0]).astype(np.int64)
-    if cells.invalid_utf8(data[cuts[0] : cuts[-1]], offsets, 0xFF) < 0:
+    if transcode.invalid_utf8(data[cuts[0] : cuts[-1]], offsets, 0xFF) < 0:
         return values.view(pa.string())
     return pa.array([_decoded(value) for value in values.to_pylist()], pa.string())
 

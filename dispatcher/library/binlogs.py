@@ -23,7 +23,7 @@ from dispatcher.dispatch.dispatcher import Phase
 from dispatcher.library.transactions import Neighbours, Transaction
 from dispatcher.model.errors import Action, BinlogError, Kind, UserError
 from dispatcher.model.position import Position
-from dispatcher.net.readers import Reader
+from dispatcher.runtime.consumer_session import Reader
 
 TAKE_BYTES = 1 << 20
 LOOK_AGAIN_S = 1.0

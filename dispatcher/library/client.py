@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import UUID, uuid4
 
-from dispatcher.binlog.segments import Lend
-from dispatcher.binlog.warm import load_kernels
+from dispatcher.binlog.stream.segments import Lend
+from dispatcher.binlog.stream.warmup import load_kernels
 from dispatcher.library import options
 from dispatcher.library.binlogs import Binlog, until_placed
 from dispatcher.library.options import BinlogOptions, ConnectionOptions, StartAt
@@ -27,12 +27,12 @@ from dispatcher.library.stateless import Stateless
 from dispatcher.library.warm import load_decoder
 from dispatcher.model.errors import BinlogError, Kind, UserError
 from dispatcher.model.position import Position
-from dispatcher.net.declared import group_of, spec_of
-from dispatcher.net.rates import Rates
-from dispatcher.net.readers import Reader, rows
-from dispatcher.net.running import Declared, RunningClient
-from dispatcher.net.storing import Storing
-from dispatcher.net.threads import in_thread
+from dispatcher.runtime.client_service import Declared, RunningClient
+from dispatcher.runtime.consumer_session import Reader, rows
+from dispatcher.runtime.from_settings import group_of, spec_of
+from dispatcher.runtime.rates import Rates
+from dispatcher.runtime.store_thread import Storing
+from dispatcher.runtime.threads import in_thread
 from dispatcher.settings import Connection, State, Wanted, section
 from dispatcher.settings.model import CONSUMER_NAME
 from dispatcher.state.spill import Spill

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from dispatcher.binlog.prepared import Changes, Entry
-from dispatcher.dispatch.inputs import StoreVersions
+from dispatcher.binlog.stream.xa_store import Changes, Entry
+from dispatcher.dispatch.effects import StoreVersions
 from dispatcher.dispatch.versions import Kept
 from dispatcher.model.position import Position
 

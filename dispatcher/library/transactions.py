@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from dispatcher.binlog import delivered
-from dispatcher.binlog.delivered import Ddl, TableChanges
-from dispatcher.binlog.events import (
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.delivered import Ddl, TableChanges
+from dispatcher.binlog.event.header import (
     CHECKSUM_SIZE,
     HEADER_SIZE,
     MAGIC,
@@ -30,8 +30,8 @@ from dispatcher.binlog.events import (
     parse_mariadb_gtid,
     parse_record,
 )
-from dispatcher.binlog.segments import cool
-from dispatcher.binlog.types import Column, InvalidDates, Type
+from dispatcher.binlog.stream.segments import cool
+from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
 from dispatcher.dispatch.queue import Single
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
@@ -132,7 +132,7 @@ class Transaction:
 
     @property
     def data(self) -> bytes:
-        """A binlog with this transaction alone, for `mysqlbinlog` or `dispatcher.binlog.delivered`."""
+        """A binlog with this transaction alone, for `mysqlbinlog` or `dispatcher.binlog.decode.delivered`."""
         data = b"".join(self.parts())
         for part in self._single.parts:
             cool(part)
@@ -162,7 +162,7 @@ class Transaction:
     def tables(
         self, *, invalid_dates: InvalidDates = InvalidDates.NULL
     ) -> Iterator[TableChanges | Ddl]:
-        """Its changes as Arrow, table by table: see `dispatcher.binlog.delivered.changes`."""
+        """Its changes as Arrow, table by table: see `dispatcher.binlog.decode.delivered.changes`."""
         return delivered.changes(self.data, invalid_dates=invalid_dates)
 
     # -- its first events ------------------------------------------------------------------------------------

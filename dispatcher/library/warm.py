@@ -1,20 +1,20 @@
 """Make the decoding kernels ready, so that the first rows do not hold up the program's loop while they are compiled.
 
-As `dispatcher.binlog.warm` does for those that read the log; the daemon needs only those, because it decodes nothing.
+As `dispatcher.binlog.stream.warmup` does for those that read the log; the daemon decodes nothing and needs only those.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from dispatcher.binlog import rows
-from dispatcher.binlog.absent import Absent
-from dispatcher.binlog.columns import TableDecoder
-from dispatcher.binlog.events import MAGIC
-from dispatcher.binlog.gtids import texts_of
-from dispatcher.binlog.index import Index
-from dispatcher.binlog.table_map import TableMap
-from dispatcher.binlog.types import Column, Type
+from dispatcher.binlog.decode import row_walk
+from dispatcher.binlog.decode.gtid_text import texts_of
+from dispatcher.binlog.decode.index import Index
+from dispatcher.binlog.decode.missing_columns import Absent
+from dispatcher.binlog.decode.table_decoder import TableDecoder
+from dispatcher.binlog.event.header import MAGIC
+from dispatcher.binlog.table_map.column_types import Column, Type
+from dispatcher.binlog.table_map.parse import TableMap
 
 _UTF8MB4, _BINARY = 45, 63
 # A column for each way of decoding that is common: (type, meta, unsigned, collation).
@@ -43,10 +43,10 @@ def load_decoder() -> None:
         for n, (kind, meta, unsigned, charset) in enumerate(_COLUMNS)
     )
     decoder = TableDecoder(TableMap(0, "", "", columns, (), ""))
-    found = rows.Found.room(len(columns), 1)
-    rows.walk(index.buf, index.events, decoder.widths, np.zeros(5, np.int64), found, 1)
-    rows.count(index.buf, index.events, decoder.widths, np.empty(0, np.int64))
+    found = row_walk.Found.room(len(columns), 1)
+    row_walk.walk(index.buf, index.events, decoder.widths, np.zeros(5, np.int64), found, 1)
+    row_walk.count(index.buf, index.events, decoder.widths, np.empty(0, np.int64))
     texts_of(index.buf, np.zeros(0, np.int64))
     Absent.of(index.buf, index.events, columns)
-    nulls = np.full((len(columns), 1), rows.NULL, dtype=np.int32)
+    nulls = np.full((len(columns), 1), row_walk.NULL, dtype=np.int32)
     decoder.decode(index.buf, nulls, 0, None, nulls)

@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from dispatcher.binlog.payload import Compression, Payload
-from dispatcher.binlog.prepared import Changes, Entry, Flaw, Spot
+from dispatcher.binlog.event.transaction_payload import Compression, Payload
+from dispatcher.binlog.stream.xa_store import Changes, Entry, Flaw, Spot
 from dispatcher.model.errors import Kind
 from dispatcher.model.position import Mark
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dispatcher.binlog.segments import U8
+from dispatcher.binlog.stream.segments import U8
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.state.private import FOLDER_MODE, tighten
 

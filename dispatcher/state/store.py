@@ -35,8 +35,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from dispatcher.binlog.prepared import Changes, Entry
-from dispatcher.dispatch.inputs import StoreVersions
+from dispatcher.binlog.stream.xa_store import Changes, Entry
+from dispatcher.dispatch.effects import StoreVersions
 from dispatcher.dispatch.versions import Kept
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Mark, Position

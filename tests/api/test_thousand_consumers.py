@@ -15,9 +15,9 @@ from dispatcher.api.app import Access, Api
 from dispatcher.api.limits import Limits
 from dispatcher.app import render_metrics
 from dispatcher.dispatch.client import Client
-from dispatcher.dispatch.history import Mode, make_place
-from dispatcher.dispatch.inputs import ConsumerSpec
-from dispatcher.net.readers import Reader, Readers
+from dispatcher.dispatch.executed_position import Mode, make_place
+from dispatcher.dispatch.specs import ConsumerSpec
+from dispatcher.runtime.consumer_session import Reader, Readers
 from dispatcher.telemetry.metrics import Metrics
 
 CONSUMERS = 1000

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dispatcher.binlog import delivered
-from dispatcher.binlog.batch import Batch
-from dispatcher.binlog.delivered import Ddl, TableChanges
-from dispatcher.binlog.events import MAGIC
-from dispatcher.binlog.routes import Filter, Routes
-from dispatcher.binlog.scan import Splitter
-from dispatcher.binlog.take import Log
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.delivered import Ddl, TableChanges
+from dispatcher.binlog.event.header import MAGIC
+from dispatcher.binlog.stream.batch import Batch
+from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.routes import Filter, Routes
+from dispatcher.binlog.stream.splitter import Splitter
 from tests.servers import Server
 from tests.support.server_log import fresh_log, read_log, with_records
 

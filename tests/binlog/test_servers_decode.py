@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pymysql.converters import encoders
 
-from dispatcher.binlog import delivered
-from dispatcher.binlog.charsets import charset_of
-from dispatcher.binlog.columns import arrow_type
-from dispatcher.binlog.delivered import Ddl, TableChanges, TableSlice
-from dispatcher.binlog.table_map import TableMap, defined_columns
+from dispatcher.binlog.charset.collations import charset_of
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.delivered import Ddl, TableChanges, TableSlice
+from dispatcher.binlog.decode.table_decoder import arrow_type
+from dispatcher.binlog.table_map.parse import TableMap, defined_columns
 from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.net.server import table_columns
+from dispatcher.source.mysql.server_facts import table_columns
 from tests.servers import Server
 from tests.support.server_log import delivered_log, fresh_log
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from dispatcher.binlog import ddl, delivered
-from dispatcher.binlog.events import EventType, parse_query
-from dispatcher.binlog.gtid_events import parse_previous_gtids
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.event.gtid import parse_previous_gtids
+from dispatcher.binlog.event.header import EventType, parse_query
+from dispatcher.binlog.sql import ddl
 from dispatcher.model.gtid import GtidSet
 from tests.servers import Server
 from tests.servers.installs import Kind

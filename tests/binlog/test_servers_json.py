@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dispatcher.binlog import jsonb, jsonb_tree, jsondiff
-from dispatcher.binlog.event_types import EventType
-from dispatcher.binlog.jsonb_tree import Raw
+from dispatcher.binlog.decode import json_partial, jsonb, jsonb_tree
+from dispatcher.binlog.decode.jsonb_tree import Raw
+from dispatcher.binlog.event.types import EventType
 from tests.servers import Server
 from tests.support.server_log import fresh_log, read_log
 
@@ -241,7 +241,7 @@ def test_partial_updates(mysql97: Server, new_database: Callable[[Server], str])
         assert new.doc is not None
         if old.id in stored:  # also that what changed in place, and has holes, is the same value
             assert printed([old.doc]) == printed([stored[old.id]])
-        stored[new.id] = jsondiff.apply(old.doc, new.doc) if new.partial else new.doc
+        stored[new.id] = json_partial.apply(old.doc, new.doc) if new.partial else new.doc
         partial += new.partial
     wanted = select(mysql97, table)
     assert {row: wanted[row] for row in stored} == dict(

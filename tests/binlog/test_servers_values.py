@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dispatcher.binlog import delivered, texts
-from dispatcher.binlog.delivered import InvalidDates, TableChanges
-from dispatcher.binlog.table_map import TableMap, defined_columns
+from dispatcher.binlog.charset import transcode
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.delivered import InvalidDates, TableChanges
+from dispatcher.binlog.table_map.parse import TableMap, defined_columns
 from dispatcher.model.errors import BinlogError, Kind
 from tests.binlog.test_servers_decode import definitions_of
 from tests.servers import Server
@@ -58,7 +59,7 @@ def test_every_character_of_every_set(any_server: Server) -> None:
     for charset, table in of_server(any_server, charsets).items():
         offsets = np.cumsum([0, *map(len, table)]).astype(np.int64)
         data = np.frombuffer(b"".join(table), dtype=np.uint8)
-        row, out_offsets, out = texts.to_utf8(charset, data, offsets)
+        row, out_offsets, out = transcode.to_utf8(charset, data, offsets)
         assert row == -1, (charset, list(table)[row])
         raw = out.tobytes()
         for i, (code, char) in enumerate(table.items()):

@@ -18,15 +18,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dispatcher.binlog import delivered, events
-from dispatcher.binlog.control import parse_rows_query, parse_xid
-from dispatcher.binlog.delivered import TableChanges
-from dispatcher.binlog.event_types import EventType
-from dispatcher.binlog.events import HEADER, MAGIC, Gtid, parse_format_description, parse_gtid_event
-from dispatcher.binlog.integers import packed
-from dispatcher.binlog.statements import Query, Status, parse_query
-from dispatcher.binlog.table_map import TableMap
-from dispatcher.binlog.types import Type
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.delivered import TableChanges
+from dispatcher.binlog.event import header
+from dispatcher.binlog.event.control import parse_rows_query, parse_xid
+from dispatcher.binlog.event.header import (
+    HEADER,
+    MAGIC,
+    Gtid,
+    parse_format_description,
+    parse_gtid_event,
+)
+from dispatcher.binlog.event.query import Query, Status, parse_query
+from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.kernel.bytes import packed
+from dispatcher.binlog.table_map.column_types import Type
+from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, Kind, UserError
 from dispatcher.model.gtid import GtidSet
 from tests.support.rows_encoder import Delivered, Spec, optional, rows_body, table_map
@@ -138,7 +145,7 @@ WHOLE = {
     "ROTATE": Vector(
         EventType.ROTATE, 1512699394, 330619, 2017,
         "0400000000000000 6d7973716c2d62696e2e303030303032", "b3db0b9a",
-        events.parse_rotate, ("mysql-bin.000002", 4),
+        header.parse_rotate, ("mysql-bin.000002", 4),
     ),
     # The length in front is one byte and not to be trusted above 255; the text goes on to the end.
     "ROWS_QUERY": Vector(
@@ -259,7 +266,7 @@ def test_how_a_newer_file_begins() -> None:
         1,
         121,
         125,
-        events.FLAG_IN_USE,
+        header.FLAG_IN_USE,
     )
     for raw in (OPEN_FORMAT, CLOSED_FORMAT):
         found = parse_format_description(base64.b64decode(raw))

@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 
 import pymysql
 
-from dispatcher.binlog import delivered
-from dispatcher.binlog.events import MAGIC, EventType, parse_format_description, parse_record
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.event.header import MAGIC, EventType, parse_format_description, parse_record
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import packed_seq
 from tests.daemon.forking import Forked, fork

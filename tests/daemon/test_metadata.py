@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.binlog import delivered
+from dispatcher.binlog.decode import delivered
 from tests.daemon.conftest import MakeDaemon, Source
 from tests.daemon.harness import Json, Reader
 from tests.servers import Server

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from dispatcher.binlog import delivered
+from dispatcher.binlog.decode import delivered
 from dispatcher.model.gtid import GtidSet
 from tests.daemon.conftest import MakeDaemon, Source
 from tests.daemon.harness import PASSWORD, Reader, until, uses_gtids

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from dispatcher.binlog.delivered import TableChanges
-from dispatcher.binlog.events import EventType
+from dispatcher.binlog.decode.delivered import TableChanges
+from dispatcher.binlog.event.header import EventType
 from tests.daemon.conftest import MakeDaemon, Source
 from tests.daemon.harness import Daemon, Reader, events, until
 from tests.servers import Server

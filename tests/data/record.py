@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from dispatcher.binlog.events import EventType, parse_format_description
+from dispatcher.binlog.event.header import EventType, parse_format_description
 from tests.servers import KINDS, Kind, start_server
 from tests.support import workload
 from tests.support.server_log import read_log

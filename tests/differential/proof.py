@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dispatcher.binlog import delivered
-from dispatcher.binlog.delivered import Ddl, TableSlice
-from dispatcher.binlog.table_map import TableMap
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.delivered import Ddl, TableSlice
+from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, Kind
 from tests.differential.compare import Differs, check
 from tests.differential.reduce import reduced

@@ -12,14 +12,14 @@ import pymysql
 from pymysql.converters import encoders
 from pymysql.cursors import Cursor
 
-from dispatcher.binlog.batch import Batch
-from dispatcher.binlog.enrich import enriched_body
-from dispatcher.binlog.events import MAGIC, EventType, parse_format_description
-from dispatcher.binlog.routes import Filter, Routes
-from dispatcher.binlog.scan import Splitter
-from dispatcher.binlog.table_map import TableMap
-from dispatcher.binlog.take import Log
-from dispatcher.net.definitions import table_definition
+from dispatcher.binlog.event.header import MAGIC, EventType, parse_format_description
+from dispatcher.binlog.stream.batch import Batch
+from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.routes import Filter, Routes
+from dispatcher.binlog.stream.splitter import Splitter
+from dispatcher.binlog.table_map.enrich import enriched_body
+from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.source.mysql.table_schema import table_definition
 from tests.differential.readings import READINGS, STORED, Unholdable, Value
 from tests.differential.tables import Table, quoted
 from tests.servers import Server

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dispatcher.dispatch.dispatcher import Phase
-from dispatcher.dispatch.history import Mode
-from dispatcher.dispatch.inputs import ClientLimits, ConsumerSpec, Progress, Start
+from dispatcher.dispatch.executed_position import Mode
+from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Progress, Start
 from dispatcher.model.position import Position
 from tests.support.event_encoder import LogWriter, Transaction
 from tests.support.fake_server import SERVER_NAME, Server, gtid_set

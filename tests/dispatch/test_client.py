@@ -8,24 +8,11 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.dispatch.dispatcher import Phase
-from dispatcher.dispatch.history import Mode
-from dispatcher.dispatch.inputs import (
-    Added,
-    ClientLimits,
-    Close,
-    Connect,
-    ConsumerSpec,
-    Dump,
-    LoggedIn,
-    Lost,
-    OnPurged,
-    Progress,
-    Removed,
-    Retire,
-    ServerView,
-    Start,
-    Store,
-)
+from dispatcher.dispatch.effects import Close, Connect, Dump, Retire, Store
+from dispatcher.dispatch.events import Added, LoggedIn, Lost, Removed
+from dispatcher.dispatch.executed_position import Mode
+from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, OnPurged, Progress, Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dispatcher.binlog.batch import Batch, Head
+from dispatcher.binlog.stream.batch import Batch, Head
 from dispatcher.dispatch.continuity import Continuity, Standing, Verdict, compare, may_skip
-from dispatcher.dispatch.history import Mode, Place, Steps, make_place, parse_gtids
-from dispatcher.dispatch.inputs import ServerView
+from dispatcher.dispatch.executed_position import Mode, Place, Steps, make_place, parse_gtids
+from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.gtid import GtidSet
 from tests.support.fake_batch import batch_of
 

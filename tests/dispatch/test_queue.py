@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dispatcher.binlog.batch import Batch
-from dispatcher.binlog.events import EventType, Record, encode_record
-from dispatcher.binlog.routes import Filter, Routes
-from dispatcher.binlog.scan import Splitter
-from dispatcher.binlog.take import Log
+from dispatcher.binlog.event.header import EventType, Record, encode_record
+from dispatcher.binlog.stream.batch import Batch
+from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.routes import Filter, Routes
+from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch import queue as queue_module
-from dispatcher.dispatch.history import Mode, Place, Steps, make_place
-from dispatcher.dispatch.inputs import ConsumerSpec, Start
+from dispatcher.dispatch.executed_position import Mode, Place, Steps, make_place
 from dispatcher.dispatch.queue import LARGE_MIN, Queue
+from dispatcher.dispatch.specs import ConsumerSpec, Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.dispatch.history import Mode
-from dispatcher.dispatch.inputs import Relocated, Start
+from dispatcher.dispatch.events import Relocated
+from dispatcher.dispatch.executed_position import Mode
+from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError, Kind
 from tests.dispatch.plays import WRITER, alone
 from tests.support.event_encoder import LogWriter

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.dispatch.history import Mode
-from dispatcher.dispatch.inputs import ServerView, Surveyed
+from dispatcher.dispatch.events import Surveyed
+from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.runway import files_to_survey, seconds
+from dispatcher.dispatch.server_view import ServerView
 
 NAMES = ("binlog.999999", "binlog.1000000", "binlog.1000001")
 SIZES = tuple((name, 100) for name in NAMES)

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.dispatch.client import Client
-from dispatcher.dispatch.history import Mode
-from dispatcher.dispatch.inputs import Added, Progress, Removed, Sought
+from dispatcher.dispatch.events import Added, Removed, Sought
+from dispatcher.dispatch.executed_position import Mode
+from dispatcher.dispatch.specs import Progress
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Position, packed_seq
 from tests.dispatch.plays import WRITER, alone

@@ -15,20 +15,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dispatcher.binlog.batch import Closed
-from dispatcher.binlog.events import EventType, parse_format_description
-from dispatcher.binlog.routes import Routes
-from dispatcher.binlog.scan import Splitter
-from dispatcher.binlog.table_map import TableMap
-from dispatcher.dispatch.history import Mode, make_place
-from dispatcher.dispatch.inputs import (
-    ConsumerSpec,
-    LookedUp,
-    LookUp,
-    Progress,
-    Start,
-    Tick,
-)
+from dispatcher.binlog.event.header import EventType, parse_format_description
+from dispatcher.binlog.stream.batch import Closed
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.binlog.stream.splitter import Splitter
+from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.dispatch.effects import LookUp
+from dispatcher.dispatch.events import LookedUp, Tick
+from dispatcher.dispatch.executed_position import Mode, make_place
+from dispatcher.dispatch.specs import ConsumerSpec, Progress, Start
 from dispatcher.dispatch.versions import (
     Definition,
     Found,

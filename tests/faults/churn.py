@@ -21,7 +21,7 @@ import pymysql
 from pymysql.constants import CR, ER
 from pymysql.cursors import Cursor
 
-from dispatcher.binlog import delivered
+from dispatcher.binlog.decode import delivered
 from tests.daemon.harness import DEADLINE_S, Json, Problem, Reader, tip_seq, until
 from tests.servers import Server
 

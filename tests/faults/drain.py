@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from dispatcher.binlog import delivered
-from dispatcher.binlog.delivered import TableSlice
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.delivered import TableSlice
 from tests.daemon.harness import DEADLINE_S, Daemon, Problem, Reader, transactions
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from dispatcher.binlog.types import Type
+from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.model.gtid import GtidSet
 from tests.fuzz.frames import bodies, format_event
 from tests.support import control_encoder as ce

@@ -11,26 +11,19 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 
-from dispatcher.binlog import (
-    compressed,
-    control,
-    ddl,
-    delivered,
-    events,
-    gtid_events,
-    jsonb,
-    jsondiff,
-)
-from dispatcher.binlog import payload as payloads
-from dispatcher.binlog.batch import Batch
-from dispatcher.binlog.delivered import TableSlice
-from dispatcher.binlog.events import MAGIC
-from dispatcher.binlog.logfile import parse_format, read_blocks
-from dispatcher.binlog.routes import Filter, Routes
-from dispatcher.binlog.scan import Splitter
-from dispatcher.binlog.statements import parse_query
-from dispatcher.binlog.table_map import TableMap
-from dispatcher.binlog.take import Log
+from dispatcher.binlog.decode import delivered, json_partial, jsonb
+from dispatcher.binlog.decode.delivered import TableSlice
+from dispatcher.binlog.event import control, gtid, header, mariadb_compressed
+from dispatcher.binlog.event import transaction_payload as payloads
+from dispatcher.binlog.event.file import parse_format, read_blocks
+from dispatcher.binlog.event.header import MAGIC
+from dispatcher.binlog.event.query import parse_query
+from dispatcher.binlog.sql import ddl
+from dispatcher.binlog.stream.batch import Batch
+from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.routes import Filter, Routes
+from dispatcher.binlog.stream.splitter import Splitter
+from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from tests.fuzz import frames
@@ -129,13 +122,13 @@ def gtid_binary(data: bytes) -> None:
         assert GtidSet.decode(one.encode()) == one == GtidSet.parse(str(one))
     for kind in (33, 34, 42):
         with suppress(BinlogError):
-            str(gtid_events.parse_gtid_event(kind, data))
+            str(gtid.parse_gtid_event(kind, data))
     with suppress(BinlogError):
-        gtid_events.parse_previous_gtids(data)
+        gtid.parse_previous_gtids(data)
     with suppress(BinlogError):
-        str(gtid_events.parse_mariadb_gtid(data, 1))
+        str(gtid.parse_mariadb_gtid(data, 1))
     with suppress(BinlogError):
-        gtid_events.parse_mariadb_gtid_list(data)
+        gtid.parse_mariadb_gtid_list(data)
 
 
 def json_binary(data: bytes) -> None:
@@ -148,8 +141,8 @@ def json_diffs(data: bytes) -> None:
     """First two bytes: size of the document before."""
     size = int.from_bytes(data[:2], "little")
     before, diffs = data[2 : 2 + size], data[2 + size :]
-    with suppress(jsondiff.CannotApply, jsonb.InvalidJson):
-        jsonb.text(jsondiff.apply(before, diffs))
+    with suppress(json_partial.CannotApply, jsonb.InvalidJson):
+        jsonb.text(json_partial.apply(before, diffs))
 
 
 def _finite(text: str) -> float:
@@ -179,11 +172,11 @@ def payload(data: bytes) -> None:
 
 def compressed_events(data: bytes) -> None:
     with suppress(BinlogError):
-        compressed.plain_event(data, checksum=False)
+        mariadb_compressed.plain_event(data, checksum=False)
     first = frames.format_event(checksum=False, mariadb=True)
     raws = frames.events(data, checksum=False, start=4 + len(first))
     with suppress(BinlogError):
-        compressed.plain_log(b"".join((MAGIC, first, *raws)))
+        mariadb_compressed.plain_log(b"".join((MAGIC, first, *raws)))
 
 
 def log_file(data: bytes) -> None:
@@ -203,7 +196,7 @@ def _blocks(data: bytes, size: int) -> tuple[int, str]:
 
 def format_description(data: bytes) -> None:
     with suppress(BinlogError):
-        events.parse_format_description(data)
+        header.parse_format_description(data)
     with suppress(BinlogError):
         parse_format(data)
 

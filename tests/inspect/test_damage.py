@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.binlog.event_types import EventType
-from dispatcher.binlog.logfile import TYPE, LogReader, read_blocks
-from dispatcher.binlog.types import Type
+from dispatcher.binlog.event.file import TYPE, LogReader, read_blocks
+from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.inspect import Inspection, Options
 from dispatcher.inspect.sources import Files
 from dispatcher.model.errors import BinlogError, Kind

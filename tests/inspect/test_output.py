@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from dispatcher.binlog.event_types import EventType
-from dispatcher.binlog.types import Type
+from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.table_map.column_types import Type
 from tests.inspect.conftest import Inspect
 from tests.support.log_file import SERVER, TIME, LogFile, payload_body
 from tests.support.rows_encoder import Spec, date, decimal, integer, text

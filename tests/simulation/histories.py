@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from uuid import UUID
 
-from dispatcher.dispatch.history import Mode
+from dispatcher.dispatch.executed_position import Mode
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number, packed_seq
 from tests.support.event_encoder import (

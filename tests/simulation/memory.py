@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Phase
-from dispatcher.dispatch.inputs import Effect, Note, OnQueueFull
+from dispatcher.dispatch.effects import Effect, Note
+from dispatcher.dispatch.specs import OnQueueFull
 
 if TYPE_CHECKING:
     from tests.simulation.world import PlayedWorld

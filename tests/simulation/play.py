@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from dispatcher.dispatch import queue
-from dispatcher.dispatch.history import Mode
-from dispatcher.dispatch.inputs import (
+from dispatcher.dispatch.executed_position import Mode
+from dispatcher.dispatch.specs import (
     ClientLimits,
     ConsumerSpec,
     OnPurged,

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from dispatcher.dispatch import seeking
 from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.history import Mode
-from dispatcher.dispatch.inputs import Acknowledged
+from dispatcher.dispatch.events import Acknowledged
+from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.queue import Queue
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Position

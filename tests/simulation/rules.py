@@ -12,24 +12,21 @@ from typing import TYPE_CHECKING
 
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
-from dispatcher.dispatch.history import Mode, Place, make_place, parse_gtids
-from dispatcher.dispatch.inputs import (
+from dispatcher.dispatch.effects import Close, Effect, Note
+from dispatcher.dispatch.events import (
     Acknowledged,
     Added,
     Arrived,
-    Close,
-    Effect,
     Input,
     LoggedIn,
-    Note,
-    OnPurged,
-    OnQueueFull,
     Removed,
-    ServerView,
     Sought,
     Surveyed,
     Tick,
 )
+from dispatcher.dispatch.executed_position import Mode, Place, make_place, parse_gtids
+from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.specs import OnPurged, OnQueueFull
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number, packed_seq

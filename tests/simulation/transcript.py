@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 
-from dispatcher.dispatch.history import Place
-from dispatcher.dispatch.inputs import (
+from dispatcher.dispatch.effects import Effect, Wake
+from dispatcher.dispatch.events import (
     Acknowledged,
     Added,
     Arrived,
-    Effect,
     Input,
     LoggedIn,
     Lost,
-    Progress,
     Removed,
     Sought,
     Surveyed,
-    Wake,
 )
+from dispatcher.dispatch.executed_position import Place
+from dispatcher.dispatch.specs import Progress
 from dispatcher.model.position import Position
 
 

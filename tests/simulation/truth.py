@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.dispatch.history import Mode, Place
+from dispatcher.dispatch.executed_position import Mode, Place
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 from tests.support.fake_server import Server

@@ -12,22 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dispatcher.binlog.arrays import U8
-from dispatcher.dispatch.history import Mode
-from dispatcher.dispatch.inputs import (
-    Acknowledged,
-    Added,
-    ClientLimits,
-    ConsumerSpec,
-    Effect,
-    Input,
-    LoggedIn,
-    Progress,
-    Removed,
-    ServerView,
-    Store,
-    Tick,
-)
+from dispatcher.binlog.kernel.bytes import U8
+from dispatcher.dispatch.effects import Effect, Store
+from dispatcher.dispatch.events import Acknowledged, Added, Input, LoggedIn, Removed, Tick
+from dispatcher.dispatch.executed_position import Mode
+from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Progress
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from tests.simulation.histories import History

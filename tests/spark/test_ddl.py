@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dispatcher.binlog import delivered
-from dispatcher.binlog.ddl import DdlKind
-from dispatcher.binlog.sql_tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.sql.ddl import DdlKind
+from dispatcher.binlog.sql.lexer import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from dispatcher.model.errors import BinlogError, Kind
 from spark_sink.alter import only_adds
 from spark_sink.ddl import HARMLESS, Action, changes_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.binlog.types import InvalidDates
+from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import UserError
 from dispatcher.model.position import Position
 from spark_sink.options import KEYS, MAX_PARTITIONS, Options, parse_size

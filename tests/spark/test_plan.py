@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.binlog.absent import NAMES
+from dispatcher.binlog.decode.missing_columns import NAMES
 from dispatcher.model.errors import BinlogError, Kind
 from spark_sink.ddl import Action, Change, changes_of
 from spark_sink.keyed import key_events, require_columns

@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from dispatcher.binlog.batch import Batch
-from dispatcher.binlog.routes import Filter, Routes
-from dispatcher.binlog.scan import Splitter
-from dispatcher.binlog.segments import cool
-from dispatcher.dispatch.history import Mode, Steps, make_place
+from dispatcher.binlog.stream.batch import Batch
+from dispatcher.binlog.stream.routes import Filter, Routes
+from dispatcher.binlog.stream.segments import cool
+from dispatcher.binlog.stream.splitter import Splitter
+from dispatcher.dispatch.executed_position import Mode, Steps, make_place
 from dispatcher.dispatch.queue import Queue
 from dispatcher.state.spill import Spill
 from tests.support.event_encoder import LogWriter, Statement

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dispatcher.binlog.segments import cool
+from dispatcher.binlog.stream.segments import cool
 from dispatcher.model.errors import Action, BinlogError, Kind
 from dispatcher.state.spill import Spill
 

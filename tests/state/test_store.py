@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.binlog.payload import Compression, Payload
-from dispatcher.binlog.prepared import Changes, Entry, Flaw, Prepared, Spot
-from dispatcher.dispatch.inputs import StoreVersions
+from dispatcher.binlog.event.transaction_payload import Compression, Payload
+from dispatcher.binlog.stream.xa_store import Changes, Entry, Flaw, Prepared, Spot
+from dispatcher.dispatch.effects import StoreVersions
 from dispatcher.dispatch.versions import Kept
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Mark, Position

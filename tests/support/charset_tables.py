@@ -15,12 +15,12 @@ from contextlib import closing
 from pathlib import Path
 from textwrap import wrap
 
-from dispatcher.binlog.texts import characters
+from dispatcher.binlog.charset.transcode import characters
 from tests.servers import Server, start_server
 
 WIDE = ("big5", "cp932", "eucjpms", "euckr", "gb18030", "gb2312", "gbk", "sjis", "ujis")
 UNICODE = ("binary", "ucs2", "utf16", "utf16le", "utf32", "utf8", "utf8mb3", "utf8mb4")
-_MODULE = Path(__file__).parents[2] / "dispatcher/binlog/charset_tables.py"
+_MODULE = Path(__file__).parents[2] / "dispatcher/binlog/charset/tables.py"
 _UNKNOWN = "?"
 
 Table = dict[bytes, str]

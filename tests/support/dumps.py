@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
-from dispatcher.binlog.batch import Batch
-from dispatcher.binlog.events import MAGIC
-from dispatcher.binlog.routes import Filter, Routes
-from dispatcher.binlog.scan import Splitter
-from dispatcher.binlog.take import Log
-from dispatcher.dispatch.history import Mode, Place
+from dispatcher.binlog.event.header import MAGIC
+from dispatcher.binlog.stream.batch import Batch
+from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.routes import Filter, Routes
+from dispatcher.binlog.stream.splitter import Splitter
+from dispatcher.dispatch.executed_position import Mode, Place
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import packed_seq
-from dispatcher.net.connection import Identity, LoggedInConnection, Stream, mode_of
-from dispatcher.net.login import Endpoint
+from dispatcher.source.mysql.dump_stream import Identity, LoggedInConnection, Stream, mode_of
+from dispatcher.source.mysql.login import Endpoint
 from tests.servers import Server
 
 PASSWORD = "dump's secret"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dispatcher.binlog.arrays import Events, Transactions
-from dispatcher.binlog.batch import Batch, Head
-from dispatcher.binlog.events import parse_format_description
+from dispatcher.binlog.event.header import parse_format_description
+from dispatcher.binlog.stream.batch import Batch, Events, Head, Transactions
 from tests.support.event_encoder import format_description
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from dispatcher.binlog.events import MAGIC, Record, encode_record
+from dispatcher.binlog.event.header import MAGIC, Record, encode_record
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Position
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dispatcher.binlog.events import EventType
-from dispatcher.dispatch.history import Mode, Place, dump_offset, make_place
-from dispatcher.dispatch.inputs import Boundary, ServerView, Start
+from dispatcher.binlog.event.header import EventType
+from dispatcher.dispatch.executed_position import Mode, Place, dump_offset, make_place
+from dispatcher.dispatch.server_view import Boundary, ServerView
+from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number

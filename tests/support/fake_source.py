@@ -10,13 +10,14 @@ import asyncio
 import threading
 from collections.abc import Sequence
 
-from dispatcher.binlog.batch import Batch, Closed
-from dispatcher.binlog.routes import Routes
-from dispatcher.binlog.scan import Splitter
-from dispatcher.dispatch.history import Mode, Place
-from dispatcher.dispatch.inputs import ServerView, Start
+from dispatcher.binlog.stream.batch import Batch, Closed
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.binlog.stream.splitter import Splitter
+from dispatcher.dispatch.executed_position import Mode, Place
+from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.net.source import ServerSource
+from dispatcher.source.mysql.source import ServerSource
 from tests.support.event_encoder import LogWriter, Statement
 from tests.support.fake_server import Feed, Server
 

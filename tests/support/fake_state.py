@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from dispatcher.binlog.prepared import Changes, Entry
-from dispatcher.dispatch.inputs import StoreVersions
+from dispatcher.binlog.stream.xa_store import Changes, Entry
+from dispatcher.dispatch.effects import StoreVersions
 from dispatcher.dispatch.versions import Kept
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.position import Position

@@ -9,7 +9,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from dispatcher.binlog.events import EventType
+from dispatcher.binlog.event.header import EventType
 from tests.support.event_encoder import (
     ARTIFICIAL,
     TIME,

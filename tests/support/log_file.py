@@ -8,7 +8,7 @@ import zlib
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from dispatcher.binlog.event_types import EventType
+from dispatcher.binlog.event.types import EventType
 from tests.support.rows_encoder import Row, Spec, packed, query_body, rows_body, table_map
 
 SERVER = UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
-from dispatcher.binlog.events import EventType, Record, encode_record
+from dispatcher.binlog.event.header import EventType, Record, encode_record
 from tests.support.event_encoder import (
     IGNORABLE,
     SERVER,

@@ -14,8 +14,13 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from dispatcher.binlog.events import Record, encode_record
-from dispatcher.binlog.types import CHARACTER_TYPES, DIGIT_BYTES, SIGNED_TYPES, Type
+from dispatcher.binlog.event.header import Record, encode_record
+from dispatcher.binlog.table_map.column_types import (
+    CHARACTER_TYPES,
+    DIGIT_BYTES,
+    SIGNED_TYPES,
+    Type,
+)
 from tests.support import jsonb_encoder
 
 SERVER = UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")

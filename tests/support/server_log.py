@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dispatcher.binlog.events import EventType, Record, encode_record, parse_format_description
+from dispatcher.binlog.event.header import (
+    EventType,
+    Record,
+    encode_record,
+    parse_format_description,
+)
 from tests.servers import Server
 
 _GTIDS = (EventType.GTID, EventType.ANONYMOUS_GTID, EventType.MARIADB_GTID)

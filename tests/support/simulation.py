@@ -1,6 +1,6 @@
 """A client of the dispatcher in a world made of values: a server, a connection per dispatcher, a store, readers.
 
-The world plays `net.runner`: it executes effects in their order, reads the server's packets in random pieces into a
+The world plays the runtime: it executes effects in their order, reads the server's packets in random pieces into a
 real splitter, loses connections, restarts the daemon from what was stored, and lets readers poll and acknowledge. What
 the contract of effects forbids is an AssertionError: two connections of one dispatcher, a dump that nobody logged in
 for, data that is handed out before its place is stored. Every range that a reader gets is compared with the dumb
@@ -13,40 +13,40 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from dispatcher.binlog.arrays import U8
-from dispatcher.binlog.batch import Batch, Closed
-from dispatcher.binlog.events import EventType
-from dispatcher.binlog.scan import Splitter
+from dispatcher.binlog.event.header import EventType
+from dispatcher.binlog.kernel.bytes import U8
+from dispatcher.binlog.stream.batch import Batch, Closed
+from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch import seeking
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.history import Mode, Place, make_place
-from dispatcher.dispatch.inputs import (
-    Acknowledged,
-    Arrived,
-    ClientLimits,
+from dispatcher.dispatch.effects import (
     Close,
     Connect,
-    ConsumerSpec,
     Dump,
     Effect,
-    Input,
-    LoggedIn,
     LookUp,
-    Lost,
     Pause,
-    Progress,
     Resume,
     Retire,
-    ServerView,
-    Sought,
     Store,
     StoreVersions,
     Survey,
+)
+from dispatcher.dispatch.events import (
+    Acknowledged,
+    Arrived,
+    Input,
+    LoggedIn,
+    Lost,
+    Sought,
     Surveyed,
     Tick,
 )
+from dispatcher.dispatch.executed_position import Mode, Place, make_place
 from dispatcher.dispatch.queue import Queue
+from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Progress
 from dispatcher.dispatch.versions import Kept
 from dispatcher.model.errors import BinlogError, Kind
 from dispatcher.model.gtid import GtidSet

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.dispatch.inputs import Start
+from dispatcher.dispatch.specs import Start
 
 
 def at_moment(us: int) -> Start:

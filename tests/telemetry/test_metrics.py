@@ -13,7 +13,8 @@ from dispatcher.dispatch import status
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
-from dispatcher.dispatch.inputs import ConsumerSpec, Lost
+from dispatcher.dispatch.events import Lost
+from dispatcher.dispatch.specs import ConsumerSpec
 from dispatcher.dispatch.status import STATES
 from dispatcher.dispatch.versions import Versions
 from dispatcher.model.errors import BinlogError, Kind

@@ -15,9 +15,9 @@ import os
 import signal
 from typing import Any
 
-from dispatcher.binlog.arrays import OPEN
-from dispatcher.dispatch.inputs import Acknowledged, Arrived, Input
-from dispatcher.net.runner import ClientRunner
+from dispatcher.binlog.stream.batch import OPEN
+from dispatcher.dispatch.events import Acknowledged, Arrived, Input
+from dispatcher.runtime.client_runner import ClientRunner
 from dispatcher.state.store import StateStore
 
 _point = os.environ.get("KILL_AT", "")

@@ -55,7 +55,7 @@ def _patch_mirror(module: ModuleType) -> None:
 
 
 _PATCHES = {
-    "dispatcher.binlog.delivered": _patch_delivered,
+    "dispatcher.binlog.decode.delivered": _patch_delivered,
     "spark_sink.mirror": _patch_mirror,
 }
 

@@ -1,0 +1,1 @@
+"""Character sets and collations of MySQL, converted to UTF-8."""

@@ -1,0 +1,1 @@
+"""The executor's path: delivered bytes to rows and values."""

@@ -1,0 +1,403 @@
+"""One decoder per column: the cells of a batch in, an Arrow array out.
+
+A decoder is made once per layout, with all that the column's definition says resolved: sizes, labels, character set. It
+is called with arrays, so no Python runs per cell but where a value needs a library of its own (zlib for MariaDB's
+compressed columns), is a change of JSON, or where values are few after `np.unique`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dispatcher.binlog.charset import transcode
+from dispatcher.binlog.charset.collations import BINARY, conversion_of
+from dispatcher.binlog.decode import arrow_buffers, cells, json_partial, jsonb, row_walk, temporals
+from dispatcher.binlog.table_map import inet
+from dispatcher.binlog.table_map.column_types import (
+    COMPRESSED_TYPES,
+    Column,
+    InvalidDates,
+    Type,
+    cell_width,
+    decimal_groups,
+)
+from dispatcher.model.errors import Kind
+
+Bytes = NDArray[np.uint8]
+Offsets = NDArray[np.int32]
+Long = NDArray[np.int64]
+
+DECIMAL128_DIGITS = 38
+
+INTEGERS: dict[tuple[int, bool], tuple[int, pa.DataType]] = {
+    (Type.TINY, False): (1, pa.int8()),
+    (Type.SHORT, False): (2, pa.int16()),
+    (Type.INT24, False): (3, pa.int32()),
+    (Type.LONG, False): (4, pa.int32()),
+    (Type.LONGLONG, False): (8, pa.int64()),
+    (Type.TINY, True): (1, pa.int16()),
+    (Type.SHORT, True): (2, pa.int32()),
+    (Type.INT24, True): (3, pa.int32()),
+    (Type.LONG, True): (4, pa.int64()),
+    (Type.LONGLONG, True): (8, pa.decimal128(20, 0)),
+}
+_NAIVE = pa.timestamp("us")
+_UTC = pa.timestamp("us", "UTC")
+DATES: dict[int, tuple[int, pa.DataType]] = {
+    Type.DATE: (temporals.DATE, pa.date32()),
+    Type.NEWDATE: (temporals.DATE, pa.date32()),
+    Type.DATETIME2: (temporals.DATETIME2, _NAIVE),
+    Type.DATETIME_OLD: (temporals.DATETIME_OLD, _NAIVE),
+    Type.TIMESTAMP2: (temporals.TIMESTAMP2, _UTC),
+    Type.TIMESTAMP_OLD: (temporals.TIMESTAMP_OLD, _UTC),
+}
+TIMES = {Type.TIME2: temporals.TIME2, Type.TIME_OLD: temporals.TIME_OLD}
+GEOMETRY = pa.struct([pa.field("srid", pa.int64()), pa.field("wkb", pa.binary())])
+VECTOR = pa.list_(pa.field("element", pa.float32()))
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """`array`: one value a row; `invalid_dates`: cells that are NULL in it though not in MySQL."""
+
+    array: pa.Array
+    invalid_dates: int = 0
+
+
+class Invalid(Exception):
+    """A cell that holds no value of its type, or none that can be told."""
+
+    def __init__(
+        self, row: int, why: str, *, kind: Kind = Kind.INVALID_VALUE, remedy: str | None = None
+    ) -> None:
+        self.row, self.why, self.kind, self.remedy = row, why, kind, remedy
+
+
+Decode = Callable[[Bytes, Offsets], Decoded]
+
+
+def decoder(column: Column, invalid_dates: InvalidDates) -> Decode:  # noqa: C901, PLR0911, PLR0912 - one return per type
+    """For a column that `columns.arrow_type` knows. Calls raise `Invalid`."""
+    if (column.type, column.unsigned) in INTEGERS:
+        width, target = INTEGERS[column.type, column.unsigned]
+        return lambda buf, at: _integers(buf, at, width, not column.unsigned, target)
+    if column.type in DATES:
+        form, target = DATES[column.type]
+        if invalid_dates is InvalidDates.TEXT:
+            return lambda buf, at: _date_texts(buf, at, form, column.meta)
+        strict = invalid_dates is InvalidDates.ERROR
+        return lambda buf, at: _dates(buf, at, form, column.meta, target, strict)
+    if column.type in TIMES:
+        form = TIMES[Type(column.type)]
+        return lambda buf, at: _dates(buf, at, form, column.meta, pa.int64(), False)
+    match column.type:
+        case Type.FLOAT:
+            return lambda buf, at: _integers(buf, at, 4, False, pa.float32())
+        case Type.DOUBLE:
+            return lambda buf, at: _integers(buf, at, 8, False, pa.float64())
+        case Type.YEAR:
+            return _years
+        case Type.NEWDECIMAL:
+            return _decimal_decoder(column.meta >> 8, column.meta & 0xFF)
+        case Type.ENUM:
+            return _enum_decoder(column)
+        case Type.SET:
+            return _set_decoder(column)
+    if column.declared in inet.SIZES:
+        return _address_decoder(column.declared, -cell_width(column.type, column.meta))
+    match column.type:
+        case Type.BIT:
+            width = cell_width(column.type, column.meta)
+            return lambda buf, at: _strings(buf, at, 0, width, pa.binary())
+        case Type.JSON:
+            return _documents
+        case Type.GEOMETRY:
+            return lambda buf, at: _geometries(buf, at, column.meta)
+        case Type.VECTOR:
+            return lambda buf, at: _vectors(buf, at, column.meta)
+    return _text_decoder(column)
+
+
+def _read_integers(buf: Bytes, at: Offsets, width: int, signed: bool) -> Long:
+    out = np.empty(len(at), dtype=np.int64)
+    cells.integers(buf, at, width, signed, out)
+    return out
+
+
+def _integers(buf: Bytes, at: Offsets, width: int, signed: bool, target: pa.DataType) -> Decoded:
+    values = _read_integers(buf, at, width, signed)
+    if pa.types.is_decimal(target):  # BIGINT UNSIGNED: the 64 bits are the low half
+        wide = np.zeros((len(at), 2), dtype=np.int64)
+        wide[:, 0] = values
+        values = wide
+    return Decoded(arrow_buffers.fixed(target, values, at >= 0))
+
+
+def _years(buf: Bytes, at: Offsets) -> Decoded:
+    values = _read_integers(buf, at, 1, False)
+    return Decoded(arrow_buffers.fixed(pa.int16(), np.where(values > 0, values + 1900, 0), at >= 0))
+
+
+def _dates(
+    buf: Bytes, at: Offsets, form: int, digits: int, target: pa.DataType, strict: bool
+) -> Decoded:
+    values, valid = np.empty(len(at), dtype=np.int64), np.empty(len(at), dtype=np.bool_)
+    row = temporals.temporals(buf, at, form, digits, values, valid)
+    if row >= 0:
+        raise Invalid(row, "bytes that are no time of day")
+    array = arrow_buffers.fixed(target, values, valid)
+    none = array.null_count - int(np.count_nonzero(at < 0))
+    if strict and none:
+        row = int(np.flatnonzero(~valid & (at >= 0))[0])
+        remedy = "correct the date on the server, or let such dates become NULL or text"
+        raise Invalid(row, "a date that is none", remedy=remedy)
+    return Decoded(array, none)
+
+
+def _date_texts(buf: Bytes, at: Offsets, form: int, digits: int) -> Decoded:
+    offsets, out = np.zeros(len(at) + 1, dtype=np.int64), np.empty(26 * len(at), dtype=np.uint8)
+    if (row := temporals.temporal_texts(buf, at, form, digits, offsets, out)) >= 0:
+        raise Invalid(row, "bytes that are no time of day")
+    return _varying(at, offsets, out[: offsets[-1]].copy(), pa.string())
+
+
+def _decimal_decoder(precision: int, scale: int) -> Decode:
+    layout = decimal_groups(precision, scale)
+    groups = np.array([(size, 10**digits) for size, digits in layout], dtype=np.int64)
+    digits = np.array([digits for _, digits in layout], dtype=np.int64)
+
+    def numbers(buf: Bytes, at: Offsets) -> Decoded:
+        out = np.empty((len(at), 2), dtype=np.uint64)
+        if (row := cells.decimals(buf, at, groups, out)) >= 0:
+            raise Invalid(row, "bytes that are no DECIMAL")
+        return Decoded(arrow_buffers.fixed(pa.decimal128(precision, scale), out, at >= 0))
+
+    def numerals(buf: Bytes, at: Offsets) -> Decoded:
+        offsets = np.zeros(len(at) + 1, dtype=np.int32)
+        out = np.empty(len(at) * (precision + 3), dtype=np.uint8)
+        if (row := cells.decimal_texts(buf, at, groups, digits, scale, offsets, out)) >= 0:
+            raise Invalid(row, "bytes that are no DECIMAL")
+        return Decoded(
+            arrow_buffers.varying(pa.string(), offsets, out[: offsets[-1]].copy(), at >= 0)
+        )
+
+    return numbers if precision <= DECIMAL128_DIGITS else numerals
+
+
+def _enum_decoder(column: Column) -> Decode:
+    labels = arrow_buffers.texts(["", *column.labels])  # 0: what an invalid value was stored as
+
+    def decode(buf: Bytes, at: Offsets) -> Decoded:
+        numbers = _read_integers(buf, at, column.meta, False)
+        if len(numbers) and numbers.max() >= len(labels):
+            raise Invalid(int(numbers.argmax()), "an ENUM number without a label")
+        return Decoded(labels.take(arrow_buffers.fixed(pa.int64(), numbers, at >= 0)))
+
+    return decode
+
+
+def _set_decoder(column: Column) -> Decode:
+    limit = 1 << len(column.labels)
+
+    def decode(buf: Bytes, at: Offsets) -> Decoded:
+        numbers = _read_integers(buf, at, column.meta, False).view(np.uint64)
+        # Distinct values are few: their texts are made once each.
+        distinct, index = np.unique(numbers, return_inverse=True)
+        if len(distinct) and int(distinct[-1]) >= limit:
+            raise Invalid(int(numbers.argmax()), "a SET member without a label")
+        members = [
+            ",".join(label for bit, label in enumerate(column.labels) if value >> bit & 1)
+            for value in distinct.tolist()
+        ]
+        indices = arrow_buffers.fixed(pa.int64(), index.astype(np.int64), at >= 0)
+        return Decoded(arrow_buffers.texts(members).take(indices))
+
+    return decode
+
+
+def cut(buf: Bytes, at: Offsets, prefix: int, least: int) -> tuple[Long, Bytes]:
+    """(offsets, data) of the values behind each other."""
+    offsets = np.empty(len(at) + 1, dtype=np.int64)
+    cells.lengths(buf, at, prefix, least, offsets)
+    data = np.empty(offsets[-1], dtype=np.uint8)
+    cells.copy(buf, at, prefix, offsets, data)
+    return offsets, data
+
+
+def _strings(buf: Bytes, at: Offsets, prefix: int, least: int, target: pa.DataType) -> Decoded:
+    offsets, data = cut(buf, at, prefix, least)
+    return _varying(at, offsets, data, target)
+
+
+def _text_decoder(column: Column) -> Decode:
+    """CHAR, VARCHAR, TEXT and their binary forms, compressed by MariaDB or not."""
+    prefix = -cell_width(column.type, column.meta)
+    # BINARY(n) loses its trailing zero bytes in a row image; SELECT shows them.
+    least = column.meta if column.type == Type.STRING and column.charset == BINARY else 0
+    compressed = column.type in COMPRESSED_TYPES
+    charset = conversion_of(column.charset)
+
+    def decode(buf: Bytes, at: Offsets) -> Decoded:
+        offsets, data = cut(buf, at, prefix, least)
+        if compressed:
+            offsets, data = _uncompressed(offsets, data)
+        if column.charset == BINARY:
+            return _varying(at, offsets, data, pa.binary())
+        row, offsets, data = transcode.to_utf8(charset, data, offsets)
+        if row >= 0:
+            raise Invalid(row, f"bytes that are not valid {charset}")
+        return _varying(at, offsets, data, pa.string())
+
+    return decode
+
+
+def _uncompressed(offsets: Long, data: Bytes) -> tuple[Long, Bytes]:
+    """Values of MariaDB's compressed columns: empty, or a header byte 0 and the value, or a header byte whose low three
+    bits are the size of the value's length, its length (big-endian) and the value in zlib's format, without its
+    envelope where bit 3 is set. Source: MariaDB source, sql/field_comp.cc."""
+    raw = data.tobytes()
+    values = []
+    for row, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):  # fmt: skip
+        values.append(b"" if start == end else _value(raw[start:end], row))
+    return joined(values)
+
+
+def _value(cell: bytes, row: int) -> bytes:
+    header, size = cell[0], cell[0] & 7
+    if header == 0:
+        return cell[1:]
+    if header & 0xF0 != 0x80 or not 1 <= size <= 4 or len(cell) <= size:
+        raise Invalid(row, "a compressed value with an unknown header")
+    length = int.from_bytes(cell[1 : 1 + size], "big")
+    reader = zlib.decompressobj(-15 if header & 8 else 15)
+    try:
+        value = reader.decompress(cell[1 + size :], length + 1)
+    except zlib.error as error:
+        raise Invalid(row, f"a compressed value that cannot be read: {error}") from None
+    if len(value) != length or not reader.eof:
+        raise Invalid(row, "a compressed value of another length than it says")
+    return value
+
+
+def joined(values: Iterable[bytes]) -> tuple[Long, Bytes]:
+    """(offsets, data) of single values."""
+    parts = list(values)
+    offsets = np.zeros(len(parts) + 1, dtype=np.int64)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    return offsets, np.frombuffer(b"".join(parts), dtype=np.uint8)
+
+
+def _address_decoder(kind: str, prefix: int) -> Decode:
+    size = inet.SIZES[kind]
+
+    def decode(buf: Bytes, at: Offsets) -> Decoded:
+        offsets, data = cut(buf, at, prefix, size)
+        lengths = np.diff(offsets)
+        if (long := np.flatnonzero(lengths > size)).size:
+            raise Invalid(int(long[0]), f"bytes that are no {kind.upper()}")
+        if not len(data):
+            return Decoded(pa.nulls(len(at), pa.string()))
+        distinct, index = np.unique(data.reshape(-1, size), axis=0, return_inverse=True)
+        shown = arrow_buffers.texts([inet.text(kind, value.tobytes()) for value in distinct])
+        lines = np.zeros(len(at), dtype=np.int64)
+        lines[at >= 0] = index.ravel()
+        return Decoded(shown.take(arrow_buffers.fixed(pa.int64(), lines, at >= 0)))
+
+    return decode
+
+
+_JSON_PREFIX = 4
+
+
+def _documents(buf: Bytes, at: Offsets) -> Decoded:
+    return _json_texts(*cut(buf, at, _JSON_PREFIX, 0), at >= 0)
+
+
+def _json_texts(offsets: Long, data: Bytes, valid: NDArray[np.bool_]) -> Decoded:
+    try:
+        return Decoded(jsonb.texts(data, offsets, valid))
+    except jsonb.InvalidJson as error:
+        raise Invalid(error.row, error.why) from None
+
+
+def patched(buf: Bytes, at: Offsets, before: Offsets) -> Decoded:
+    """JSON cells of after-images, some of which are changes to the cell of the before-image."""
+    changed = at <= row_walk.DIFF
+    parts = []
+    for row, (cell, old) in enumerate(zip(at.tolist(), before.tolist(), strict=True)):
+        if not changed[row]:
+            parts.append(_cell(buf, cell) if cell >= 0 else b"")
+            continue
+        if old == row_walk.ABSENT:
+            raise Invalid(
+                row,
+                "a change of JSON without the value that it changes",
+                kind=Kind.ROW_IMAGE,
+                remedy="SET PERSIST binlog_row_value_options='', or binlog_row_image=FULL, on the server and for every"
+                " session, then copy the table afresh",
+            )
+        if old < 0:
+            raise Invalid(row, "a change of JSON to a value that is NULL")
+        try:
+            parts.append(json_partial.apply(_cell(buf, old), _cell(buf, row_walk.place(cell))))
+        except json_partial.CannotApply as error:
+            raise Invalid(row, error.why) from None
+    return _json_texts(*joined(parts), changed | (at >= 0))
+
+
+def _cell(buf: Bytes, at: int) -> bytes:
+    size = int.from_bytes(buf[at : at + _JSON_PREFIX].tobytes(), "little")
+    return buf[at + _JSON_PREFIX : at + _JSON_PREFIX + size].tobytes()
+
+
+def _geometries(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
+    """The SRID, four bytes, then the well-known binary form.
+
+    A cell of no bytes at all is what INSERT IGNORE puts into a NOT NULL column that it has no value for (MySQL 5.6,
+    MariaDB). SELECT shows it as '': SRID 0 and no form.
+    """
+    offsets, data = cut(buf, at, prefix, 0)
+    lengths = np.diff(offsets)
+    present = (at >= 0) & (lengths > 0)
+    if (short := np.flatnonzero(present & (lengths < 4))).size:
+        raise Invalid(int(short[0]), "bytes that are no geometry")
+    head = offsets[:-1][present][:, None] + np.arange(4)
+    srid = np.zeros(len(at), dtype=np.int64)
+    srid[present] = np.ascontiguousarray(data[head]).view("<u4").ravel()
+    rest = np.ones(len(data), dtype=np.bool_)
+    rest[head.ravel()] = False
+    wkb_offsets = offsets.copy()
+    wkb_offsets[1:] -= 4 * np.cumsum(present)
+    _check_size(at, offsets)
+    valid = at >= 0
+    wkb = arrow_buffers.varying(pa.binary(), wkb_offsets.astype(np.int32), data[rest], valid)
+    children = [arrow_buffers.fixed(pa.int64(), srid, valid), wkb]
+    validity = [arrow_buffers.bitmap(valid)]
+    return Decoded(pa.Array.from_buffers(GEOMETRY, len(at), validity, children=children))
+
+
+def _vectors(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
+    """Little-endian floats of four bytes."""
+    offsets, data = cut(buf, at, prefix, 0)
+    if (odd := np.flatnonzero(np.diff(offsets) % 4)).size:
+        raise Invalid(int(odd[0]), "bytes that are no VECTOR")
+    _check_size(at, offsets)
+    elements = arrow_buffers.fixed(pa.float32(), data.view(np.uint32))
+    buffers = [arrow_buffers.bitmap(at >= 0), pa.py_buffer((offsets // 4).astype(np.int32))]
+    return Decoded(pa.Array.from_buffers(VECTOR, len(at), buffers, children=[elements]))
+
+
+def _varying(at: Offsets, offsets: Long, data: Bytes, target: pa.DataType) -> Decoded:
+    _check_size(at, offsets)
+    return Decoded(arrow_buffers.varying(target, offsets.astype(np.int32), data, at >= 0))
+
+
+def _check_size(at: Offsets, offsets: Long) -> None:
+    if offsets[-1] > 0x7FFFFFFF:
+        raise Invalid(len(at) - 1, "more than 2 GiB of text in one batch")

@@ -1,0 +1,144 @@
+"""GTID events to their texts, many at once: a log of small transactions has as many of them as rows.
+
+MySQL (and ANONYMOUS, which has none): flags u8, source 16 bytes, number i64. MariaDB: sequence u64, domain u32; the
+server id is the header's. MySQL with a tag: the fields of `gtid_events`, of which the first four are read here: flags,
+the source as 16 integers, the number, the tag.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from dispatcher.binlog.decode.arrow_buffers import varying
+from dispatcher.binlog.event.cursor import malformed
+from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little
+from dispatcher.binlog.kernel.jit import njit
+
+# A UUID (36), ':', a tag (32), ':', 20 digits; or 10 + 10 + 20 digits and two '-'.
+_TEXT_MAX = 96
+_TAG_MAX = 32
+
+
+@njit
+def put_number(out: U8, o: Int, value: Int) -> Int:
+    """Write a number in decimal digits, from offset `o` on; returns the offset behind it."""
+    rest = np.uint64(value)
+    digits = 1
+    while rest >= np.uint64(10):
+        rest //= np.uint64(10)
+        digits += 1
+    rest = np.uint64(value)
+    for k in range(digits - 1, -1, -1):
+        out[o + k] = np.uint8(48 + rest % np.uint64(10))
+        rest //= np.uint64(10)
+    return o + digits
+
+
+@njit
+def put_uuid_byte(out: U8, o: Int, k: Int, byte: Int) -> Int:
+    """Write the UUID's byte k as two digits, behind a dash where one belongs."""
+    if k == 4 or k == 6 or k == 8 or k == 10:
+        out[o] = 45
+        o += 1
+    high, low = byte >> 4, byte & 15
+    out[o] = 48 + high if high < 10 else 87 + high
+    out[o + 1] = 48 + low if low < 10 else 87 + low
+    return o + 2
+
+
+@njit
+def varied(buf: U8, at: Int, end: Int) -> tuple[Int, Int]:
+    """(value, offset behind it) of an integer of MySQL's serialization library; the offset is -1 where it is cut."""
+    if at < 0 or at >= end:
+        return np.int64(0), np.int64(-1)
+    first = np.int64(buf[at])
+    size = 1
+    while size < 9 and first & (1 << (size - 1)):
+        size += 1
+    if at + size > end:
+        return np.int64(0), np.int64(-1)
+    if size == 9:
+        return little(buf, at + 1, 8), at + 9
+    value = np.int64(np.uint64(little(buf, at, size)) >> np.uint64(size))
+    return value, at + size
+
+
+@njit
+def put_tagged(buf: U8, body: Int, end: Int, out: U8, start: Int) -> Int:
+    """Write `uuid:tag:number` of a GTID_TAGGED event; returns the offset behind it, or -1 where it is damaged."""
+    o, at = start, body
+    for _ in range(3):  # version, size, last field that must be known
+        _, at = varied(buf, at, end)
+    number: Int = np.int64(0)
+    for field in range(4):
+        found, at = varied(buf, at, end)
+        if at < 0 or found != field:
+            return np.int64(-1)
+        value: Int = np.int64(0)
+        for k in range(16 if field == 1 else 1):
+            value, at = varied(buf, at, end)
+            if at < 0 or (field == 1 and not 0 <= value < 256):
+                return np.int64(-1)
+            if field == 1:
+                o = put_uuid_byte(out, o, k, value)
+        if field == 2:
+            number = np.int64(np.uint64(value) >> np.uint64(1))
+        elif field == 3:
+            if not 0 <= value <= _TAG_MAX or at + value > end:
+                return np.int64(-1)
+            if value:
+                out[o] = 58
+                o += 1
+            for k in range(value):
+                out[o + k] = buf[at + k]
+            o += value
+    out[o] = 58
+    return put_number(out, o + 1, number)
+
+
+@njit
+def gtid_texts(
+    buf: U8,
+    at: I64,
+    offsets: I32,
+    out: U8,
+) -> Int:
+    """Texts of the GTID events at the offsets `at`; "" for an anonymous one and where `at` is -1.
+
+    Returns the offset of a damaged one, or -1.
+    """
+    o = np.int64(0)
+    for i in range(len(at)):
+        p = at[i]
+        if p >= 0 and buf[p + 4] != 34:
+            body = p + 19
+            if buf[p + 4] == 162:
+                o = put_number(out, o, little(buf, body + 8, 4))
+                out[o] = 45
+                o = put_number(out, o + 1, little(buf, p + 5, 4))
+                out[o] = 45
+                o = put_number(out, o + 1, little(buf, body, 8))
+            elif buf[p + 4] == 42:
+                o = put_tagged(buf, body, p + little(buf, p + 9, 4), out, o)
+                if o < 0:
+                    return p
+            else:
+                for k in range(16):
+                    o = put_uuid_byte(out, o, k, np.int64(buf[body + 1 + k]))
+                out[o] = 58
+                o = put_number(out, o + 1, little(buf, body + 17, 8))
+        offsets[i + 1] = o
+    return np.int64(-1)
+
+
+def texts_of(buf: U8, at: I64) -> pa.Array:
+    """A string array: `uuid:number`, `uuid:tag:number`, MariaDB's `domain-server-sequence`, "" where there is none.
+
+    Raises `BinlogError` MALFORMED_EVENT with the offset.
+    """
+    offsets = np.zeros(len(at) + 1, dtype=np.int32)
+    out = np.empty(len(at) * _TEXT_MAX, dtype=np.uint8)
+    if (bad := int(gtid_texts(buf, np.ascontiguousarray(at), offsets, out))) >= 0:
+        raise malformed("GTID_TAGGED_EVENT", "is damaged").at(f"offset {bad}")
+    return varying(pa.string(), offsets, out[: offsets[-1]].copy())

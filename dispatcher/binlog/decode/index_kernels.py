@@ -1,0 +1,330 @@
+"""The kernels of `index`: one pass to frame and count, one to check and to fill the arrays.
+
+Table ids are looked up in an open-addressing hash table; a TABLE_MAP whose bytes equal the last ones of its id is the
+same version. A rows event must find a version mapped in its own transaction: a server numbers tables anew when it
+restarts, so an older one might be another table's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dispatcher.binlog.decode import row_walk
+from dispatcher.binlog.event.header import HEADER_SIZE, RECORD_SIZE, RECORD_VERSION, EventType
+from dispatcher.binlog.kernel.bytes import I64, U8, Int, little
+from dispatcher.binlog.kernel.crc import crc32
+from dispatcher.binlog.kernel.jit import njit
+
+# Columns of the transactions array.
+RECORD = 0  # offset of the first RECORD event of the transaction
+GTID = 1  # offset of its GTID event, -1 where it has none
+EPOCH = 2
+SEQ = 3
+POSITION = 4
+COMMIT_US = 5
+FILE = 6  # line in the list of file names
+GTID_INDEX = 7
+TXN_FIELDS = 8
+
+# Columns of the table map versions array.
+TABLE_ID = 0
+BODY = 1
+BODY_END = 2
+MAPPED_TXN = 3  # last transaction it was mapped in, the offset of its event there and its index
+MAPPED_AT = 4
+MAPPED_INDEX = 5
+VERSION_FIELDS = 6
+
+# The state: lines used of each array, the transaction in force (-1 = none), the index of the next event in it.
+N_EVENTS, N_TXNS, N_VERSIONS, N_FORMATS, N_FILES, TXN, NEXT = range(7)
+STATE_FIELDS = 7
+
+# Error codes.
+OK, CUT, CHECKSUM, UNSUPPORTED, NO_RECORD, NO_MAP, RECORD_DIFFERS, SHORT = range(8)
+
+# What to do with an event, by type. Those from ROWS to GTID_EVENT must stand in a transaction.
+FAIL, SKIP, UNKNOWN, ROWS, QUERY, MAP, GTID_EVENT, FORMAT, IGNORABLE, COMPRESSED = range(10)
+ACTIONS_COUNT = 10
+
+_DUMMY_TABLE = 0x00FFFFFF  # a rows event without rows that only ends a statement
+_FORMAT_SIZE = HEADER_SIZE + 57 + 5  # at least
+
+
+class Arrays(NamedTuple):
+    """What `index` fills; as long as `frame` found necessary. `files`: (offset, size) of a name; `formats`: offsets of
+    FORMAT_DESCRIPTION events; `slots`: the hash table, version + 1 or 0."""
+
+    events: I64
+    txns: I64
+    versions: I64
+    formats: I64
+    files: I64
+    slots: I64
+    state: I64
+
+    @classmethod
+    def for_counts(cls, counts: I64) -> Arrays:
+        """`counts`: events by action."""
+        state = np.zeros(STATE_FIELDS, np.int64)
+        state[TXN] = -1
+        return cls(
+            np.zeros((counts[ROWS] + counts[QUERY], row_walk.EVENT_FIELDS), np.int64),
+            np.zeros((counts[IGNORABLE], TXN_FIELDS), np.int64),
+            np.zeros((counts[MAP], VERSION_FIELDS), np.int64),
+            np.zeros(counts[FORMAT], np.int64),
+            np.zeros((counts[IGNORABLE], 2), np.int64),
+            np.zeros(max(16, 1 << int(2 * counts[MAP]).bit_length()), np.int64),
+            state,
+        )
+
+
+def _actions() -> U8:
+    table = np.full(256, UNKNOWN, dtype=np.uint8)
+    table[list(EventType)] = FAIL
+    table[
+        [
+            EventType.STOP, EventType.ROTATE, EventType.INTVAR, EventType.RAND, EventType.USER_VAR,
+            EventType.XID, EventType.HEARTBEAT, EventType.HEARTBEAT_V2, EventType.ROWS_QUERY,
+            EventType.PREVIOUS_GTIDS, EventType.TRANSACTION_CONTEXT, EventType.VIEW_CHANGE,
+            EventType.XA_PREPARE, EventType.MARIADB_ANNOTATE_ROWS,
+            EventType.MARIADB_BINLOG_CHECKPOINT, EventType.MARIADB_GTID_LIST,
+        ]
+    ] = SKIP  # fmt: skip
+    table[
+        [
+            EventType.WRITE_ROWS_V1, EventType.UPDATE_ROWS_V1, EventType.DELETE_ROWS_V1,
+            EventType.WRITE_ROWS, EventType.UPDATE_ROWS, EventType.DELETE_ROWS, EventType.PARTIAL_UPDATE_ROWS,
+        ]
+    ] = ROWS  # fmt: skip
+    table[
+        [EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID]
+    ] = GTID_EVENT
+    table[EventType.MARIADB_QUERY_COMPRESSED : EventType.MARIADB_DELETE_ROWS_COMPRESSED + 1] = (
+        COMPRESSED
+    )
+    table[EventType.QUERY] = QUERY
+    table[EventType.TABLE_MAP] = MAP
+    table[EventType.FORMAT_DESCRIPTION] = FORMAT
+    table[EventType.IGNORABLE] = IGNORABLE
+    return table
+
+
+_ACTIONS = _actions()
+
+
+@njit
+def frame(buf: U8, counts: I64) -> Int:
+    """Count events by action into `counts`; returns the offset of one that is cut short, or -1."""
+    at = np.int64(4)
+    end = np.int64(len(buf))
+    while at < end:
+        if at + HEADER_SIZE > end:
+            return at
+        size = little(buf, at + 9, 4)
+        if size < HEADER_SIZE or at + size > end:
+            return at
+        counts[_ACTIONS[buf[at + 4]]] += 1
+        at += size
+    return np.int64(-1)
+
+
+@njit
+def same(buf: U8, a: Int, a_end: Int, b: Int, b_end: Int) -> bool:
+    if a_end - a != b_end - b:
+        return False
+    for i in range(a_end - a):  # noqa: SIM110 - a kernel has no generators
+        if buf[a + i] != buf[b + i]:
+            return False
+    return True
+
+
+@njit
+def slot_of(arrays: Arrays, table_id: Int) -> Int:
+    """Where the version of a table id is, or belongs, in the hash table."""
+    mask = len(arrays.slots) - 1
+    at = (table_id * 0x9E3779B1 >> 7) & mask
+    while arrays.slots[at] > 0 and arrays.versions[arrays.slots[at] - 1, TABLE_ID] != table_id:
+        at = (at + 1) & mask
+    return at
+
+
+@njit
+def read_record(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
+    """Begin a transaction, or go on in it behind a gap."""
+    txns, files, state = arrays.txns, arrays.files, arrays.state
+    if buf[at + 21] != RECORD_VERSION:
+        return RECORD_DIFFERS
+    name = at + RECORD_SIZE
+    name_end = name + np.int64(buf[at + 22])
+    if name_end > end:
+        return SHORT
+    epoch = little(buf, at + 23, 4)
+    seq = little(buf, at + 27, 8)
+    state[NEXT] = little(buf, at + 51, 4)
+    txn = state[TXN]
+    if txn >= 0 and state[NEXT] and txns[txn, EPOCH] == epoch and txns[txn, SEQ] == seq:
+        return OK
+    file = state[N_FILES] - 1
+    if file < 0 or not same(buf, name, name_end, files[file, 0], files[file, 0] + files[file, 1]):
+        file += 1
+        files[file, 0] = name
+        files[file, 1] = name_end - name
+        state[N_FILES] = file + 1
+    txn = state[N_TXNS]
+    state[N_TXNS] = txn + 1
+    state[TXN] = txn
+    txns[txn, RECORD] = at
+    txns[txn, GTID] = -1
+    txns[txn, EPOCH] = epoch
+    txns[txn, SEQ] = seq
+    txns[txn, POSITION] = little(buf, at + 35, 8)
+    txns[txn, COMMIT_US] = little(buf, at + 43, 8)
+    txns[txn, FILE] = file
+    return OK
+
+
+@njit
+def read_map(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
+    """Note a TABLE_MAP as the one in force for its table id."""
+    versions, state = arrays.versions, arrays.state
+    body = at + HEADER_SIZE
+    if end - body < 8:
+        return SHORT
+    table_id = little(buf, body, 6)
+    slot = slot_of(arrays, table_id)
+    version = arrays.slots[slot] - 1
+    if version < 0 or not same(
+        buf, body + 8, end, versions[version, BODY] + 8, versions[version, BODY_END]
+    ):
+        version = state[N_VERSIONS]
+        state[N_VERSIONS] = version + 1
+        versions[version, TABLE_ID] = table_id
+        versions[version, BODY] = body
+        versions[version, BODY_END] = end
+        arrays.slots[slot] = version + 1
+    versions[version, MAPPED_TXN] = state[TXN]
+    versions[version, MAPPED_AT] = at
+    versions[version, MAPPED_INDEX] = state[NEXT]
+    return OK
+
+
+@njit
+def note(at: Int, end: Int, kind: Int, version: Int, arrays: Arrays) -> None:
+    """Add a line to the events."""
+    state = arrays.state
+    line = arrays.events[state[N_EVENTS]]
+    state[N_EVENTS] += 1
+    line[row_walk.OFFSET] = at
+    line[row_walk.END] = end
+    line[row_walk.TYPE] = kind
+    line[row_walk.INDEX] = state[NEXT]
+    line[row_walk.TXN] = state[TXN]
+    line[row_walk.VERSION] = version
+    line[row_walk.FORMAT] = state[N_FORMATS] - 1
+    if version >= 0:
+        line[row_walk.MAP_OFFSET] = arrays.versions[version, MAPPED_AT]
+        line[row_walk.MAP_INDEX] = arrays.versions[version, MAPPED_INDEX]
+
+
+@njit
+def read_rows(buf: U8, at: Int, end: Int, kind: Int, arrays: Arrays) -> Int:
+    body = at + HEADER_SIZE
+    if end - body < 8:
+        return SHORT
+    table_id = little(buf, body, 6)
+    if table_id == _DUMMY_TABLE:
+        return OK
+    version = arrays.slots[slot_of(arrays, table_id)] - 1
+    if version < 0 or arrays.versions[version, MAPPED_TXN] != arrays.state[TXN]:
+        return NO_MAP
+    note(at, end, kind, version, arrays)
+    return OK
+
+
+@njit
+def is_text(buf: U8, at: Int, end: Int, wanted: bytes) -> bool:
+    if end - at != len(wanted):
+        return False
+    for i in range(len(wanted)):  # noqa: SIM110
+        if buf[at + i] != wanted[i]:
+            return False
+    return True
+
+
+@njit
+def read_query(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
+    """Note a query. BEGIN and COMMIT are half of all events in a log of small transactions: they are left out here."""
+    body = at + HEADER_SIZE
+    if end - body < 13:
+        return SHORT
+    text = body + 13 + little(buf, body + 11, 2) + np.int64(buf[body + 8]) + 1
+    if text > end:
+        return SHORT
+    if not is_text(buf, text, end, b"BEGIN") and not is_text(buf, text, end, b"COMMIT"):
+        note(at, end, np.int64(EventType.QUERY), np.int64(-1), arrays)
+    return OK
+
+
+@njit
+def read_gtid(at: Int, end: Int, kind: Int, arrays: Arrays) -> Int:
+    # A damaged one with a tag is found by `gtids`, which walks over its fields.
+    if end - at - HEADER_SIZE < (12 if kind == EventType.MARIADB_GTID else 25):
+        return SHORT
+    arrays.txns[arrays.state[TXN], GTID] = at
+    arrays.txns[arrays.state[TXN], GTID_INDEX] = arrays.state[NEXT]
+    return OK
+
+
+@njit
+def index(buf: U8, arrays: Arrays) -> tuple[Int, Int]:  # noqa: C901 - one branch per kind of event
+    """Fill the arrays; returns (error code, offset)."""
+    state = arrays.state
+    at: Int = np.int64(4)
+    tail: Int = np.int64(0)
+    code = OK
+    while at < len(buf):
+        size = little(buf, at + 9, 4)
+        kind = np.int64(buf[at + 4])
+        action = _ACTIONS[kind]
+        end = at + size - tail
+        if action == FORMAT:
+            # Its own checksum is left to parse_format_description, which knows that "in use" is not part of it.
+            if size < _FORMAT_SIZE:
+                return SHORT, at
+            tail = np.int64(4) if buf[at + size - 5] == 1 else np.int64(0)
+            arrays.formats[state[N_FORMATS]] = at
+            state[N_FORMATS] += 1
+            state[TXN] = -1
+            at += size
+            continue
+        if end < at + HEADER_SIZE or state[N_FORMATS] == 0:
+            return SHORT, at
+        if tail and np.int64(crc32(buf, at, end)) != little(buf, end, 4):
+            return CHECKSUM, at
+        if action == FAIL or (action == UNKNOWN and not buf[at + 17] & 0x80):
+            return UNSUPPORTED, at
+        if ROWS <= action <= GTID_EVENT and state[TXN] < 0:
+            return NO_RECORD, at
+        if (
+            action == IGNORABLE
+            and end - at >= RECORD_SIZE
+            and buf[at + 19] == 66
+            and buf[at + 20] == 68
+        ):
+            code = read_record(buf, at, end, arrays)
+        else:
+            if action == ROWS:
+                code = read_rows(buf, at, end, kind, arrays)
+            elif action == MAP:
+                code = read_map(buf, at, end, arrays)
+            elif action == QUERY:
+                code = read_query(buf, at, end, arrays)
+            elif action == GTID_EVENT:
+                code = read_gtid(at, end, kind, arrays)
+            state[NEXT] += 1
+        if code != OK:
+            return code, at
+        at += size
+    return OK, at

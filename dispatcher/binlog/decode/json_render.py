@@ -1,0 +1,191 @@
+"""Changes as JSON text, for readers that take rows of any table.
+
+`{"id":1,"price":"12.50","name":"x","photo":"AAEC","at":"2024-02-29T10:00:00.000000Z","note":null}`: all columns in the
+table's order. Integers (BIGINT UNSIGNED and DECIMAL without fraction too) and floats are JSON numbers; a DECIMAL with a
+fraction is text, because most JSON readers would make a binary fraction of it; bytes are base64; dates and times are
+ISO 8601, with Z where the column is an instant (TIMESTAMP) and without zone where it is not (DATETIME). A geometry is
+`{"srid":4326,"wkb":"AQEAAAA..."}`, a vector an array of numbers. A column that the row image does not hold has no key,
+unlike one that is NULL.
+
+A JSON column is text like any other, and stands here as a JSON string: a reader that put it back into the object would
+lose what the text can say and an object cannot, 1.0 besides 1, integers beyond 2^53, decimals, the order of keys.
+
+Nothing but kernels and Arrow's own functions runs over the rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dispatcher.binlog.decode import arrow_buffers
+from dispatcher.binlog.decode.number_format import base64
+from dispatcher.binlog.kernel.bytes import I32, U8, Int
+from dispatcher.binlog.kernel.jit import njit
+
+
+def json_text(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with `before` and `after` as strings, null where they are null. The columns `before_absent` and
+    `after_absent`, where the batch has them, name those that get no key."""
+    names = batch.schema.names
+    columns, fields = list(batch.columns), list(batch.schema)
+    for name in ("before", "after"):
+        i = names.index(name)
+        absent = f"{name}_absent"
+        lacking = _lacking(batch.column(absent)) if absent in names else {}
+        columns[i] = _objects(batch.column(i), lacking)
+        fields[i] = pa.field(name, pa.string())
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _lacking(lists: pa.ListArray) -> dict[str, NDArray[np.bool_]]:
+    """For each name in one of the lists, the rows whose list has it."""
+    found: dict[str, NDArray[np.bool_]] = {}
+    if lists.null_count == len(lists):
+        return found
+    flat = lists.flatten()
+    rows = pc.list_parent_indices(lists).to_numpy()
+    for name in pc.unique(flat).to_pylist():
+        found[name] = np.zeros(len(lists), dtype=np.bool_)
+        found[name][rows[pc.equal(flat, name).to_numpy(zero_copy_only=False)]] = True
+    return found
+
+
+def _objects(rows: pa.StructArray, lacking: Mapping[str, NDArray[np.bool_]]) -> pa.Array:
+    if rows.null_count == len(rows):
+        return pa.nulls(len(rows), pa.string())
+    parts: list[Any] = []
+    for i, field in enumerate(rows.type):
+        comma = "," if i or lacking else ""
+        key = f"{comma}{json.dumps(field.name, ensure_ascii=False)}:"
+        if field.name in lacking:
+            member = _joined(key, _values(rows.field(i)))
+            parts.append(pc.if_else(arrow_buffers.booleans(lacking[field.name]), "", member))
+        else:
+            parts += (key, _values(rows.field(i)))
+    texts = _joined("{", *parts, "}")
+    if lacking:  # whichever member comes first
+        texts = pc.replace_substring(texts, "{,", "{", max_replacements=1)
+    return texts if rows.null_count == 0 else pc.if_else(rows.is_valid(), texts, None)
+
+
+def _joined(*parts: Any) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement="null")
+
+
+def _values(values: pa.Array) -> pa.Array:
+    """JSON values as text, null where null."""
+    kind = values.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return values.cast(pa.string())
+    if pa.types.is_decimal128(kind):
+        texts = decimals(values)
+        return texts if kind.scale == 0 else _quoted(texts)
+    if pa.types.is_binary(kind):
+        return _quoted(_base64(values))
+    if pa.types.is_timestamp(kind):
+        # Without a zone: rendering one would need the machine's time zone database, to say "UTC".
+        texts = pc.replace_substring(values.view(pa.timestamp("us")).cast(pa.string()), " ", "T")
+        return _quoted(texts, "Z" if kind.tz else "")
+    if pa.types.is_string(kind):
+        return _quoted(_escaped(values))
+    if pa.types.is_struct(kind):
+        return _objects(values, {})
+    if pa.types.is_list(kind):
+        return _lists(values)
+    return _quoted(values.cast(pa.string()))
+
+
+def _quoted(texts: pa.Array, suffix: str = "") -> pa.Array:
+    return pc.binary_join_element_wise('"', texts, suffix + '"', "")
+
+
+def _lists(values: pa.ListArray) -> pa.Array:
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
+    offsets = np.zeros(len(values) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    valid = arrow_buffers.valid_of(values)
+    buffers = [None if valid is None else arrow_buffers.bitmap(valid), pa.py_buffer(offsets)]
+    texts = pa.Array.from_buffers(
+        pa.list_(pa.string()), len(values), buffers, children=[_values(values.flatten())]
+    )
+    return pc.binary_join_element_wise("[", pc.binary_join(texts, ","), "]", "")
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    for char in ("\\", '"'):
+        if pc.any(pc.match_substring(texts, char)).as_py():
+            texts = pc.replace_substring(texts, char, f"\\{char}")
+    if not pc.any(pc.match_substring_regex(texts, r"[\x00-\x1f]")).as_py():
+        return texts
+    for code in range(0x20):
+        if pc.any(pc.match_substring(texts, chr(code))).as_py():
+            texts = pc.replace_substring(texts, chr(code), json.dumps(chr(code))[1:-1])
+    return texts
+
+
+def _base64(values: pa.Array) -> pa.Array:
+    offsets, data = arrow_buffers.cuts_of(values)
+    out_offsets = np.zeros(len(offsets), dtype=np.int32)
+    np.cumsum((np.diff(offsets) + 2) // 3 * 4, out=out_offsets[1:])
+    out = np.empty(out_offsets[-1], dtype=np.uint8)
+    _encode(data, offsets, out_offsets, out)
+    return arrow_buffers.varying(pa.string(), out_offsets, out, arrow_buffers.valid_of(values))
+
+
+def decimals(values: pa.Array) -> pa.Array:
+    """DECIMALs as text, with all digits of their scale."""
+    words: U8 = np.frombuffer(values.buffers()[1], dtype=np.uint8)
+    words = words[16 * values.offset : 16 * (values.offset + len(values))]
+    offsets = np.zeros(len(values) + 1, dtype=np.int32)
+    out = np.empty(len(values) * 42, dtype=np.uint8)
+    decimal_texts(words.view(np.uint64).reshape(-1, 2), values.type.scale, offsets, out)
+    return arrow_buffers.varying(
+        pa.string(), offsets, out[: offsets[-1]].copy(), arrow_buffers.valid_of(values)
+    )
+
+
+@njit
+def _encode(data: U8, offsets: I32, out_offsets: I32, out: U8) -> None:
+    for i in range(len(offsets) - 1):
+        base64(data, offsets[i], offsets[i + 1] - offsets[i], out, out_offsets[i])
+
+
+@njit
+def decimal_texts(words: Any, scale: Int, offsets: I32, out: U8) -> None:
+    """128-bit two's complement (low, high) to digits with `scale` of them behind the point."""
+    digits = np.empty(48, dtype=np.uint8)
+    mask32 = np.uint64(0xFFFFFFFF)
+    limbs = np.empty(4, dtype=np.uint64)
+    o = np.int64(0)
+    for i in range(len(words)):
+        low, high = words[i, 0], words[i, 1]
+        if high >> np.uint64(63):
+            low = ~low + np.uint64(1)
+            high = ~high + (np.uint64(1) if low == 0 else np.uint64(0))
+            out[o] = 45
+            o += 1
+        limbs[0], limbs[1] = high >> np.uint64(32), high & mask32
+        limbs[2], limbs[3] = low >> np.uint64(32), low & mask32
+        n = np.int64(0)
+        while n <= scale or limbs[0] | limbs[1] | limbs[2] | limbs[3]:
+            rest = np.uint64(0)
+            for k in range(4):
+                value = rest << np.uint64(32) | limbs[k]
+                limbs[k] = value // np.uint64(10)
+                rest = value % np.uint64(10)
+            digits[n] = np.uint8(48 + rest)
+            n += 1
+        for k in range(n - 1, -1, -1):
+            out[o] = digits[k]
+            o += 1
+            if k == scale and scale:
+                out[o] = 46
+                o += 1
+        offsets[i + 1] = o

@@ -1,0 +1,358 @@
+"""The walk over rows events: where each cell of each row begins.
+
+A row image is a bit per column (1 = NULL, least significant first), then the cells that are not NULL, back to back,
+with no index: finding cell n means passing over the n - 1 before it. So one kernel passes over all rows once and writes
+down offsets, column by column, and the decoders in `cells` then run over whole columns. A cell's offset is relative to
+the batch's first byte and 32 bits wide, which halves what is written; hence a batch never spans more than 2^31 bytes.
+
+An event says by a bitmap per image which columns its images hold. Where all are there, which is the rule, the walk does
+not look at it again; else it takes the slower way of `sparse_image`, and a column that is not there is `ABSENT`, which
+is not NULL. In the after-image of a PARTIAL_UPDATE_ROWS event, which begins with a bit per JSON column of the table, a
+cell may be changes to the before-image's cell: its offset is folded into the numbers from `DIFF` downwards.
+
+Every length is checked against the end of its event before it is used. Bytes that do not fit end the walk with an error
+code and an offset; a kernel cannot raise a typed error itself.
+
+Source: MySQL source, libs/mysql/binlog/event/rows_event.h (Rows_event), sql/rpl_record.cc (pack_row, unpack_row).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little, packed
+from dispatcher.binlog.kernel.jit import njit
+
+I8 = NDArray[np.int8]
+_U64 = np.uint64
+
+# Columns of the events array: one line per rows event (or DDL query), offsets in the file.
+OFFSET = 0  # of the event's header
+END = 1  # of its body: before the checksum
+TYPE = 2
+INDEX = 3  # within the transaction as delivered
+TXN = 4  # line in the transactions array
+VERSION = 5  # line in the table map versions array; -1 for a query
+MAP_OFFSET = 6  # of the TABLE_MAP in force
+MAP_INDEX = 7
+FORMAT = 8  # line in the list of FORMAT_DESCRIPTION offsets
+EVENT_FIELDS = 9
+
+INSERT = 0
+UPDATE = 1
+DELETE = 2
+
+# Instead of an offset of a cell.
+NULL = -1
+ABSENT = -2
+DIFF = -3  # DIFF - offset
+
+JSON_WIDTH = 16  # bit in the negative width of a JSON column
+_PREFIX = 15
+
+PARTIAL_UPDATE = 39
+ROW_BITS = 24
+_PADDING = 144
+_SPAN = 0x7FFFFFF0  # less than 2^31 by as much as DIFF needs
+
+# What `walk` returns besides a number of rows.
+CUT_SHORT = -1  # a cell or bitmap reaches past the end of its event
+OTHER_WIDTH = -2  # the event has another number of columns than its TABLE_MAP
+NO_COLUMNS = -3  # the row images hold no column, so rows take no bytes and cannot be counted
+TOO_MANY_ROWS = -4  # more than 2^24 rows in one event
+TOO_LARGE = -5  # a batch of one row does not fit into 2^31 bytes
+OTHER_OPTIONS = -6  # a partial update with options that are not known
+
+
+@njit
+def operation(kind: Int) -> Int:
+    if kind == PARTIAL_UPDATE:
+        return np.int64(UPDATE)
+    return np.int64(kind - 30 if kind >= 30 else kind - 23)
+
+
+@njit
+def rows_start(buf: U8, offset: Int, end: Int, kind: Int, columns: Int) -> tuple[Int, Int]:
+    """(offset of the first row image of a rows event or an error code, offset of the bitmap of columns in its first
+    image or -1 where every column is in every image)."""
+    none = np.int64(-1)
+    at = offset + 19 + 8
+    if kind >= 30:
+        if at + 2 > end:
+            return np.int64(CUT_SHORT), none
+        extra = little(buf, at, 2)
+        if extra < 2:
+            return np.int64(CUT_SHORT), none
+        at += extra
+    width, at = packed(buf, at, end)
+    if at < 0:
+        return np.int64(CUT_SHORT), none
+    if width != columns:
+        return np.int64(OTHER_WIDTH), none
+    size = np.int64((columns + 7) >> 3)
+    images_count = np.int64(2 if operation(kind) == UPDATE else 1)
+    bits = np.int64(at)
+    if at + images_count * size > end:
+        return np.int64(CUT_SHORT), none
+    there = np.int64(0)
+    for _ in range(images_count):
+        for c in range(columns):
+            there += np.int64(buf[at + (c >> 3)] >> (c & 7)) & 1
+        at += size
+    if there == 0:
+        return np.int64(NO_COLUMNS), none
+    full = there == images_count * columns and kind != PARTIAL_UPDATE
+    return np.int64(at), none if full else bits
+
+
+@njit
+def image(buf: U8, at: Int, end: Int, widths: I32, base: Int, cells: I32, row: Int) -> Int:
+    """Pass over one row image with all columns, write its cells' offsets to cells[:, row]; the offset behind, or -1."""
+    # Unsigned throughout: a signed index would be checked for being negative at every load.
+    columns = len(widths)
+    nulls = _U64(at)
+    stop, start, line = _U64(end), _U64(base), _U64(row)
+    here = nulls + _U64((columns + 7) >> 3)
+    if here > stop:
+        return np.int64(-1)
+    for c in range(columns):
+        if (buf[nulls + _U64(c >> 3)] >> (c & 7)) & 1:
+            cells[c, line] = NULL
+            continue
+        cells[c, line] = np.int32(here - start)
+        width = widths[c]
+        if width >= 0:
+            here += _U64(width)
+        else:
+            # The prefix itself must lie inside before it is read.
+            prefix = _U64(-width & _PREFIX)
+            if here + prefix > stop:
+                return np.int64(-1)
+            length = _U64(buf[here])
+            if prefix > _U64(1):
+                length |= _U64(buf[here + _U64(1)]) << _U64(8)
+                for i in range(2, prefix):
+                    length |= _U64(buf[here + _U64(i)]) << _U64(8 * i)
+            here += prefix + length
+        if here > stop:
+            return np.int64(-1)
+    return np.int64(here)
+
+
+@njit
+def bit(buf: U8, at: Int, number: Int) -> Int:
+    return np.int64(buf[at + (number >> 3)] >> (number & 7)) & 1
+
+
+@njit
+def is_json(width: Int) -> Int:
+    return np.int64(1) if width < 0 and -width & JSON_WIDTH else np.int64(0)
+
+
+@njit
+def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
+    buf: U8,
+    at: Int,
+    end: Int,
+    widths: I32,
+    base: Int,
+    cells: I32,
+    row: Int,
+    bits: Int,
+    partial: bool,
+    old: I32,
+) -> Int:
+    """Pass over one row image with the columns that the bitmap at `bits` names; `partial`: the after-image of a partial
+    update of `old`. The offset behind it, or an error code."""
+    columns = len(widths)
+    diffs = np.int64(-1)
+    if partial:
+        options, at = packed(buf, at, end)
+        if at < 0:
+            return np.int64(CUT_SHORT)
+        if options > 1:
+            return np.int64(OTHER_OPTIONS)
+        if options:
+            documents = np.int64(0)
+            for c in range(columns):
+                documents += is_json(np.int64(widths[c]))
+            diffs = np.int64(at)
+            at += (documents + 7) >> 3
+    nulls = np.int64(at)
+    there = np.int64(0)
+    for c in range(columns):
+        there += bit(buf, bits, c)
+    here = nulls + ((there + 7) >> 3)
+    if here > end:
+        return np.int64(CUT_SHORT)
+    number = np.int64(-1)  # of the column in the image
+    document = np.int64(-1)  # of the JSON column in the table
+    for c in range(columns):
+        width = np.int64(widths[c])
+        document += is_json(width)
+        if not bit(buf, bits, c):
+            cells[c, row] = ABSENT
+            continue
+        number += 1
+        if bit(buf, nulls, number):
+            cells[c, row] = NULL
+            continue
+        place = here - base
+        changes = diffs >= 0 and is_json(width) and bit(buf, diffs, document)
+        length = np.int64(0)
+        if width < 0:
+            width = -width & _PREFIX
+            if here + width > end:
+                return np.int64(CUT_SHORT)
+            length = little(buf, here, width)
+        if changes:
+            # No change at all is what the before-image holds, also if that is nothing.
+            place = DIFF - place if length else np.int64(old[c, row])
+        cells[c, row] = np.int32(place)
+        here += width + length
+        if here > end:
+            return np.int64(CUT_SHORT)
+    return here
+
+
+def place(cell: int) -> int:
+    """Offset of a cell as `walk` writes it; 0 where there is none."""
+    return DIFF - cell if cell <= DIFF else max(cell, 0)
+
+
+class Found(NamedTuple):
+    """What `walk` fills, as many rows as `op` is long. `before`, `after`: (columns, rows) offsets of cells or
+    NULL, ABSENT or from DIFF downwards, nothing of use where a row has no such image; `event`: line in events;
+    `ordinal`; `op`: INSERT, UPDATE, DELETE."""
+
+    before: I32
+    after: I32
+    event: I32
+    ordinal: I64
+    op: I8
+
+    @classmethod
+    def room(cls, columns: int, rows: int) -> Found:
+        # Columns a power of two apart would share one set of the first cache.
+        wide = rows + _PADDING
+        return cls(
+            np.empty((columns, wide), np.int32),
+            np.empty((columns, wide), np.int32),
+            np.empty(rows, np.int32),
+            np.empty(rows, np.int64),
+            np.empty(rows, np.int8),
+        )
+
+
+@njit
+def images(  # noqa: PLR0913 - numbers that live in registers
+    buf: U8,
+    at: Int,
+    end: Int,
+    widths: I32,
+    base: Int,
+    kind: Int,
+    bits: Int,
+    before: I32,
+    after: I32,
+    row: Int,
+) -> Int:
+    """Pass over a row's one or two images; the offset behind, or an error code."""
+    op = operation(kind)
+    if bits < 0:
+        if op != INSERT:
+            at = image(buf, at, end, widths, base, before, row)
+        if op != DELETE and at >= 0:
+            at = image(buf, at, end, widths, base, after, row)
+        return at
+    if op != INSERT:
+        never = kind < 0  # a constant would make numba compile the function once more
+        at = sparse_image(buf, at, end, widths, base, before, row, bits, never, before)
+    if op != DELETE and at >= 0:
+        second = bits + ((len(widths) + 7) >> 3) if op == UPDATE else bits
+        partial = kind == PARTIAL_UPDATE
+        at = sparse_image(buf, at, end, widths, base, after, row, second, partial, before)
+    return at
+
+
+@njit
+def walk(buf: U8, events: I64, widths: I32, state: I64, found: Found, bytes_max: Int) -> Int:
+    """Find the cells of the next rows; as many as `found` has room for, or fewer where they span `bytes_max` bytes.
+
+    `events`: lines of rows events of one layout; `widths`: `types.cell_width` per column; `state`: [line in events,
+    offset of the next row or 0, its number in the event, out: offset that cell offsets are relative to, out: offset of
+    an error]. Returns the number of rows, 0 at the end, or an error code.
+    """
+    line, at, number = state[0], state[1], state[2]
+    room = len(found.op)
+    n = np.int64(0)  # a plain 0 would make numba compile everything below once more
+    base = np.int64(-1)
+    while line < len(events) and n < room:
+        end = events[line, END]
+        kind = events[line, TYPE]
+        first, bits = rows_start(buf, events[line, OFFSET], end, kind, len(widths))
+        if at == 0:
+            at = first
+            number = np.int64(0)
+            if at < 0:
+                state[4] = events[line, OFFSET]
+                return at
+        if base < 0:
+            base = at
+        op = operation(kind)
+        while at < end and n < room and (n == 0 or at - base <= bytes_max):
+            start = at
+            at = images(buf, at, end, widths, base, kind, bits, found.before, found.after, n)
+            if at < 0 or number >> ROW_BITS or at - base >= _SPAN:
+                state[4] = start
+                return at if at < 0 else TOO_MANY_ROWS if number >> ROW_BITS else TOO_LARGE
+            found.event[n] = line
+            found.ordinal[n] = events[line, INDEX] << ROW_BITS | number
+            found.op[n] = op
+            n += 1
+            number += 1
+        if at < end:
+            break
+        line += 1
+        at = np.int64(0)
+    state[0], state[1], state[2], state[3] = line, at, number, base
+    return np.int64(n)
+
+
+@njit
+def count(buf: U8, events: I64, widths: I32, rows: I64) -> Int:
+    """Number of rows of each event into `rows`; returns -1, or the line of an event that does not fit its layout, with
+    the error code in its place."""
+    scratch = np.empty((len(widths), 1), dtype=np.int32)
+    first = np.int64(0)
+    for line in range(len(events)):
+        end = events[line, END]
+        kind = events[line, TYPE]
+        at, bits = rows_start(buf, events[line, OFFSET], end, kind, len(widths))
+        seen = np.int64(0)
+        while 0 <= at < end:
+            at = images(buf, at, end, widths, at, kind, bits, scratch, scratch, first)
+            seen += 1
+        rows[line] = at if at < 0 else seen
+        if at < 0:
+            return np.int64(line)
+    return np.int64(-1)
+
+
+@njit
+def bitmaps(buf: U8, events: I64, columns: Int, before: I64, after: I64) -> Int:
+    """For each event the offsets of the bitmaps of columns in its two images, -1 where all are there or no image is.
+    Returns how many are not -1. For events whose beginnings have been walked over."""
+    found = np.int64(0)
+    for line in range(len(events)):
+        kind = events[line, TYPE]
+        op = operation(kind)
+        _, bits = rows_start(buf, events[line, OFFSET], events[line, END], kind, columns)
+        second = bits + ((columns + 7) >> 3) if op == UPDATE else bits
+        before[line] = -1 if op == INSERT or bits < 0 else bits
+        after[line] = -1 if op == DELETE or bits < 0 else second
+        found += (before[line] >= 0) + (after[line] >= 0)
+    return found

@@ -1,0 +1,158 @@
+"""Columns of row images to Arrow arrays, a whole batch at a time: no Python runs per cell.
+
+`docs/types.md` says what each MySQL type becomes; `arrow_type` is that table in code. The targets are the types Spark
+takes without a cast: no unsigned integers (each goes to the next wider one), no dictionaries, microseconds everywhere.
+
+A date that is none becomes NULL and is counted, unless `InvalidDates` says otherwise: no target can hold it, and a
+table must not stop being mirrored for it. Everything else that cannot be represented is an error with its offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dispatcher.binlog.charset import transcode
+from dispatcher.binlog.charset.collations import BINARY, charset_of
+from dispatcher.binlog.decode import arrow_buffers, column_decoders, row_walk
+from dispatcher.binlog.decode.column_decoders import Bytes, Decoded, Invalid, Offsets
+from dispatcher.binlog.table_map import inet
+from dispatcher.binlog.table_map.column_types import (
+    COMPRESSED_TYPES,
+    META_BYTES,
+    Column,
+    InvalidDates,
+    Type,
+    cell_width,
+)
+from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.model.errors import BinlogError, Kind
+
+_TEXTS = (Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.BLOB, *COMPRESSED_TYPES)
+
+
+def arrow_type(  # noqa: C901, PLR0911, PLR0912 - one return per type
+    column: Column, table: str = "", invalid_dates: InvalidDates = InvalidDates.NULL
+) -> pa.DataType:
+    """The Arrow type of a column's values; `table` is for the message.
+
+    Raises `BinlogError` UNSUPPORTED_TYPE naming table, column and type.
+    """
+    if known := column_decoders.INTEGERS.get((column.type, column.unsigned)):
+        return known[1]
+    if column.type in column_decoders.DATES:
+        as_text = invalid_dates is InvalidDates.TEXT
+        return pa.string() if as_text else column_decoders.DATES[column.type][1]
+    match column.type:
+        case Type.TIME2 | Type.TIME_OLD:
+            return pa.int64()
+        case Type.FLOAT:
+            return pa.float32()
+        case Type.DOUBLE:
+            return pa.float64()
+        case Type.NEWDECIMAL:
+            precision, scale = column.meta >> 8, column.meta & 0xFF
+            fits = precision <= column_decoders.DECIMAL128_DIGITS
+            return pa.decimal128(precision, scale) if fits else pa.string()
+        case Type.YEAR:
+            return pa.int16()
+        case Type.JSON:
+            return pa.string()
+        case Type.BIT:
+            return pa.binary()
+        case Type.GEOMETRY:
+            return column_decoders.GEOMETRY
+        case Type.VECTOR:
+            return column_decoders.VECTOR
+        case Type.ENUM | Type.SET:
+            if not column.labels:
+                what = f"{Type(column.type).name} without readable labels"
+                raise _unsupported(table, column, what)
+            return pa.string()
+    if column.declared in inet.SIZES:
+        return pa.string()
+    if column.type in _TEXTS:
+        if column.charset == BINARY:
+            return pa.binary()
+        charset = charset_of(column.charset)
+        if column.charset and charset in transcode.KNOWN:
+            return pa.string()
+        raise _unsupported(
+            table, column, f"text in character set {charset if column.charset else 'unknown'}"
+        )
+    raise _unsupported(table, column, _type_name(column.type))
+
+
+def _type_name(code: int) -> str:
+    return Type(code).name if code in META_BYTES else f"code {code}"
+
+
+def _unsupported(table: str, column: Column, what: str) -> BinlogError:
+    place = f"table {table}, column {column.name!r}" if table else f"column {column.name!r}"
+    return BinlogError(Kind.UNSUPPORTED_TYPE, f"{place}: {what}")
+
+
+class TableDecoder:
+    """Decodes the cells of one layout. `fields`: its columns in Arrow, all nullable; `widths`: for `rows.walk`."""
+
+    def __init__(
+        self, table_map: TableMap, invalid_dates: InvalidDates = InvalidDates.NULL
+    ) -> None:
+        """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, naming table and column."""
+        table_map.require_names()
+        self.table_map = table_map
+        self.fields = tuple(
+            pa.field(c.name, arrow_type(c, table_map.label, invalid_dates))
+            for c in table_map.columns
+        )
+        self.widths = cell_widths(table_map.columns)
+        self._json = [column.type == Type.JSON for column in table_map.columns]
+        self._decoders = tuple(column_decoders.decoder(c, invalid_dates) for c in table_map.columns)
+
+    def decode(
+        self,
+        buf: Bytes,
+        at: Offsets,
+        base: int,
+        missing: NDArray[np.bool_] | None,
+        before: Offsets | None = None,
+    ) -> Decoded:
+        """A struct array of the rows' images. `at`: (columns, rows) offsets in `buf`; `base`: where `buf` begins, for
+        messages; `missing`: True for rows that have no image, or None where all have; `before`: offsets of the
+        before-images' cells, for cells of `at` that are changes to them."""
+        arrays, invalid_dates = [], 0
+        for i, decode in enumerate(self._decoders):
+            try:
+                if before is not None and self._json[i] and (at[i] <= row_walk.DIFF).any():
+                    decoded = column_decoders.patched(buf, at[i], before[i])
+                else:
+                    decoded = decode(buf, at[i])
+            except Invalid as error:
+                raise self._error(i, error, base + row_walk.place(int(at[i, error.row]))) from None
+            arrays.append(decoded.array)
+            invalid_dates += decoded.invalid_dates
+        mask = None if missing is None else arrow_buffers.booleans(missing)
+        return Decoded(
+            pa.StructArray.from_arrays(arrays, fields=self.fields, mask=mask), invalid_dates
+        )
+
+    def _error(self, column: int, error: Invalid, offset: int) -> BinlogError:
+        name = self.table_map.columns[column].name
+        return BinlogError(
+            error.kind,
+            f"table {self.table_map.label}, column {name!r}: {error.why}",
+            where=f"offset {offset}",
+            remedy=error.remedy,
+        )
+
+
+def cell_widths(columns: Sequence[Column]) -> NDArray[np.int32]:
+    """For `rows.walk`: `types.cell_width` of each column, and which of them are JSON."""
+    widths = [
+        cell_width(c.type, c.meta) - (row_walk.JSON_WIDTH if c.type == Type.JSON else 0)
+        for c in columns
+    ]
+    return np.array(widths, dtype=np.int32)

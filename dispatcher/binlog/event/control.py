@@ -1,0 +1,349 @@
+"""The bodies of the events that hold neither rows nor statements of DDL: what stands around and between them.
+
+Each parser takes an event's body (no header, no checksum) and raises `BinlogError` (MALFORMED_EVENT). Nothing here is
+needed to deliver rows; `inspect` shows it, and faults name what they find in it.
+
+Sources: MySQL source, libs/mysql/binlog/event/{control_events,load_data_events,statement_events}.cpp, for the events of
+LOAD DATA before 5.0.3 also 5.0's sql/log_event.cc; MariaDB, sql/log_event.h.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from decimal import Decimal
+
+from dispatcher.binlog.event.cursor import Reader, malformed
+from dispatcher.binlog.event.gtid import Xid
+from dispatcher.binlog.event.query import Query, parse_query, text_of
+from dispatcher.binlog.event.types import EventType, type_name
+
+# -- what a statement refers to -------------------------------------------------------------------------------
+
+
+def parse_rows_query(body: bytes) -> str:
+    """The statement behind the rows that follow. The byte before it held its size once, and lies for long ones."""
+    read = Reader("ROWS_QUERY_EVENT", body)
+    read.take(1)
+    return _loose(read)
+
+
+def parse_annotate_rows(body: bytes) -> str:
+    """Likewise, MariaDB's."""
+    return _loose(Reader(type_name(EventType.MARIADB_ANNOTATE_ROWS), body))
+
+
+def _loose(read: Reader) -> str:
+    # A statement is in its session's character set, which nothing here names.
+    return read.rest().decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Intvar:
+    """`LAST_INSERT_ID` or `INSERT_ID` of the statement that follows."""
+
+    name: str
+    value: int
+
+
+def parse_intvar(body: bytes) -> Intvar:
+    read = Reader("INTVAR_EVENT", body)
+    kind, value = read.number(1), read.number(8)
+    if kind not in (1, 2):
+        raise malformed(read.name, f"is of the unknown kind {kind}")
+    return Intvar("LAST_INSERT_ID" if kind == 1 else "INSERT_ID", value)
+
+
+def parse_rand(body: bytes) -> tuple[int, int]:
+    """The two seeds of RAND() for the statement that follows."""
+    read = Reader("RAND_EVENT", body)
+    return read.number(8), read.number(8)
+
+
+@dataclass(frozen=True, slots=True)
+class UserVar:
+    """`value`: bytes where the character set is binary or the text is not of it."""
+
+    name: str
+    value: str | bytes | int | float | Decimal | None
+    collation: int = 0
+
+
+_STRING, _REAL, _INT, _ROW, _DECIMAL = range(5)
+_UNSIGNED = 1
+
+
+def parse_user_var(body: bytes) -> UserVar:
+    read = Reader("USER_VAR_EVENT", body)
+    name = read.text(read.number(4))
+    if read.number(1):
+        return UserVar(name, None)
+    kind, collation = read.number(1), read.number(4)
+    raw = read.take(read.number(4))
+    flags = read.number(1) if len(read) else 0
+    return UserVar(name, _value(kind, raw, collation, flags), collation)
+
+
+def _value(
+    kind: int, raw: bytes, collation: int, flags: int
+) -> str | bytes | int | float | Decimal:
+    if kind == _STRING:
+        return text_of(raw, collation)
+    if kind == _INT and len(raw) == 8:
+        return int.from_bytes(raw, "little", signed=not flags & _UNSIGNED)
+    if kind == _REAL and len(raw) == 8:
+        return float(struct.unpack("<d", raw)[0])
+    if kind == _DECIMAL and len(raw) >= 2:
+        return _decimal(raw[2:], raw[0], raw[1])
+    raise malformed("USER_VAR_EVENT", f"has a value of type {kind} in {len(raw)} bytes")
+
+
+_DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+
+
+def _decimal(raw: bytes, precision: int, scale: int) -> Decimal:
+    """The storage form of DECIMAL: groups of 9 digits in 4 bytes, the first bit inverted, all bits if negative."""
+    whole = precision - scale
+    groups = [whole % 9] + [9] * (whole // 9) + [9] * (scale // 9) + [scale % 9]
+    if not 1 <= precision <= 65 or not 0 <= scale <= 30 or whole < 0:
+        raise malformed("USER_VAR_EVENT", f"has a DECIMAL({precision},{scale})")
+    if len(raw) < sum(_DIGIT_BYTES[digits] for digits in groups):
+        raise malformed("USER_VAR_EVENT", f"has a DECIMAL({precision},{scale}) in {len(raw)} bytes")
+    negative = not raw[0] & 0x80
+    raw = bytes((raw[0] ^ 0x80,)) + raw[1:]
+    if negative:
+        raw = bytes(byte ^ 0xFF for byte in raw)
+    at, digits_text = 0, ""
+    for digits in groups:
+        size = _DIGIT_BYTES[digits]
+        value = int.from_bytes(raw[at : at + size], "big")
+        digits_text += f"{value:0{digits}}" if digits else ""
+        at += size
+    return Decimal(
+        f"{'-' if negative else ''}{digits_text}E-{scale}"
+    )  # exact, whatever the context
+
+
+# -- ends of transactions -------------------------------------------------------------------------------------
+
+
+def parse_xid(body: bytes) -> int:
+    """The storage engines' number of the transaction that ends here."""
+    return Reader("XID_EVENT", body).number(8)
+
+
+@dataclass(frozen=True, slots=True)
+class XaPrepare:
+    """`one_phase`: XA COMMIT ... ONE PHASE, so the transaction ends here; else it is prepared and ends elsewhere."""
+
+    one_phase: bool
+    xid: Xid
+
+    def __str__(self) -> str:
+        return f"XA COMMIT {self.xid} ONE PHASE" if self.one_phase else f"XA PREPARE {self.xid}"
+
+
+def parse_xa_prepare(body: bytes) -> XaPrepare:
+    read = Reader("XA_PREPARE_EVENT", body)
+    one_phase, format_id = bool(read.number(1)), read.number(4, signed=True)
+    gtrid, bqual = read.number(4), read.number(4)
+    if gtrid > 64 or bqual > 64:
+        raise malformed(read.name, f"has an xid of {gtrid} and {bqual} bytes")
+    return XaPrepare(one_phase, Xid(format_id, read.take(gtrid), read.take(bqual)))
+
+
+# -- the server about itself ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """The server says that its log lacks something. `number`: 1 = lost events."""
+
+    number: int
+    message: str
+
+
+def parse_incident(body: bytes) -> Incident:
+    read = Reader("INCIDENT_EVENT", body)
+    number = read.number(2)
+    return Incident(number, read.short_text() if len(read) else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Nothing is new since `position` in `file`."""
+
+    file: str
+    position: int
+
+
+def parse_heartbeat(kind: int, body: bytes, log_pos: int) -> Heartbeat:
+    """`log_pos`: of the event's header, where version 1 has the position, in 32 bits."""
+    read = Reader(type_name(kind), body)
+    if kind == EventType.HEARTBEAT:
+        return Heartbeat(read.decode(read.rest()), log_pos)
+    file, position = "", 0
+    while len(read) and (field := read.packed()):
+        size = read.packed()
+        value = Reader(read.name, read.take(size))
+        if field == 1:
+            file = value.text(size)
+        elif field == 2:
+            position = value.packed()
+    return Heartbeat(file, position)
+
+
+def parse_binlog_checkpoint(body: bytes) -> str:
+    """MariaDB: the oldest file that crash recovery needs."""
+    read = Reader(type_name(EventType.MARIADB_BINLOG_CHECKPOINT), body)
+    return read.text(read.number(4))
+
+
+@dataclass(frozen=True, slots=True)
+class StartEncryption:
+    """MariaDB: what follows in the file is encrypted. The server decrypts it for those who read from it."""
+
+    scheme: int
+    key_version: int
+    nonce: bytes
+
+
+def parse_start_encryption(body: bytes) -> StartEncryption:
+    read = Reader(type_name(EventType.MARIADB_START_ENCRYPTION), body)
+    return StartEncryption(read.number(1), read.number(4), read.take(12))
+
+
+@dataclass(frozen=True, slots=True)
+class StartV3:
+    """How files of MySQL before 5.0 begin, in place of a FORMAT_DESCRIPTION."""
+
+    binlog_version: int
+    server_version: str
+    created: int
+
+
+def parse_start_v3(body: bytes) -> StartV3:
+    read = Reader(type_name(EventType.START_V3), body)
+    version, server = read.number(2), read.take(50).split(b"\0")[0]
+    return StartV3(version, server.decode("ascii", "replace"), read.number(4))
+
+
+# -- group replication ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionContext:
+    """What certification needs to know of the transaction that follows."""
+
+    server_uuid: str
+    thread_id: int
+    gtid_specified: bool
+    snapshot_version: bytes
+    write_set: tuple[bytes, ...]
+    read_set: tuple[bytes, ...]
+
+
+def parse_transaction_context(body: bytes) -> TransactionContext:
+    read = Reader("TRANSACTION_CONTEXT_EVENT", body)
+    uuid_size, thread_id, specified = read.number(1), read.number(4), bool(read.number(1))
+    snapshot_size, writes, reads = read.number(4), read.number(4), read.number(4)
+    uuid, snapshot = read.text(uuid_size), read.take(snapshot_size)
+    return TransactionContext(
+        uuid, thread_id, specified, snapshot, _items(read, writes), _items(read, reads)
+    )
+
+
+def _items(read: Reader, count: int) -> tuple[bytes, ...]:
+    if 2 * count > len(read):
+        raise malformed(read.name, f"names {count} items, which do not fit")
+    return tuple(read.take(read.number(2)) for _ in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChange:
+    """The group's membership changed."""
+
+    view_id: str
+    sequence_number: int
+    certification: tuple[tuple[bytes, bytes], ...]
+
+
+def parse_view_change(body: bytes) -> ViewChange:
+    read = Reader("VIEW_CHANGE_EVENT", body)
+    view_id = read.decode(read.take(40).split(b"\0")[0])
+    sequence_number, count = read.number(8), read.number(4)
+    if 6 * count > len(read):
+        raise malformed(read.name, f"names {count} items, which do not fit")
+    pairs = tuple((read.take(read.number(2)), read.take(read.number(4))) for _ in range(count))
+    return ViewChange(view_id, sequence_number, pairs)
+
+
+# -- LOAD DATA as a statement ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBlock:
+    """A piece of the file that LOAD DATA reads (APPEND_BLOCK, BEGIN_LOAD_QUERY), or its end (EXEC_LOAD, DELETE_FILE;
+    no data)."""
+
+    file_id: int
+    data: bytes = b""
+
+
+def parse_load_block(kind: int, body: bytes) -> LoadBlock:
+    read = Reader(type_name(kind), body)
+    file_id = read.number(4)
+    has_data = kind in (EventType.APPEND_BLOCK, EventType.BEGIN_LOAD_QUERY)
+    return LoadBlock(file_id, read.rest() if has_data else b"")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadQuery:
+    """EXECUTE_LOAD_QUERY: the statement, and where in its bytes the file's name stands. `duplicates`: 0 = error,
+    1 = ignore, 2 = replace."""
+
+    query: Query
+    file_id: int
+    name_start: int
+    name_end: int
+    duplicates: int
+
+
+def parse_load_query(body: bytes) -> LoadQuery:
+    query = parse_query(body, load=True)
+    read = Reader("EXECUTE_LOAD_QUERY_EVENT", body, 13)
+    file_id, start, end = read.number(4), read.number(4), read.number(4)
+    return LoadQuery(query, file_id, start, end, read.number(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """LOAD, NEW_LOAD and CREATE_FILE, which MySQL wrote before 5.0.3. `file_id`: CREATE_FILE's, else None."""
+
+    database: str
+    table: str
+    fields: tuple[str, ...]
+    file: str
+    skip_lines: int
+    thread_id: int
+    file_id: int | None
+
+
+def parse_load(kind: int, body: bytes) -> Load:
+    read = Reader(type_name(kind), body)
+    thread_id, _, skip_lines = read.number(4), read.number(4), read.number(4)
+    table_size, database_size, count = read.number(1), read.number(1), read.number(4)
+    file_id = read.number(4) if kind == EventType.CREATE_FILE else None
+    if kind == EventType.LOAD:
+        read.take(7)  # one byte each: terminators, enclosing, escape, and two of flags
+    else:
+        for _ in range(5):
+            read.take(read.number(1))
+        read.take(1)
+    if count > len(read):
+        raise malformed(read.name, f"names {count} fields, which do not fit")
+    sizes = read.take(count)
+    fields = tuple(read.zero_ended(size) for size in sizes)
+    table, database = read.zero_ended(table_size), read.zero_ended(database_size)
+    file = read.rest().split(b"\0")[0]
+    return Load(database, table, fields, read.decode(file), skip_lines, thread_id, file_id)

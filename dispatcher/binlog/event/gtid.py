@@ -1,0 +1,246 @@
+"""GTID events of both families, and the events that hold whole sets of GTIDs.
+
+GTID and ANONYMOUS_GTID have a fixed beginning and a tail that grew with the versions: 5.6 ends after the number, 5.7
+adds the logical clock, 8.0 commit times, length and versions. GTID_TAGGED (8.3) is written by MySQL's serialization
+library: a format version, a size, and fields with ids, some of them left out. MariaDB's GTID event is its own.
+
+Sources: MySQL source, libs/mysql/binlog/event/control_events.h and .cpp, libs/mysql/serialization/readme.md; MariaDB,
+sql/log_event.cc, Gtid_log_event; both compared with what the servers write.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+from uuid import UUID
+
+from dispatcher.binlog.event.cursor import Reader, malformed
+from dispatcher.binlog.event.types import EventType, type_name
+from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.gtid import GNO_MAX, TAG, GtidSet, MariadbGtids
+
+_HEAD = struct.Struct("<B16sq")  # flags, UUID, number
+_CLOCKS = struct.Struct("<Bqq")  # type code, last committed, sequence number
+_CLOCK = 2  # LOGICAL_TIMESTAMP_TYPECODE
+_TIME_BITS = 55
+_VERSION_BITS = 31
+_TAGGED = type_name(EventType.GTID_TAGGED)
+
+
+class Gtid(NamedTuple):
+    """A MySQL GTID event. Anonymous: `source` is "" and `gno` 0. Times are microseconds since 1970 UTC; times, versions
+    and length (bytes of the whole transaction, its GTID event included) are None where the server did not write them.
+    """
+
+    source: str  # uuid
+    tag: str
+    gno: int
+    flags: int
+    last_committed: int | None = None
+    sequence_number: int | None = None
+    immediate_commit_us: int | None = None
+    original_commit_us: int | None = None
+    transaction_length: int | None = None
+    immediate_version: int | None = None
+    original_version: int | None = None
+    commit_group_ticket: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The source's name: `uuid` or `uuid:tag`."""
+        return f"{self.source}:{self.tag}" if self.tag else self.source
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.gno}" if self.source else "ANONYMOUS"
+
+
+@lru_cache(64)
+def uuid_text(raw: bytes) -> str:
+    return str(UUID(bytes=raw))
+
+
+def parse_gtid_event(kind: int, body: bytes) -> Gtid:
+    """A GTID (33), ANONYMOUS_GTID (34) or GTID_TAGGED (42) event; raises `BinlogError` MALFORMED_EVENT."""
+    if kind == EventType.GTID_TAGGED:
+        return _tagged(body)
+    read = Reader(type_name(kind), body)
+    flags, raw, gno = _HEAD.unpack(read.take(_HEAD.size))
+    source = uuid_text(raw)
+    if kind == EventType.ANONYMOUS_GTID:
+        source, gno = "", 0
+    elif not 1 <= gno < GNO_MAX:
+        raise malformed(read.name, f"has the number {gno}")
+    if len(read) < _CLOCKS.size:
+        return Gtid(source, "", gno, flags)
+    clock, last_committed, sequence_number = _CLOCKS.unpack(read.take(_CLOCKS.size))
+    if clock != _CLOCK:
+        return Gtid(source, "", gno, flags)
+    if len(read) < 7:
+        return Gtid(source, "", gno, flags, last_committed, sequence_number)
+    immediate = original = read.number(7)
+    if immediate >> _TIME_BITS:
+        immediate, original = immediate & ((1 << _TIME_BITS) - 1), read.number(7)
+    length = read.packed() if len(read) else None
+    version = older = ticket = None
+    if len(read) >= 4:
+        version = older = read.number(4)
+        if version >> _VERSION_BITS:
+            version, older = version & ((1 << _VERSION_BITS) - 1), read.number(4)
+        ticket = read.number(8) if len(read) >= 8 else None
+    return Gtid(
+        source, "", gno, flags, last_committed, sequence_number, immediate, original, length, version, older, ticket
+    )  # fmt: skip
+
+
+def _tagged(body: bytes) -> Gtid:
+    """`version, size, last field that may not be ignored`, then `id, value` of each field, ids ascending.
+
+    The UUID is an array of 16 integers, so a byte above 127 takes two bytes; the tag is a size and its characters.
+    """
+    read = Reader(_TAGGED, body)
+    if (version := read.varied()) != 1:
+        raise BinlogError(Kind.UNSUPPORTED_EVENT, f"{_TAGGED} of serialization version {version}")
+    if read.varied() != len(body):
+        raise malformed(_TAGGED, "names a size that is not its own")
+    needed = read.varied()
+    if needed > 12:
+        raise BinlogError(
+            Kind.UNSUPPORTED_EVENT, f"{_TAGGED} with a field {needed - 1} of a later version"
+        )
+    found: dict[int, int] = {}
+    source = tag = ""
+    last = -1
+    while len(read) and last < 11:
+        field = read.varied()
+        if field <= last:
+            raise malformed(_TAGGED, f"has field {field} behind field {last}")
+        last = field
+        if field == 1:
+            source = uuid_text(bytes(_byte(read) for _ in range(16)))
+        elif field == 3:
+            tag = read.text(read.varied())
+        elif field in (2, 4, 5):
+            found[field] = read.varied_signed()
+        elif field > 11:
+            break  # of a later version, and none that must be known: the size says where it ends
+        else:
+            found[field] = read.varied()
+    gno = found.get(2, 0)
+    if not source or not 1 <= gno < GNO_MAX or (tag and not TAG.match(tag)):
+        raise malformed(_TAGGED, f"names {source or 'no source'}, {tag[:40]!r}, {gno}")
+    return Gtid(
+        source, tag, gno, found.get(0, 0), found.get(4), found.get(5), found.get(6), found.get(7, found.get(6)),
+        found.get(8), found.get(9), found.get(10, found.get(9)), found.get(11),
+    )  # fmt: skip
+
+
+def _byte(read: Reader) -> int:
+    if (value := read.varied()) > 255:
+        raise malformed(_TAGGED, f"has {value} for a byte of its UUID")
+    return value
+
+
+def parse_previous_gtids(body: bytes) -> GtidSet:
+    """What the files before this one hold; also with tags."""
+    try:
+        return GtidSet.decode(body)
+    except UserError as error:
+        raise malformed("PREVIOUS_GTIDS_EVENT", f"is damaged: {error.what}") from None
+
+
+# -- MariaDB --------------------------------------------------------------------------------------------------
+
+STANDALONE = 0x01  # one statement follows, and no COMMIT
+GROUP_COMMIT_ID = 0x02
+DDL = 0x20
+PREPARED_XA = 0x40  # XA START follows implicitly; the group ends with XA_PREPARE
+COMPLETED_XA = 0x80  # XA COMMIT or XA ROLLBACK
+_COMMIT_ALTER, _ROLLBACK_ALTER = 0x04, 0x08  # of the extra flags
+
+
+_XID = re.compile(r"\bX'((?:[0-9a-fA-F]{2})*)',X'((?:[0-9a-fA-F]{2})*)',(\d{1,20})\s*$")
+
+
+def parse_previous(code: int, body: bytes) -> GtidSet | MariadbGtids:
+    """What a PREVIOUS_GTIDS event, or MariaDB's GTID_LIST, says of the files before its own."""
+    if code == EventType.PREVIOUS_GTIDS:
+        return parse_previous_gtids(body)
+    listed = parse_mariadb_gtid_list(body)
+    return MariadbGtids({gtid.domain: (gtid.server, gtid.sequence) for gtid in listed})
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """A global transaction id of XA."""
+
+    format_id: int
+    gtrid: bytes
+    bqual: bytes
+
+    def __str__(self) -> str:
+        """As the servers write it into their statements: `X'6131',X'62',1`."""
+        return f"X'{self.gtrid.hex()}',X'{self.bqual.hex()}',{self.format_id & 0xFFFFFFFF}"
+
+    @classmethod
+    def parse(cls, statement: str) -> Xid | None:
+        """That of an XA statement; None where it is not written as the servers do."""
+        found = _XID.search(statement)
+        if found is None:
+            return None
+        return cls(int(found[3]) & 0xFFFFFFFF, bytes.fromhex(found[1]), bytes.fromhex(found[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class MariadbGtid:
+    """`flags`: STANDALONE ...; `commit_id`: of a group commit; `xid`: with PREPARED_XA and COMPLETED_XA; `alter_of`:
+    sequence number of the START ALTER that this event ends; None where the event does not have them."""
+
+    domain: int
+    server: int
+    sequence: int
+    flags: int
+    commit_id: int | None = None
+    xid: Xid | None = None
+    extra_flags: int | None = None
+    alter_of: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The source's name."""
+        return f"{self.domain}-{self.server}"
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.sequence}"
+
+
+def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
+    """`server_id`: of the event's header. Raises `BinlogError` MALFORMED_EVENT."""
+    read = Reader(type_name(EventType.MARIADB_GTID), body)
+    sequence, domain, flags = read.number(8), read.number(4), read.number(1)
+    commit_id = read.number(8) if flags & GROUP_COMMIT_ID else None
+    xid = extra = alter_of = None
+    if flags & (PREPARED_XA | COMPLETED_XA):
+        format_id, gtrid, bqual = read.number(4), read.number(1), read.number(1)
+        xid = Xid(format_id, read.take(gtrid), read.take(bqual))
+    if len(read):
+        extra = read.number(1)
+        if extra & 1:  # other engines than one take part: how many
+            read.number(1)
+        if extra & (_COMMIT_ALTER | _ROLLBACK_ALTER):
+            alter_of = read.number(8)
+    return MariadbGtid(domain, server_id, sequence, flags, commit_id, xid, extra, alter_of)
+
+
+def parse_mariadb_gtid_list(body: bytes) -> tuple[MariadbGtid, ...]:
+    """What the files before this one hold: the last GTID of each domain and server, flags 0. The last one of a domain
+    is the domain's."""
+    read = Reader(type_name(EventType.MARIADB_GTID_LIST), body)
+    count = read.number(4) & 0x0FFFFFFF  # the rest are flags
+    found = []
+    for _ in range(count):
+        domain, server, sequence = read.number(4), read.number(4), read.number(8)
+        found.append(MariadbGtid(domain, server, sequence, 0))
+    return tuple(found)

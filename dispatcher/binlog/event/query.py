@@ -1,0 +1,189 @@
+"""QUERY events: a statement as text, and the session it ran in.
+
+A statement's text is in the session's character set, which the event names in its status variables; so is `sql_mode`,
+without which double quotes cannot be read. The variables are a list of codes and values without sizes, so one of an
+unknown code ends what can be read of it; the statement stands behind the list either way.
+
+MySQL and MariaDB share codes 0 to 11; MySQL's own are 12 to 21, MariaDB's 128 and above.
+Sources: MySQL source, libs/mysql/binlog/event/statement_events.cpp; MariaDB, sql/log_event.cc, Query_log_event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dispatcher.binlog.charset import transcode
+from dispatcher.binlog.charset.collations import charset_of
+from dispatcher.binlog.event.cursor import Reader, malformed
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A QUERY event's status variables; None (or 0 for ids and flags) where the event does not have one.
+
+    `updated_databases`: what the server says the statement touches; None where it does not say, or there are too many.
+    `client`, `connection`, `server`: collation ids of the session's character sets. `collations`: MariaDB's pairs of
+    character set and its default collation, both as collation ids. `alter_of`: MariaDB, the sequence number of the
+    START ALTER that this statement ends. `unknown`: the code at which reading ended.
+    """
+
+    flags2: int = 0
+    sql_mode: int = 0
+    catalog: str | None = None
+    auto_increment: tuple[int, int] | None = None  # increment, offset
+    client: int = 0
+    connection: int = 0
+    server: int = 0
+    time_zone: str | None = None
+    lc_time_names: int = 0
+    database_collation: int = 0
+    table_map_for_update: int = 0
+    invoker: tuple[str, str] | None = None  # user, host
+    updated_databases: tuple[str, ...] | None = None
+    microseconds: int | None = None  # of the statement's time
+    explicit_defaults_for_timestamp: bool | None = None
+    ddl_xid: int | None = None
+    utf8mb4_collation: int = 0
+    require_primary_key: bool | None = None
+    table_encryption: bool | None = None
+    cascade_triggers: bool | None = None
+    gtid_extra_flags: int | None = None
+    alter_of: int | None = None
+    collations: tuple[tuple[int, int], ...] = ()
+    unknown: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`raw`: the statement's bytes, in the session's character set."""
+
+    database: str
+    raw: bytes
+    status: Status
+    error_code: int = 0
+    thread_id: int = 0
+    execution_s: int = 0
+
+    @property
+    def query(self) -> str:
+        """The statement as text. Bytes that are not of the session's character set are replaced."""
+        text = text_of(self.raw, self.status.client)
+        return text if isinstance(text, str) else self.raw.decode("utf-8", "replace")
+
+    @property
+    def updated_databases(self) -> tuple[str, ...] | None:
+        return self.status.updated_databases
+
+
+def parse_query(body: bytes, *, load: bool = False) -> Query:
+    """Read a QUERY_EVENT's body, or (`load`) an EXECUTE_LOAD_QUERY_EVENT's, which holds 13 bytes more.
+
+    Raises `BinlogError` MALFORMED_EVENT.
+    """
+    read = Reader("EXECUTE_LOAD_QUERY_EVENT" if load else "QUERY_EVENT", body)
+    thread_id, execution_s = read.number(4), read.number(4)
+    database_size, error_code, status_size = read.number(1), read.number(2), read.number(2)
+    if load:
+        read.take(13)
+    if status_size + database_size + 1 > len(read):
+        raise malformed(
+            read.name, "has status variables or a database name that reach past the end"
+        )
+    status = _status(Reader(f"{read.name} (status variables)", read.take(status_size)))
+    database = read.zero_ended(database_size)
+    return Query(database, read.rest(), status, error_code, thread_id, execution_s)
+
+
+def statement(body: bytes) -> tuple[str, str, int]:
+    """(default database, text, sql_mode) of a QUERY_EVENT's body. Bytes that are not of the session's character set are
+    replaced. Raises `BinlogError` MALFORMED_EVENT."""
+    query = parse_query(body)
+    return query.database, query.query, query.status.sql_mode
+
+
+def text_of(raw: bytes, collation: int) -> str | bytes:
+    """Text in the character set of a collation id; as bytes where it is binary, or not of that character set."""
+    charset = charset_of(collation)
+    try:
+        if charset == "binary":
+            return raw
+        text = transcode.label(raw, collation)
+    except ValueError:
+        return raw
+    return raw if text is None else text
+
+
+# Variables that are one integer: code -> field, bytes of value. 14 and 15 were never written by a release.
+_INTEGERS: dict[int, tuple[str, int]] = {
+    0: ("flags2", 4),
+    1: ("sql_mode", 8),
+    7: ("lc_time_names", 2),
+    8: ("database_collation", 2),
+    9: ("table_map_for_update", 8),
+    10: ("", 4),  # Q_MASTER_DATA_WRITTEN: in relay logs of servers before 5.0
+    13: ("microseconds", 3),
+    17: ("ddl_xid", 8),
+    18: ("utf8mb4_collation", 2),
+    128: ("microseconds", 3),  # MariaDB: Q_HRNOW
+    129: ("ddl_xid", 8),  # MariaDB: Q_XID
+}
+_FLAGS = {
+    16: "explicit_defaults_for_timestamp", 19: "require_primary_key", 20: "table_encryption", 21: "cascade_triggers",
+}  # fmt: skip
+_OVER_MAX_DATABASES = 254
+_ALTER_ENDS = 0x04 | 0x08  # FL_COMMIT_ALTER, FL_ROLLBACK_ALTER
+
+
+def _status(read: Reader) -> Status:
+    found: dict[str, Any] = {}
+    while len(read):
+        code = read.number(1)
+        if code in _INTEGERS:
+            name, size = _INTEGERS[code]
+            found[name] = read.number(size)
+        elif code in _FLAGS:
+            found[_FLAGS[code]] = bool(read.number(1))
+        elif not _longer(read, code, found):
+            found["unknown"] = code
+            break
+    found.pop("", None)
+    return replace(Status(), **found)
+
+
+def _longer(read: Reader, code: int, found: dict[str, Any]) -> bool:
+    """The variables that are more than one integer; False where the code is not known."""
+    if code == 2:  # Q_CATALOG of 5.0.0 to 5.0.3: it ends in a zero byte, unless it is empty
+        size = read.number(1)
+        found["catalog"] = read.zero_ended(size) if size else ""
+    elif code == 3:
+        found["auto_increment"] = read.number(2), read.number(2)
+    elif code == 4:
+        found["client"], found["connection"], found["server"] = (read.number(2) for _ in range(3))
+    elif code == 5:
+        found["time_zone"] = read.short_text()
+    elif code == 6:
+        found["catalog"] = read.short_text()
+    elif code == 11:
+        found["invoker"] = read.short_text(), read.short_text()
+    elif code == 12:
+        count = read.number(1)
+        if count < _OVER_MAX_DATABASES:
+            found["updated_databases"] = tuple(_zero_ended(read) for _ in range(count))
+    elif code == 130:  # MariaDB: Q_GTID_FLAGS3
+        found["gtid_extra_flags"] = flags = read.number(1)
+        if flags & _ALTER_ENDS:
+            found["alter_of"] = read.number(8)
+    elif code == 131:  # MariaDB: Q_CHARACTER_SET_COLLATIONS
+        count = read.number(1)
+        found["collations"] = tuple((read.number(2), read.number(2)) for _ in range(count))
+    else:
+        return False
+    return True
+
+
+def _zero_ended(read: Reader) -> str:
+    name = bytearray()
+    while byte := read.take(1)[0]:
+        name.append(byte)
+    return read.decode(bytes(name))

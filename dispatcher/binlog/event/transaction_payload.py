@@ -1,0 +1,167 @@
+"""TRANSACTION_PAYLOAD: a whole transaction in one event, compressed; read in bounded memory.
+
+The body is a list of fields (type, size, value: all packed integers), an end mark (type 0), and the compressed bytes.
+What they hold is the transaction's events one after the other, in their usual form but without checksums: the payload
+event has one itself. The GTID event stands before it, uncompressed. Their `log_pos` is that of the payload event.
+
+Sources: MySQL source, libs/mysql/binlog/event/codecs/binary.cpp, sql/binlog/decompressing_event_object_istream.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import zstandard
+
+from dispatcher.binlog.event.cursor import Reader, malformed
+from dispatcher.binlog.event.types import EventType, type_name
+from dispatcher.binlog.kernel.bytes import U8, u32
+from dispatcher.binlog.kernel.jit import njit
+from dispatcher.model.errors import BinlogError, Kind
+
+CHUNK_BYTES = 1 << 20
+NAME = type_name(EventType.TRANSACTION_PAYLOAD)
+_HEADER_SIZE = 19
+_PAYLOAD = 40
+_BAD_SIZE, _NESTED = -1, -2
+_HEAD_MAX = 256  # the fields are a few bytes; what is behind them may be a gigabyte
+
+
+class Compression(IntEnum):
+    ZSTD = 0
+    NONE = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """`uncompressed_size`: bytes of all inner events, as the server says (it always does where it compresses)."""
+
+    compression: Compression
+    uncompressed_size: int | None
+    data: bytes | memoryview
+
+
+def parse(body: bytes | memoryview) -> Payload:
+    """A TRANSACTION_PAYLOAD_EVENT's body; `data` is a view of it, or a slice.
+
+    Raises `BinlogError`: MALFORMED_EVENT, UNSUPPORTED_EVENT for a compression that is not known.
+    """
+    read = Reader(NAME, bytes(body[:_HEAD_MAX]))
+    found: dict[int, int] = {}
+    while field := read.packed():
+        value = Reader(NAME, read.take(read.packed()))
+        if field in (1, 2, 3):  # payload size, compression, uncompressed size
+            found[field] = value.packed()
+            value.end()
+    if 1 not in found or 2 not in found:
+        raise malformed(NAME, "does not say its size and compression")
+    data = body[read.at :]
+    if found[1] != len(data):
+        raise malformed(NAME, f"says that it holds {found[1]} bytes, and holds {len(data)}")
+    if found[2] not in list(Compression):
+        raise BinlogError(Kind.UNSUPPORTED_EVENT, f"{NAME} of the unknown compression {found[2]}")
+    compression = Compression(found[2])
+    size = found.get(3)
+    if compression is Compression.NONE:
+        size = len(data)
+    return Payload(compression, size, data)
+
+
+def chunks(payload: Payload) -> Iterator[bytes]:
+    """The inner events' bytes, at most CHUNK_BYTES at a time; MALFORMED_EVENT where they are not what was said."""
+    if payload.compression is Compression.NONE:
+        for at in range(0, len(payload.data), CHUNK_BYTES):
+            yield bytes(payload.data[at : at + CHUNK_BYTES])
+        return
+    said, got = payload.uncompressed_size, 0
+    reader = zstandard.ZstdDecompressor().stream_reader(payload.data, read_across_frames=True)
+    while True:
+        try:
+            chunk = reader.read(CHUNK_BYTES)
+        except zstandard.ZstdError as error:
+            raise malformed(NAME, f"cannot be uncompressed: {error}") from None
+        got += len(chunk)
+        if said is not None and (got > said or (got < said and not chunk)):
+            more = "more" if got > said else "fewer"
+            raise malformed(NAME, f"holds {more} bytes than the {said} that it says")
+        if not chunk:
+            return
+        yield chunk
+
+
+def whole(payload: Payload) -> bytes:
+    """All of the inner events' bytes at once, for a payload whose size is known and small; raises likewise."""
+    said = payload.uncompressed_size
+    if payload.compression is Compression.NONE:
+        return bytes(payload.data)
+    assert said is not None
+    try:
+        size = zstandard.frame_content_size(payload.data)
+        # The library would make room for what the frame says of itself.
+        if size in (-1, said):
+            data = zstandard.ZstdDecompressor().decompress(
+                payload.data, max_output_size=said, allow_extra_data=False
+            )
+            size = len(data)
+            if size == said:
+                return data
+    except zstandard.ZstdError as error:
+        raise malformed(NAME, f"cannot be uncompressed: {error}") from None
+    more = "more" if size > said else "fewer"
+    raise malformed(NAME, f"holds {more} bytes than the {said} that it says")
+
+
+def runs(chunks: Iterable[bytes]) -> Iterator[U8]:
+    """The same bytes again, whole events only: as many as have come, and at least one, at a time.
+
+    Raises `BinlogError` behind the last event that can be told.
+    """
+    parts: list[bytes] = []  # the beginning of an event
+    have, need = 0, _HEADER_SIZE
+    for chunk in chunks:
+        parts.append(chunk)
+        have += len(chunk)
+        if have < need:
+            continue
+        src: U8 = np.frombuffer(b"".join(parts), dtype=np.uint8)
+        end, need = whole_events(src)
+        if end:
+            yield src[:end]
+        if need < 0:
+            raise _refused(need)
+        parts, have = [src[end:].tobytes()], len(src) - end
+    if have:
+        raise malformed(NAME, "ends inside an event")
+
+
+def check(src: U8) -> None:
+    """Raises `BinlogError` where these bytes are not whole events."""
+    end, need = whole_events(src)
+    if need < 0:
+        raise _refused(need)
+    if end != len(src):
+        raise malformed(NAME, "ends inside an event")
+
+
+def _refused(reason: int) -> BinlogError:
+    why = "holds another one" if reason == _NESTED else "holds an event shorter than its header"
+    return malformed(NAME, why)
+
+
+@njit
+def whole_events(src: U8) -> tuple[int, int]:
+    """Bytes of the whole events at the start, and how many the next one needs; a negative reason if it is none."""
+    at = 0
+    while len(src) - at >= _HEADER_SIZE:
+        size = u32(src, at + 9)
+        if size < _HEADER_SIZE:
+            return at, _BAD_SIZE
+        if src[at + 4] == _PAYLOAD:
+            return at, _NESTED
+        if size > len(src) - at:
+            return at, size
+        at += size
+    return at, _HEADER_SIZE

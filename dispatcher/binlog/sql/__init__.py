@@ -1,0 +1,1 @@
+"""SQL statements as far as replication must understand them."""

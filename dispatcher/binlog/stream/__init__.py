@@ -1,0 +1,1 @@
+"""The daemon's path: bytes of a dump to batches, and batches to what each consumer is delivered."""

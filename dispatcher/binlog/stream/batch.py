@@ -1,0 +1,155 @@
+"""A batch: the arrays that describe its events and transactions, what begins its file, faults, the end of a dump."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatcher.binlog.event.header import FormatDescription
+from dispatcher.binlog.kernel.bytes import I32, I64, U8
+from dispatcher.binlog.stream.routes import ALL
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.gtid import GtidSet, MariadbGtids
+
+# Kinds of events, as far as routing cares.
+FRAME = 0  # GTID, BEGIN, XID, COMMIT: goes wherever its transaction goes
+TABLE_MAP = 1
+ROWS = 2
+ROWS_END = 3  # rows with STMT_END_F
+TEXT = 4  # the statement's SQL text
+DDL = 5
+SAVEPOINT = 6  # its route is the savepoint's number in its transaction
+ROLLBACK_TO = 7  # likewise: what stands behind that savepoint did not happen
+CARRIED = 0x40  # flag: listed in an earlier batch already
+KIND_MASK = 0x3F
+
+# Flags of a transaction in a batch.
+CONTINUED = 1  # began in an earlier batch
+OPEN = 2  # does not end in this one
+ABORTED = 4  # the log ends without its commit (the server crashed): what was taken of it must go
+ROLLED_BACK = (
+    8  # it ends, with ROLLBACK: what was taken of it must go, and it counts as one without anything
+)
+
+
+class Events(NamedTuple):
+    """One entry per event: offset in the buffer, size with header and checksum, kind, route."""
+
+    off: I64
+    size: I64
+    kind: U8
+    route: I32
+
+    @classmethod
+    def empty(cls, n: int) -> Events:
+        return cls(
+            np.empty(n, np.int64),
+            np.empty(n, np.int64),
+            np.empty(n, np.uint8),
+            np.empty(n, np.int32),
+        )
+
+    def cut(self, lo: int, hi: int) -> Events:
+        return Events(self.off[lo:hi], self.size[lo:hi], self.kind[lo:hi], self.route[lo:hi])
+
+    def only(self, which: NDArray[np.bool_]) -> Events:
+        return Events(self.off[which], self.size[which], self.kind[which], self.route[which])
+
+    def copy(self) -> Events:
+        return Events(self.off.copy(), self.size.copy(), self.kind.copy(), self.route.copy())
+
+
+class Transactions(NamedTuple):
+    """One entry per transaction: its events [first, last), flags, the GTID's source (index, -1 = none) and number, the
+    offset in the file after it, and its commit time in microseconds since 1970 UTC."""
+
+    first: I32
+    last: I32
+    flags: U8
+    source: I32
+    gno: I64
+    end: I64
+    commit_us: I64
+
+    @classmethod
+    def empty(cls, n: int) -> Transactions:
+        return cls(
+            np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.uint8), np.empty(n, np.int32),
+            np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64),
+        )  # fmt: skip
+
+    def cut(self, lo: int, hi: int, first_event: int) -> Transactions:
+        """Entries [lo, hi), with event indexes counted from `first_event`."""
+        return Transactions(
+            self.first[lo:hi] - np.int32(first_event), self.last[lo:hi] - np.int32(first_event), self.flags[lo:hi],
+            self.source[lo:hi], self.gno[lo:hi], self.end[lo:hi], self.commit_us[lo:hi],
+        )  # fmt: skip
+
+    def only(self, which: NDArray[np.bool_]) -> Transactions:
+        return Transactions(
+            self.first[which], self.last[which], self.flags[which], self.source[which], self.gno[which],
+            self.end[which], self.commit_us[which],
+        )  # fmt: skip
+
+    def copy(self) -> Transactions:
+        return Transactions(
+            self.first.copy(), self.last.copy(), self.flags.copy(), self.source.copy(), self.gno.copy(),
+            self.end.copy(), self.commit_us.copy(),
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Fault:
+    """An event that could carry data and was not understood, and the route of those whom it concerns."""
+
+    error: BinlogError
+    route: int = ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How a file began, as far as it was read. `before`: the file that was read before it, "" for the first one of a
+    stream; `closed`: bytes of that file up to its end, 0 where it does not end in a ROTATE; `previous`: the GTIDs that
+    the file says it follows, None where it has not said so (yet)."""
+
+    before: str
+    closed: int
+    previous: GtidSet | MariadbGtids | None = None
+
+
+@dataclass(slots=True)
+class Batch:
+    """Consecutive events of one file under one FORMAT_DESCRIPTION, and the transactions they belong to.
+
+    Offsets in `ev` point into `buf`; both are valid until the splitter's `compact()`. Carried events come first.
+    `file`, `offset`: where the log goes on after the batch. `fault` comes after all of it. `sources`: names of the
+    GTID sources that `tx.source` counts: a uuid, or MariaDB's "domain-server". `head`: of a batch that begins a file,
+    and of those that follow it until one has transactions or the head's GTIDs.
+    """
+
+    buf: U8
+    format: FormatDescription
+    file: str
+    offset: int
+    timestamp: int
+    ev: Events
+    tx: Transactions
+    sources: list[str]
+    events: int
+    bytes: int
+    fault: Fault | None = None
+    head: Head | None = None
+
+    def own(self) -> Batch:
+        """The same with copies of everything that `compact()` would overwrite."""
+        return replace(self, buf=self.buf.copy(), ev=self.ev.copy(), tx=self.tx.copy())
+
+
+@dataclass(slots=True)
+class Closed:
+    """The server ended the dump: an EOF or an error packet (payload included), or an unknown packet."""
+
+    packet: bytes

@@ -1,0 +1,162 @@
+"""Routes: small integers for "which tables does this event concern", so that kernels compare integers, not names.
+
+A route is interned once per (database, table), or once per set of tables that a DDL touches. A consumer turns its
+filter into one byte per route (`Filter.wants`), and from then on routing an event is an array look-up.
+
+Names are found by the kernel through an open-addressing table of FNV-1a hashes; the names themselves are compared
+too, so two names with one hash stay apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatcher.binlog.kernel.jit import part
+
+ALL = -1  # concerns every consumer of the connection
+NOBODY = -2
+
+Target = tuple[str, str | None]  # (database, table), or (database, None) for the database itself
+
+FNV_OFFSET = np.uint64(0xCBF29CE484222325)
+FNV_PRIME = np.uint64(0x100000001B3)
+
+
+@part
+def hash_names(
+    buf: NDArray[np.uint8], database: int, database_size: int, table: int, table_size: int
+) -> int:
+    """FNV-1a over `database`, a zero byte, `table`; the arguments are offsets and sizes in `buf`."""
+    value = FNV_OFFSET
+    for i in range(database, database + database_size):
+        value = (value ^ np.uint64(buf[i])) * FNV_PRIME
+    value = value * FNV_PRIME  # the zero byte
+    for i in range(table, table + table_size):
+        value = (value ^ np.uint64(buf[i])) * FNV_PRIME
+    return int(value)
+
+
+@part
+def find(  # noqa: PLR0913 - kernels take arrays one by one, see `frames.split`
+    buf: NDArray[np.uint8],
+    database: int,
+    database_size: int,
+    table: int,
+    table_size: int,
+    slots: NDArray[np.int32],
+    names: NDArray[np.uint8],
+    spans: NDArray[np.int64],
+) -> int:
+    """The route of a (database, table) pair that stands in `buf`, or -1. `spans[r]` = (start, database size, end)."""
+    mask = np.uint64(len(slots) - 1)
+    at = np.uint64(hash_names(buf, database, database_size, table, table_size)) & mask
+    while slots[at] >= 0:
+        route = slots[at]
+        start, split, end = spans[route, 0], spans[route, 1], spans[route, 2]
+        if split == database_size and end - start == database_size + table_size:
+            same = True
+            for i in range(database_size):
+                if names[start + i] != buf[database + i]:
+                    same = False
+                    break
+            if same:
+                for i in range(table_size):
+                    if names[start + database_size + i] != buf[table + i]:
+                        same = False
+                        break
+            if same:
+                return int(route)
+        at = (at + np.uint64(1)) & mask
+    return -1
+
+
+class Routes:
+    """The routes of one connection key. Append-only: a route never changes its meaning."""
+
+    def __init__(self) -> None:
+        self.targets: list[tuple[Target, ...]] = []
+        self.slots: NDArray[np.int32] = np.full(1024, -1, dtype=np.int32)
+        self.names: NDArray[np.uint8] = np.zeros(1 << 14, dtype=np.uint8)
+        self.spans: NDArray[np.int64] = np.zeros((512, 3), dtype=np.int64)
+        self._names_end = 0
+        self._ddl: dict[tuple[Target, ...], int] = {}
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def table(self, database: bytes, table: bytes) -> int:
+        """Intern a table that the kernel did not find."""
+        route = self._append(((_name(database), _name(table)),))
+        name = database + table
+        while self._names_end + len(name) > len(self.names):
+            self.names = np.concatenate((self.names, np.zeros_like(self.names)))
+        self.names[self._names_end : self._names_end + len(name)] = np.frombuffer(
+            name, dtype=np.uint8
+        )
+        self.spans[route] = (self._names_end, len(database), self._names_end + len(name))
+        self._names_end += len(name)
+        if 2 * len(self.targets) > len(self.slots):
+            self.slots = np.full(2 * len(self.slots), -1, dtype=np.int32)
+            for r in range(route):
+                self._place(r)
+        self._place(route)
+        return route
+
+    def ddl(self, targets: Iterable[Target]) -> int:
+        """Intern what a statement touches. `NOBODY` where that is nothing."""
+        key = tuple(sorted(set(targets), key=lambda target: (target[0], target[1] or "")))
+        if not key:
+            return NOBODY
+        if key not in self._ddl:
+            self._ddl[key] = self._append(key)
+        return self._ddl[key]
+
+    def _append(self, targets: tuple[Target, ...]) -> int:
+        route = len(self.targets)
+        self.targets.append(targets)
+        if route >= len(self.spans):
+            self.spans = np.concatenate((self.spans, np.zeros_like(self.spans)))
+        return route
+
+    def _place(self, route: int) -> None:
+        start, split, end = (int(n) for n in self.spans[route])
+        if start == end:
+            return  # a DDL's route: found by its targets, not by name
+        mask = len(self.slots) - 1
+        at = int(hash_names(self.names, start, split, start + split, end - start - split)) & mask
+        while self.slots[at] >= 0:
+            at = (at + 1) & mask
+        self.slots[at] = route
+
+
+class Filter:
+    """Which routes one consumer wants: by database, and by table where tables are given."""
+
+    def __init__(
+        self, databases: Iterable[str], tables: Iterable[tuple[str, str]] | None = None
+    ) -> None:
+        self.databases = frozenset(databases)
+        self.tables = None if tables is None else frozenset(tables)
+        self._wants: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
+
+    def wants(self, routes: Routes) -> NDArray[np.uint8]:
+        """One byte per route, 1 = wanted; extended as routes are added."""
+        known = len(self._wants)
+        if known < len(routes):
+            more = [any(map(self._wanted, targets)) for targets in routes.targets[known:]]
+            self._wants = np.concatenate((self._wants, np.array(more, dtype=np.uint8)))
+        return self._wants
+
+    def _wanted(self, target: Target) -> bool:
+        database, table = target
+        if database not in self.databases:
+            return False
+        return table is None or self.tables is None or (database, table) in self.tables
+
+
+def _name(raw: bytes) -> str:
+    # Identifiers are stored in utf8mb3 by every server; anything else must not stop the others' routing.
+    return raw.decode("utf-8", "surrogateescape")

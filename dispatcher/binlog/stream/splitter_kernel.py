@@ -1,0 +1,357 @@
+"""The kernel that walks a buffer of packets (or of a file's events): framing, checksums, transactions, routes.
+
+It fills `Events` and `Transactions`, keeps what survives a call in one array of integers, and comes back with a
+reason when it needs more bytes or something that only Python can do. What is checked here: sizes against packets,
+every event's CRC32, and that rows stand in transactions and refer to table maps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatcher.binlog.event.header import EVENT_BYTES_MAX
+from dispatcher.binlog.kernel.bytes import I32, I64, U8, u16, u32, u64
+from dispatcher.binlog.kernel.crc import crc32
+from dispatcher.binlog.kernel.intrinsics import load64
+from dispatcher.binlog.kernel.jit import njit, part
+from dispatcher.binlog.stream.batch import (
+    FRAME,
+    ROWS,
+    ROWS_END,
+    TABLE_MAP,
+    TEXT,
+    Events,
+    Transactions,
+)
+from dispatcher.binlog.stream.routes import ALL, NOBODY, find
+from dispatcher.model.gtid import GNO_MAX
+
+# Why the kernel came back.
+MORE, FULL, PYTHON, NEW_TABLE, NEW_SOURCE, LARGE, PACKET, CHECKSUM, MALFORMED = range(9)
+WHY = (
+    "",
+    "has a size that does not fit its packet",
+    "is cut short",
+    "stands outside a transaction",
+    "refers to a table map that is missing",
+    "stands inside a transaction",
+    "is one table map too many in its statement",
+    "names no table",
+    "is larger than any that a server writes",
+    "has a number that no transaction has",
+)
+
+OUTSIDE = 3  # index in WHY
+
+# What survives between calls, by its place in the state array.
+AT = 0  # next byte to look at
+END = 1  # bytes in the buffer
+CHECKED = 2  # do events end in a CRC32?
+PACKETS = 3  # packets of the protocol, or bare events of a file?
+FILE_POS = 4  # offset in the source's file after the last event
+TX = 5  # NO_TX, TX_STARTED, TX_BEGUN, TX_XA
+SOURCE = 6  # of the open transaction: index of its GTID's source, -1 = no GTID
+GNO = 7
+COMMIT_US = 8
+MAPS = 9  # table maps of the open statement
+HEAD = 10  # index of the open statement's first event (text or table map), -1 = none
+N_EVENTS = 11
+N_TXS = 12
+OFF = 13  # the event that the kernel came back for: offset,
+SIZE = 14  # size,
+NEXT = 15  # and what follows it
+REASON = 16  # index in WHY
+TIMESTAMP = 17  # of the last event
+TX_FIRST = 18  # of the open transaction: index of its first event
+TX_FLAGS = 19
+STOP = 20  # of the event that is looked at: end of its body, without checksum;
+KIND = 21  # its kind, route,
+ROUTE = 22
+ENDS = 23  # and whether its transaction ends with it
+OPENED = 24  # transactions that began
+STATE_SIZE = 25
+
+# None; its GTID was seen; its BEGIN was seen, or implied; likewise its XA START, and only Python can end it.
+NO_TX, TX_STARTED, TX_BEGUN, TX_XA = 0, 1, 2, 3
+EVENTS_MAX = 1 << 16
+MAPS_MAX = 4096
+SLACK = MAPS_MAX + 64  # for what an open transaction carries, listed again behind a full batch
+SOURCES_MAX = 1024
+PACKET_MAX = 0xFFFFFF
+TABLE_ID_MASK = (1 << 48) - 1
+
+
+class TableMaps(NamedTuple):
+    """The table maps of the open statement: table id and route, the first `st[MAPS]` entries are in force."""
+
+    id: I64
+    route: I32
+
+
+class Names(NamedTuple):
+    """What `routes.find` looks in, and the sources of GTIDs, `n_sources` of them: 16 bytes, and 1 where they are a UUID
+    (others are found by name)."""
+
+    slots: I32
+    names: U8
+    spans: I64
+    sources: NDArray[np.uint64]
+    n_sources: int
+
+
+def _rows_kinds() -> U8:
+    """By type code: are its first eight bytes a table id and the flags of a rows event?"""
+    table = np.zeros(256, dtype=np.uint8)
+    table[23:26] = table[30:33] = 1
+    table[39] = 1  # PARTIAL_UPDATE_ROWS
+    table[166:172] = 1  # MariaDB's compressed ones
+    return table
+
+
+_IS_ROWS = _rows_kinds()
+_BEGIN = np.frombuffer(b"BEGIN", dtype=np.uint8).copy()
+_COMMIT = np.frombuffer(b"COMMIT", dtype=np.uint8).copy()
+_OK = -1  # go on
+
+
+@part
+def _find_source(buf: U8, at: int, sources: NDArray[np.uint64], n_sources: int) -> int:
+    low, high = load64(buf, np.uint64(at)), load64(buf, np.uint64(at + 8))
+    for s in range(n_sources):
+        if sources[s, 0] == low and sources[s, 1] == high and sources[s, 2]:
+            return s
+    return -1
+
+
+@part
+def _same(buf: U8, at: int, size: int, word: U8) -> bool:
+    if size != len(word):
+        return False
+    for i in range(size):  # noqa: SIM110 - a kernel knows no generators
+        if buf[at + i] != word[i]:
+            return False
+    return True
+
+
+@part
+def advance_position(position: int, log_pos: int, size: int) -> int:
+    """The 64-bit offset after an event of `size` bytes whose header says `log_pos` (32 bits, 0 = unknown).
+
+    `log_pos` wraps at 4 GiB, and a dump by GTID leaves events out, so neither alone tells the offset. Offsets in a file
+    only grow: a smaller `log_pos` has wrapped. (More than 4 GiB left out in one piece cannot be told.)
+    """
+    if log_pos == 0:
+        return position + size
+    low = position & 0xFFFFFFFF
+    high = position - low
+    return (high | log_pos) if log_pos >= low else (high | log_pos) + 0x100000000
+
+
+@part
+def _malformed(st: I64, reason: int) -> int:
+    st[REASON] = reason
+    return MALFORMED
+
+
+@part
+def _next_event(buf: U8, st: I64) -> int:  # noqa: PLR0911 - one return per reason
+    """Find the next whole event: its offset, size and what follows it in `st`. Its checksum is right, if it has one."""
+    at, end = st[AT], st[END]
+    if st[PACKETS]:
+        if end - at < 4:
+            return MORE
+        size = u32(buf, at) & 0xFFFFFF
+        if size == PACKET_MAX:
+            return LARGE
+        off, following = at + 5, at + 4 + size
+        if following > end:
+            return MORE
+        if size == 0 or buf[at + 4] != 0:
+            st[OFF], st[SIZE], st[NEXT] = at + 4, size, following
+            return PACKET
+        size -= 1
+        st[OFF], st[SIZE], st[NEXT] = off, size, following
+        if size < 19 or u32(buf, off + 9) != size:
+            return _malformed(st, 1)
+    else:
+        if end - at < 19:
+            return MORE
+        off, size = at, u32(buf, at + 9)
+        st[OFF], st[SIZE], st[NEXT] = off, size, at + size
+        if size < 19 or size > EVENT_BYTES_MAX:
+            return _malformed(st, 1 if size < 19 else 8)
+        if at + size > end:
+            return MORE
+    st[STOP] = off + size
+    # A FORMAT_DESCRIPTION says of itself whether it has a checksum.
+    if st[CHECKED] and buf[off + 4] != 15:
+        st[STOP] -= 4
+        if size < 23 or crc32(buf, off, off + size - 4) != u32(buf, off + size - 4):
+            return CHECKSUM
+    return _OK
+
+
+@part
+def _open(st: I64, state: int, source: int, gno: int, commit_us: int) -> None:
+    st[TX], st[SOURCE], st[GNO], st[COMMIT_US] = state, source, gno, commit_us
+    st[TX_FIRST], st[TX_FLAGS], st[MAPS], st[HEAD] = st[N_EVENTS], 0, 0, -1
+    st[OPENED] += 1
+
+
+@part
+def _gtid(buf: U8, st: I64, sources: NDArray[np.uint64], n_sources: int) -> int:
+    """GTID and ANONYMOUS_GTID: flags 1, source 16, number 8, then since 5.7 logical clock type 1 and two numbers 8, and
+    since 8.0 the commit time: 7 bytes of microseconds, whose bit 55 says that the original commit time follows."""
+    off, stop = st[OFF], st[STOP]
+    body = off + 19
+    if st[TX] != NO_TX:
+        return _malformed(st, 5)
+    if stop - body < 25:
+        return _malformed(st, 2)
+    source = -1
+    if buf[off + 4] == 33:
+        source = _find_source(buf, body + 1, sources, n_sources)
+        if source < 0:
+            return NEW_SOURCE
+    commit_us = u32(buf, off) * 1_000_000
+    if stop - body >= 50 and buf[body + 25] == 2:
+        commit_us = u64(buf, body + 42) & ((1 << 55) - 1)
+    gno = u64(buf, body + 17)
+    if source >= 0 and not 0 < gno < GNO_MAX:
+        return _malformed(st, 9)
+    _open(st, TX_STARTED, source, gno, commit_us)
+    st[KIND] = FRAME
+    return _OK
+
+
+@part
+def _query(buf: U8, st: I64) -> int:
+    """BEGIN and COMMIT to the letter; any other statement is for Python to classify."""
+    off, stop = st[OFF], st[STOP]
+    body = off + 19
+    if stop - body < 13:
+        return _malformed(st, 2)
+    query = body + 13 + u16(buf, body + 11) + int(buf[body + 8]) + 1
+    if query > stop:
+        return _malformed(st, 2)
+    if st[TX] < TX_BEGUN and _same(buf, query, stop - query, _BEGIN):
+        if st[TX] == NO_TX:  # no GTID event before it: 5.6 without GTIDs
+            _open(st, TX_BEGUN, -1, 0, u32(buf, off) * 1_000_000)
+        st[TX], st[KIND] = TX_BEGUN, FRAME
+        return _OK
+    if st[TX] == TX_BEGUN and _same(buf, query, stop - query, _COMMIT):
+        st[KIND], st[ENDS] = FRAME, 1
+        return _OK
+    return PYTHON
+
+
+@part
+def _table_map(
+    buf: U8, st: I64, map_id: I64, map_route: I32, slots: I32, names: U8, spans: I64
+) -> int:
+    body, stop = st[OFF] + 19, st[STOP]
+    if st[TX] < TX_BEGUN:
+        return _malformed(st, 3)
+    if stop - body < 10:
+        return _malformed(st, 2)
+    database_size = int(buf[body + 8])
+    database = body + 9
+    table = database + database_size + 2
+    if table > stop or table + buf[table - 1] >= stop:
+        return _malformed(st, 2)
+    table_size = int(buf[table - 1])
+    if not (database_size and table_size):
+        return _malformed(st, 7)
+    route = find(buf, database, database_size, table, table_size, slots, names, spans)
+    if route < 0:
+        st[OFF], st[SIZE] = database, database_size
+        return NEW_TABLE
+    n = st[MAPS]
+    if n >= MAPS_MAX:
+        return _malformed(st, 6)
+    if st[HEAD] < 0:
+        st[HEAD] = st[N_EVENTS]
+    map_id[n], map_route[n] = u64(buf, body) & TABLE_ID_MASK, route
+    st[MAPS], st[KIND], st[ROUTE] = n + 1, TABLE_MAP, route
+    return _OK
+
+
+@part
+def _rows(buf: U8, st: I64, map_id: I64, map_route: I32) -> int:
+    body, stop = st[OFF] + 19, st[STOP]
+    if st[TX] < TX_BEGUN:
+        return _malformed(st, 3)
+    if stop - body < 8:
+        return _malformed(st, 2)
+    table_id = u64(buf, body) & TABLE_ID_MASK
+    route = NOBODY
+    for m in range(st[MAPS] - 1, -1, -1):
+        if map_id[m] == table_id:
+            route = map_route[m]
+            break
+    ends = u16(buf, body + 6) & 1
+    # The server closes a statement whose last table was not logged with rows for "no table".
+    if route == NOBODY and not (ends and table_id in (0, 0xFFFFFF)):
+        return _malformed(st, 4)
+    st[KIND], st[ROUTE] = ROWS, route
+    if ends:
+        st[KIND], st[MAPS], st[HEAD] = ROWS_END, 0, -1
+    return _OK
+
+
+@part
+def _other(st: I64, kind: int) -> int:
+    if kind == 16 and st[TX] != TX_XA:  # XID
+        st[KIND], st[ENDS] = FRAME, 1
+        return _OK if st[TX] == TX_BEGUN else _malformed(st, 3)
+    if kind in (29, 160) and st[TX] >= TX_BEGUN:  # ROWS_QUERY, ANNOTATE_ROWS
+        st[KIND], st[HEAD] = TEXT, st[N_EVENTS]
+        return _OK
+    return PYTHON
+
+
+@njit
+def split(buf: U8, st: I64, ev: Events, tx: Transactions, maps: TableMaps, names: Names) -> int:
+    """Fill the arrays from buf[st[AT]:st[END]] until something needs Python; returns why."""
+    # Taking an array out of a tuple counts it in and out, atomically: once here, not once an event.
+    ev_off, ev_size, ev_kind, ev_route = ev.off, ev.size, ev.kind, ev.route
+    tx_first, tx_last, tx_flags, tx_source = tx.first, tx.last, tx.flags, tx.source
+    tx_gno, tx_end, tx_commit_us = tx.gno, tx.end, tx.commit_us
+    map_id, map_route = maps.id, maps.route
+    slots, arena, spans, sources = names.slots, names.names, names.spans, names.sources
+    while True:
+        n = st[N_EVENTS]
+        if n >= EVENTS_MAX or st[N_TXS] >= EVENTS_MAX:
+            return FULL
+        code = _next_event(buf, st)
+        if code != _OK:
+            return code
+        st[ROUTE], st[ENDS] = ALL, 0
+        kind = buf[st[OFF] + 4]
+        if kind == 19:
+            code = _table_map(buf, st, map_id, map_route, slots, arena, spans)
+        elif _IS_ROWS[kind]:
+            code = _rows(buf, st, map_id, map_route)
+        elif kind in (33, 34):
+            code = _gtid(buf, st, sources, names.n_sources)
+        elif kind == 2:
+            code = _query(buf, st)
+        else:
+            code = _other(st, kind)
+        if code != _OK:
+            return code
+        off, size = st[OFF], st[SIZE]
+        st[FILE_POS] = advance_position(st[FILE_POS], u32(buf, off + 13), size)
+        st[TIMESTAMP] = u32(buf, off)
+        ev_off[n], ev_size[n], ev_kind[n], ev_route[n] = off, size, st[KIND], st[ROUTE]
+        st[N_EVENTS], st[AT] = n + 1, st[NEXT]
+        if st[ENDS]:
+            t = st[N_TXS]
+            tx_first[t], tx_last[t], tx_flags[t] = st[TX_FIRST], n + 1, st[TX_FLAGS]
+            tx_source[t], tx_gno[t], tx_commit_us[t] = st[SOURCE], st[GNO], st[COMMIT_US]
+            tx_end[t] = st[FILE_POS]
+            st[N_TXS] = t + 1
+            st[TX], st[MAPS], st[HEAD] = NO_TX, 0, -1

@@ -1,0 +1,145 @@
+"""Put other TABLE_MAPs in the place of those in a batch; the kernels behind `dispatch.enrichment`.
+
+A TABLE_MAP is known again by its route, table id and size: within one run of a server a table id never stands for two
+definitions, and two settings of `binlog_row_metadata` differ in size. So whether an event is to be replaced is one
+comparison per event, and an event is looked at by Python only when one of the three is new.
+
+What it is replaced by is a *tail*, the body behind table id and flags; those, and the header, stay the event's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dispatcher.binlog.event.header import HEADER_SIZE
+from dispatcher.binlog.kernel.bytes import I32, I64, U8, u16, u32
+from dispatcher.binlog.kernel.crc import crc32
+from dispatcher.binlog.kernel.intrinsics import copy
+from dispatcher.binlog.kernel.jit import njit
+from dispatcher.binlog.stream.batch import DDL, KIND_MASK, TABLE_MAP, Batch, Events
+from dispatcher.binlog.table_map.parse import POST_HEADER_SIZE
+
+KEEP = -1  # the tail of an event that stays as it is
+_SIZE_AT = 9
+_HEAD = HEADER_SIZE + POST_HEADER_SIZE
+
+
+@dataclass(slots=True)
+class Seen:
+    """By route: table id and size of the newest TABLE_MAP that was looked at (-1 = none), and its tail's number."""
+
+    ids: I64 = field(default_factory=lambda: np.full(64, -1, dtype=np.int64))
+    sizes: I64 = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
+    tails: I32 = field(default_factory=lambda: np.full(64, KEEP, dtype=np.int32))
+
+    def grow(self, routes: int) -> None:
+        while len(self.ids) < routes:
+            self.ids = np.concatenate((self.ids, np.full_like(self.ids, -1)))
+            self.sizes = np.concatenate((self.sizes, np.zeros_like(self.sizes)))
+            self.tails = np.concatenate((self.tails, np.full_like(self.tails, KEEP)))
+
+    def remember(self, route: int, table_id: int, size: int, tail: int) -> None:
+        self.ids[route], self.sizes[route], self.tails[route] = table_id, size, tail
+
+    def forget(self) -> None:
+        self.ids[:] = -1
+
+
+@dataclass(slots=True)
+class Tails:
+    """Bodies to be written, back to back."""
+
+    data: U8 = field(default_factory=lambda: np.zeros(1 << 12, dtype=np.uint8))
+    starts: I64 = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
+    count: int = 0
+
+    def add(self, body: bytes) -> int:
+        """`body`: a TABLE_MAP's, whole. Its number."""
+        tail = np.frombuffer(body, dtype=np.uint8)[POST_HEADER_SIZE:]
+        start = int(self.starts[self.count])
+        while start + len(tail) > len(self.data):
+            self.data = np.concatenate((self.data, np.zeros_like(self.data)))
+        if self.count + 2 > len(self.starts):
+            self.starts = np.concatenate((self.starts, np.zeros_like(self.starts)))
+        self.data[start : start + len(tail)] = tail
+        self.count += 1
+        self.starts[self.count] = start + len(tail)
+        return self.count - 1
+
+    def clear(self) -> None:
+        self.count = 0
+
+
+@njit
+def find(  # noqa: PLR0913 - kernels take arrays one by one, see `frames.split`
+    buf: U8, ev: Events, wanted: U8, ids: I64, sizes: I64, tails: I32, out: I32, start: int
+) -> int:
+    """The next event that Python must look at: a statement, or a wanted TABLE_MAP that is new. Before it `out` holds
+    the tail of each event."""
+    ev_off, ev_size, ev_kind, ev_route = ev.off, ev.size, ev.kind, ev.route
+    for i in range(start, len(ev_off)):
+        out[i] = KEEP
+        kind = ev_kind[i] & KIND_MASK
+        if kind == DDL:
+            return i
+        if kind == TABLE_MAP:
+            route = ev_route[i]
+            if wanted[route]:
+                at = ev_off[i] + HEADER_SIZE
+                if ids[route] == table_id(buf, at) and sizes[route] == ev_size[i]:
+                    out[i] = tails[route]
+                else:
+                    return i
+    return len(ev_off)
+
+
+@njit
+def table_id(buf: U8, at: int) -> int:
+    return u32(buf, at) | u16(buf, at + 4) << 32
+
+
+@njit
+def rewrite(  # noqa: PLR0913 - as above
+    buf: U8, ev: Events, which: I32, data: U8, starts: I64, out: U8, at: int, checksum: int
+) -> None:
+    """Write each event that gets a tail to `out` from `at` on, and let `ev` point there."""
+    ev_off, ev_size = ev.off, ev.size
+    for i in range(len(ev_off)):
+        tail = which[i]
+        if tail < 0:
+            continue
+        start = starts[tail]
+        length = starts[tail + 1] - start
+        size = _HEAD + length + (4 if checksum else 0)
+        copy(out, at, buf, ev_off[i], _HEAD)
+        copy(out, at + _HEAD, data, start, length)
+        for n in range(4):
+            out[at + _SIZE_AT + n] = (size >> (8 * n)) & 0xFF
+        if checksum:
+            crc = crc32(out, at, at + size - 4)
+            for n in range(4):
+                out[at + size - 4 + n] = (crc >> (8 * n)) & 0xFF
+        ev_off[i], ev_size[i] = at, size
+        at += size
+
+
+def replaced(batch: Batch, which: I32, tails: Tails) -> Batch:
+    """The batch with the tails `which` (one per event) in its TABLE_MAPs; the same one where there is none.
+
+    The buffer is the splitter's, and so are its arrays: the new batch has its own.
+    """
+    named = which[which >= 0]
+    if not len(named):
+        return batch
+    low = int(batch.ev.off.min())
+    high = int((batch.ev.off + batch.ev.size).max())
+    lengths = tails.starts[named + 1] - tails.starts[named]
+    checksum = int(batch.format.checksum)
+    more = int(lengths.sum()) + len(named) * (_HEAD + 4 * checksum)
+    out = np.empty(high - low + more, dtype=np.uint8)
+    out[: high - low] = batch.buf[low:high]
+    ev = Events(batch.ev.off - low, batch.ev.size.copy(), batch.ev.kind, batch.ev.route)
+    rewrite(out, ev, which, tails.data, tails.starts, out, high - low, checksum)
+    return replace(batch, buf=out, ev=ev)

@@ -1,0 +1,73 @@
+"""Make the daemon's kernels ready before the first byte is read.
+
+On a machine that has never run them they are compiled, which takes seconds; later they come from numba's cache in a
+fraction of one. In the middle of a stream either would hold up every consumer and every health check.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.core import event as numba_event
+
+from dispatcher.binlog.event import header, transaction_payload
+from dispatcher.binlog.event.header import FormatDescription
+from dispatcher.binlog.stream import copy_kernel, reframe, table_map_rewrite
+from dispatcher.binlog.stream.batch import Batch, Events, Transactions
+from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.binlog.stream.splitter import Splitter
+
+
+class _NotKept(Exception):
+    pass
+
+
+class _Refusing(numba_event.Listener):
+    """Hears of each kernel that is about to be compiled; none is that is kept."""
+
+    def on_start(self, event: Any) -> None:  # noqa: ARG002
+        raise _NotKept
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+def load_kept_kernels() -> bool:
+    """Load them; False as soon as one is found that would have to be compiled, which is not begun."""
+    try:
+        with numba_event.install_listener("numba:compile", _Refusing()):
+            load_kernels()
+    except _NotKept:
+        return False
+    return True
+
+
+def load_kernels() -> None:
+    """Run each kernel once on nothing: what is compiled depends on the types alone."""
+    routes = Routes()
+    Splitter(routes, packets=True, checksum=True, buffer_bytes=1).split()
+    routes.table(b"", b"t")
+    nothing = np.empty(0, dtype=np.uint8)
+    batch = Batch(
+        nothing, FormatDescription(b"", "", 0, True, False), "", 0, 0, Events.empty(0), Transactions.empty(0), [], 0, 0
+    )  # fmt: skip
+    Log().take(batch, nothing, None, epoch=0, seq=0, packed=False)
+    event = np.zeros(64, dtype=np.uint8)
+    event[9] = len(event)
+    copy_kernel.end_statement(event, 0, 1)
+    record = header.encode_record(header.Record(0, 0, "", 0, 0, 0), checksum=True)
+    copy_kernel.finish_record(np.frombuffer(record, dtype=np.uint8).copy(), 0, len(record), 1, 1, 1)
+    none_read = np.frombuffer(b"", dtype=np.uint8)
+    transaction_payload.check(none_read)
+    reframe.reframe(none_read, nothing, 0, 1)
+    reframe.unframe(nothing, batch.ev, 0, 0, nothing, 1)
+    seen, tails, none = (
+        table_map_rewrite.Seen(),
+        table_map_rewrite.Tails(),
+        np.empty(0, dtype=np.int32),
+    )
+    table_map_rewrite.find(nothing, batch.ev, nothing, seen.ids, seen.sizes, seen.tails, none, 0)
+    table_map_rewrite.rewrite(nothing, batch.ev, none, tails.data, tails.starts, nothing, 0, 1)
+    table_map_rewrite.table_id(event, 0)

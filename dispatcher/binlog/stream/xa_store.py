@@ -1,0 +1,359 @@
+"""XA transactions that are prepared: their rows are kept until XA COMMIT, which is where they happen.
+
+XA PREPARE writes a transaction's rows into the log, XA COMMIT or XA ROLLBACK stands somewhere behind it, under a GTID
+of its own: minutes or files later, from another session, after a restart of the server or of the daemon. `Prepared` is
+what is kept of one connection key, shared by the splitters of all its dispatchers, which read different parts of one
+log at their own pace.
+
+* A transaction is known by its xid and its mark, the offset behind the GTID event of its prepare; xids are used again.
+  Where a dispatcher reads a part again nothing is added, and what has ended stays so.
+* An end belongs to the last prepare of its xid that lies before it, so one that reads old parts of a log finds what
+  was prepared there. GTIDs tell it where marks cannot, which is on another server after a failover.
+* Bounded in bytes; one that is open may take what is left. What has ended is kept for those alone who have not passed
+  its end; it goes first where room is short. What does not fit at all is kept without rows, as a fault of the tables
+  that it changed.
+* Nothing is lost by a restart: `changes` says what is to be stored, in one go with progress and never after it.
+
+Pure. `state.store` makes it durable, and whoever knows how far all consumers are calls `forget`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import zstandard
+
+from dispatcher.binlog.event import transaction_payload
+from dispatcher.binlog.event.transaction_payload import Compression, Payload
+from dispatcher.binlog.kernel.bytes import U8
+from dispatcher.binlog.stream.routes import Target
+from dispatcher.model.errors import Kind
+from dispatcher.model.position import Mark
+
+BYTES_MAX = 256 << 20
+SMALL_BYTES = 1 << 14  # less than this is not worth compressing
+ENTRY_BYTES = 512  # about what one costs beside its rows
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """Why some must stop where a transaction is committed. `targets`: the tables it is about, None = any."""
+
+    kind: Kind
+    what: str
+    remedy: str | None
+    targets: tuple[Target, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A prepare, or the end of one: the offset behind its GTID event, the GTID ("" and 0 = none), the server's uuid."""
+
+    mark: Mark
+    source: str = ""
+    gno: int = 0
+    server: str = ""
+
+    @property
+    def gtid(self) -> tuple[str, int] | None:
+        return (self.source, self.gno) if self.source else None
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One prepared transaction. `rows`: its events without checksums, from BEGIN on where the server writes one; None
+    where they were not kept, which `flaws` explain. `end`: of its XA COMMIT or XA ROLLBACK, once that was read."""
+
+    number: int  # in the order in which they were kept
+    xid: str
+    at: Spot
+    rows: Payload | None
+    flaws: tuple[Flaw, ...] = ()
+    end: Spot | None = None
+
+    @property
+    def bytes(self) -> int:
+        return ENTRY_BYTES + (len(self.rows.data) if self.rows else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What the store lacks: entries that are new or came to their end since, and the numbers of those that are gone."""
+
+    put: tuple[Entry, ...]
+    ended: tuple[tuple[int, Spot], ...]
+    gone: tuple[int, ...]
+
+
+class Prepared:
+    """The prepared transactions of one connection key. `stored`: those of the store, in the order of their numbers.
+
+    `server`: the uuid of the server that is read from now on; whoever logs in sets it before anything is read.
+    """
+
+    def __init__(self, bytes_max: int = BYTES_MAX, stored: Iterable[Entry] = ()) -> None:
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self.server = ""
+        self._entries: dict[int, Entry] = {}
+        self._by_xid: dict[str, list[Entry]] = {}
+        self._ended: dict[int, Entry] = {}
+        self._stored: dict[int, Spot | None] = {}  # what the store has, and with which end
+        self._dirty: dict[int, None] = {}
+        self._next = 1
+        for entry in stored:
+            self._add(entry)
+            self._stored[entry.number] = entry.end
+            self._dirty.clear()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    # -- splitters -------------------------------------------------------------------------------------------
+
+    def keep(self, xid: str, at: Spot, rows: Payload | None, flaws: tuple[Flaw, ...]) -> None:
+        """A prepare was read."""
+        end = None
+        for known in list(self._by_xid.get(xid, ())):
+            if _same(known.at, at):
+                if known.rows is not None or rows is None:
+                    return
+                end = known.end
+                self._drop(known)  # there is room for it now
+            elif _elsewhere(known.at, at):
+                self._drop(known)
+            elif known.end is None and _before(known.at, at):
+                self._end(known, at)  # it must have, where nobody read
+        self._add(Entry(self._next, xid, at, rows, flaws, end))
+
+    def find(self, xid: str, end: Spot) -> Entry | None:
+        """Which transaction ends here? None where its prepare was not read, or is forgotten."""
+        found = None
+        for entry in self._by_xid.get(xid, ()):
+            if entry.end is not None and _same(entry.end, end):
+                return entry
+            if entry.end is not None and not (_one_log(end, entry.end) and _before(end, entry.end)):
+                continue
+            if _before(entry.at, end) and (found is None or _before(found.at, entry.at)):
+                found = entry
+        return found
+
+    def ended(self, entry: Entry, end: Spot) -> None:
+        """Its XA COMMIT or XA ROLLBACK was read."""
+        if entry.number in self._entries:
+            self._end(entry, end)
+
+    def has_room(self, size: int) -> bool:
+        """Do so many bytes more fit? Makes room by forgetting what has ended, the oldest first."""
+        while self.bytes + size > self.bytes_max and self._ended:
+            self._drop(next(iter(self._ended.values())))
+        return self.bytes + size <= self.bytes_max
+
+    # -- the core --------------------------------------------------------------------------------------------
+
+    def forget(self, passed: Callable[[Spot], bool]) -> None:
+        """Drop what has ended at a spot that everybody has acknowledged, for good."""
+        for entry in list(self._ended.values()):
+            assert entry.end is not None
+            if passed(entry.end):
+                self._drop(entry)
+
+    @property
+    def newest(self) -> int:
+        """Number of the entry that was kept last."""
+        return self._next - 1
+
+    def retain(self, valid: Callable[[Spot], bool], upto: int) -> None:
+        """Drop what was prepared in a history that is no more. `upto`: the `newest` before the server was asked what
+        its history is; what was read since is beyond what it said."""
+        for entry in list(self._entries.values()):
+            if entry.number <= upto and not valid(entry.at):
+                self._drop(entry)
+
+    def changes(self) -> Changes | None:
+        """What is to be stored with the next progress; None where that is nothing. `stored` must follow, or this is
+        said again."""
+        put, ended, gone = [], [], []
+        for number in self._dirty:
+            entry = self._entries.get(number)
+            if entry is None:
+                if number in self._stored:
+                    gone.append(number)
+            elif number not in self._stored:
+                put.append(entry)
+            elif entry.end is not None and entry.end != self._stored[number]:
+                ended.append((number, entry.end))
+        if not (put or ended or gone):
+            return None
+        # Entries change; what is handed to another thread must not.
+        fixed = tuple(Entry(e.number, e.xid, e.at, e.rows, e.flaws, e.end) for e in put)
+        return Changes(fixed, tuple(ended), tuple(gone))
+
+    def stored(self, changes: Changes) -> None:
+        """They are durable."""
+        for entry in changes.put:
+            self._stored[entry.number] = entry.end
+        self._stored |= dict(changes.ended)
+        for number in changes.gone:
+            self._stored.pop(number, None)
+        numbers = [entry.number for entry in changes.put] + [number for number, _ in changes.ended]
+        for number in (*numbers, *changes.gone):
+            # It may have changed since, also to be no more.
+            own = self._entries.get(number)
+            if (own is None) == (number not in self._stored) and (
+                own is None or self._stored[number] == own.end
+            ):
+                self._dirty.pop(number, None)
+            else:
+                self._dirty[number] = None
+
+    # -- smaller parts ---------------------------------------------------------------------------------------
+
+    def _add(self, entry: Entry) -> None:
+        self._next = max(self._next, entry.number + 1)
+        self._entries[entry.number] = entry
+        self._by_xid.setdefault(entry.xid, []).append(entry)
+        self.bytes += entry.bytes
+        self._dirty[entry.number] = None
+        if entry.end is not None:
+            self._ended[entry.number] = entry
+
+    def _end(self, entry: Entry, end: Spot) -> None:
+        # The first to read it says where that was: on another server it has the same GTID and lies elsewhere.
+        if entry.end is None or not _same(entry.end, end):
+            entry.end = end
+            self._ended[entry.number] = entry
+            self._dirty[entry.number] = None
+
+    def _drop(self, entry: Entry) -> None:
+        number = entry.number
+        del self._entries[number]
+        self._ended.pop(number, None)
+        self.bytes -= entry.bytes
+        same = self._by_xid[entry.xid]
+        same.remove(entry)
+        if not same:
+            del self._by_xid[entry.xid]
+        if number in self._stored:
+            self._dirty[number] = None
+        else:
+            self._dirty.pop(number, None)
+
+
+def _one_log(one: Spot, two: Spot) -> bool:
+    return one.server == two.server or not (one.server and two.server)
+
+
+def _same(one: Spot, two: Spot) -> bool:
+    if one.gtid is not None and two.gtid is not None and one.gtid != two.gtid:
+        return False
+    if not _one_log(one, two):
+        return one.gtid is not None and one.gtid == two.gtid
+    return one.mark.key == two.mark.key and not _elsewhere(one, two)
+
+
+def _elsewhere(one: Spot, two: Spot) -> bool:
+    """Are they of two files of one name, as before and after a reset?"""
+    a, b = one.mark, two.mark
+    known = 0 not in (a.created, b.created)
+    return _one_log(one, two) and a.file == b.file and known and a.created != b.created
+
+
+def _before(one: Spot, two: Spot) -> bool:
+    """Does one lie before the other, as far as can be told? Where it cannot, on two servers, it is taken to."""
+    if _one_log(one, two):
+        return one.mark.key < two.mark.key and not _elsewhere(one, two)
+    return one.source != two.source or one.gno < two.gno
+
+
+# -- while a transaction is open ------------------------------------------------------------------------------
+
+
+class Keeping:
+    """What is kept of an XA transaction until it is known how it goes on. `at`: where it begins.
+
+    `prepared` None: nobody wants the rows.
+    """
+
+    def __init__(self, prepared: Prepared | None, at: Spot, first: bytes) -> None:
+        """`first`: its BEGIN, or nothing."""
+        self.at = at
+        self.flaws: list[Flaw] = []
+        self.tables: dict[Target, None] = {}
+        self.whole = True  # did all of it fit?
+        self._prepared = prepared
+        self._plain: list[bytes] = [first]
+        self._plain_bytes = self.size = len(first)
+        self._packed: list[bytes] = []
+        self._packed_bytes = 0
+        self._compressor: zstandard.ZstdCompressionObj | None = None
+        self._rows: Payload | None = None
+
+    def add(self, events: U8) -> None:
+        """More events, without checksums."""
+        if self._prepared is None or not self.whole:
+            return
+        self._plain.append(events.tobytes())
+        self._plain_bytes += len(events)
+        self.size += len(events)
+        if self._plain_bytes >= SMALL_BYTES:
+            self._pack()
+        self.whole = self._prepared.has_room(self._plain_bytes + self._packed_bytes + ENTRY_BYTES)
+        if not self.whole:
+            self._plain, self._packed, self._compressor = [], [], None
+
+    def rows(self) -> Payload | None:
+        """All of it; nothing is added afterwards. None where it was too much."""
+        if not self.whole or self._prepared is None:
+            return None
+        if self._rows is None and self._compressor is None:
+            self._rows = Payload(Compression.NONE, self.size, b"".join(self._plain))
+        elif self._rows is None:
+            self._pack()
+            assert self._compressor is not None
+            data = b"".join((*self._packed, self._compressor.flush()))
+            self._rows = Payload(Compression.ZSTD, self.size, data)
+        return self._rows
+
+    def _pack(self) -> None:
+        if self._compressor is None:
+            self._compressor = zstandard.ZstdCompressor(level=1, write_checksum=True).compressobj()
+        for piece in self._plain:
+            packed = self._compressor.compress(piece)
+            self._packed.append(packed)
+            self._packed_bytes += len(packed)
+        self._plain, self._plain_bytes = [], 0
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """Events to be read in the place of one of the log: `first`, those of a payload, `last`; none has a checksum.
+
+    `begun`: is the transaction in its rows already, as behind MariaDB's GTID event? `flaws`: who must stop before it.
+    """
+
+    rows: Payload
+    last: bytes = b""
+    begun: bool = False
+    flaws: tuple[Flaw, ...] = ()
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all of them, where that is known."""
+        plain = self.rows.uncompressed_size
+        return None if plain is None else plain + len(self.last)
+
+    def whole(self) -> U8:
+        """Raises `BinlogError` where they are not what they should be."""
+        return np.frombuffer(transaction_payload.whole(self.rows) + self.last, dtype=np.uint8)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Likewise, a chunk at a time."""
+        yield from transaction_payload.chunks(self.rows)
+        if self.last:
+            yield self.last

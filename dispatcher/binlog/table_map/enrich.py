@@ -1,0 +1,247 @@
+"""TABLE_MAP events made whole: the optional fields that the server left out, written from a table's definition.
+
+A server with `binlog_row_metadata=FULL` names columns, labels and the primary key in each TABLE_MAP; one with MINIMAL,
+or one that is too old, does not. What it left out is supplied here from `information_schema`, in the server's own
+fields and order, so that whoever decodes the event sees one kind of TABLE_MAP. Fields that are there stay as they are.
+
+Whether a definition is that of the event cannot be told from the two alone (`dispatch.versions` proves it); but types,
+lengths and null bits that contradict each other can, and are refused.
+
+Sources: MySQL source, sql/log_event.cc (Table_map_log_event::init_metadata_fields); MariaDB sql/log_event_server.cc.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dispatcher.binlog.charset.collations import BINARY
+from dispatcher.binlog.event.cursor import Reader
+from dispatcher.binlog.table_map import inet
+from dispatcher.binlog.table_map.column_definition import defined_columns, fits
+from dispatcher.binlog.table_map.column_types import (
+    CHARACTER_TYPES,
+    LABEL_TYPES,
+    OLD_TEMPORALS,
+    SIGNED_TYPES,
+    Column,
+    Type,
+)
+from dispatcher.binlog.table_map.optional_metadata import TEXTS_OF_MARIADB, Optional
+from dispatcher.binlog.table_map.parse import types_of
+from dispatcher.binlog.table_map.wire import (
+    NAME,
+    Field,
+    Skeleton,
+    bits,
+    optional,
+    packed,
+    sized,
+)
+from dispatcher.model.errors import SEEK, BinlogError, Kind
+
+Definition = Mapping[str, Any]
+"""A table as `net.server.table_columns` describes it."""
+
+
+def incomplete(body: bytes, *, mariadb: bool) -> bool:
+    """Does a TABLE_MAP's body need a definition? Raises `BinlogError` MALFORMED_EVENT."""
+    skeleton = Skeleton.of(body)
+    return Field.COLUMN_NAME not in skeleton.fields or (mariadb and _ambiguous(skeleton))
+
+
+def _ambiguous(skeleton: Skeleton) -> bool:
+    """Is there a column of which MariaDB does not say whether it is BINARY(n) or of a type stored as one, or how many
+    bytes its cells have?"""
+    if Field.COLUMN_TYPES in skeleton.fields:
+        return False
+    types = types_of(skeleton)
+    found = Optional(types, mariadb=True)
+    for code in (Field.DEFAULT_CHARSET, Field.COLUMN_CHARSET):
+        if code in skeleton.fields:
+            found.read(code, Reader(NAME, skeleton.fields[code]))
+    return any(
+        code in OLD_TEMPORALS
+        or (
+            code == Type.STRING
+            and meta in inet.SIZES.values()
+            and found.charsets.get(i, BINARY) == BINARY
+        )
+        for i, (code, meta) in enumerate(types)
+    )
+
+
+def enriched_body(body: bytes, definition: Definition, *, mariadb: bool = False) -> bytes:
+    """The body of the TABLE_MAP that a server with full metadata writes for a table of this definition.
+
+    Raises `BinlogError` METADATA_MISSING where the definition contradicts the event or does not know what the event
+    lacks, UNSUPPORTED_TYPE for a column type that is not known.
+    """
+    skeleton = Skeleton.of(body)
+    columns = defined_columns(definition)
+    _check(skeleton, definition, columns)
+    ours = _Fields(skeleton, definition, columns)
+    fields = dict(skeleton.fields)
+    out = bytearray(body[: skeleton.end])
+    for codes, make in ours.in_order(mariadb):
+        there = next((code for code in codes if code in fields), None)
+        code, value = (there, fields.pop(there)) if there is not None else make()
+        if value or there is not None:
+            out += optional(code, value)
+    for code, value in fields.items():
+        out += optional(code, value)
+    return bytes(out)
+
+
+# -- the definition -------------------------------------------------------------------------------------------
+
+
+def _check(skeleton: Skeleton, definition: Definition, columns: Sequence[Column]) -> None:
+    if len(columns) != len(skeleton.types):
+        raise _other(
+            skeleton, f"has {len(columns)} columns where the event has {len(skeleton.types)}"
+        )
+    names = skeleton.fields.get(Field.COLUMN_NAME)
+    if names is not None and names != _texts(column.name for column in columns):
+        raise _other(skeleton, "has other column names than the event")
+    entries = zip(
+        definition["columns"], columns, types_of(skeleton), skeleton.nullable, strict=True
+    )
+    for entry, column, (code, meta), nullable in entries:
+        if not fits(code, meta, column, entry.get("bytes")):
+            raise _other(
+                skeleton, f"column {column.name!r} ({entry['mysql_type']}) has another type than the event says"
+            )  # fmt: skip
+        # A column of the primary key may not be NULL whatever its definition says, so one way only.
+        if nullable and not column.nullable:
+            raise _other(skeleton, f"column {column.name!r} is NOT NULL, which the event denies")
+
+
+def _other(skeleton: Skeleton, why: str) -> BinlogError:
+    return BinlogError(
+        Kind.METADATA_MISSING,
+        f"the definition known of table {skeleton.database}.{skeleton.table} is not that of the event: it {why}",
+        remedy="the table was altered without a trace in the log (sql_log_bin=0, or the position is older than the"
+        f" alteration): move the consumer behind it ({SEEK}), and copy the table afresh",
+    )
+
+
+# -- the fields -----------------------------------------------------------------------------------------------
+
+
+_Written = tuple[int, bytes]  # type and value
+
+
+class _Fields:
+    """Each method writes one field; an empty value means that the server would leave it out."""
+
+    def __init__(
+        self, skeleton: Skeleton, definition: Definition, columns: Sequence[Column]
+    ) -> None:
+        self.table = f"{skeleton.database}.{skeleton.table}"
+        self.codes = [code for code, _ in skeleton.types]
+        self.entries: Sequence[Mapping[str, Any]] = definition["columns"]
+        self.columns = columns
+        self.primary: Sequence[tuple[str, int]] = definition.get("primary", ())
+
+    def in_order(self, mariadb: bool) -> Iterator[tuple[tuple[int, ...], Callable[[], _Written]]]:
+        """Field types, of which an event has at most one, and what writes it; in the server's order."""
+        yield (Field.SIGNEDNESS,), self.signedness
+        # MariaDB counts geometries among the columns with a character set (the binary one).
+        texts = TEXTS_OF_MARIADB if mariadb else CHARACTER_TYPES
+        yield (
+            (Field.DEFAULT_CHARSET, Field.COLUMN_CHARSET),
+            lambda: self.charset(texts, Field.DEFAULT_CHARSET),
+        )
+        yield (Field.GEOMETRY_TYPE,), self.geometry
+        yield (Field.VECTOR_DIMENSIONALITY,), self.vectors
+        yield (
+            (Field.COLUMN_NAME,),
+            lambda: (Field.COLUMN_NAME, _texts(c.name for c in self.columns)),
+        )
+        yield (
+            (Field.ENUM_AND_SET_DEFAULT_CHARSET, Field.ENUM_AND_SET_COLUMN_CHARSET),
+            lambda: self.charset(LABEL_TYPES, Field.ENUM_AND_SET_DEFAULT_CHARSET),
+        )
+        yield (Field.SET_STR_VALUE,), lambda: self.labels(Type.SET, Field.SET_STR_VALUE)
+        yield (Field.ENUM_STR_VALUE,), lambda: self.labels(Type.ENUM, Field.ENUM_STR_VALUE)
+        yield (Field.SIMPLE_PRIMARY_KEY, Field.PRIMARY_KEY_WITH_PREFIX), self.key
+        if mariadb:  # which never says what is visible
+            yield (Field.COLUMN_TYPES,), self.types
+        else:
+            yield (Field.COLUMN_VISIBILITY,), self.visibility
+
+    def _of(self, wanted: Iterable[int]) -> list[int]:
+        return [i for i, code in enumerate(self.codes) if code in wanted]
+
+    def signedness(self) -> _Written:
+        # YEAR counts as a number, and as unsigned.
+        at = self._of(SIGNED_TYPES)
+        return Field.SIGNEDNESS, bits(
+            [self.columns[i].unsigned or self.codes[i] == Type.YEAR for i in at]
+        )
+
+    def charset(self, wanted: frozenset[Type], default_code: int) -> _Written:
+        """Either a default and its exceptions or one entry per column, whichever has fewer numbers."""
+        collations = [self._collation(i) for i in self._of(wanted)]
+        if not collations:
+            return default_code, b""
+        counted = Counter(collations)
+        most = max(counted.values())
+        default = min(collation for collation, count in counted.items() if count == most)
+        if 1 + 2 * (len(collations) - most) > len(collations):
+            return default_code + 1, b"".join(map(packed, collations))
+        out = bytearray(packed(default))
+        for i, collation in enumerate(collations):
+            if collation != default:
+                out += packed(i) + packed(collation)
+        return default_code, bytes(out)
+
+    def _collation(self, i: int) -> int:
+        return int(self.entries[i].get("collation") or 0) or self.columns[i].charset or BINARY
+
+    def geometry(self) -> _Written:
+        kinds = [self.columns[i].geometry for i in self._of((Type.GEOMETRY,))]
+        return Field.GEOMETRY_TYPE, b"".join(map(packed, kinds))
+
+    def vectors(self) -> _Written:
+        sizes = [self.columns[i].dimensions for i in self._of((Type.VECTOR,))]
+        return Field.VECTOR_DIMENSIONALITY, b"".join(map(packed, sizes))
+
+    def labels(self, wanted: Type, code: int) -> _Written:
+        out = bytearray()
+        for i in self._of((wanted,)):
+            entry = self.entries[i]
+            if entry.get("labels", ()) is None:
+                raise BinlogError(
+                    Kind.METADATA_MISSING,
+                    f"table {self.table}, column {entry['name']!r}: a label holds '?' or a character that the server's"
+                    " schema shows as '?'",
+                    remedy="SET GLOBAL binlog_row_metadata=FULL, and move the consumer behind the change"
+                    f" ({SEEK}), or leave the table out of its tables",
+                )
+            labels = [bytes.fromhex(label) for label in entry.get("labels", ())]
+            out += packed(len(labels)) + sized(labels)
+        return code, bytes(out)
+
+    def key(self) -> _Written:
+        names = [column.name for column in self.columns]
+        parts = [(names.index(name), prefix) for name, prefix in self.primary]
+        if any(prefix for _, prefix in parts):
+            flat = [number for part in parts for number in part]
+            return Field.PRIMARY_KEY_WITH_PREFIX, b"".join(map(packed, flat))
+        return Field.SIMPLE_PRIMARY_KEY, b"".join(packed(at) for at, _ in parts)
+
+    def visibility(self) -> _Written:
+        return Field.COLUMN_VISIBILITY, bits([bool(e.get("visible", True)) for e in self.entries])
+
+    def types(self) -> _Written:
+        texts = [column.declared for column in self.columns]
+        for i in self._of(OLD_TEMPORALS):
+            texts[i] = str(self.entries[i]["mysql_type"]).lower().partition("/*")[0].strip()
+        return Field.COLUMN_TYPES, _texts(texts) if any(texts) else b""
+
+
+def _texts(texts: Iterable[str]) -> bytes:
+    return sized(text.encode() for text in texts)

@@ -1,0 +1,219 @@
+"""The optional fields of a TABLE_MAP event: names, signedness, character sets, labels, key, and more.
+
+Each field is read into `Optional` as it comes; what it says of a column is kept by the column's number, because most
+fields count only the columns that they are about. How they count is the subject of most of this file.
+
+Sources: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event::Optional_metadata_fields),
+sql/log_event.cc (Table_map_log_event::init_metadata_fields); MariaDB source, sql/log_event_server.cc.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from dispatcher.binlog.charset import transcode
+from dispatcher.binlog.charset.collations import BINARY
+from dispatcher.binlog.event.cursor import Reader, malformed
+from dispatcher.binlog.table_map import inet
+from dispatcher.binlog.table_map.column_types import (
+    CHARACTER_TYPES,
+    LABEL_TYPES,
+    OLD_TEMPORALS,
+    SIGNED_TYPES,
+    Column,
+    Type,
+)
+from dispatcher.binlog.table_map.wire import NAME, Field
+from dispatcher.model.errors import BinlogError, Kind
+
+TEXTS_OF_MARIADB = CHARACTER_TYPES | {Type.GEOMETRY}
+_FRACTION = re.compile(r"\w+\([1-6]\)")
+
+
+@dataclass(slots=True)
+class Optional:
+    """Collects the optional fields of one event. `mariadb`: it may be of MariaDB, which never says what is visible, as
+    MySQL always does with full metadata since 8.0.23, and which counts geometries among the columns with a character
+    set (the binary one)."""
+
+    types: Sequence[tuple[int, int]]
+    mariadb: bool = False
+    key: tuple[int, ...] = ()
+    prefixes: tuple[int, ...] = ()
+    default_charset: int = 0
+    geometries: dict[int, int] = field(default_factory=dict)
+    dimensions: dict[int, int] = field(default_factory=dict)
+    declared: dict[int, str] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    unsigned: set[int] = field(default_factory=set)
+    charsets: dict[int, int] = field(default_factory=dict)
+    labels: dict[int, list[bytes]] = field(default_factory=dict)
+    hidden: set[int] = field(default_factory=set)
+
+    def read(self, code: int, read: Reader) -> None:  # noqa: C901, PLR0912 - one branch per field
+        match code:
+            case Field.SIGNEDNESS:
+                self.unsigned = set(_set_bits(read, self._of(SIGNED_TYPES)))
+            case Field.DEFAULT_CHARSET:
+                self._default_text_charset(read)
+            case Field.COLUMN_CHARSET:
+                self._column_charset(read, self._of(CHARACTER_TYPES), more=Type.GEOMETRY)
+            case Field.COLUMN_NAME:
+                self._names(read)
+            case Field.SET_STR_VALUE:
+                self._labels(read, Type.SET)
+            case Field.ENUM_STR_VALUE:
+                self._labels(read, Type.ENUM)
+            case Field.GEOMETRY_TYPE:
+                self.geometries = self._numbers(read, Type.GEOMETRY)
+            case Field.SIMPLE_PRIMARY_KEY:
+                self._key(read, read.all_packed())
+            case Field.PRIMARY_KEY_WITH_PREFIX:
+                # (column, length of the prefix or 0). A unique prefix makes the whole so.
+                pairs = read.all_packed()
+                if len(pairs) % 2:
+                    raise read.bad("has a key whose last prefix is missing")
+                self._key(read, pairs[::2])
+                self.prefixes = tuple(pairs[1::2])
+            case Field.ENUM_AND_SET_DEFAULT_CHARSET:
+                self._default_charset(read, self._of(LABEL_TYPES))
+            case Field.ENUM_AND_SET_COLUMN_CHARSET:
+                self._column_charset(read, self._of(LABEL_TYPES))
+            case Field.COLUMN_VISIBILITY:
+                visible = set(_set_bits(read, list(range(len(self.types)))))
+                self.hidden = set(range(len(self.types))) - visible
+            case Field.VECTOR_DIMENSIONALITY:
+                self.dimensions = self._numbers(read, Type.VECTOR)
+            case Field.COLUMN_TYPES:
+                self._declared(read)
+
+    def columns(self, nullable: Sequence[bool]) -> tuple[Column, ...]:
+        return tuple(self._columns(nullable))
+
+    def _columns(self, nullable: Sequence[bool]) -> Iterator[Column]:
+        for i, (code, meta) in enumerate(self.types):
+            charset = self.charsets.get(i, 0)
+            yield Column(
+                name=self.names[i] if self.names else "",
+                type=code,
+                meta=meta,
+                unsigned=i in self.unsigned,
+                nullable=nullable[i],
+                charset=charset,
+                labels=_label_texts(self.labels.get(i, ()), charset),
+                visible=i not in self.hidden,
+                declared=self._declared_type(i),
+                geometry=self.geometries.get(i, -1),
+                dimensions=self.dimensions.get(i, 0),
+            )
+
+    def _of(self, wanted: frozenset[Type] | tuple[Type, ...]) -> list[int]:
+        return [i for i, (code, _) in enumerate(self.types) if code in wanted]
+
+    def _numbers(self, read: Reader, wanted: Type) -> dict[int, int]:
+        columns, numbers = self._of((wanted,)), read.all_packed()
+        if len(numbers) != len(columns):
+            raise read.bad(f"tells of {len(numbers)} {wanted.name} columns of {len(columns)}")
+        return dict(zip(columns, numbers, strict=True))
+
+    def _declared(self, read: Reader) -> None:
+        names = []
+        while len(read):
+            names.append(read.short_text())
+        if len(names) != len(self.types):
+            raise read.bad(f"declares {len(names)} columns of {len(self.types)}")
+        self.declared = {i: name.lower() for i, name in enumerate(names) if name}
+        for i, name in self.declared.items():
+            if self.types[i][0] in OLD_TEMPORALS and _FRACTION.match(name):
+                raise BinlogError(
+                    Kind.UNSUPPORTED_TYPE,
+                    f"column {i + 1}: {name} in MariaDB's old form, whose size is not in the log",
+                    remedy="ALTER TABLE ... FORCE, with mysql56_temporal_format=ON, gives it the new form",
+                )
+
+    def _declared_type(self, i: int) -> str:
+        """ "" for what contradicts the column: then it is read as what the server says."""
+        declared = self.declared.get(i, "")
+        code, size = self.types[i]
+        fits = code == Type.STRING and inet.SIZES.get(declared) == size
+        return declared if fits and self.charsets.get(i, BINARY) == BINARY else ""
+
+    def _default_text_charset(self, read: Reader) -> None:
+        start = read.at
+        if self.mariadb and (geometries := self._of((Type.GEOMETRY,))):
+            self.default_charset = self._default_charset(read, self._of(TEXTS_OF_MARIADB))
+            if {self.charsets.pop(i) for i in geometries} == {BINARY}:
+                return
+            read.at = start
+        self.default_charset = self._default_charset(read, self._of(CHARACTER_TYPES))
+
+    def _default_charset(self, read: Reader, columns: list[int]) -> int:
+        default = read.packed()
+        self.charsets.update(dict.fromkeys(columns, default))
+        exceptions = read.all_packed()
+        for at, collation in zip(exceptions[::2], exceptions[1::2], strict=False):
+            if at >= len(columns):
+                raise read.bad(f"gives a character set to column {at} of {len(columns)} with one")
+            self.charsets[columns[at]] = collation
+        if len(exceptions) % 2:
+            raise read.bad("names a column without its character set")
+        return default
+
+    def _column_charset(self, read: Reader, columns: list[int], more: Type | None = None) -> None:
+        values = read.all_packed()
+        with_more = self._of((*CHARACTER_TYPES, more)) if more else columns
+        if len(values) == len(with_more):
+            columns = with_more
+        elif len(values) != len(columns):  # MySQL 9.0 and 9.1 have none for a VECTOR
+            columns = [i for i in columns if self.types[i][0] != Type.VECTOR]
+        if len(values) != len(columns):
+            raise read.bad(f"has {len(values)} character sets for {len(columns)} columns")
+        self.charsets.update(zip(columns, values, strict=True))
+        for i in self._of((Type.GEOMETRY,)):
+            self.charsets.pop(i, None)
+
+    def _names(self, read: Reader) -> None:
+        self.names = []
+        while len(read):
+            self.names.append(read.text(read.packed()))
+        if len(self.names) != len(self.types) or not all(self.names):
+            raise read.bad(
+                f"has {len(self.names)} column names for {len(self.types)} columns, or an empty one"
+            )
+        if len(set(self.names)) != len(self.names):
+            raise read.bad("names a column twice")
+
+    def _labels(self, read: Reader, wanted: Type) -> None:
+        columns = self._of((wanted,))
+        at = 0
+        while len(read):
+            if at == len(columns):
+                raise read.bad(f"has labels for more {wanted.name} columns than there are")
+            count = read.packed()
+            if count > len(read):
+                raise read.bad(f"is cut short: {count} labels in {len(read)} bytes")
+            self.labels[columns[at]] = [read.take(read.packed()) for _ in range(count)]
+            at += 1
+
+    def _key(self, read: Reader, columns: list[int]) -> None:
+        if any(at >= len(self.types) for at in columns) or len(set(columns)) != len(columns):
+            raise read.bad(f"has a primary key of columns {columns}, of {len(self.types)}")
+        self.key = tuple(columns)
+
+
+def _set_bits(read: Reader, columns: list[int]) -> Iterator[int]:
+    bits = read.take((len(columns) + 7) // 8)
+    for i, column in enumerate(columns):
+        if bits[i >> 3] & 0x80 >> (i & 7):
+            yield column
+
+
+def _label_texts(labels: Sequence[bytes], charset: int) -> tuple[str, ...]:
+    """Labels stand in the column's character set; () where that is not known, which `arrow_type` then says."""
+    try:
+        found = [transcode.label(label, charset) for label in labels]
+    except ValueError as error:
+        raise malformed(NAME, f"holds a label that is not in its character set: {error}") from None
+    return () if None in found else tuple(text for text in found if text is not None)

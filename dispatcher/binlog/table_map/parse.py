@@ -1,0 +1,180 @@
+"""TABLE_MAP events: which columns the rows that follow have.
+
+A TABLE_MAP names types and sizes always. Names, signedness, character sets, labels and the primary key stand in
+optional fields behind them: all since MySQL 8.0.14 / MariaDB 10.5 with binlog_row_metadata=FULL, signedness and
+character sets alone with MINIMAL, nothing before. What is not written can be supplied from information_schema
+(`with_columns`); it is never guessed, and a table whose columns have no names cannot be decoded.
+
+Source: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any
+
+from dispatcher.binlog.event.cursor import Reader, malformed
+from dispatcher.binlog.table_map.column_definition import defined_columns, fits
+from dispatcher.binlog.table_map.column_types import META_BYTES, OLD_TEMPORALS, Column, Type
+from dispatcher.binlog.table_map.optional_metadata import Optional
+from dispatcher.binlog.table_map.wire import NAME, POST_HEADER_SIZE, Field, Skeleton
+from dispatcher.model.errors import BinlogError, Kind
+
+__all__ = ["POST_HEADER_SIZE", "Column", "TableMap", "defined_columns", "layout_id", "types_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableMap:
+    """`key`: primary key as indices into `columns`, empty where there is none or the server did not say; `layout`:
+    equal for equal database, table, columns and metadata, whatever the table id; `key_prefixes`: characters of each key
+    column that are in the key, 0 = the whole; `default_charset`: collation id, 0 where each column's is written."""
+
+    table_id: int
+    database: str
+    table: str
+    columns: tuple[Column, ...]
+    key: tuple[int, ...]
+    layout: str
+    key_prefixes: tuple[int, ...] = ()
+    default_charset: int = 0
+
+    @property
+    def label(self) -> str:
+        return f"{self.database}.{self.table}"
+
+    @property
+    def named(self) -> bool:
+        return all(column.name for column in self.columns)
+
+    @classmethod
+    def parse(cls, body: bytes) -> TableMap:
+        """Read a TABLE_MAP_EVENT's body (no header, no checksum).
+
+        Raises `BinlogError`: MALFORMED_EVENT with the offset in the body, UNSUPPORTED_TYPE for a type code whose cells
+        have a length that is not known.
+        """
+        skeleton = Skeleton.of(bytes(body))
+        fields = skeleton.fields
+        optional = Optional(types_of(skeleton), mariadb=Field.COLUMN_VISIBILITY not in fields)
+        for code, value in fields.items():
+            optional.read(code, Reader(f"{NAME} (optional field {code})", value))
+        return cls(
+            skeleton.table_id,
+            skeleton.database,
+            skeleton.table,
+            optional.columns(skeleton.nullable),
+            optional.key,
+            layout_id(body),
+            optional.prefixes,
+            optional.default_charset,
+        )
+
+    def with_columns(self, definition: Mapping[str, Any]) -> TableMap:
+        """The table map with what the server did not write taken from `definition`, the answer of
+        GET /v1/consumers/{c}/tables/{database.table}.
+
+        Raises `BinlogError` METADATA_MISSING where the definition is of another version of the table.
+        """
+        supplied = defined_columns(definition, self.label)
+        if len(supplied) != len(self.columns):
+            raise self._other_version(f"has {len(supplied)} columns, the event {len(self.columns)}")
+        columns = []
+        for own, other in zip(self.columns, supplied, strict=True):
+            old = own.type in OLD_TEMPORALS
+            renamed = own.name and own.name != other.name
+            if renamed or (old and other.meta) or not fits(own.type, own.meta, other):
+                raise self._other_version(
+                    f"column {other.name!r} has another type than the event says"
+                )
+            columns.append(
+                own
+                if own.name
+                else replace(
+                    own,
+                    name=other.name,
+                    unsigned=other.unsigned,
+                    charset=own.charset or other.charset,
+                    labels=own.labels or other.labels,
+                    declared=own.declared or other.declared,
+                )
+            )
+        names = [column.name for column in columns]
+        key = self.key or tuple(
+            names.index(name) for name in definition.get("key", ()) if name in names
+        )
+        return replace(self, columns=tuple(columns), key=key)
+
+    def require_names(self) -> None:
+        """Raises `BinlogError` METADATA_MISSING where a column has no name."""
+        if not self.named:
+            raise BinlogError(
+                Kind.METADATA_MISSING,
+                f"the log holds no column names for table {self.label}",
+                remedy="SET PERSIST binlog_row_metadata=FULL on the server (MySQL 8.0.14, MariaDB 10.5 or newer), or"
+                " supply the table's definition",
+            )
+
+    def _other_version(self, why: str) -> BinlogError:
+        return BinlogError(
+            Kind.METADATA_MISSING,
+            f"the definition supplied for table {self.label} is not that of the event: it {why}",
+            remedy="the table was altered meanwhile; set binlog_row_metadata=FULL, or copy the table afresh",
+        )
+
+
+def layout_id(body: bytes) -> str:
+    """Layout of a TABLE_MAP's body: 16 hex digits over everything but table id and flags."""
+    return blake2b(body[POST_HEADER_SIZE:], digest_size=8).hexdigest()
+
+
+def types_of(skeleton: Skeleton) -> tuple[tuple[int, int], ...]:
+    """(type, meta) of each column as `types` describes them. Raises `BinlogError` MALFORMED_EVENT."""
+    return tuple(
+        (code, _meta(code, raw, f"column {i + 1}")) for i, (code, raw) in enumerate(skeleton.types)
+    )
+
+
+def _meta(code: int, raw: bytes, column: str) -> int:
+    """Normalised and checked."""
+    match code:
+        case Type.STRING:
+            # CHAR up to 1020 bytes folds the two high bits of its length, inverted, into the real type (Bug#37426).
+            if raw[0] | 0x30 != Type.STRING:
+                raise malformed(NAME, f"has a string of real type {raw[0]} in {column}")
+            meta = raw[1] | (~raw[0] & 0x30) << 4
+        case Type.ENUM | Type.SET:
+            meta = raw[1]
+        case Type.BIT:
+            meta = raw[0] + 8 * raw[1] if raw[0] < 8 else 0
+        case Type.NEWDECIMAL:
+            meta = raw[0] << 8 | raw[1]
+        case _:
+            meta = int.from_bytes(raw, "little")
+    if not _meta_ok(code, meta):
+        raise malformed(NAME, f"has metadata {raw.hex()} for the {Type(code).name} {column}")
+    return meta
+
+
+def _meta_ok(code: int, meta: int) -> bool:  # noqa: PLR0911 - one return per type
+    match code:
+        case Type.STRING:
+            return meta <= 1023
+        case Type.ENUM:
+            return meta in (1, 2)
+        case Type.SET:
+            return meta in (1, 2, 3, 4, 8)
+        case Type.BIT:
+            return 1 <= meta <= 64
+        case Type.NEWDECIMAL:
+            return 1 <= meta >> 8 <= 65 and meta & 0xFF <= min(meta >> 8, 38)
+        case Type.FLOAT:
+            return meta == 4
+        case Type.DOUBLE:
+            return meta == 8
+        case Type.DATETIME2 | Type.TIMESTAMP2 | Type.TIME2:
+            return meta <= 6
+        case Type.BLOB | Type.JSON | Type.GEOMETRY | Type.VECTOR | Type.MARIADB_BLOB_COMPRESSED:
+            return 1 <= meta <= 4
+    return code in META_BYTES

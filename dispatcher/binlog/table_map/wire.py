@@ -1,0 +1,145 @@
+"""A TABLE_MAP's body taken apart, and its parts written: names, types with metadata, null bits, optional fields.
+
+What the parts mean is left to `table_map` and `table_fields`; `enrich` writes those that a server leaves out.
+
+Optional fields are type (1 byte), length (packed integer), value. Bits are most significant first; the null bits are
+not. Unknown fields are kept or skipped: a newer server adds fields that an older replica may ignore by definition.
+
+One field is the daemon's own: COLUMN_TYPES, for each column a length byte and the declared type ("uuid", "inet6" ...),
+empty where the server's fields say all. MariaDB's log does not tell such columns from BINARY(16) and BINARY(4), nor the
+fractional digits of temporal columns in its own old form.
+
+Source: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event, Optional_metadata_field_type).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from dispatcher.binlog.event.cursor import Reader
+from dispatcher.binlog.table_map.column_types import LABEL_TYPES, META_BYTES, Type
+from dispatcher.model.errors import BinlogError, Kind
+
+NAME = "TABLE_MAP_EVENT"
+POST_HEADER_SIZE = 8  # table id (6), flags (2)
+_COLUMNS_MAX = 4096
+
+
+class Field(IntEnum):
+    """The optional fields. Of a default character set and one per column an event has at most one."""
+
+    SIGNEDNESS = 1
+    DEFAULT_CHARSET = 2
+    COLUMN_CHARSET = 3
+    COLUMN_NAME = 4
+    SET_STR_VALUE = 5
+    ENUM_STR_VALUE = 6
+    GEOMETRY_TYPE = 7
+    SIMPLE_PRIMARY_KEY = 8
+    PRIMARY_KEY_WITH_PREFIX = 9
+    ENUM_AND_SET_DEFAULT_CHARSET = 10
+    ENUM_AND_SET_COLUMN_CHARSET = 11
+    COLUMN_VISIBILITY = 12
+    VECTOR_DIMENSIONALITY = 13
+    COLUMN_TYPES = 0xBD
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """`types`: (type code, metadata) per column, ENUM and SET told from CHAR; `fields`: the optional ones in their
+    order, type to value; `start`, `end`: offsets in the body of the number of columns and of the first optional field.
+    """
+
+    table_id: int
+    database: str
+    table: str
+    types: tuple[tuple[int, bytes], ...]
+    nullable: tuple[bool, ...]
+    fields: Mapping[int, bytes]
+    start: int
+    end: int
+
+    @classmethod
+    def of(cls, body: bytes) -> Skeleton:
+        """Take a body (no header, no checksum) apart.
+
+        Raises `BinlogError`: MALFORMED_EVENT with the offset in the body, UNSUPPORTED_TYPE for a type code whose
+        metadata have a size that is not known.
+        """
+        read = Reader(NAME, body)
+        try:
+            return cls._of(read)
+        except BinlogError as error:
+            raise error.at(f"body offset {read.at}") from None
+
+    @classmethod
+    def _of(cls, read: Reader) -> Skeleton:
+        table_id = read.number(6)
+        read.number(2)
+        database, table = _name(read), _name(read)
+        start, count = read.at, read.packed()
+        if not 1 <= count <= _COLUMNS_MAX:
+            raise read.bad(f"has {count} columns")
+        codes = read.take(count)
+        metadata = Reader(f"{NAME} (metadata)", read.take(read.packed()))
+        types = tuple(_types(codes, metadata, f"{database}.{table}"))
+        nulls = read.take((count + 7) // 8)
+        nullable = tuple(bool(nulls[i >> 3] >> (i & 7) & 1) for i in range(count))
+        end, fields = read.at, {}
+        while len(read):
+            code = read.number(1)
+            fields[code] = read.take(read.packed())
+        return cls(table_id, database, table, types, nullable, fields, start, end)
+
+
+def names_of(body: bytes) -> tuple[str, str]:
+    """Database and table alone, of a body whose columns may be anything. Raises `BinlogError` MALFORMED_EVENT."""
+    read = Reader(NAME, body, POST_HEADER_SIZE)
+    return _name(read), _name(read)
+
+
+def _name(read: Reader) -> str:
+    return read.zero_ended(read.number(1))
+
+
+def _types(codes: bytes, metadata: Reader, label: str) -> Iterator[tuple[int, bytes]]:
+    for i, code in enumerate(codes):
+        if code not in META_BYTES:
+            name = f" ({Type(code).name})" if code in list(Type) else ""
+            what = f"table {label}, column {i + 1}: type code {code}{name}"
+            raise BinlogError(Kind.UNSUPPORTED_TYPE, what)
+        meta = metadata.take(META_BYTES[code])
+        yield (meta[0] if code == Type.STRING and meta[0] in LABEL_TYPES else code), meta
+    metadata.end()
+
+
+# -- writing --------------------------------------------------------------------------------------------------
+
+
+def packed(value: int) -> bytes:
+    """The integer that `Reader.packed` reads."""
+    if value < 251:
+        return bytes((value,))
+    for first, size in ((252, 2), (253, 3)):
+        if value < 1 << 8 * size:
+            return bytes((first,)) + value.to_bytes(size, "little")
+    return b"\xfe" + value.to_bytes(8, "little")
+
+
+def sized(values: Iterable[bytes]) -> bytes:
+    """Each value behind its length."""
+    return b"".join(packed(len(value)) + value for value in values)
+
+
+def optional(code: int, value: bytes) -> bytes:
+    return bytes((code,)) + sized((value,))
+
+
+def bits(flags: Sequence[bool]) -> bytes:
+    """Most significant bit first."""
+    out = bytearray((len(flags) + 7) // 8)
+    for i, flag in enumerate(flags):
+        out[i >> 3] |= flag << 7 - (i & 7)
+    return bytes(out)

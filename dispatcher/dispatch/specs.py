@@ -1,0 +1,71 @@
+"""What is declared of a consumer and of a client, and what is stored of a consumer's progress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dispatcher.model.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a consumer without a stored position begins: `earliest`, `latest`, a GTID set (`gtid`), a file and offset
+    (`file`), or the first transaction that was committed at or after a moment (`timestamp`)."""
+
+    at: str = "latest"
+    gtid: str = ""
+    file: str = ""
+    offset: int = 4
+    timestamp_us: int = 0  # microseconds since 1970 UTC
+
+
+class OnQueueFull(StrEnum):
+    """What is done about a consumer whose queue stays full while others ride on its dispatcher."""
+
+    DETACH = "detach"  # wait for it on its budget, then go on without it
+    WAIT = "wait"  # everybody waits, without limit
+
+
+class OnPurged(StrEnum):
+    """What is done about a consumer whose place the server has purged."""
+
+    FAIL = "fail"
+    LATEST = "latest"  # go on at the end of the log, in a new epoch
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSpec:
+    """`wait_max_s`: the largest budget of waiting for its full queue."""
+
+    name: str
+    databases: tuple[str, ...]
+    tables: tuple[tuple[str, str], ...] | None
+    queue_bytes_max: int
+    start: Start = field(default_factory=Start)
+    # Take a table's current definition where the log does not tell that of its time.
+    assume_current_schema: bool = False
+    wait_max_s: float = 10.0
+    on_queue_full: OnQueueFull = OnQueueFull.DETACH
+    on_purged: OnPurged = OnPurged.FAIL
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """What belongs to a connection key. `merge_bytes_max`: consumers this far apart, in bytes of binlog, ride together;
+    `queues_bytes_max`: memory of all its queues, 0 = only their own limits; `failover_wait_s`: how long another server
+    may take to come to where the consumers are."""
+
+    merge_bytes_max: int = 1 << 20
+    queues_bytes_max: int = 0
+    failover_wait_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the state store knows of a consumer. `created`: creation time of `covered.file`, 0 = unknown; negative where
+    transactions of `covered` may lie behind its file and offset (see `Queue.is_anchored`)."""
+
+    acknowledged: Position
+    covered: Position
+    created: int

@@ -1,1 +1,0 @@
-"""The network side: MySQL servers and the sockets that their logs come from. No rules live here."""

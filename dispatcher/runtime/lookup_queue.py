@@ -1,0 +1,87 @@
+"""What readers ask of tables: few connections at a time, and no connection for what was asked a moment ago.
+
+An answer is given again only while the asking consumer has been queued nothing since the answer's look-up began. A
+reader that has seen a table's ALTER therefore never gets columns of before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.runtime.threads import in_thread
+
+CONNECTIONS_MAX = 2  # per client
+WAITING_MAX = 64  # look-ups per client that wait for one of them
+KEEP_S = 2.0
+KEPT_MAX = 256
+
+Answer = dict[str, Any]
+Version = tuple[int, int]
+"""(epoch, seq) of what the asking consumer has been queued."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LookUp:
+    version: Version
+    answer: asyncio.Future[Answer]
+    expires_at: float  # s of a monotonic clock
+
+
+class TableLookups:
+    """The look-ups of one client."""
+
+    def __init__(self) -> None:
+        self._connections = asyncio.Semaphore(CONNECTIONS_MAX)
+        self._waiting = 0
+        self._kept: dict[tuple[str, ...], _LookUp] = {}
+
+    async def ask(
+        self, key: tuple[str, ...], version: Version, look_up: Callable[[], Answer]
+    ) -> Answer:
+        """What `look_up` returns, called in a thread: now, or by another call for the same `key` and `version`.
+
+        Raises BinlogError as `look_up` does; TOO_MANY_REQUESTS where too many wait already.
+        """
+        kept = self._kept.get(key)
+        if kept is not None and kept.version == version and time.monotonic() < kept.expires_at:
+            return await asyncio.shield(kept.answer)
+        if self._waiting >= WAITING_MAX:
+            raise UserError(
+                Kind.TOO_MANY_REQUESTS, f"{self._waiting} look-ups of tables wait for the server"
+            )
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        # Until it is answered it does not expire.
+        self._keep(key, _LookUp(version, answer, float("inf")))
+        try:
+            found = await self._look_up(look_up)
+        except BaseException as error:
+            self._kept.pop(key, None)
+            again = BinlogError(Kind.RANGE_UNAVAILABLE, "the look-up was given up; ask again")
+            answer.set_exception(error if isinstance(error, BinlogError) else again)
+            answer.exception()  # it is no fault if no other call waits for it
+            raise
+        answer.set_result(found)
+        self._keep(key, _LookUp(version, answer, time.monotonic() + KEEP_S))
+        return found
+
+    def _keep(self, key: tuple[str, ...], what: _LookUp) -> None:
+        now = time.monotonic()
+        if len(self._kept) >= KEPT_MAX:
+            self._kept = {k: kept for k, kept in self._kept.items() if kept.expires_at > now}
+        self._kept[key] = what
+
+    async def _look_up(self, look_up: Callable[[], Answer]) -> Answer:
+        self._waiting += 1
+        try:
+            await self._connections.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            return await in_thread("table", look_up)
+        finally:
+            self._connections.release()

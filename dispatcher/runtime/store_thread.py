@@ -1,0 +1,154 @@
+"""The state store as the loop uses it: one thread makes all calls, in the order in which they were asked for.
+
+`fault` is why the newest attempt to store something failed, until one goes well again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from dispatcher.binlog.stream.xa_store import BYTES_MAX, Changes, Entry, Prepared
+from dispatcher.dispatch.effects import StoreVersions
+from dispatcher.dispatch.specs import Progress
+from dispatcher.dispatch.versions import Kept
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.position import Position
+
+T = TypeVar("T")
+
+
+class Stored(Protocol):
+    """What is stored of one consumer."""
+
+    @property
+    def acknowledged(self) -> Position: ...
+
+    @property
+    def covered(self) -> Position: ...
+
+    @property
+    def file_created(self) -> int: ...
+
+
+class State(Protocol):
+    """A state store. Every method waits for the disk and raises BinlogError (STATE_STORE)."""
+
+    @property
+    def installation_id(self) -> UUID: ...
+
+    @property
+    def epoch(self) -> int:
+        """Of consumers of which nothing is stored."""
+
+    def load(self, consumer: str) -> Stored | None: ...
+
+    def save(
+        self,
+        progress: Sequence[tuple[str, Position, Position, int]],
+        client: str,
+        prepared: Changes | None,
+    ) -> None: ...
+
+    def load_prepared(self, client: str) -> list[Entry]: ...
+
+    def load_versions(self, client: str) -> Kept | None: ...
+
+    def save_versions(self, client: str, what: StoreVersions) -> None: ...
+
+    def session(self, consumer: str) -> int: ...
+
+    def next_session(self, consumer: str) -> int: ...
+
+    def forget(self, consumer: str) -> None: ...
+
+    def check(self) -> None:
+        """Is what is open still what is at its path?"""
+
+
+class Storing:
+    """See the module. Every method raises BinlogError (STATE_STORE)."""
+
+    def __init__(
+        self,
+        state: State,
+        prepared_bytes_max: int = BYTES_MAX,
+    ) -> None:
+        """`prepared_bytes_max`: of the rows of prepared transactions, for each client."""
+        self.fault: BinlogError | None = None
+        self.misplaced: BinlogError | None = None
+        self.installation_id = state.installation_id
+        self._state = state
+        self._prepared_bytes_max = prepared_bytes_max
+        self._thread = ThreadPoolExecutor(1, "store")
+
+    async def load(self, consumer: str) -> Progress | BinlogError | None:
+        """What is stored of a consumer, or why that alone cannot be read (STORED_POSITION): it fails, no other does."""
+        try:
+            stored = await self._call(lambda: self._state.load(consumer))
+        except BinlogError as error:
+            if error.kind is not Kind.STORED_POSITION:
+                raise
+            return error
+        if stored is None:
+            return None
+        return Progress(stored.acknowledged, stored.covered, stored.file_created)
+
+    async def save(
+        self, progress: Sequence[tuple[str, Progress]], client: str, prepared: Prepared
+    ) -> None:
+        """Progress, and with it the rows of prepared transactions of the client that it may lead past."""
+        rows = [(name, p.acknowledged, p.covered, p.created) for name, p in progress]
+        changes = prepared.changes()
+        try:
+            await self._call(lambda: self._state.save(rows, client, changes))
+        except BinlogError as error:
+            self.fault = error
+            raise
+        self.fault = None
+        if changes:
+            prepared.stored(changes)
+
+    async def load_prepared(self, client: str) -> Prepared:
+        stored = await self._call(lambda: self._state.load_prepared(client))
+        return Prepared(self._prepared_bytes_max, stored)
+
+    async def load_versions(self, client: str) -> Kept | None:
+        return await self._call(lambda: self._state.load_versions(client))
+
+    async def save_versions(self, client: str, what: StoreVersions) -> None:
+        await self._call(lambda: self._state.save_versions(client, what))
+
+    async def session(self, consumer: str) -> int:
+        return await self._call(lambda: self._state.session(consumer))
+
+    async def next_session(self, consumer: str) -> int:
+        return await self._call(lambda: self._state.next_session(consumer))
+
+    async def forget(self, consumer: str) -> None:
+        """Remove what is stored of a consumer that does not run."""
+        await self._call(lambda: self._state.forget(consumer))
+
+    async def check(self) -> None:
+        """See whether the store's file is there; `misplaced` says what is wrong with it."""
+        try:
+            await self._call(self._state.check)
+        except BinlogError as error:
+            self.misplaced = error
+        else:
+            self.misplaced = None
+
+    def new_epoch(self) -> int:
+        """The epoch of consumers of which nothing is stored."""
+        return self._state.epoch
+
+    async def close(self) -> None:
+        """Wait for what was asked for."""
+        await self._call(lambda: None)
+        self._thread.shutdown()
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)

@@ -1,0 +1,1 @@
+"""A folder of binlog files as a source."""

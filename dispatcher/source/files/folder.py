@@ -1,0 +1,431 @@
+"""What lies in a folder of binlog files: which files, how each of them begins, and where the log ends.
+
+The files of one log are `prefix.000001`, `prefix.000002` ... without a gap; a server's index file is not needed, and
+copies seldom have one. A relay log beside them, or InnoDB's and Aria's own files, are told apart by their beginnings.
+
+A file's *head* is everything before its first transaction: FORMAT_DESCRIPTION, what the files before it hold
+(PREVIOUS_GTIDS, MariaDB's GTID_LIST), and whether it is encrypted from there on. Heads alone say where to begin for a
+GTID set and which kind of log it is, so only the newest file is ever scanned whole, and of that one only what came
+since the last time.
+
+Symbolic links in the folder are refused, wherever they lead: a user who may write to the folder could otherwise make
+the daemon read any file of the machine. For the same reason no message shows bytes of a file that is not a binlog.
+
+Everything here blocks. Sources: MySQL source, sql/binlog.cc (generate_new_name, MYSQL_BIN_LOG::open_binlog),
+sql/log_event.h (LOG_EVENT_RELAY_LOG_F); MariaDB sql/log.cc.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO
+
+from dispatcher.binlog.event import header
+from dispatcher.binlog.event.gtid import parse_previous
+from dispatcher.binlog.event.header import EventType, FormatDescription
+from dispatcher.binlog.stream.batch import OPEN, Batch
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.binlog.stream.splitter import Splitter
+from dispatcher.dispatch.executed_position import Gtids, Mode, Steps
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.model.position import file_number
+from dispatcher.source.start_search import NOT_NUMBERED, NUMBERED
+
+CHUNK_BYTES = 1 << 20
+_ENCRYPTED = b"\xfdbin"  # MySQL's binlog_encryption: this magic, then a header of its own
+_RELAY_LOG_F = 0x40  # of the FORMAT_DESCRIPTION that a replica puts at the front of its relay log
+_FORMAT_BYTES_MAX = 4096
+# Six digits, or more without zeros in front: `aria_log.00000001` is no binlog.
+_NAME = re.compile(r"(?P<prefix>[^.].*)\.(?P<number>\d{6}|[1-9]\d{6,})\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of the log; `size` in bytes when the folder was listed."""
+
+    name: str
+    size: int
+    inode: int
+    is_link: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How a file begins.
+
+    `format`: as a server would send it: never "in use", whatever the file says. `held`: what the files before this one
+    hold; None where it does not say. `first`: how the first transaction is numbered; "" = there is none yet.
+    `first_offset`: where it begins.
+    """
+
+    format: FormatDescription
+    start: int  # offset of what follows the FORMAT_DESCRIPTION
+    held: Gtids | None
+    first: str  # "gtid", "anonymous", ""
+    first_offset: int
+
+    @property
+    def created(self) -> int:
+        return self.format.created
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """Where a scan came to: the place after the last whole transaction, and what is held there.
+
+    `open`: the same with the transaction that is not complete, if the bytes end inside of one.
+    """
+
+    file: str
+    offset: int
+    gtids: Gtids
+    open: Gtids
+
+
+class Folder:
+    """The files `prefix.NNNNNN` of one folder; `prefix` None: there is only one log in it."""
+
+    def __init__(self, path: Path, prefix: str | None) -> None:
+        self.path = path
+        self.label = f"files:{path}" if prefix is None else f"files:{path / prefix}"
+        self._prefix = prefix
+        self._heads: dict[str, tuple[bytes, Head]] = {}
+        # The newest file, and where its end was.
+        self._scanned: tuple[str, Head, Tip] | None = None
+
+    # -- which files -----------------------------------------------------------------------------------------
+
+    def files(self) -> list[File]:
+        """The files, oldest first. Raises BinlogError (FILES) unless there are some, of one log, without a gap."""
+        files = self._list()
+        if _gap(files):
+            files = self._list()  # the server may have purged some while the folder was read
+        if missing := _gap(files):
+            raise self.wrong(
+                f"{missing} is missing between {files[0].name} and {files[-1].name}",
+                "copy the missing files too, or take away those before the gap",
+            )
+        return files
+
+    def _list(self) -> list[File]:
+        found: dict[str, list[File]] = {}
+        try:
+            with os.scandir(self.path) as entries:
+                for entry in entries:
+                    if match := _NAME.match(entry.name):
+                        _add(found.setdefault(match["prefix"], []), entry)
+        except OSError as error:
+            raise self.cannot(error, "") from error
+        logs = {prefix: sorted(files, key=_number) for prefix, files in found.items() if files}
+        if self._prefix is not None:
+            logs = {p: files for p, files in logs.items() if p == self._prefix}
+        elif len(logs) > 1:
+            logs = {p: files for p, files in logs.items() if self._is_binlog(files)}
+        if len(logs) > 1:
+            names = ", ".join(sorted(logs))
+            raise self.wrong(f"it holds several logs: {names}", "say files.prefix: one of them")
+        if not logs:
+            name = f"{self._prefix or 'binlog'}.000001"
+            raise self.wrong(
+                f"it holds no binlog files, named like {name}",
+                "compare files.path and files.prefix",
+            )
+        (files,) = logs.values()
+        if link := next((file.name for file in files if file.is_link), None):
+            raise self._link(link)
+        return files
+
+    def _is_binlog(self, files: list[File]) -> bool:
+        """Is it a server's own log, rather than a relay log or something else with numbered files?"""
+        if files[0].is_link:
+            return False
+        try:
+            with open_regular(self.path / files[0].name) as file:
+                start = file.read(4 + header.HEADER_SIZE)
+        except FileNotFoundError:  # purged meanwhile
+            return False
+        except OSError as error:
+            raise self.cannot(error, files[0].name) from error
+        flags = int.from_bytes(start[21:23], "little")
+        return start[:4] == _ENCRYPTED or (start[:4] == header.MAGIC and not flags & _RELAY_LOG_F)
+
+    # -- how they begin --------------------------------------------------------------------------------------
+
+    def head(self, name: str) -> Head | None:
+        """None for a file whose beginning is not written yet. Raises BinlogError (FILES) for what is no binlog."""
+        try:
+            with open_regular(self.path / name) as file:
+                # What follows is the same for ever, if this is: creation time, server id, sizes.
+                start = _not_in_use(os.pread(file.fileno(), 4 + header.HEADER_SIZE, 0), 4)
+                known = self._heads.get(name)
+                if known and known[0] == start:
+                    return known[1]
+                head = self._read_head(name, file.fileno())
+        except OSError as error:
+            raise self.cannot(error, name) from error
+        if head is not None and head.first:
+            self._heads[name] = start, head
+        return head
+
+    def forget(self, files: list[File]) -> None:
+        """Remember heads of these files only."""
+        names = {file.name for file in files}
+        self._heads = {name: known for name, known in self._heads.items() if name in names}
+
+    def in_use(self, name: str) -> bool:
+        """Is a file being written, or was never closed? Also True of a copy that was made meanwhile."""
+        try:
+            with open_regular(self.path / name) as file:
+                flags = os.pread(file.fileno(), 2, 4 + 17)
+        except OSError as error:
+            raise self.cannot(error, name) from error
+        return bool(int.from_bytes(flags, "little") & header.FLAG_IN_USE)
+
+    def _read_head(self, name: str, fd: int) -> Head | None:
+        start = os.pread(fd, 4 + _FORMAT_BYTES_MAX, 0)
+        if start[:4] == _ENCRYPTED:
+            raise self._encrypted(name)
+        if start[:4] != header.MAGIC[: len(start)]:
+            raise self.wrong(
+                f"{name} is not a binlog: its first bytes are another kind of file's",
+                "take it out of the folder",
+            )
+        size = int.from_bytes(start[13:17], "little")
+        if len(start) < 4 + header.HEADER_SIZE or len(start) < 4 + size <= 4 + _FORMAT_BYTES_MAX:
+            return None
+        raw = start[4 : 4 + size]
+        if not header.HEADER_SIZE <= size == len(raw) or raw[4] != EventType.FORMAT_DESCRIPTION:
+            raise self.wrong(
+                f"{name} does not begin with a FORMAT_DESCRIPTION_EVENT",
+                "logs of MySQL 5.0 and later are read",
+            )
+        if int.from_bytes(raw[17:19], "little") & _RELAY_LOG_F:
+            raise self.wrong(f"{name} is a relay log", "say files.prefix: that of the binlog")
+        try:
+            format_ = header.parse_format_description(_not_in_use(raw, 0))
+        except BinlogError as error:
+            raise self._damaged(name, 4, error) from None
+        return self._rest_of_head(name, fd, format_, 4 + size)
+
+    def _rest_of_head(self, name: str, fd: int, format_: FormatDescription, start: int) -> Head:
+        held: Gtids | None = None
+        at, end = start, os.fstat(fd).st_size
+        while len(raw := os.pread(fd, header.HEADER_SIZE, at)) == header.HEADER_SIZE:
+            code, size = raw[4], int.from_bytes(raw[9:13], "little")
+            if code in NUMBERED or code in NOT_NUMBERED:
+                return Head(format_, start, held, "gtid" if code in NUMBERED else "anonymous", at)
+            if code == EventType.MARIADB_START_ENCRYPTION:
+                raise self._encrypted(name)
+            if size < header.HEADER_SIZE or at + size > end:
+                break
+            if code in (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST):
+                event = os.pread(fd, size - header.CHECKSUM_SIZE * format_.checksum, at)
+                try:
+                    held = parse_previous(code, event[header.HEADER_SIZE :])
+                except BinlogError as error:
+                    raise self._damaged(name, at, error) from None
+            at += size
+        return Head(format_, start, held, "", at)
+
+    # -- where the log ends ----------------------------------------------------------------------------------
+
+    def mode(self, heads: dict[str, Head]) -> Mode:
+        """How the transactions of all these files are numbered. Raises BinlogError (FILES) where there are none yet."""
+        newest = next(reversed(heads.values()), None)
+        if newest is not None and newest.format.mariadb:
+            return Mode.MARIADB
+        begun = [head for head in heads.values() if head.first]
+        if not begun:
+            raise self.wrong(
+                "there is no transaction in the files yet, so nobody can tell whether they have GTIDs",
+                "nothing to do if the server is about to write some",
+            )
+        numbered = all(head.first == "gtid" and head.held is not None for head in begun)
+        return Mode.GTID if numbered else Mode.FILE
+
+    def tip(self, names: list[str], heads: dict[str, Head]) -> Tip:
+        """The end of the log. Damage ends it too: those who come there are told."""
+        first = len(names) - 1
+        while first > 0 and heads[names[first]].held is None and heads[names[first]].first == "":
+            first -= 1
+        tip: Tip | None = None
+        for name in names[first:]:
+            tip = self._scan_on(name, heads[name], tip)
+        assert tip is not None, "a log without files"
+        return tip
+
+    def _scan_on(self, name: str, head: Head, before: Tip | None) -> Tip:
+        try:
+            known = self._scanned
+            if known and known[:2] == (name, head) and known[2].file != name:
+                return known[2]  # it was closed
+            if (
+                known
+                and known[:2] == (name, head)
+                and known[2].offset <= (self.path / name).stat().st_size
+            ):
+                tip = self.scan(name, head, known[2].offset, known[2].gtids)
+            else:
+                gtids = before.gtids if head.held is None and before else head.held
+                tip = self.scan(name, head, head.start, empty(head) if gtids is None else gtids)
+        except OSError as error:
+            raise self.cannot(error, name) from error
+        self._scanned = name, head, tip
+        return tip
+
+    def scan(self, name: str, head: Head, offset: int, gtids: Gtids) -> Tip:
+        """Read a file from a place between two transactions on, as far as it can be read."""
+        file = name
+        open_ = gtids
+        for batch in _readable(batches_of(self.path / name, head, offset)):
+            steps = Steps.of(batch)
+            if steps.ended.any():
+                gtids = steps.after(gtids, len(steps.source))
+            open_ = gtids
+            in_transaction = len(batch.tx.flags) and bool(batch.tx.flags[-1] & OPEN)
+            if not in_transaction:
+                file, offset = batch.file, batch.offset
+            else:
+                if steps.ended.any():
+                    file, offset = batch.file, int(steps.end[steps.ended][-1])
+                if steps.source[-1] >= 0:
+                    open_ = gtids.add(steps.sources[steps.source[-1]], int(steps.gno[-1]))
+        return Tip(file, offset, gtids, open_)
+
+    # -- what can be wrong -----------------------------------------------------------------------------------
+
+    def wrong(self, what: str, remedy: str | None = None) -> BinlogError:
+        return BinlogError(Kind.FILES, what, where=self.label, remedy=remedy)
+
+    def cannot(self, error: OSError, name: str) -> BinlogError:
+        """What the file system said."""
+        if name and error.errno == errno.ELOOP:
+            return self._link(name)
+        what = f"{name or 'the folder'} cannot be read: {error.strerror or error}"
+        return self.wrong(what, "name a folder that the daemon's user may read, with its files")
+
+    def _link(self, name: str) -> BinlogError:
+        return self.wrong(
+            f"{name} is a symbolic link, and links are not followed",
+            "put the file itself into the folder, or name the folder that holds it",
+        )
+
+    def _damaged(self, name: str, at: int, error: BinlogError) -> BinlogError:
+        return self.wrong(f"{name} is damaged at {at}: {error.kind}: {error.what}", "copy it again")
+
+    def _encrypted(self, name: str) -> BinlogError:
+        return self.wrong(
+            f"{name} is encrypted", "read the log through the server, which decrypts it: mysql:"
+        )
+
+
+def preamble(name: str, head: Head, offset: int, *, checksum: bool) -> bytes:
+    """What a server sends before a file's events: a ROTATE that names the place, and the FORMAT_DESCRIPTION.
+
+    `checksum`: do the events before it end in one? In a dump from the middle the FORMAT_DESCRIPTION says no position.
+    """
+    body = offset.to_bytes(8, "little") + name.encode()
+    size = header.HEADER_SIZE + len(body) + header.CHECKSUM_SIZE * checksum
+    rotate = header.HEADER.pack(0, EventType.ROTATE, 0, size, 0, header.FLAG_ARTIFICIAL) + body
+    if checksum:
+        rotate += zlib.crc32(rotate).to_bytes(4, "little")
+    raw = head.format.raw
+    if offset > head.start:
+        raw = raw[:13] + bytes(4) + raw[17:]
+        # Servers since MySQL 5.6.1 end the event in the algorithm and a checksum, be it "none".
+        if len(raw) == header.HEADER_SIZE + 57 + len(head.format.post_headers) + 5:
+            raw = raw[:-4] + zlib.crc32(raw[:-4]).to_bytes(4, "little")
+    return rotate + raw
+
+
+def empty(head: Head) -> Gtids:
+    return MariadbGtids() if head.format.mariadb else GtidSet()
+
+
+def next_name(name: str) -> str:
+    """`binlog.000009` -> `binlog.000010`."""
+    return f"{name.rpartition('.')[0]}.{file_number(name) + 1:06}"
+
+
+def open_descriptor(path: Path) -> int:
+    """Open a file of the folder for reading; returns its descriptor. Raises OSError: ELOOP for a symbolic link, EINVAL
+    for anything else that is not a regular file (opening a FIFO would block)."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return fd
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """The same as an unbuffered file."""
+    return os.fdopen(open_descriptor(path), "rb", buffering=0)
+
+
+def batches_of(path: Path, head: Head, offset: int) -> Iterator[Batch]:
+    """A file's batches for nobody, from between two transactions on; each is valid until the next one is asked for.
+
+    Raises BinlogError where the file is damaged, OSError where it cannot be read.
+    """
+    splitter = Splitter(Routes(), packets=False, checksum=False, buffer_bytes=CHUNK_BYTES)
+    splitter.prepared = None
+    at = max(offset, head.start)
+    start = preamble(path.name, head, at, checksum=False)
+    splitter.room()[: len(start)] = start
+    splitter.wrote(len(start))
+    with open_regular(path) as file:
+        while True:
+            size = 1
+            if not splitter.full:
+                size = os.preadv(file.fileno(), [splitter.room()[:CHUNK_BYTES]], at)
+                splitter.wrote(size)
+                at += size
+            yield from (batch for batch in splitter.split() if isinstance(batch, Batch))
+            splitter.compact()
+            if not size:
+                return
+
+
+def _readable(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Up to damage."""
+    try:
+        yield from batches
+    except BinlogError:
+        return
+
+
+def _not_in_use(raw: bytes, at: int) -> bytes:
+    """The same with the flag cleared in the event at an offset."""
+    flags = int.from_bytes(raw[at + 17 : at + 19], "little") & ~header.FLAG_IN_USE
+    return raw[: at + 17] + flags.to_bytes(2, "little") + raw[at + 19 :]
+
+
+def _add(files: list[File], entry: os.DirEntry[str]) -> None:
+    try:
+        about = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:  # purged meanwhile
+        return
+    is_link = stat.S_ISLNK(about.st_mode)
+    if stat.S_ISREG(about.st_mode) or is_link:
+        files.append(File(entry.name, about.st_size, about.st_ino, is_link))
+
+
+def _number(file: File) -> int:
+    return file_number(file.name)
+
+
+def _gap(files: list[File]) -> str:
+    """The first file that is missing."""
+    for one, two in pairwise(files):
+        if _number(two) != _number(one) + 1:
+            return next_name(one.name)
+    return ""

@@ -1,0 +1,53 @@
+"""What a server leaves out of a dump by GTIDs, left out of what files hold."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatcher.binlog.stream.batch import ABORTED, OPEN, Batch
+from dispatcher.dispatch.executed_position import Mode, Place, Steps
+from dispatcher.model.errors import SEEK, BinlogError, Kind
+
+
+class Known:
+    """The transactions of a GTID dump that are held already, and how many of them are still to come."""
+
+    def __init__(self, held: Place, left: int) -> None:
+        self._held = held
+        self._left = left
+
+    def leave_out(self, batch: Batch, label: str) -> None:
+        """Take the transactions that are held out of a batch, as a server does not send them."""
+        ended = (batch.tx.flags & (OPEN | ABORTED)) == 0
+        if (batch.tx.source[ended] < 0).any():
+            raise BinlogError(
+                Kind.UNSUPPORTED_EVENT,
+                "a transaction without a GTID among others that have one",
+                where=f"{label}, before {batch.file}:{batch.offset}",
+                remedy="remove the files up to this one from the folder, and move the consumer to the set that"
+                f" follows: {SEEK}",
+            )
+        if not self._left:
+            return
+        skip = Steps.of(batch).skip(Mode.GTID, self._held)
+        if skip is None:
+            return
+        new = skip == 0
+        self._left -= int(np.count_nonzero(~new & ended))
+        if batch.fault and not ended[-1] and not new[-1]:
+            batch.fault = None  # it stands in a transaction that nobody wants
+        _remove(batch, new)
+
+
+def _remove(batch: Batch, keep: NDArray[np.bool_]) -> None:
+    """Take transactions with their events out of a batch, all but those to `keep`."""
+    edges = np.zeros(len(batch.ev.off) + 1, dtype=np.int32)
+    np.add.at(edges, batch.tx.first[~keep], 1)
+    np.add.at(edges, batch.tx.last[~keep], -1)
+    wanted = np.cumsum(edges)[:-1] == 0
+    # The new index of an event, by its old one.
+    index = np.concatenate(([0], np.cumsum(wanted))).astype(np.int32)
+    batch.ev = batch.ev.only(wanted)
+    kept = batch.tx.only(keep)
+    batch.tx = kept._replace(first=index[kept.first], last=index[kept.last])

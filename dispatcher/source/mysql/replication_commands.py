@@ -1,0 +1,177 @@
+"""How a replica asks a MySQL or MariaDB server for its log, and how the server says that it will not.
+
+Whoever reads a log does so as a replica: it says who it is and what it understands in variables of its session, sends
+COM_BINLOG_DUMP or COM_BINLOG_DUMP_GTID, and from then on only the server speaks. PyMySQL knows nothing of that beyond
+sending a command, so its private names are used here, and nowhere else.
+
+Sources: MySQL manual, "COM_BINLOG_DUMP", "COM_BINLOG_DUMP_GTID", "COM_REGISTER_SLAVE"; sql/rpl_source.cc,
+sql/rpl_binlog_sender.cc; MariaDB knowledge base, "Replication protocol".
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+from typing import cast
+from uuid import UUID, uuid4, uuid5
+
+import pymysql
+from pymysql.constants.COMMAND import COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID, COM_REGISTER_SLAVE
+
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.source.mysql.answers import Row, ask, conversing, fetch, number, text
+from dispatcher.source.mysql.driver import Connection
+from dispatcher.source.mysql.error_map import client_error
+from dispatcher.source.mysql.server_facts import ServerFacts
+
+NON_BLOCKING = 0x01  # BINLOG_DUMP_NON_BLOCK: the server ends the dump at the end of its log
+_ANNOTATE_ROWS = 0x02  # BINLOG_SEND_ANNOTATE_ROWS_EVENT: else MariaDB sends no statement's text
+_THROUGH_GTID = 0x04  # BINLOG_THROUGH_GTID
+_CAPABILITY_GTID = 4  # MARIA_SLAVE_CAPABILITY_GTID: understands MariaDB's GTID events
+_NET_WRITE_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the server sees of a replica. Of two that are alike it keeps the newer: MySQL compares the uuid, which it
+    also has from 5.6 on, MariaDB the id."""
+
+    server_uuid: UUID
+    server_id: int
+
+    @classmethod
+    def of(cls, installation: UUID, name: str, number: int) -> Identity:
+        """A dispatcher's: the same over reconnects, so that a dead predecessor is replaced."""
+        return cls._from(uuid5(installation, f"{name}#{number}"))
+
+    @classmethod
+    def for_once(cls) -> Identity:
+        """That of a short dump, which must not cut another one."""
+        return cls._from(uuid4())
+
+    @classmethod
+    def _from(cls, server_uuid: UUID) -> Identity:
+        # Small ids are what people give to servers; 2^31 and above are left for us.
+        return cls(server_uuid, 0x8000_0000 | server_uuid.int & 0x7FFF_FFFF)
+
+
+def introduce(
+    connection: Connection,
+    identity: Identity,
+    *,
+    mariadb: bool,
+    checksum: bool,
+    heartbeat_s: float = 0,
+) -> None:
+    """Set the session variables by which a replica says what it understands. Unknown ones are harmless everywhere.
+
+    `checksum`: with it events come as they are in their files; without it the server strips, or refuses to send, what
+    has one, and what it makes for the dump has none. Raises `BinlogError`.
+    """
+    algorithm = "CRC32" if checksum else "NONE"
+    settings: dict[str, str | int] = {
+        "@master_binlog_checksum": algorithm,
+        "@source_binlog_checksum": algorithm,
+        "@slave_uuid": str(identity.server_uuid),
+        "@replica_uuid": str(identity.server_uuid),
+        "net_write_timeout": _NET_WRITE_TIMEOUT_S,
+    }
+    if period := int(heartbeat_s * 1e9):
+        settings |= {"@master_heartbeat_period": period, "@source_heartbeat_period": period}
+    if mariadb:
+        settings["@mariadb_slave_capability"] = _CAPABILITY_GTID
+    statement = "SET " + ", ".join(f"{name} = %s" for name in settings)
+    fetch(connection, statement, tuple(settings.values()))
+
+
+def namesakes(connection: Connection, identity: Identity, known: ServerFacts) -> list[str]:
+    """The hosts of the replicas of this identity that the server knows just now, as they registered; one of them may be
+    a predecessor of ours that died without a word. Raises BinlogError."""
+
+    def replica(row: Row) -> tuple[int, str, bool]:
+        own = str(identity.server_uuid) in row[4:]
+        return number(row[0]), "" if row[1] is None else text(row[1]), own
+
+    statement = f"SHOW {'REPLICAS' if known.new_words else 'SLAVE HOSTS'}"
+    try:
+        replicas = ask(connection, statement, replica)
+    except BinlogError as error:
+        if error.kind is Kind.GRANT_MISSING:  # MariaDB tells its administrators only
+            return []
+        raise
+    return [
+        host or "a host without a name"
+        for server_id, host, own_uuid in replicas
+        if server_id == identity.server_id or own_uuid
+    ]
+
+
+def register(connection: Connection, identity: Identity) -> None:
+    """Be listed by SHOW REPLICAS, with this machine's name. User and password are for people; left empty."""
+    host = socket.gethostname().encode()[:60]
+    registration = struct.pack("<I", identity.server_id) + bytes([len(host)]) + host + bytes(2)
+    _command(connection, COM_REGISTER_SLAVE, registration + struct.pack("<HII", 0, 0, 0))
+    with conversing(connection, "COM_REGISTER_SLAVE"):
+        connection._read_ok_packet()  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def ask_by_file(
+    connection: Connection,
+    identity: Identity,
+    file: str,
+    offset: int,
+    *,
+    mariadb: bool,
+    follow: bool = True,
+) -> None:
+    """`offset` below 2^32. Without `follow` the dump ends where the log does."""
+    flags = (_ANNOTATE_ROWS if mariadb else 0) | (0 if follow else NON_BLOCKING)
+    request = struct.pack("<IHI", offset, flags, identity.server_id) + file.encode()
+    _command(connection, COM_BINLOG_DUMP, request)
+
+
+def ask_by_gtids(connection: Connection, identity: Identity, held: bytes) -> None:
+    """`held`: the encoded set. No file is named: that would skip the server's check for purged transactions."""
+    request = struct.pack("<HII", _THROUGH_GTID, identity.server_id, 0)
+    _command(connection, COM_BINLOG_DUMP_GTID, request + struct.pack("<QI", 4, len(held)) + held)
+
+
+def socket_of(connection: Connection) -> socket.socket:
+    """For who reads more than PyMySQL could; it stays open while the connection is referred to."""
+    return cast(socket.socket, connection._sock)  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def drop(connection: Connection) -> None:
+    """Close without COM_QUIT: a connection in a dump would not read it."""
+    reader = connection._rfile  # type: ignore[attr-defined]  # noqa: SLF001
+    connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
+    if reader is not None:  # the descriptor is open as long as this is
+        reader.close()
+
+
+def ended(packet: bytes, label: str) -> BinlogError:
+    """What a packet means that is no event: the server ended the dump, refused it, or speaks another language."""
+    if packet[:1] == b"\xff" and len(packet) >= 3:
+        number, said = int.from_bytes(packet[1:3], "little"), packet[3:]
+        if said[:1] == b"#":
+            said = said[6:]
+        return client_error(
+            pymysql.err.OperationalError(number, said.decode("utf-8", "replace")), where=label
+        )
+    if at_end(packet):
+        return lost("the server ended the dump", label)
+    return lost(f"an unknown packet {packet[:16]!r}", label)
+
+
+def at_end(packet: bytes) -> bool:
+    return packet[:1] == b"\xfe" and len(packet) < 9
+
+
+def lost(why: str, label: str, remedy: str | None = None) -> BinlogError:
+    return BinlogError(Kind.CONNECTION_LOST, why, where=label, remedy=remedy)
+
+
+def _command(connection: Connection, code: int, argument: bytes) -> None:
+    with conversing(connection, f"command {code}"):
+        connection._execute_command(code, argument)  # type: ignore[attr-defined]  # noqa: SLF001

@@ -1,0 +1,82 @@
+"""Routes by name: the same for the same name, apart for different ones, whatever their hashes and numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.binlog.stream.routes import NOBODY, Filter, Routes, find
+
+names = st.binary(min_size=1, max_size=64)
+
+
+def found(routes: Routes, database: bytes, table: bytes) -> int:
+    buf = np.frombuffer(b"??" + database + b"\0\0" + table, dtype=np.uint8).copy()
+    return int(
+        find(
+            buf, 2, len(database), 4 + len(database), len(table),
+            routes.slots, routes.names, routes.spans,
+        )
+    )  # fmt: skip
+
+
+@given(st.lists(st.tuples(names, names), unique=True, max_size=40))
+def test_what_is_interned_is_found(pairs: list[tuple[bytes, bytes]]) -> None:
+    routes = Routes()
+    for n, (database, table) in enumerate(pairs):
+        assert found(routes, database, table) == -1
+        assert routes.table(database, table) == n
+    for n, (database, table) in enumerate(pairs):
+        assert found(routes, database, table) == n
+
+
+def test_the_border_between_the_names_counts() -> None:
+    routes = Routes()
+    routes.table(b"ab", b"c")
+    assert found(routes, b"a", b"bc") == -1
+    assert found(routes, b"abc", b"") == -1
+    assert found(routes, b"ab", b"c") == 0
+
+
+def test_thousands_of_tables_with_statements_between() -> None:
+    routes = Routes()
+    interned = {}
+    for n in range(5000):
+        database, table = b"database_%d" % (n % 7), b"table_%d" % n
+        interned[database, table] = routes.table(database, table)
+        if n % 10 == 0:
+            routes.ddl([(f"database_{n}", None)])
+    assert len(set(interned.values())) == 5000
+    for (database, table), route in interned.items():
+        assert found(routes, database, table) == route
+
+
+def test_statements_share_a_route_with_their_equals() -> None:
+    routes = Routes()
+    one = routes.ddl([("a", "t"), ("b", None)])
+    assert routes.ddl([("b", None), ("a", "t"), ("a", "t")]) == one
+    assert routes.targets[one] == (("a", "t"), ("b", None))
+    assert routes.ddl([]) == NOBODY
+
+
+def test_a_filter_grows_with_the_routes() -> None:
+    routes = Routes()
+    by_database, by_table = Filter(["a"]), Filter(["a", "b"], [("b", "t")])
+    assert len(by_database.wants(routes)) == 0
+    routes.table(b"a", b"t")
+    assert by_database.wants(routes).tolist() == [1]
+    routes.table(b"b", b"t")
+    routes.ddl([("a", None)])
+    routes.ddl([("c", None), ("b", "t")])
+    routes.ddl([("b", "x")])
+    assert by_database.wants(routes).tolist() == [1, 0, 1, 0, 0]
+    assert by_table.wants(routes).tolist() == [0, 1, 1, 1, 0]
+
+
+def test_names_that_are_not_utf8_do_no_harm() -> None:
+    routes = Routes()
+    assert found(routes, b"\xff", b"t") == -1
+    routes.table(b"\xff", b"t")
+    assert found(routes, b"\xff", b"t") == 0
+    assert Filter(["a"]).wants(routes).tolist() == [0]

@@ -1,0 +1,54 @@
+"""Memory comes back when the last view of a loan is gone, and never before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dispatcher.binlog.stream.segments import POOLED_MIN, Pool
+
+
+def test_memory_comes_back_with_its_last_view() -> None:
+    pool = Pool(4 * POOLED_MIN)
+    loan = pool.lend(POOLED_MIN)
+    loan[5] = 7
+    view = memoryview(loan)[5:10]  # type: ignore[arg-type]
+    del loan
+    assert pool.idle_bytes == 0 and view[0] == 7
+    del view
+    assert pool.idle_bytes == POOLED_MIN
+
+
+def test_a_slice_of_an_array_holds_the_loan() -> None:
+    pool = Pool(4 * POOLED_MIN)
+    part = pool.lend(POOLED_MIN)[3:][2:]
+    assert pool.idle_bytes == 0 and len(part) == POOLED_MIN - 5
+    del part
+    assert pool.idle_bytes == POOLED_MIN
+
+
+def test_idle_memory_is_lent_again_and_belongs_to_one_at_a_time() -> None:
+    pool = Pool(4 * POOLED_MIN)
+    first = pool.lend(POOLED_MIN)
+    address = first.ctypes.data
+    del first
+    second, third = pool.lend(POOLED_MIN), pool.lend(POOLED_MIN)
+    assert second.ctypes.data == address != third.ctypes.data
+    assert pool.idle_bytes == 0
+    assert second.flags.writeable and third.flags.writeable
+
+
+def test_no_more_is_kept_than_allowed() -> None:
+    pool = Pool(POOLED_MIN)
+    loans = [pool.lend(POOLED_MIN) for _ in range(3)]
+    loans.clear()
+    assert pool.idle_bytes == POOLED_MIN
+
+
+@pytest.mark.parametrize("size", [0, 1, POOLED_MIN - 1])
+def test_small_ones_are_not_pooled(size: int) -> None:
+    pool = Pool(1 << 24)
+    loan = pool.lend(size)
+    assert len(loan) == size and loan.dtype == np.uint8
+    del loan
+    assert pool.idle_bytes == 0

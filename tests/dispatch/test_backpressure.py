@@ -1,0 +1,158 @@
+"""Full queues, of one consumer and of all together: who waits for whom, and what is forgotten."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from dispatcher.dispatch.backpressure import EVICT_AFTER_S
+from dispatcher.dispatch.dispatcher import Phase
+from dispatcher.dispatch.effects import Store
+from dispatcher.dispatch.events import Acknowledged
+from dispatcher.dispatch.executed_position import Mode
+from dispatcher.dispatch.specs import ClientLimits, OnQueueFull
+from dispatcher.model.errors import BinlogError, Kind
+from tests.dispatch.plays import alone, long_log, numbers, read_and_poll, spec
+from tests.support.fake_server import Server, gtid_set
+from tests.support.simulation import World
+
+
+def full_of(play: World, name: str, *others: str) -> None:
+    """Read until a queue is full and the others have read all that is there."""
+    read_and_poll(play, lambda: play.client.consumers[name].queue.full, *others)
+
+
+def slow_beside_fast(**more: Any) -> World:
+    log = long_log(200)
+    specs = [spec("slow", 20_000, **more), spec("fast")]
+    return World(random.Random(0), Server(log, Mode.GTID), specs, {})
+
+
+def test_a_slow_consumer_is_waited_for_and_then_left_behind() -> None:
+    play = slow_beside_fast(wait_max_s=2.0)
+    slow, fast = (play.client.consumers[name] for name in ("slow", "fast"))
+    full_of(play, "slow", "fast")
+    assert play.client.dispatchers[1].phase is Phase.PAUSED
+    began = play.now
+    read_and_poll(play, lambda: slow.detaches == 1, "fast")
+    assert 1.5 <= play.now - began <= 2.5
+    assert slow.dispatcher is None
+    assert slow.error is slow.failed is None
+    held = slow.queue.held_bytes
+    read_and_poll(play, lambda: fast.queue.queued.seq == 200, "fast")
+    assert slow.queue.held_bytes == held, "it keeps what is queued"
+    assert numbers(play) == [1]
+    read_and_poll(play, lambda: slow.dispatcher is not None, "slow", "fast")
+    play.finish()
+    read_and_poll(play, lambda: len(numbers(play)) == 1, "slow", "fast")
+
+
+def test_who_is_alone_on_a_dispatcher_is_never_detached() -> None:
+    play = alone(long_log(200), limit=20_000)
+    full_of(play, "a")
+    for _ in range(200):
+        play.tick_quietly()
+    assert play.client.consumers["a"].detaches == 0
+    assert play.client.dispatchers[1].phase is Phase.ROOMLESS
+    play.finish()
+
+
+def test_everybody_waits_where_that_is_wanted() -> None:
+    play = slow_beside_fast(wait_max_s=2.0, on_queue_full=OnQueueFull.WAIT)
+    full_of(play, "slow", "fast")
+    for _ in range(500):
+        play.tick_quietly()
+        play.connect()
+        play.read()
+    assert play.client.consumers["slow"].detaches == 0
+    assert play.client.dispatchers[1].phase is Phase.ROOMLESS
+    play.finish()
+
+
+def test_who_cannot_be_spilled_waits_without_harm_to_others() -> None:
+    play = slow_beside_fast()
+    slow = play.client.consumers["slow"]
+    take, left = slow.queue.take, iter((True, False, False))
+
+    def refuse(*arguments: Any, **more: Any) -> None:
+        if next(left, True):
+            slow.queue.take = take  # type: ignore[method-assign]
+            raise BinlogError(Kind.STATE_STORE, "no space left on device")
+        take(*arguments, **more)
+
+    slow.queue.take = refuse  # type: ignore[method-assign]
+    play.connect()
+    play.read()
+    assert slow.dispatcher is None
+    assert slow.failed is None
+    assert slow.error is not None
+    assert "no space left" in str(slow.error)
+    assert play.client.dispatchers[1].consumers == ["fast"]
+    play.finish()
+    assert slow.error is None
+
+
+def test_all_queues_together_are_bounded_and_the_largest_is_read_again_later() -> None:
+    log = long_log(300)
+    limits = ClientLimits(queues_bytes_max=200_000)
+    specs = [spec("slow", wait_max_s=1.0), spec("fast", wait_max_s=1.0)]
+    play = World(random.Random(0), Server(log, Mode.GTID), specs, {}, limits)
+    slow, fast = (play.client.consumers[name] for name in ("slow", "fast"))
+    read_and_poll(play, lambda: slow.detaches == 1, "fast")
+    assert slow.queue.held_bytes == 0
+    assert slow.queue.queued == slow.queue.acknowledged
+    read_and_poll(play, lambda: fast.queue.queued.seq == 300, "fast")
+    play.finish()
+
+
+def crowd(bytes_max: int, *specs: Any, transactions: int = 300) -> World:
+    limits = ClientLimits(queues_bytes_max=bytes_max)
+    server = Server(long_log(transactions), Mode.GTID)
+    return World(random.Random(0), server, list(specs), {}, limits)
+
+
+def test_a_reader_has_time_to_fetch_what_is_forgotten_for_the_sake_of_all() -> None:
+    """Though nobody is to wait for it, and each time all that there is room for comes at once."""
+    play = crowd(60_000, spec("a", wait_max_s=0.0), spec("b", wait_max_s=0.0))
+    a = play.client.consumers["a"]
+    read_and_poll(play, lambda: play.paused, "b")
+    began = play.now
+    read_and_poll(play, lambda: a.detaches == 1, "b")
+    assert EVICT_AFTER_S / 2 <= play.now - began <= EVICT_AFTER_S + 0.5
+    assert a.queue.held_bytes == 0
+    play.finish()
+
+
+def test_what_is_forgotten_while_its_acknowledgement_is_stored_stays_acknowledged() -> None:
+    log = long_log(60)
+    only = replace(spec("a"), databases=("crm",))  # the last transaction is another's
+    play = World(random.Random(0), Server(log, Mode.GTID), [only, spec("b")], {})
+    a, client = play.client.consumers["a"], play.client
+    read_and_poll(play, lambda: a.queue.queued.seq == 60)
+    end = a.queue.position(a.queue.queued)
+    last = replace(end, gtid=str(gtid_set(log.transactions[:59])), seq=59)
+    progress = client.progress_after("a", last)
+    assert progress is not None and last.seq < progress.covered.seq == 60
+    client.dispatchers[1].leave(a, play.now)
+    a.queue.evict()
+    effects = client.step(Acknowledged("a", last, progress.covered), play.now)
+    assert a.queue.position(a.queue.acknowledged).seq == last.seq
+    (stored,) = [e.progress for e in effects if isinstance(e, Store)]
+    assert (stored.acknowledged.gtid, stored.covered.seq) == (last.gtid, 60)
+    assert client.progress_after("a", last) is None, "its reader goes on from there"
+
+
+def test_who_has_room_is_not_kept_out_by_what_a_stuck_one_holds() -> None:
+    play = crowd(200_000, spec("stuck", 160_000, wait_max_s=1.0), spec("other", wait_max_s=1.0))
+    stuck, other = (play.client.consumers[name] for name in ("stuck", "other"))
+    read_and_poll(play, lambda: not stuck.queue.roomy and stuck.dispatcher is None, "other")
+    read_and_poll(play, lambda: other.queue.queued.seq == 300, "other")
+    play.finish()
+
+
+def test_nobody_waits_for_room_where_nothing_could_be_read() -> None:
+    """All queues are full of the beginning of one transaction, and none may be forgotten."""
+    specs = [spec(name, on_queue_full=OnQueueFull.WAIT) for name in ("a", "b")]
+    play = crowd(1, *specs, transactions=30)
+    play.finish()

@@ -1,0 +1,161 @@
+"""Which place a start means on a server, and which places are part of its history."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dispatcher.dispatch import history_check
+from dispatcher.dispatch.executed_position import Mode, Place, make_place
+from dispatcher.dispatch.server_view import Boundary, ServerView
+from dispatcher.dispatch.specs import Start
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.position import packed_seq
+
+A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+B = "0a9d88f8-c14e-11ec-bb36-244bfedf7766"
+VIEW = ServerView(
+    server="s1",
+    mode=Mode.GTID,
+    executed=f"{A}:1-100",
+    purged=f"{A}:1-20",
+    files=(("binlog.000003", 500), ("binlog.000004", 900)),
+    file="binlog.000004",
+    offset=900,
+    created={"binlog.000003": 33, "binlog.000004": 44},
+    boundaries={
+        ("binlog.000003", 200): Boundary(whole=True, gtid=(A, 31)),
+        ("binlog.000003", 299): Boundary(whole=False),
+        ("binlog.000003", 300): Boundary(whole=True, gtid=(A, 25)),
+    },
+)
+AT_30 = {"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 33}
+FILE = replace(VIEW, mode=Mode.FILE, executed="", purged="")
+MARIADB = replace(VIEW, mode=Mode.MARIADB, executed="0-1-100", purged="")
+
+
+@pytest.mark.parametrize(
+    ("view", "start", "place"),
+    [
+        (VIEW, Start("earliest"), make_place(Mode.GTID, f"{A}:1-20", "binlog.000003", 4)),
+        (VIEW, Start("latest"), make_place(Mode.GTID, f"{A}:1-100", "binlog.000004", 900)),
+        (VIEW, Start("gtid", gtid=f"{A.upper()}:1-50"), make_place(Mode.GTID, f"{A}:1-50", "", 0)),
+        (FILE, Start("earliest"), make_place(Mode.FILE, "", "binlog.000003", 4)),
+        (FILE, Start("latest"), make_place(Mode.FILE, "", "binlog.000004", 900)),
+        (FILE, Start("file", file="binlog.000003", offset=120), make_place(Mode.FILE, "", "binlog.000003", 120)),
+        (MARIADB, Start("latest"), make_place(Mode.MARIADB, "0-1-100", "binlog.000004", 900)),
+    ],
+)  # fmt: skip
+def test_starts(view: ServerView, start: Start, place: Place) -> None:
+    assert history_check.resolve(view, start) == place
+    wanted = len(place.gtids) if view.mode is Mode.GTID else packed_seq(place.file, place.offset)  # type: ignore[arg-type]
+    assert place.seq == wanted
+
+
+@pytest.mark.parametrize(
+    ("view", "start", "kind", "what"),
+    [
+        (VIEW, Start("gtid", gtid=f"{A}:1-10"), Kind.POSITION_PURGED, f"has purged {A}:11-20"),
+        (VIEW, Start("gtid", gtid=f"{A}:1-101"), Kind.HISTORY_DIFFERS, f"never executed {A}:101"),
+        (VIEW, Start("gtid", gtid="nonsense"), Kind.SETTINGS, "not a GTID set"),
+        (VIEW, Start("file", file="binlog.000003"), Kind.SERVER_SETTING, "the server has GTIDs"),
+        (FILE, Start("gtid", gtid=f"{A}:1"), Kind.SERVER_SETTING, "has no MySQL GTIDs"),
+        (FILE, Start("file", file="binlog.000002"), Kind.POSITION_PURGED, "binlog.000002"),
+        (FILE, Start("file", file="binlog.000009"), Kind.HISTORY_DIFFERS, "newer than the server"),
+        (FILE, Start("file", file="binlog.000003", offset=501), Kind.HISTORY_DIFFERS, "500 bytes"),
+    ],
+)
+def test_starts_that_the_server_does_not_have(
+    view: ServerView, start: Start, kind: Kind, what: str
+) -> None:
+    with pytest.raises(BinlogError, match=what) as info:
+        history_check.resolve(view, start)
+    assert info.value.kind is kind
+
+
+def history(view: ServerView, gtids: str = "", file: str = "", offset: int = 4, *, server: str = "s1",
+            created: int = 0, mode: Mode | None = None, anchored: bool = True) -> None:  # fmt: skip
+    mode = view.mode if mode is None else mode
+    place = make_place(mode, gtids, file, offset)
+    history_check.history(view, mode, server, place, created, anchored=anchored)
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        {"gtids": f"{A}:1-20"},
+        {"gtids": f"{A}:1-100", "file": "binlog.000004", "offset": 900, "created": 44},
+        {"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 0},
+        {"gtids": f"{A}:1-30", "file": "binlog.000003", "offset": 200, "created": 33},
+        # Not anchored: transactions that are held already may follow.
+        AT_30 | {"offset": 300, "anchored": False},
+        {"gtids": f"{A}:1-20", "file": "binlog.000001", "created": 11},  # purged with its file
+        # Of a place that is not anchored, transactions may lie in later files.
+        {"gtids": f"{A}:1-30", "file": "binlog.000001", "created": 11, "anchored": False},
+        {"gtids": f"{A}:1-30:50", "file": "binlog.000003", "offset": 500, "created": 33},
+        # Another server, after a failover: only the GTIDs count.
+        {"gtids": f"{A}:1-30", "file": "binlog.000099", "created": 11, "server": "s0"},
+    ],
+)  # fmt: skip
+def test_places_of_this_history_by_gtid(good: dict[str, Any]) -> None:
+    history(VIEW, **good)
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind", "what"),
+    [
+        ({"gtids": f"{A}:1-20,{B}:1"}, Kind.HISTORY_DIFFERS, f"never executed {B}:1;"),
+        ({"gtids": f"{A}:1-101"}, Kind.HISTORY_DIFFERS, f"never executed {A}:101;"),
+        ({"gtids": f"{A}:2-30"}, Kind.POSITION_PURGED, f"has purged {A}:1;"),
+        ({"gtids": ""}, Kind.POSITION_PURGED, f"has purged {A}:1-20;"),
+        # RESET, then as many transactions again: the same GTIDs, but not the same files.
+        ({"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 31}, Kind.HISTORY_DIFFERS, "created at 33"),
+        ({"gtids": f"{A}:1-30", "file": "binlog.000005"}, Kind.HISTORY_DIFFERS, "newer than the server's newest"),
+        # Two resets within one second: the file is as old, but shorter, or divided otherwise.
+        (AT_30 | {"offset": 501}, Kind.HISTORY_DIFFERS, "has 500 bytes, the position is 501"),
+        (AT_30 | {"offset": 299}, Kind.HISTORY_DIFFERS, "no event that ends at 299"),
+        (AT_30 | {"offset": 300}, Kind.HISTORY_DIFFERS, f"{A}:25 begins at binlog.000003:300, and was"),
+        # Restored from an older copy: the file is purged, and later files have other transactions of the same GTIDs.
+        ({"gtids": f"{A}:1-30", "file": "binlog.000001", "created": 11}, Kind.HISTORY_DIFFERS, f"but not {A}:21-30"),
+        ({"gtids": f"{A}:1-30", "mode": Mode.FILE}, Kind.HISTORY_DIFFERS, "the position is of mode file"),
+    ],
+)  # fmt: skip
+def test_places_of_another_history_by_gtid(bad: dict[str, Any], kind: Kind, what: str) -> None:
+    with pytest.raises(BinlogError, match=what) as info:
+        history(VIEW, **bad)
+    assert info.value.kind is kind
+
+
+@pytest.mark.parametrize("view", [FILE, MARIADB])
+def test_places_by_file(view: ServerView) -> None:
+    history(view, file="binlog.000004", offset=900, created=44)
+    history(view, file="binlog.000003", offset=4)
+    for bad, kind in (
+        ({"file": "binlog.000004", "offset": 901}, Kind.HISTORY_DIFFERS),
+        ({"file": "binlog.000004", "created": 43}, Kind.HISTORY_DIFFERS),
+        ({"file": "binlog.000005"}, Kind.HISTORY_DIFFERS),
+        ({"file": "binlog.000002"}, Kind.POSITION_PURGED),
+        ({"file": "binlog.000004", "server": "s2"}, Kind.HISTORY_DIFFERS),
+    ):
+        with pytest.raises(BinlogError) as info:
+            history(view, **bad)
+        assert info.value.kind is kind
+
+
+def test_the_last_place_in_each_file_is_probed_and_a_few_more() -> None:
+    assert history_check.to_probe([("f2", 9), ("f1", 4), ("f2", 5), ("", 0), ("f2", 9)]) == [
+        ("f1", 4),
+        ("f2", 5),
+        ("f2", 9),
+    ]
+    probed = history_check.to_probe(("f1", offset) for offset in range(1000))
+    assert len(probed) == 9
+    assert ("f1", 999) in probed
+
+
+def test_a_long_set_is_shortened() -> None:
+    many = ":".join(f"{n}" for n in range(1000, 3000, 2))
+    with pytest.raises(BinlogError, match=r"\(1000 transactions\)"):
+        history(VIEW, gtids=f"{A}:1-100:{many}")

@@ -1,0 +1,145 @@
+"""Places of a queue's transactions, gathered from many batches, against those added up batch by batch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.binlog.event.header import FormatDescription
+from dispatcher.binlog.stream.batch import ABORTED, OPEN, Batch, Events, Transactions
+from dispatcher.binlog.stream.consumer_log import Taken
+from dispatcher.dispatch.executed_position import Gtids, Mode, Place, Steps, make_place
+from dispatcher.dispatch.transaction_index import Runs
+
+SEEDS = st.integers(0, 2**32 - 1)
+FORMAT = FormatDescription(b"", "", 0, True, False)
+SOURCES = {
+    Mode.GTID: [f"{n}e11fa47-71ca-11e1-9e33-c80aa9429562" for n in range(3)],
+    Mode.FILE: [],
+    Mode.MARIADB: ["0-1", "0-2", "7-1"],
+}
+
+
+def steps_of(tx: Transactions, file: str, sources: list[str]) -> Steps:
+    nothing = np.empty(0, np.uint8)
+    return Steps.of(Batch(nothing, FORMAT, file, 0, 0, Events.empty(0), tx, sources, 0, 0))
+
+
+class SmallRuns(Runs):
+    """Ends of runs and trails are met all the time."""
+
+    ROWS_MAX = 5
+    TRAIL_MAX = 4
+
+
+@dataclass
+class Step:
+    steps: Steps
+    base: Gtids
+    taken: Taken
+    commit_us: np.ndarray[tuple[int], np.dtype[np.int64]]
+    places: list[Place]
+
+
+def walk(rng: random.Random, mode: Mode, batches: int) -> Iterator[Step]:
+    """Batches of one server's log, of which a consumer takes some transactions."""
+    names = SOURCES[mode]
+    numbers = dict.fromkeys(range(-1, len(names)), 1)
+    gtids: Gtids = make_place(mode, "", "binlog.000001", 4).gtids
+    seq = end = 0
+    file, offset = 1, 4
+    turns = rng.choice((1, 2, 20))
+    source = rng.randrange(-1, len(names)) if mode is not Mode.GTID else 0
+    for _ in range(batches):
+        if rng.random() < 0.1:
+            file, offset = file + 1, 4
+        n = rng.choice((0, 1, 1, 2, 30))
+        tx = Transactions.empty(n)
+        for t in range(n):
+            if rng.randrange(turns) == 0:
+                source = rng.randrange(-1 if mode is not Mode.GTID else 0, len(names))
+            numbers[source] += rng.choice((1, 1, 1, 1, 5))
+            offset += rng.randrange(100, 200)
+            tx.source[t], tx.gno[t], tx.end[t] = source, numbers[source], offset
+            tx.flags[t] = 0
+        if n:
+            tx.flags[-1] = rng.choice((0, 0, OPEN, ABORTED))
+        name = f"binlog.{file:06}"
+        steps = steps_of(tx, name, names)
+        share = rng.choice((0, 0, 0.1, 1))
+        own = [t for t in range(n) if steps.ended[t] and rng.random() < share]
+        sizes = [rng.randrange(1, 1000) for _ in own]
+        taken = Taken(
+            np.array(own, np.int32),
+            end + np.cumsum(np.array(sizes, np.int64)),
+            seq + 1 + np.array(own, np.int64),
+            np.array(sizes, np.int32),
+        )
+        places = [Place(steps.after(gtids, t), name, int(tx.end[t]), seq + 1 + t) for t in own]
+        yield Step(steps, gtids, taken, np.array(sizes, np.int64), places)
+        gtids = steps.after(gtids, n)
+        seq += int(steps.ended.sum())
+        end += sum(sizes)
+
+
+@pytest.mark.parametrize("mode", Mode)
+@given(seed=SEEDS)
+def test_places_are_those_added_up_batch_by_batch(mode: Mode, seed: int) -> None:
+    rng = random.Random(seed)
+    runs = rng.choice((Runs, SmallRuns))()
+    places: list[Place] = []
+    ends: list[int] = []
+    dropped = 0
+    for step in walk(rng, mode, rng.choice((5, 60))):
+        if len(step.taken.tx):
+            runs.add(step.steps, step.base, step.taken, step.commit_us)
+        else:
+            runs.pass_over(step.steps)
+        places += step.places
+        ends += step.taken.end.tolist()
+        if rng.random() < 0.1:
+            n = rng.randrange(dropped, len(places) + 1)
+            events = np.diff([0, *ends])[dropped:n].sum()
+            assert runs.drop(ends[n - 1] if n else 0) == (n - dropped, events)
+            dropped = n
+        if rng.random() < 0.02:
+            runs.clear()
+            dropped = len(places)
+        assert (runs.dropped, runs.count, bool(runs)) == (dropped, len(places), dropped < len(places))  # fmt: skip
+    for n in range(dropped, len(places)):
+        assert runs.place(n) == places[n]
+        assert runs.end(n) == ends[n]
+        assert runs.commit_us(n) == ends[n] - ([0, *ends])[n]
+        for delta in (-1, 0, 1):
+            assert runs.count_to(ends[n] + delta) == max(
+                sum(e <= ends[n] + delta for e in ends), dropped
+            )
+            seq = places[n].seq + delta
+            assert runs.count_seq(seq) == max(sum(p.seq <= seq for p in places), dropped)
+
+
+def test_what_is_kept_does_not_grow_with_the_batches() -> None:
+    """Thousands of batches, each with one transaction of the consumer's own, of a source that goes straight on."""
+    runs = Runs()
+    place = make_place(Mode.GTID, "", "binlog.000001", 4)
+    gtids = place.gtids
+    for n in range(1, 5001):
+        tx = Transactions.empty(3)
+        tx.source[:], tx.flags[:], tx.end[:] = 0, 0, 4 + 100 * n
+        tx.gno[:] = 3 * n + np.arange(3)
+        steps = steps_of(tx, place.file, SOURCES[Mode.GTID])
+        one = np.array([1])
+        taken = Taken(one.astype(np.int32), 10 * n * one, 3 * n * one, one.astype(np.int32))
+        runs.add(steps, gtids, taken, one)
+        gtids = steps.after(gtids, 3)
+    kept = runs._runs  # how much is kept is not to be seen from outside
+    assert len(kept) == 5
+    assert sum(len(run.trail) for run in kept) == 5
+    assert sum(run.rows.nbytes for run in kept) < 5000 * 120
+    assert len(str(runs.place(4999).gtids)) < 60

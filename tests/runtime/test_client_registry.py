@@ -1,0 +1,447 @@
+"""Clients, their readers and the store together, on a server in memory: sessions, acknowledgements, settings that
+change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+import structlog
+
+from dispatcher.dispatch import dispatcher as dispatcher_of_rules
+from dispatcher.dispatch.events import Tick
+from dispatcher.dispatch.executed_position import Mode
+from dispatcher.dispatch.specs import ConsumerSpec, OnPurged, Start
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.position import Position
+from dispatcher.runtime.client_registry import Clients
+from dispatcher.runtime.client_service import Declared, Group
+from dispatcher.runtime.consumer_session import Readers
+from dispatcher.runtime.from_settings import GroupKey
+from dispatcher.runtime.store_thread import Storing
+from dispatcher.source.protocols import Source
+from tests.support.event_encoder import LogWriter
+from tests.support.fake_server import Server
+from tests.support.fake_source import DEADLINE_S, FakeSource, write
+from tests.support.fake_state import FakeState
+
+Json = dict[str, Any]
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110 - whatever the condition is
+            await asyncio.sleep(0.002)
+    assert condition(), what
+
+
+def declared(
+    name: str, *databases: str, bytes_max: int = 1 << 20, at: str = "earliest", **more: Any
+) -> Declared:
+    spec = ConsumerSpec(name, databases or ("a",), None, bytes_max, Start(at), **more)
+    return Declared(spec, marker_s=0.0)
+
+
+class Daemon:
+    """What runs, and runs again after a restart, on one state store."""
+
+    def __init__(self, source: FakeSource, state: FakeState) -> None:
+        self.source = source
+        self.state = state
+        self.errors: list[BaseException] = []
+        self.wanted: dict[str, list[Declared]] = {}
+        self.settings: object = None
+        self._make()
+
+    def _make(self) -> None:
+        log = structlog.get_logger("test")
+        self.store = Storing(self.state)
+        self.clients = Clients(self.store, None, log, lambda _, error: self.errors.append(error))
+
+    async def declare(self, *consumers: Declared) -> Any:
+        self.wanted = {"key": list(consumers)}
+        groups: dict[GroupKey, Group] = {
+            key: Group(key, cast(Source, self.source), tuple(those), settings=self.settings)
+            for key, those in self.wanted.items()
+            if those
+        }
+        await self.clients.check(groups)
+        return await self.clients.apply(groups)
+
+    async def start(self, *consumers: Declared) -> Readers:
+        await self.declare(*consumers)
+        self.clients.start()
+        return self.readers
+
+    async def restart(self) -> Readers:
+        await self.stop()
+        self._make()
+        return await self.start(*self.wanted["key"])
+
+    async def stop(self) -> None:
+        await self.clients.stop()
+        await self.store.close()
+
+    @property
+    def readers(self) -> Readers:
+        return self.clients.readers
+
+    def row(self, name: str) -> Json:
+        return next(row for row, _ in self.readers.rows_with_consumers() if row["name"] == name)
+
+    @property
+    def tip(self) -> int:
+        return len(self.source.fake.log.transactions)
+
+    async def until_queued(self, *names: str) -> None:
+        """Until all that the server has is in these queues."""
+
+        def queued() -> bool:
+            consumers = self.clients.clients()[0].consumers
+            return all(consumers[name].queue.queued.seq == self.tip for name in names)
+
+        await until(queued, "everything is queued")
+
+
+@pytest.fixture
+def log() -> LogWriter:
+    log = LogWriter()
+    write(log, "a", 3)
+    return log
+
+
+@pytest.fixture
+def source(log: LogWriter) -> FakeSource:
+    return FakeSource(Server(log, Mode.GTID))
+
+
+@pytest.fixture
+def state() -> FakeState:
+    return FakeState()
+
+
+@pytest.fixture
+async def daemon(source: FakeSource, state: FakeState) -> AsyncIterator[Daemon]:
+    daemon = Daemon(source, state)
+    yield daemon
+    source.release()
+    state.release()
+    await daemon.stop()
+    await until(lambda: not any(source.busy.values()), "everything is closed in the end")
+    assert source.overlaps == 0 and daemon.errors == []
+
+
+def position(value: Json) -> Position:
+    return Position.from_dict(value)
+
+
+async def open_session(
+    readers: Readers, name: str, after: Position | None = None
+) -> tuple[int, Position]:
+    answer = await readers.open_session(name, after, False)
+    return answer["session"], position(answer["position"])
+
+
+async def poll(readers: Readers, name: str, session: int, after: Position, **more: Any) -> Json:
+    arguments = {"bytes_max": None, "wait_s": 5.0, "markers": True} | more
+    return await readers.poll(name, session, after, **arguments)
+
+
+# -- acknowledgements -----------------------------------------------------------------------------------------
+
+
+async def test_acknowledgements_that_come_together_are_one_write(
+    daemon: Daemon, state: FakeState
+) -> None:
+    names = [f"c{n}" for n in range(8)]
+    readers = await daemon.start(*(declared(name) for name in names))
+    sessions = {name: await open_session(readers, name) for name in names}
+    ends = {name: position((await poll(readers, name, *sessions[name]))["end"]) for name in names}
+    state.saves.clear()
+    state.hold()
+    coming = [
+        asyncio.ensure_future(readers.acknowledge(name, sessions[name][0], ends[name]))  # noqa: TID251
+        for name in names
+    ]
+    await asyncio.sleep(0.02)
+    state.release()
+    answers = await asyncio.gather(*coming)
+    assert [position(answer) for answer in answers] == list(ends.values())
+    assert len(state.saves) <= 3 and {n for save in state.saves for n in save} == set(names)
+    assert {name: row.acknowledged for name, row in state.rows.items()} == ends
+
+
+async def test_progress_is_not_stored_over_an_acknowledgement_that_is_on_its_way(
+    daemon: Daemon, state: FakeState, log: LogWriter
+) -> None:
+    readers = await daemon.start(declared("c"), declared("other", "b"))
+    session, start = await open_session(readers, "c")
+    end = position((await poll(readers, "c", session, start))["end"])
+    state.hold()
+    coming = asyncio.ensure_future(readers.acknowledge("c", session, end))  # noqa: TID251
+    await asyncio.sleep(0.02)
+    # The rules do not know of it yet, and find that more could be stored.
+    write(log, "b", 3)
+    runner = daemon.clients._running["key"].runner
+    consumer = runner.client.consumers["c"]
+    runner._execute([consumer.store()])
+    runner.step(Tick())
+    state.release()
+    await coming
+    await runner.flush()
+    assert state.rows["c"].acknowledged == end
+
+
+async def test_what_could_not_be_stored_is_not_answered_and_not_forgotten(
+    daemon: Daemon, state: FakeState
+) -> None:
+    readers = await daemon.start(declared("c"))
+    session, start = await open_session(readers, "c")
+    end = position((await poll(readers, "c", session, start))["end"])
+    state.full = True
+    with pytest.raises(BinlogError) as caught:
+        await readers.acknowledge("c", session, end)
+    assert caught.value.kind is Kind.STATE_STORE
+    assert "disk is full" in str(daemon.store.fault)
+    assert await readers.binlog("c", session, start, end), "it is still there"
+    state.full = False
+    assert position(await readers.acknowledge("c", session, end)) == end
+    assert state.rows["c"].acknowledged == end
+
+
+async def test_a_session_begins_behind_an_older_one_s_acknowledgement(
+    daemon: Daemon, state: FakeState
+) -> None:
+    readers = await daemon.start(declared("c"))
+    session, start = await open_session(readers, "c")
+    end = position((await poll(readers, "c", session, start))["end"])
+    state.hold()
+    coming = asyncio.ensure_future(readers.acknowledge("c", session, end))  # noqa: TID251
+    opening = asyncio.ensure_future(readers.open_session("c", None, False))  # noqa: TID251
+    await asyncio.sleep(0.02)
+    state.release()
+    await coming
+    assert position((await opening)["position"]) == end
+
+
+async def test_a_reader_may_acknowledge_what_was_not_read_again_yet(
+    daemon: Daemon, state: FakeState, source: FakeSource
+) -> None:
+    readers = await daemon.start(declared("c"))
+    session, start = await open_session(readers, "c")
+    end = position((await poll(readers, "c", session, start))["end"])
+    readers = await daemon.restart()
+    assert await readers.binlog("c", session, start, end), "it is read again"
+    readers = await daemon.restart()
+    answer = await poll(readers, "c", session, end, wait_s=0)
+    assert position(answer["end"]) == end
+    assert state.rows["c"].acknowledged == end
+
+
+async def test_a_reader_goes_on_whose_unacknowledged_range_does_not_fit_after_a_restart(
+    daemon: Daemon, log: LogWriter
+) -> None:
+    readers = await daemon.start(declared("c", bytes_max=1))
+    session, start = await open_session(readers, "c")
+    end = position((await poll(readers, "c", session, start, bytes_max=1 << 20))["end"])
+    readers = await daemon.restart()
+    write(log, "a", 2)
+    before = await readers.binlog("c", session, start, end)
+    assert sum(map(len, before)) > 300
+    after = end
+    async with asyncio.timeout(DEADLINE_S):
+        while after.seq < daemon.tip:
+            after = position((await poll(readers, "c", session, after, bytes_max=1))["end"])
+
+
+# -- readers that wait ----------------------------------------------------------------------------------------
+
+
+async def test_those_who_wait_are_answered_when_the_daemon_ends(daemon: Daemon) -> None:
+    readers = await daemon.start(declared("c", "b"))
+    session, start = await open_session(readers, "c")
+    end = position((await poll(readers, "c", session, start))["end"])
+    coming = asyncio.ensure_future(poll(readers, "c", session, end, wait_s=60))  # noqa: TID251
+    await asyncio.sleep(0.02)
+    readers.close()
+    assert position((await asyncio.wait_for(coming, 5))["end"]) == end
+
+
+async def test_surveys_are_shared_by_those_who_ask_meanwhile(
+    daemon: Daemon, source: FakeSource
+) -> None:
+    await daemon.start(declared("c"))
+    await daemon.until_queued("c")
+    runner = daemon.clients._running["key"].runner
+    before = source.surveys
+    source.hold()
+    coming = [asyncio.ensure_future(runner.survey()) for _ in range(5)]  # noqa: TID251
+    await asyncio.sleep(0.02)
+    source.release()
+    await asyncio.gather(*coming)
+    # The first was being asked already when the others came: they are answered by one that began after that.
+    assert source.surveys - before == 2
+
+
+async def test_a_purged_consumer_goes_on_behind_the_gap_and_its_reader_is_told(
+    daemon: Daemon, source: FakeSource, log: LogWriter
+) -> None:
+    readers = await daemon.start(declared("c", on_purged=OnPurged.LATEST), declared("strict"))
+    session, start = await open_session(readers, "c")
+    strict, strict_start = await open_session(readers, "strict")
+    first = position((await poll(readers, "c", session, start))["end"])
+    await daemon.stop()
+    log.rotate()
+    write(log, "a", 2)
+    log.rotate()
+    source.fake.purge(2)
+    daemon._make()
+    readers = await daemon.start(*daemon.wanted["key"])
+    answer = await poll(readers, "c", session, first)
+    assert answer["gap"] and answer["transactions"] == 0
+    end = position(answer["end"])
+    assert (end.epoch, end.seq) == (first.epoch + 1, daemon.tip)
+    # A range of before it is planned again, and nothing of it is left.
+    assert b"".join(await readers.binlog("c", session, start, first)) == b"\xfebin"
+    assert (await readers.open_session("c", first, True))["gap"]
+    write(log, "a", 1)
+    answer = await poll(readers, "c", session, end)
+    assert answer["transactions"] == 1 and not answer["gap"]
+    assert daemon.row("c")["gaps"] == 1
+    with pytest.raises(BinlogError) as caught:
+        await poll(readers, "strict", strict, strict_start)
+    assert caught.value.kind is Kind.POSITION_PURGED
+
+
+# -- settings that change -------------------------------------------------------------------------------------
+
+
+async def test_consumers_come_and_go_and_nobody_else_notices(
+    daemon: Daemon, source: FakeSource, log: LogWriter
+) -> None:
+    readers = await daemon.start(declared("stays"), declared("goes"))
+    session, start = await open_session(readers, "stays")
+    gone, gone_start = await open_session(readers, "goes")
+    await daemon.until_queued("stays", "goes")
+    (stream,) = source.live()
+    gone_end = position((await poll(readers, "goes", gone, gone_start))["end"])
+    waiting = asyncio.ensure_future(poll(readers, "goes", gone, gone_end, wait_s=60))  # noqa: TID251
+    await asyncio.sleep(0.02)
+    changes = await daemon.declare(declared("stays"), declared("comes", "b", at="latest"))
+    assert (changes.added, changes.removed, changes.changed) == (("comes",), ("goes",), ())
+    with pytest.raises(BinlogError) as caught:
+        await asyncio.wait_for(waiting, 5)
+    assert caught.value.kind is Kind.UNKNOWN_CONSUMER
+    await until(lambda: source.opened == [1, 2], "the new one connects")
+    await until(
+        lambda: source.live() == [stream], "it rides with the other, whose connection stays"
+    )
+    write(log, "a", 2)
+    await daemon.until_queued("stays", "comes")
+    assert (await poll(readers, "stays", session, start))["transactions"] == 5
+    assert [row["name"] for row, _ in readers.rows_with_consumers()] == ["stays", "comes"]
+
+
+async def test_a_changed_consumer_goes_on_under_its_session(
+    daemon: Daemon, source: FakeSource, log: LogWriter, state: FakeState
+) -> None:
+    readers = await daemon.start(declared("c"), declared("other"))
+    session, start = await open_session(readers, "c")
+    end = position((await poll(readers, "c", session, start))["end"])
+    waiting = asyncio.ensure_future(poll(readers, "c", session, end, wait_s=60, markers=False))  # noqa: TID251
+    await asyncio.sleep(0.02)
+    changes = await daemon.declare(declared("c", "a", "b"), declared("other"))
+    assert (changes.added, changes.removed, changes.changed) == ((), (), ("c",))
+    write(log, "b", 1)
+    answer = await asyncio.wait_for(waiting, 10)
+    assert answer["transactions"] == 1
+    assert (
+        position(await readers.acknowledge("c", session, position(answer["end"]))).seq == daemon.tip
+    )
+    # Declared as it is, nothing happens at all.
+    before = list(state.saves)
+    changes = await daemon.declare(declared("c", "a", "b"), declared("other"))
+    assert (changes.added, changes.removed, changes.changed) == ((), (), ())
+    assert state.saves == before
+
+
+async def test_a_connection_that_is_reached_in_another_way_is_made_anew(
+    daemon: Daemon, source: FakeSource, log: LogWriter
+) -> None:
+    readers = await daemon.start(declared("c"))
+    session, start = await open_session(readers, "c")
+    end = position((await poll(readers, "c", session, start))["end"])
+    (stream,) = source.live()
+    daemon.settings = "another heartbeat"
+    changes = await daemon.declare(declared("c"))
+    assert changes.changed == ("c",)
+    await until(lambda: len(source.live()) == 1 and source.live() != [stream], "a new connection")
+    write(log, "a", 1)
+    assert (await poll(readers, "c", session, end))["transactions"] == 1
+
+
+async def test_the_last_consumer_takes_its_connection_along(
+    daemon: Daemon, source: FakeSource
+) -> None:
+    readers = await daemon.start(declared("c"))
+    await daemon.until_queued("c")
+    changes = await daemon.declare()
+    assert changes.removed == ("c",) and source.live() == [] and readers.names() == []
+    await daemon.declare(declared("d"))
+    await daemon.until_queued("d")
+
+
+async def test_a_store_that_is_full_keeps_everything_as_it_is(
+    daemon: Daemon, state: FakeState, source: FakeSource, log: LogWriter
+) -> None:
+    readers = await daemon.start(declared("c"), declared("other", "b"))
+    session, start = await open_session(readers, "c")
+    end = position((await poll(readers, "c", session, start))["end"])
+    state.full = True
+    runner = daemon.clients._running["key"].runner
+    runner._execute([runner.client.consumers["c"].store()])
+    with pytest.raises(BinlogError):
+        await daemon.declare(declared("other", "b"))
+    state.full = False
+    assert readers.names() == ["c", "other"]
+    write(log, "a", 1)
+    assert (await poll(readers, "c", session, end))["transactions"] == 1
+
+
+async def test_a_spec_is_compared_as_it_is(daemon: Daemon) -> None:
+    """Only what differs is changed: how often readers hear of markers is nothing that a queue must know."""
+    readers = await daemon.start(declared("c"))
+    changes = await daemon.declare(replace(declared("c"), marker_s=7.0))
+    assert changes.changed == () and readers._readers["c"].marker_s == 7.0
+
+
+# -- defects --------------------------------------------------------------------------------------------------
+
+
+async def test_a_defect_met_while_a_source_is_read_fails_that_client_alone(
+    daemon: Daemon, source: FakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher_of_rules, "BACKOFF_MIN_S", 0.01)
+    source.error = ZeroDivisionError("a defect")  # type: ignore[assignment]
+    await daemon.start(declared("one"))
+    await until(lambda: daemon.row("one")["state"] == "failed", "it has failed")
+    assert daemon.row("one")["last_error"].startswith("internal error: log in 1: ZeroDivisionError")
+    assert len(source.opened) == dispatcher_of_rules.DAMAGE_MAX
+
+
+async def test_a_defect_met_in_a_survey_ends_nothing(
+    daemon: Daemon, source: FakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await daemon.start(declared("one"))
+    await daemon.until_queued("one")
+
+    def broken(_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(source, "survey", broken)
+    session = await daemon.readers.open_session("one", None, False)
+    assert session["session"] == 1
+    assert daemon.row("one")["state"] == "streaming"

@@ -1,0 +1,498 @@
+"""What needs servers of its own: starts in their logs, what they refuse and why, and sources of several hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+from uuid import UUID
+
+import pytest
+
+from dispatcher.binlog.stream.batch import Batch, Closed
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.dispatch.executed_position import Mode, Place, make_place
+from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.specs import Start
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.gtid import GtidSet
+from dispatcher.source.mysql.dump_stream import Stream
+from dispatcher.source.mysql.login import Endpoint
+from dispatcher.source.mysql.server_facts import examine_hosts
+from dispatcher.source.mysql.source import ServerSource
+from tests.servers.plugin import ServerFactory
+from tests.servers.server import Instance
+from tests.support.dumps import account
+from tests.support.starts import at_gtids, at_moment, at_offset
+
+INSTALLATION = UUID(int=7)
+KINDS = ("mysql97", "mysql56", "mariadb118")
+CLOCK = "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS UNSIGNED)"
+
+Own = Callable[[str], tuple[Instance, Endpoint]]
+
+
+@pytest.fixture(scope="module")
+def own(module_server_factory: ServerFactory) -> Own:
+    """A server of a kind, the 5.6 without GTIDs, and an account on it that may replicate."""
+    servers: dict[str, tuple[Instance, Endpoint]] = {}
+
+    def get(kind: str) -> tuple[Instance, Endpoint]:
+        if kind not in servers:
+            options = ("--gtid-mode=OFF",) if kind == "mysql56" else ()
+            server = module_server_factory(kind, *options)  # type: ignore[arg-type]
+            server.execute(
+                "CREATE DATABASE d", "CREATE TABLE d.t (n INT)", "CREATE TABLE d.u (n INT)"
+            )
+            servers[kind] = server, account(server, "repl")
+        return servers[kind]
+
+    return get
+
+
+def source_of(*endpoints: Endpoint, name: str = "source") -> ServerSource:
+    return ServerSource(endpoints, INSTALLATION, name, heartbeat_s=1)
+
+
+def view_of(source: ServerSource, *starts: Start) -> ServerView:
+    with closing(source.open(1)) as opened:
+        return opened.view((), starts)
+
+
+def end_of(server: Instance) -> tuple[str, str, int]:
+    """Executed GTIDs, file and offset."""
+    name = "gtid_binlog_pos" if server.mariadb else "gtid_executed"
+    gtids = "" if server.kind == "mysql56" else server.execute(f"SELECT @@GLOBAL.{name}")[0][0]
+    return gtids.replace("\n", ""), *server.binlog_position()
+
+
+# -- starts ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Written:
+    """A transaction: moments at or before it and after the one before it, and where the log ended before it."""
+
+    moments: tuple[int, ...]
+    gtids: str
+    file: str
+    offset: int
+    begins_file: bool
+
+
+def write(server: Instance) -> list[Written]:
+    """Transactions over several files, one of them without any.
+
+    MySQL 8.0 and later log the true time of each commit, which SET TIMESTAMP does not change; the others log that of
+    the statement in seconds, which it does.
+    """
+    exact = server.kind == "mysql97"
+    server.execute("FLUSH BINARY LOGS")
+    ((now,),) = server.execute("SELECT UNIX_TIMESTAMP()")
+    written = []
+    for n, files in enumerate((0, 0, 0, 1, 0, 2, 0)):
+        server.execute(*["FLUSH BINARY LOGS"] * files or ["DO 1"])
+        ((moment,),) = server.execute(CLOCK)
+        at = int(now) + 100 * (n + 1)
+        end = end_of(server)
+        statements = [] if exact else [f"SET TIMESTAMP = {at}"]
+        server.execute(
+            *statements,
+            "BEGIN",
+            f"INSERT INTO d.t VALUES ({n})",
+            f"INSERT INTO d.u VALUES ({n})",
+            "COMMIT",
+        )
+        moments = (int(moment),) if exact else (at * 1_000_000 - 99_999_999, at * 1_000_000)
+        written.append(Written(moments, *end, begins_file=not n or bool(files)))
+    return written
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_starts_in_the_log_of_a_server(own: Own, kind: str) -> None:
+    server, endpoint = own(kind)
+    source = source_of(endpoint)
+    written = write(server)
+    future = 4_000_000_000_000_000
+    starts = [at_moment(moment) for one in written for moment in one.moments]
+    # Where transactions end, and where a file begins: the offset of its first transaction is both.
+    starts += [at_offset(one.file, one.offset) for one in written]
+    starts += [at_gtids(one.gtids) for one in written] if server.mariadb else []
+    view = view_of(source, at_moment(0), at_moment(future), *starts)
+
+    for one in written:
+        exact = make_place(view.mode, one.gtids, one.file, one.offset)
+        beginning = make_place(view.mode, one.gtids, one.file, 4)
+        assert view.starts[at_offset(one.file, one.offset)] == exact
+        for moment in one.moments:
+            assert view.starts[at_moment(moment)] == (beginning if one.begins_file else exact), (
+                moment
+            )
+        if server.mariadb:
+            assert view.starts[at_gtids(one.gtids)] == (beginning if one.begins_file else exact)
+        assert view.created[one.file] > 0
+    oldest = server.binlogs()[0][0]
+    assert view.starts[at_moment(0)] == make_place(view.mode, "", oldest, 4)
+    assert view.starts[at_moment(future)] == make_place(
+        view.mode, view.executed, view.file, view.offset
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_offsets_in_the_log_of_a_server(own: Own, kind: str) -> None:
+    """Every event of a file, as the server lists them, and a byte behind its beginning."""
+    server, endpoint = own(kind)
+    server.execute("FLUSH BINARY LOGS")
+    file, _ = server.binlog_position()
+    server.execute("BEGIN", "INSERT INTO d.t VALUES (1)", "INSERT INTO d.u VALUES (1)", "COMMIT")
+    server.execute(
+        "CREATE TABLE d.other (n INT)", "DROP TABLE d.other", "INSERT INTO d.t VALUES (2)"
+    )
+    server.execute("FLUSH BINARY LOGS")
+    events = [
+        (int(row[1]), str(row[2])) for row in server.execute(f"SHOW BINLOG EVENTS IN '{file}'")
+    ]
+    begins = {"Format_desc", "Previous_gtids", "Gtid", "Gtid_list", "Binlog_checkpoint", "Rotate"}
+    # Without GTIDs: BEGIN, and a DDL.
+    begins |= {"Query"} if kind == "mysql56" else set()
+    between = {at for at, name in events if name in begins}
+    offsets = sorted({at + by for at, _ in events for by in (0, 1)})
+    view = view_of(source_of(endpoint), *(at_offset(file, offset) for offset in offsets))
+    good = {offset for offset in offsets if isinstance(view.starts[at_offset(file, offset)], Place)}
+    assert good == between, events
+    for offset in set(offsets) - good:
+        found = view.starts[at_offset(file, offset)]
+        assert isinstance(found, BinlogError) and found.kind is Kind.SETTINGS
+
+
+def test_transactions_that_the_server_counts_but_never_logged_are_in_each_start(own: Own) -> None:
+    """A restored server: its purged set was set by hand, and no file's head says it."""
+    server, endpoint = own("mysql97")
+    other = "00000000-0000-0000-0000-00000000000a:1-5:tag:1-3:7"
+    server.execute(f"SET GLOBAL gtid_purged = '+{other}'", "INSERT INTO d.t VALUES (3)")
+    _, file, offset = end_of(server)
+    view = view_of(source_of(endpoint), at_moment(0), at_offset(file, offset))
+    place, beginning = view.starts[at_offset(file, offset)], view.starts[at_moment(0)]
+    assert isinstance(place, Place) and isinstance(beginning, Place)
+    for found in (place, beginning):
+        assert isinstance(found.gtids, GtidSet)
+        assert found.gtids.contains(GtidSet.parse(view.purged))
+        assert found.gtids.contains(GtidSet.parse(other))
+    place = beginning
+    with Reading(source_of(endpoint), view.mode, place) as reading:  # from the log's beginning on
+        assert reading.transactions(1)
+
+
+# -- what a server refuses ------------------------------------------------------------------------------------
+
+
+class Reading:
+    """A dispatcher's stream, read on a loop of its own."""
+
+    def __init__(self, source: ServerSource, mode: Mode, place: Place, number: int = 1) -> None:
+        opened = source.open(number)
+        try:
+            self.stream: Stream = opened.dump(mode, place, Routes(), 1 << 16)
+        except BaseException:
+            opened.close()
+            raise
+        self._loop = asyncio.new_event_loop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.close()
+        self._loop.close()
+
+    def _batches(self) -> list[Batch | Closed]:
+        return self._loop.run_until_complete(asyncio.wait_for(self.stream.batches(), 20))
+
+    def transactions(self, count: int) -> int:
+        """Read until that many came."""
+        seen = 0
+        while seen < count:
+            for batch in self._batches():
+                if isinstance(batch, Closed):
+                    raise self.stream.ended(batch)
+                seen += len(batch.tx.end)
+        return seen
+
+    def end(self) -> BinlogError:
+        """What the dump ends with."""
+        with pytest.raises(BinlogError) as caught:
+            self.transactions(1 << 30)
+        return caught.value
+
+
+def refusal(source: ServerSource, mode: Mode, place: Place) -> BinlogError:
+    try:
+        reading = Reading(source, mode, place)
+    except BinlogError as error:
+        return error
+    with reading:
+        return reading.end()
+
+
+def test_gtids_that_the_server_purged_or_never_had(own: Own) -> None:
+    server, endpoint = own("mysql97")
+    source = source_of(endpoint)
+    server.execute("FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (4)")
+    newest, _ = server.binlog_position()
+    oldest = server.binlogs()[0][0]
+    server.execute(f"PURGE BINARY LOGS TO '{newest}'")
+    purged = refusal(source, Mode.GTID, make_place(Mode.GTID, "", "", 0))
+    assert purged.kind is Kind.POSITION_PURGED and "purged" in purged.what
+    ((uuid,),) = server.execute("SELECT @@server_uuid")
+    ahead = refusal(source, Mode.GTID, make_place(Mode.GTID, f"{uuid}:1-1000000", "", 0))
+    assert ahead.kind is Kind.HISTORY_DIFFERS and "more GTIDs" in ahead.what
+    gone = refusal(source, Mode.FILE, make_place(Mode.FILE, "", oldest, 4))
+    assert gone.kind is Kind.POSITION_PURGED
+    beyond = refusal(source, Mode.FILE, make_place(Mode.FILE, "", newest, 1 << 30))
+    assert beyond.kind is Kind.HISTORY_DIFFERS
+
+
+def test_a_start_behind_transactions_without_gtids(own: Own) -> None:
+    """gtid_mode was OFF for a while: a search by file does not get past that, and says so."""
+    server, endpoint = own("mysql97")
+    server.execute("SET GLOBAL gtid_mode = ON_PERMISSIVE", "SET GLOBAL gtid_mode = OFF_PERMISSIVE")
+    server.execute("INSERT INTO d.t VALUES (5)")
+    between = server.binlog_position()
+    server.execute(
+        "SET GLOBAL gtid_mode = ON_PERMISSIVE",
+        "SET GLOBAL gtid_mode = ON",
+        "INSERT INTO d.t VALUES (6)",
+    )
+    after = server.binlog_position()
+    ((moment,),) = server.execute(CLOCK)
+    server.execute("INSERT INTO d.t VALUES (7)")
+    starts = [at_moment(int(moment)), at_offset(*between), at_offset(*after)]
+    view = view_of(source_of(endpoint), *starts)
+    assert view.starts[starts[0]] == view.starts[starts[2]]
+    refused = view.starts[starts[1]]
+    assert isinstance(refused, BinlogError) and refused.kind is Kind.UNSUPPORTED_EVENT
+    assert "gtid_mode=ON" in refused.remedy
+    assert isinstance(view.starts[starts[2]], Place)
+    server.execute(f"PURGE BINARY LOGS TO '{after[0]}'")
+
+
+DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
+    "shortened": lambda log, _: log[:-30],
+    "an event's size is too large": lambda log, at: log[: at + 9] + (1 << 31).to_bytes(4, "little") + log[at + 13 :],
+    "an event's size is too small": lambda log, at: log[: at + 9] + (5).to_bytes(4, "little") + log[at + 13 :],
+    "not a binlog": lambda log, _: b"what" + log[4:],
+    "empty": lambda _log, _at: b"",
+    "gone": lambda _log, _at: b"gone",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_log_that_the_server_cannot_read(own: Own, kind: str) -> None:
+    server, endpoint = own(kind)
+    mode = Mode.MARIADB if server.mariadb else Mode.FILE
+    server.execute("FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (7)", "FLUSH BINARY LOGS")
+    name = server.binlogs()[-2][0]
+    path = server.datadir / name
+    log = path.read_bytes()
+    third = 4
+    for _ in range(2):
+        third += int.from_bytes(log[third + 9 : third + 13], "little")
+    # Another host can stand in only where there are GTIDs.
+    hosts = [endpoint, replace(endpoint)] if kind == "mysql97" else [endpoint]
+    for how, damage in DAMAGES.items():
+        source = source_of(*hosts)
+        if how == "gone":
+            path.rename(path.with_suffix(".away"))
+        else:
+            overwrite(path, damage(log, third))
+        found = refusal(source, mode, make_place(mode, "", name, 4))
+        assert found.kind is Kind.SERVER_LOG, (how, found)
+        assert source.endpoint is hosts[-1], how  # another host may be able to
+        if how == "gone":
+            path.with_suffix(".away").rename(path)
+        overwrite(path, log)
+    variable = "source_verify_checksum" if kind == "mysql97" else "master_verify_checksum"
+    server.execute(f"SET GLOBAL {variable} = ON")
+    overwrite(path, log[: third + 20] + bytes([log[third + 20] ^ 1]) + log[third + 21 :])
+    found = refusal(source_of(endpoint), mode, make_place(mode, "", name, 4))
+    assert found.kind is Kind.CHECKSUM_MISMATCH and "MySQL error 1236" in found.what
+    server.execute(f"SET GLOBAL {variable} = OFF")
+    found = refusal(source_of(endpoint), mode, make_place(mode, "", name, 4))
+    assert found.kind is Kind.CHECKSUM_MISMATCH and "1236" not in found.what  # we looked
+    overwrite(path, log)
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """In place: owner and mode stay those of the server."""
+    with path.open("r+b") as file:
+        file.truncate(0)
+        file.write(data)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_namesake_is_named(own: Own, kind: str) -> None:
+    """Two installations with one identity, each reading again as soon as the other has ended it."""
+    server, endpoint = own(kind)
+    ours, theirs = source_of(endpoint), source_of(endpoint)
+    view = view_of(ours)
+    end = make_place(view.mode, view.executed, view.file, view.offset)
+    ends: list[BinlogError] = []
+    with Reading(ours, view.mode, end, number=2) as another, ExitStack() as stack:
+        last: Reading | None = None
+        for n, source in enumerate((ours, theirs, ours, theirs), 1):
+            reading = stack.enter_context(Reading(source, view.mode, end))
+            server.execute("INSERT INTO d.t VALUES (8)")  # which also wakes the dump that is to end
+            assert reading.transactions(n) == n
+            if last is not None:
+                ends.append(last.end())
+            last = reading
+        assert another.transactions(4) == 4  # one installation's dispatchers are no namesakes
+    # 5.6 may just end the first, who cannot know why.
+    named = ends.pop()
+    assert all(end.kind is Kind.NAMESAKE for end in ends) or kind == "mysql56"
+    assert named.kind is Kind.NAMESAKE
+    assert "server uuid" in named.what and "server id" in named.what
+    # MariaDB does not tell replicas of each other.
+    seen = f"; when we did, {socket.gethostname()} had them"
+    assert (seen in named.what) == (not server.mariadb)
+
+
+# -- several hosts --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nobody() -> Iterator[int]:
+    """A port on which nobody listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield sock.getsockname()[1]
+
+
+def test_a_host_that_fails_is_left_and_one_that_does_not_stays(own: Own, nobody: int) -> None:
+    server, good = own("mysql97")
+    closed, stranger = replace(good, port=nobody), replace(good, password="not it")
+    server.add_user("no_replica", good.password, "SELECT ON *.*")
+    powerless = replace(good, user="no_replica")
+    source = source_of(closed, stranger, powerless, good)
+    assert source.label == f"repl@127.0.0.1:{nobody}" + f",127.0.0.1:{server.port}" * 3
+    kinds = []
+    for _ in range(3):
+        with pytest.raises(BinlogError) as caught:
+            source.open(1)
+        kinds.append(caught.value.kind)
+    assert kinds == [Kind.CONNECT_FAILED, Kind.ACCESS_DENIED, Kind.GRANT_MISSING]
+    for _ in range(2):
+        assert view_of(source).server == server.execute("SELECT @@server_uuid")[0][0]
+        assert source.endpoint is good
+    # Questions go to the current one, and whoever fails with one does not move it.
+    assert source.survey()[0].executed
+    source.connect().close()
+    for _ in range(2):  # a second dispatcher of the same host has nothing to leave any more
+        source.move_on(1)
+        assert source.endpoint is closed
+    for ask in (source.survey, source.connect, source.open_once):
+        with pytest.raises(BinlogError):
+            ask()
+        assert source.endpoint is closed
+
+
+def test_those_who_fail_together_leave_one_host(own: Own) -> None:
+    _, endpoint = own("mysql97")
+    hosts = [endpoint, replace(endpoint), replace(endpoint)]
+    source = source_of(*hosts)
+    first, second = source.open(1), source.open(2)
+    for opened in (first, second):
+        opened.close()
+        with pytest.raises(BinlogError):
+            opened.dump(Mode.FILE, make_place(Mode.FILE, "", "binlog.000001", 4), Routes(), 1 << 16)
+    assert source.endpoint is hosts[1]
+
+
+def test_hosts_are_examined_one_by_one(own: Own, nobody: int) -> None:
+    (_, with_gtids), (_, without), (_, mariadb) = (own(kind) for kind in KINDS)
+    assert [error for _, error in examine_hosts([with_gtids])] == []
+    alone = [error.what for _, error in examine_hosts([without]) + examine_hosts([mariadb])]
+    assert not any("another host" in what for what in alone)
+    found = examine_hosts([with_gtids, without, replace(with_gtids, port=nobody), mariadb], ["d"])
+    assert [(label, error.kind) for label, error in found if "metadata" not in error.what] == [
+        (without.label, Kind.SERVER_SETTING),
+        (f"repl@127.0.0.1:{nobody}", Kind.CONNECT_FAILED),
+        (mariadb.label, Kind.SERVER_SETTING),
+    ]
+    assert sum("another host's log is another history" in error.what for _, error in found) == 2
+
+
+def test_a_survey_tells_the_end_the_files_and_their_ages(own: Own) -> None:
+    server, endpoint = own("mysql97")
+    source = source_of(endpoint)
+    server.execute("SET GLOBAL binlog_expire_logs_seconds = 1234", "FLUSH BINARY LOGS")
+    names = [name for name, _ in server.binlogs()][-2:]
+    view, expire_s = source.survey([*names, "binlog.999999"])
+    assert expire_s == 1234 and list(view.created) == names
+    assert (view.executed, view.file, view.offset) == end_of(server)
+    assert view.files == tuple(server.binlogs())
+    with closing(source.open(1)) as opened:
+        assert {**opened.view(names).created} == view.created
+    server.execute("SET GLOBAL binlog_expire_logs_auto_purge = OFF")
+    again, expire_s = source.survey(names)
+    assert expire_s is None and again.created == view.created
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_place_is_probed_for_what_stands_there(own: Own, kind: str) -> None:
+    server, endpoint = own(kind)
+    server.execute("FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (1)")
+    before, file, between = end_of(server)
+    server.execute("INSERT INTO d.t VALUES (2)")
+    end = server.binlog_position()[1]
+    places = [(file, offset) for offset in (4, between, between + 3, end - 5, end, end + 1)]
+    with closing(source_of(endpoint).open(1)) as opened:
+        view = opened.view((), (), [*places, ("binlog.999999", 4)])
+    found = {offset: at for (_, offset), at in view.boundaries.items()}
+    assert {offset: at.whole for offset, at in found.items()} == {
+        between: True,
+        between + 3: False,
+        end - 5: False,
+        end: True,
+    }
+    assert found[end].gtid is None
+    if view.mode is Mode.GTID:
+        new = GtidSet.parse(view.executed).subtract(GtidSet.parse(before))
+        ((source, ((number, _),)),) = new.sources().items()
+        assert found[between].gtid == (source, number)
+    else:
+        assert found[between].gtid is None
+    assert view.created == opened.view([file]).created
+
+
+@pytest.mark.parametrize("kind", ["mysql56", "mariadb118"])
+def test_a_host_that_no_other_can_stand_in_for_is_refused_and_not_left(
+    own: Own, kind: str, nobody: int
+) -> None:
+    _, endpoint = own(kind)
+    other = replace(endpoint, port=nobody)
+    source = source_of(endpoint, other)
+    checked = [str(error) for _, error in examine_hosts([endpoint, other])]
+    for _ in range(3):
+        with pytest.raises(BinlogError, match="another host's log is another history") as caught:
+            source.open(1)
+        assert caught.value.kind is Kind.SERVER_SETTING
+        assert str(without_place(caught.value)) in checked
+        assert source.endpoint is endpoint
+    # One that cannot be reached is left for the next, which is refused as well.
+    source = source_of(other, endpoint)
+    kinds = []
+    for _ in range(3):
+        with pytest.raises(BinlogError) as caught:
+            source.open(1)
+        kinds.append(caught.value.kind)
+    assert kinds == [Kind.CONNECT_FAILED, Kind.SERVER_SETTING, Kind.SERVER_SETTING]
+
+
+def without_place(error: BinlogError) -> BinlogError:
+    """The fault without its place, which `check` tells beside it."""
+    return BinlogError(error.kind, error.what, remedy=error.remedy)

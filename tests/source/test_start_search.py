@@ -1,0 +1,223 @@
+"""Starts at a moment, and at a file and offset: the place that they mean in a folder of files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dispatcher.binlog.event.types import EventType
+from dispatcher.dispatch.executed_position import Mode, Place, make_place
+from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.specs import Start
+from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.source.files.dump_stream import FilesSource
+from tests.support.event_encoder import SERVER, LogWriter, Statement, Transaction
+from tests.support.starts import at_gtids, at_moment, at_offset
+
+GTIDS = ["mysql", "5.6", "anonymous", "none", "mariadb"]
+
+
+def view_of(folder: Path, *starts: Start) -> ServerView:
+    source = FilesSource(folder, None, follow=False, server="the-folder")
+    return source.open(1).view((), starts)
+
+
+def insert(log: LogWriter, *, rows: int = 1) -> None:
+    log.begin()
+    log.statement(Statement((("shop", "orders"),), ((0, 30),) * rows))
+    log.commit()
+
+
+def log_of(gtid: str) -> LogWriter:
+    """Files with several transactions, none, and one, and one whose last transaction its server never committed."""
+    log = LogWriter(gtid=gtid)
+    for each in (3, 0, 1, 2):
+        for _ in range(each):
+            insert(log, rows=2)
+        log.rotate()
+        list_gtids(log)
+    log.begin()
+    log.statement(Statement((("shop", "orders"),), ((0, 30),)))
+    log.crash()
+    list_gtids(log)
+    insert(log)
+    return log
+
+
+def list_gtids(log: LogWriter) -> None:
+    """MariaDB's way to say what the files before this one hold; the writer knows MySQL's."""
+    if log.gtid == "mariadb":
+        done = len(log.transactions).to_bytes(8, "little")
+        log.add(EventType.MARIADB_GTID_LIST, bytes((1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0)) + done)
+
+
+def put(folder: Path, log: LogWriter) -> None:
+    for file in log.files:
+        (folder / file.name).write_bytes(file.raw)
+
+
+def gtids_of(transactions: Sequence[Transaction], mode: Mode) -> GtidSet | MariadbGtids:
+    gtids: GtidSet | MariadbGtids = MariadbGtids() if mode is Mode.MARIADB else GtidSet()
+    for transaction in transactions if mode is not Mode.FILE else ():
+        gtids = gtids.add(transaction.source, transaction.gno)
+    return gtids
+
+
+def expected(log: LogWriter, index: int, mode: Mode) -> Place:
+    """The place before the transaction of this index."""
+    before = log.transactions[:index]
+    file = log.transactions[index].file
+    offset = before[-1].end if before and before[-1].file == file else 4
+    return make_place(mode, str(gtids_of(before, mode)), file, offset)
+
+
+@pytest.mark.parametrize("gtid", GTIDS)
+def test_every_moment_of_a_log(tmp_path: Path, gtid: str) -> None:
+    log = log_of(gtid)
+    put(tmp_path, log)
+    times = [transaction.commit_us for transaction in log.transactions]
+    assert times == sorted(times) and len(times) == 7
+    moments = [0, *(at + by for at in times for by in (-1, 0, 1))]
+    view = view_of(tmp_path, *map(at_moment, moments))
+    end = make_place(view.mode, view.executed, view.file, view.offset)
+    for moment in moments:
+        index = next((n for n, at in enumerate(times) if at >= moment), None)
+        place = view.starts[at_moment(moment)]
+        if index is None:
+            assert place == end
+            continue
+        wanted = expected(log, index, view.mode)
+        if index == 6 and moment < times[6] - 1_000_000:
+            # The transaction that was never committed has that time, and lies at the end of the file before.
+            wanted = make_place(view.mode, str(wanted.gtids), log.files[4].name, 4)
+        assert place == wanted, (moment, index)
+        assert view.created[wanted.file] > 0
+
+
+def test_a_moment_in_a_log_without_transactions_is_its_end(tmp_path: Path) -> None:
+    log = LogWriter(gtid="mariadb")
+    log.rotate()
+    put(tmp_path, log)
+    view = view_of(tmp_path, at_moment(0))
+    assert view.starts[at_moment(0)] == make_place(view.mode, "", log.file.name, log.file.size)
+
+
+def test_a_moment_where_the_beginning_is_purged(tmp_path: Path) -> None:
+    log = log_of("mysql")
+    put(tmp_path, log)
+    (tmp_path / log.files[0].name).unlink()
+    (tmp_path / log.files[1].name).unlink()
+    third = next(t for t in log.transactions if t.file == log.files[2].name)
+    late, behind = at_moment(third.commit_us + 1), at_offset(third.file, third.end)
+    view = view_of(tmp_path, at_moment(0), late, behind)
+    assert view.starts[at_moment(0)] == make_place(view.mode, view.purged, log.files[2].name, 4)
+    assert view.purged == f"{SERVER}:1-3"
+    after = view.starts[late]
+    assert isinstance(after, Place) and str(after.gtids) == f"{SERVER}:1-4"
+    place = view.starts[behind]
+    assert isinstance(place, Place) and str(place.gtids) == f"{SERVER}:1-4"
+
+
+def test_damage_before_a_moment_is_its_own(tmp_path: Path) -> None:
+    log = log_of("mysql")
+    put(tmp_path, log)
+    first, second, third, *_ = log.transactions
+    path = tmp_path / first.file
+    raw = bytearray(path.read_bytes())
+    raw[second.end - 6] ^= 1
+    path.write_bytes(raw)
+    starts = [at_moment(t.commit_us) for t in (first, third, log.transactions[-1])]
+    behind = at_offset(third.file, third.end)
+    view = view_of(tmp_path, *starts, behind)
+    assert [isinstance(view.starts[start], Place) for start in starts] == [True, False, True]
+    for found in (view.starts[starts[1]], view.starts[behind]):
+        assert isinstance(found, BinlogError) and found.kind is Kind.CHECKSUM_MISMATCH
+
+
+def boundaries(log: LogWriter, name: str) -> tuple[list[int], set[int]]:
+    """The offsets of a file's events, and those at which no transaction is open."""
+    (file,) = (file for file in log.files if file.name == name)
+    at, offsets, between = 4, [], set()
+    for raw, transaction in file.events:
+        offsets.append(at)
+        if transaction is None or transaction.start == at:
+            between.add(at)
+        at += len(raw)
+    return [*offsets, at], between | {at}
+
+
+@pytest.mark.parametrize("gtid", GTIDS)
+def test_every_offset_of_a_log(tmp_path: Path, gtid: str) -> None:
+    log = log_of(gtid)
+    put(tmp_path, log)
+    for name in dict.fromkeys(transaction.file for transaction in log.transactions):
+        events, between = boundaries(log, name)
+        wanted = [(name, at + by) for at in events for by in (-1, 0, 1) if at + by >= 4]
+        view = view_of(tmp_path, *(at_offset(*one) for one in wanted))
+        size = dict(view.files)[name]
+        for _, offset in wanted:
+            found = view.starts[at_offset(name, offset)]
+            if offset in between:
+                before = [t for t in log.transactions if (t.file, t.end) <= (name, offset)]
+                gtids = str(gtids_of(before, view.mode))
+                assert found == make_place(view.mode, gtids, name, offset)
+            else:
+                kind = Kind.SETTINGS if offset <= size else Kind.HISTORY_DIFFERS
+                assert isinstance(found, BinlogError) and found.kind is kind, offset
+                assert f"{name}:{offset}" in found.what
+
+
+def test_the_remedy_names_the_nearest_places(tmp_path: Path) -> None:
+    log = log_of("mysql")
+    put(tmp_path, log)
+    first, second, *_ = log.transactions
+    start = at_offset(first.file, first.end + 1)
+    found = view_of(tmp_path, start).starts[start]
+    assert isinstance(found, BinlogError)
+    assert f"{first.end} or {second.end} is between two transactions" in found.remedy
+
+
+def test_every_gtid_of_a_mariadb_log(tmp_path: Path) -> None:
+    log = log_of("mariadb")
+    put(tmp_path, log)
+    count = len(log.transactions)
+    wanted = ["", *(f"0-1-{n}" for n in range(1, count + 2)), "7-1-1", f"0-9-{count - 1}"]
+    view = view_of(tmp_path, *map(at_gtids, wanted))
+    end = make_place(view.mode, view.executed, view.file, view.offset)
+    for n, gtid in enumerate(wanted[: count + 1]):
+        place = view.starts[at_gtids(gtid)]
+        assert place == (expected(log, n, view.mode) if n < count else end)
+    assert view.starts[at_gtids(f"0-9-{count - 1}")] == view.starts[at_gtids(f"0-1-{count - 1}")]
+    for ahead in (f"0-1-{count + 1}", "7-1-1"):
+        found = view.starts[at_gtids(ahead)]
+        assert isinstance(found, BinlogError) and found.kind is Kind.HISTORY_DIFFERS
+    for file in log.files[:3]:
+        (tmp_path / file.name).unlink()
+    purged = view_of(tmp_path, *map(at_gtids, wanted[:6])).starts
+    kinds = [found.kind for found in purged.values() if isinstance(found, BinlogError)]
+    assert kinds == [Kind.POSITION_PURGED] * 4
+    assert all(isinstance(purged[at_gtids(gtid)], Place) for gtid in ("0-1-4", "0-1-5"))
+
+
+def test_mysqls_gtids_need_not_be_found(tmp_path: Path) -> None:
+    put(tmp_path, log_of("mysql"))
+    assert view_of(tmp_path, at_gtids(f"{SERVER}:1-2")).starts == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "said"),
+    [
+        ("binlog.000001", Kind.POSITION_PURGED, "binlog.000002 to binlog.000006"),
+        ("binlog.000009", Kind.HISTORY_DIFFERS, "binlog.000002 to binlog.000006"),
+        ("other.000003", Kind.HISTORY_DIFFERS, "binlog.000002 to binlog.000006"),
+        ("binlog", Kind.HISTORY_DIFFERS, "binlog.000002 to binlog.000006"),
+    ],
+)
+def test_files_that_are_not_there(tmp_path: Path, file: str, kind: Kind, said: str) -> None:
+    put(tmp_path, log_of("mysql"))
+    (tmp_path / "binlog.000001").unlink()
+    found = view_of(tmp_path, at_offset(file, 4)).starts[at_offset(file, 4)]
+    assert isinstance(found, BinlogError) and found.kind is kind and said in found.what
