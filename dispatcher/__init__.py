@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dispatcher.binlog.table_map.column_types import InvalidDates
     from dispatcher.library import Binlog, BinlogClient, Change, Transaction
-    from dispatcher.model.errors import BinlogError, Kind, UserError
+    from dispatcher.model.errors import BinlogError, ErrorKind, UserError
     from dispatcher.model.gtid import GtidSet, MariadbGtids
     from dispatcher.model.position import Position
 
@@ -21,9 +21,9 @@ __all__ = [
     "BinlogClient",
     "BinlogError",
     "Change",
+    "ErrorKind",
     "GtidSet",
     "InvalidDates",
-    "Kind",
     "MariadbGtids",
     "Position",
     "Transaction",
@@ -37,7 +37,7 @@ _HOMES = {
     "Change": "dispatcher.library",
     "GtidSet": "dispatcher.model.gtid",
     "InvalidDates": "dispatcher.binlog.table_map.column_types",
-    "Kind": "dispatcher.model.errors",
+    "ErrorKind": "dispatcher.model.errors",
     "MariadbGtids": "dispatcher.model.gtid",
     "Position": "dispatcher.model.position",
     "Transaction": "dispatcher.library",

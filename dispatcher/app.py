@@ -32,16 +32,15 @@ from dispatcher.api.auth import Scope, Token
 from dispatcher.api.limits import Limits
 from dispatcher.api.protocol import bounded_protocol
 from dispatcher.binlog.stream.warmup import load_kept_kernels, load_kernels
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.runtime.administration import Administration
 from dispatcher.runtime.client_registry import Clients
 from dispatcher.runtime.from_settings import groups
-from dispatcher.runtime.store_thread import Storing
+from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.tasks import Tasks
 from dispatcher.runtime.threads import in_thread
 from dispatcher.runtime.time_slices import in_slices
-from dispatcher.settings import Settings
-from dispatcher.settings import Token as TokenSettings
+from dispatcher.settings import Settings, TokenSettings
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs
@@ -130,12 +129,12 @@ class Daemon:
         self._load = load
         self._log = structlog.get_logger("dispatcher")
         self._state = state
-        self._store = Storing(state, settings.state.max_bytes_in_prepared)
+        self._store = StoreThread(state, settings.state.max_bytes_in_prepared)
         self._crash: BaseException | None = None
         self._tasks = Tasks(self._on_task_error)
         # Beside the store, whose lock keeps other daemons away from both.
         spill = Spill(Path(f"{settings.state.path}.spill"), settings.state.max_bytes_in_spill)
-        self._clients = Clients(self._store, spill.lend, self._log, self._on_task_error)
+        self._clients = Clients(self._store, spill.allocate, self._log, self._on_task_error)
         self._metrics = Metrics(
             version("binlog-dispatcher"),
             self._clients.readers.rows_with_consumers,
@@ -214,7 +213,7 @@ class Daemon:
             await self._server.serve()
         except SystemExit:  # how uvicorn says that it cannot listen
             raise BinlogError(
-                Kind.SETTINGS,
+                ErrorKind.SETTINGS,
                 f"cannot listen on {address}",
                 remedy="another program has the port, or the address is not this machine's; change api.listen",
             ) from None

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dispatcher.model.errors import Action, BinlogError, Kind, UserError
+from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 
 EXIT_FAULT, EXIT_INPUT = 1, 2
 TOKEN_VARIABLE = "DISPATCHER_TOKEN"  # noqa: S105 - its name
@@ -39,8 +39,8 @@ def faults() -> Iterator[None]:
     except BinlogError as error:
         typer.echo(str(error), err=True)
         wrong_input = isinstance(error, UserError) or error.kind in (
-            Kind.SETTINGS,
-            Kind.UNAUTHORIZED,
+            ErrorKind.SETTINGS,
+            ErrorKind.UNAUTHORIZED,
         )
         raise typer.Exit(EXIT_INPUT if wrong_input else EXIT_FAULT) from None
     except KeyboardInterrupt:
@@ -48,7 +48,7 @@ def faults() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class DaemonAddress:
     """A daemon, as the options name it. `token_file`, `ca`: None = not given."""
 
     url: str
@@ -56,7 +56,7 @@ class Address:
     ca: Path | None
 
 
-def call(address: Address, path: str, body: object = None) -> Any:
+def call(address: DaemonAddress, path: str, body: object = None) -> Any:
     """The JSON answer of the daemon to a GET, or to a POST of `body`; raises BinlogError for everything else."""
     import http.client  # noqa: PLC0415
     import ssl  # noqa: PLC0415
@@ -65,7 +65,7 @@ def call(address: Address, path: str, body: object = None) -> Any:
 
     if not address.url.startswith(("http://", "https://")):
         what = f"not a URL: {address.url}"
-        raise UserError(Kind.SETTINGS, what, remedy="write it like http://host:8085")
+        raise UserError(ErrorKind.SETTINGS, what, remedy="write it like http://host:8085")
     url = address.url.rstrip("/") + path
     data = None if body is None else json.dumps(body).encode()
     try:
@@ -78,7 +78,9 @@ def call(address: Address, path: str, body: object = None) -> Any:
     except (OSError, ValueError) as error:
         names = " or ".join(str(file) for file in (address.token_file, address.ca) if file) or url
         remedy = "name readable files and a well-formed URL"
-        raise UserError(Kind.SETTINGS, f"cannot use {names}: {error}", remedy=remedy) from error
+        raise UserError(
+            ErrorKind.SETTINGS, f"cannot use {names}: {error}", remedy=remedy
+        ) from error
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:  # noqa: S310
             return json.load(answer)
@@ -120,7 +122,7 @@ def _unreachable(error: Exception, url: str) -> BinlogError:
         what, remedy = "it does not answer in JSON", "check the URL: another program listens there"
     else:
         what = str(getattr(cause, "strerror", None) or cause)
-    return BinlogError(Kind.CONNECT_FAILED, f"{url}: {what}", remedy=remedy)
+    return BinlogError(ErrorKind.CONNECT_FAILED, f"{url}: {what}", remedy=remedy)
 
 
 def _refused(error: Any, url: str) -> BinlogError:
@@ -134,7 +136,7 @@ def _refused(error: Any, url: str) -> BinlogError:
         kind = str(problem.get("kind", ""))
     except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
         pass  # another program's answer: its status says enough
-    found = Kind.__members__.get(kind, Kind.CONNECT_FAILED)
+    found = ErrorKind.__members__.get(kind, ErrorKind.CONNECT_FAILED)
     # The daemon's text begins with the kind and ends with the hint, as this one's will.
     what = what.removeprefix(f"{found.value}: ")
     if remedy:
@@ -144,7 +146,9 @@ def _refused(error: Any, url: str) -> BinlogError:
         if remedy and error.code == 401:
             remedy = f"{remedy}; name a file that holds it by --token-file, or set {TOKEN_VARIABLE}"
         return UserError(
-            Kind.FORBIDDEN if error.code == 403 else Kind.UNAUTHORIZED, told, remedy=remedy
+            ErrorKind.FORBIDDEN if error.code == 403 else ErrorKind.UNAUTHORIZED,
+            told,
+            remedy=remedy,
         )
     fault = BinlogError(found, told, remedy=remedy)
     if fault.action is Action.REFUSE:
@@ -155,4 +159,6 @@ def _refused(error: Any, url: str) -> BinlogError:
 def unexpected(url: str) -> BinlogError:
     """For an answer that is JSON, and not the daemon's."""
     what = f"{url}: it answers, but not as binlog-dispatcher does"
-    return BinlogError(Kind.CONNECT_FAILED, what, remedy="check the URL, and the daemon's version")
+    return BinlogError(
+        ErrorKind.CONNECT_FAILED, what, remedy="check the URL, and the daemon's version"
+    )

@@ -17,13 +17,13 @@ from uuid import UUID
 import typer
 
 from dispatcher import consumers
-from dispatcher.calls import EXIT_INPUT, Address, Ca, TokenFile, Url, call, faults, unexpected
+from dispatcher.calls import EXIT_INPUT, Ca, DaemonAddress, TokenFile, Url, call, faults, unexpected
 from dispatcher.model.errors import BinlogError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dispatcher.settings import Consumer, Settings
+    from dispatcher.settings import ConsumerSettings, Settings
 
 # Typer's own tracebacks would show local variables, and with them passwords.
 app = typer.Typer(
@@ -133,7 +133,7 @@ def binlogs(
 ) -> None:
     """Show the daemon's consumers: states, queues, lags."""
     with faults():
-        rows = call(Address(url, token_file, ca), "/v1/binlogs")
+        rows = call(DaemonAddress(url, token_file, ca), "/v1/binlogs")
         if as_json:
             typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
             return
@@ -272,7 +272,7 @@ def _server_findings(settings: Settings) -> list[str]:
     ]
 
 
-def _examine(consumers: list[Consumer]) -> list[tuple[str, BinlogError]]:
+def _examine(consumers: list[ConsumerSettings]) -> list[tuple[str, BinlogError]]:
     """What is wrong with the source that these consumers share, each with the label of its host or folder."""
     from dispatcher.source.files.dump_stream import files_source  # noqa: PLC0415
     from dispatcher.source.mysql.server_facts import endpoints_of, examine_hosts  # noqa: PLC0415

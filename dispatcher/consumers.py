@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import typer
 
-from dispatcher.calls import Address, Ca, TokenFile, Url, call, faults, unexpected
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.calls import Ca, DaemonAddress, TokenFile, Url, call, faults, unexpected
+from dispatcher.model.errors import ErrorKind, UserError
 
 app = typer.Typer(
     help="Move the consumers of a running daemon.",
@@ -28,7 +28,7 @@ def forget(
     """Drop what is stored of a consumer: it begins at the `start` of its settings, in a new epoch."""
     with faults():
         _ask(f"Drop the position of consumer {name}, and begin at its start?", yes)
-        _move(Address(url, token_file, ca), name, "forget", {})
+        _move(DaemonAddress(url, token_file, ca), name, "forget", {})
 
 
 @app.command()
@@ -50,7 +50,7 @@ def seek(
     with faults():
         where = _place(to)
         _ask(f"Move consumer {name} to {to}?", yes)
-        _move(Address(url, token_file, ca), name, "seek", {"to": where})
+        _move(DaemonAddress(url, token_file, ca), name, "seek", {"to": where})
 
 
 def _place(to: str) -> object:
@@ -66,7 +66,7 @@ def _place(to: str) -> object:
         return {"timestamp": to.strip()}
     if not bound.file:
         what = f"--to: {to!r} names no file"
-        raise UserError(Kind.SETTINGS, what, remedy="write a position like binlog.000003:1234")
+        raise UserError(ErrorKind.SETTINGS, what, remedy="write a position like binlog.000003:1234")
     return {"file": bound.file, "offset": bound.offset}
 
 
@@ -76,11 +76,11 @@ def _ask(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         what = "there is no terminal to ask on"
-        raise UserError(Kind.SETTINGS, what, remedy="say --yes")
+        raise UserError(ErrorKind.SETTINGS, what, remedy="say --yes")
     typer.confirm(f"{question} Its readers have to begin anew.", abort=True)
 
 
-def _move(address: Address, name: str, what: str, body: dict[str, Any]) -> None:
+def _move(address: DaemonAddress, name: str, what: str, body: dict[str, Any]) -> None:
     answer = call(address, f"/v1/consumers/{quote(name, safe='')}/{what}", body)
     try:
         position = answer["position"]

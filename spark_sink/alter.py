@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dispatcher.binlog.sql.lexer import Token, Tokens
+from dispatcher.binlog.sql.lexer import SqlToken, SqlTokens
 
 
-def specifications(query: str, sql_mode: int = 0) -> list[list[Token]]:
+def specifications(query: str, sql_mode: int = 0) -> list[list[SqlToken]]:
     """The parts of ALTER TABLE name part, part ...; empty if the statement is not one, or has a quote that is never
     closed."""
-    tokens = Tokens(query, sql_mode)
+    tokens = SqlTokens(query, sql_mode)
     words = list(tokens)
     if not tokens.complete:
         return []
@@ -40,8 +40,8 @@ def specifications(query: str, sql_mode: int = 0) -> list[list[Token]]:
     return _split(words[at:])
 
 
-def _split(words: Sequence[Token]) -> list[list[Token]]:
-    parts: list[list[Token]] = [[]]
+def _split(words: Sequence[SqlToken]) -> list[list[SqlToken]]:
+    parts: list[list[SqlToken]] = [[]]
     depth = 0
     for token in words:
         depth += (token.text == "(") - (token.text == ")")
@@ -77,7 +77,7 @@ def only_adds(query: str, sql_mode: int = 0) -> tuple[bool, str]:
     return True, ""
 
 
-def _harmless(part: Sequence[Token]) -> bool:
+def _harmless(part: Sequence[SqlToken]) -> bool:
     words = [token.keyword for token in part]
     match words:
         case ["ADD", "PARTITION", *_]:
@@ -101,7 +101,7 @@ def _harmless(part: Sequence[Token]) -> bool:
     return False
 
 
-def _adds_nulls(part: Sequence[Token]) -> bool:
+def _adds_nulls(part: Sequence[SqlToken]) -> bool:
     """`part` behind ADD: one column, or several in brackets."""
     if part and part[0].keyword == "COLUMN":
         part = part[1:]
@@ -113,7 +113,7 @@ def _adds_nulls(part: Sequence[Token]) -> bool:
     return _null_column(part)
 
 
-def _null_column(column: Sequence[Token]) -> bool:
+def _null_column(column: Sequence[SqlToken]) -> bool:
     # Behind the name, which may be spelled like a keyword.
     words = [token.keyword for token in column[1:]]
     if not words or _VALUES.intersection(words):

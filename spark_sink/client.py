@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
 
 BACKOFF_FIRST_S = 0.1
@@ -34,13 +34,13 @@ BACKOFF_MAX_S = 10.0
 PIECE_BYTES = 1 << 20
 
 _KIND_OF_STATUS = {
-    401: Kind.UNAUTHORIZED,
-    403: Kind.FORBIDDEN,
-    404: Kind.UNKNOWN_CONSUMER,
-    409: Kind.SESSION_FENCED,
-    422: Kind.REQUEST,
-    429: Kind.TOO_MANY_REQUESTS,
-    503: Kind.RANGE_UNAVAILABLE,
+    401: ErrorKind.UNAUTHORIZED,
+    403: ErrorKind.FORBIDDEN,
+    404: ErrorKind.UNKNOWN_CONSUMER,
+    409: ErrorKind.SESSION_FENCED,
+    422: ErrorKind.REQUEST,
+    429: ErrorKind.TOO_MANY_REQUESTS,
+    503: ErrorKind.RANGE_UNAVAILABLE,
 }
 
 
@@ -68,13 +68,13 @@ class Address:
             or parts.fragment
         ):
             raise UserError(
-                Kind.SETTINGS,
+                ErrorKind.SETTINGS,
                 f"not the address of a daemon: {self.url!r}",
                 remedy="write it like http://host:8085",
             )
         if parts.username or parts.password:
             raise UserError(
-                Kind.SETTINGS,
+                ErrorKind.SETTINGS,
                 f"user and password in the address of {parts.hostname}",
                 remedy="the daemon takes a token: use the option token or tokenFile",
             )
@@ -87,7 +87,7 @@ class Address:
             return Path(self.token_file).read_text(encoding="utf-8").strip()
         except OSError as error:
             raise UserError(
-                Kind.SETTINGS,
+                ErrorKind.SETTINGS,
                 f"cannot read the token file {self.token_file}: {error.strerror}",
                 remedy="it must be readable on the driver and on every executor",
             ) from None
@@ -224,14 +224,14 @@ class Client:
             except ssl.SSLCertVerificationError as error:
                 self.close()
                 raise BinlogError(
-                    Kind.CONNECT_FAILED,
+                    ErrorKind.CONNECT_FAILED,
                     f"the daemon's certificate is not trusted: {error.verify_message}",
                     where=self._place,
                     remedy="name the authority that signed it with the option caFile",
                 ) from None
             except (OSError, http.client.HTTPException) as error:
                 self.close()
-                fault = BinlogError(Kind.CONNECT_FAILED, _said(error), where=self._place)
+                fault = BinlogError(ErrorKind.CONNECT_FAILED, _said(error), where=self._place)
             else:
                 if status == 200:
                     return data
@@ -299,7 +299,7 @@ class Client:
             context = ssl.create_default_context(cafile=self._address.ca_file or None)
         except OSError as error:
             raise UserError(
-                Kind.SETTINGS,
+                ErrorKind.SETTINGS,
                 f"cannot read the certificates in {self._address.ca_file}: {error.strerror}",
                 remedy="caFile names a PEM file that exists on the driver and on every executor",
             ) from None
@@ -315,7 +315,7 @@ class Client:
             problem = json.loads(data)
         except ValueError:
             problem = None
-        kind = _KIND_OF_STATUS.get(status, Kind.INTERNAL)
+        kind = _KIND_OF_STATUS.get(status, ErrorKind.INTERNAL)
         if not isinstance(problem, dict) or "detail" not in problem:
             return BinlogError(
                 kind,
@@ -324,8 +324,8 @@ class Client:
                 remedy="check that the address is that of binlog-dispatcher, and its log",
             )
         named = str(problem.get("kind"))
-        if named in Kind.__members__:
-            kind = Kind[named]
+        if named in ErrorKind.__members__:
+            kind = ErrorKind[named]
         hint = str(problem.get("hint") or "") or None
         # The detail may be the daemon's whole line, of which kind and hint are parts; they are said again here.
         what = str(problem["detail"]).removeprefix(f"{kind.value}: ").removesuffix(f"; {hint}")
@@ -343,7 +343,7 @@ class Client:
 
     def _strange(self, what: str) -> BinlogError:
         return BinlogError(
-            Kind.INTERNAL,
+            ErrorKind.INTERNAL,
             what,
             where=self._place,
             remedy="use the same version of binlog-dispatcher on both sides",

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dispatcher.binlog.sql.ddl import DdlKind, parse
-from dispatcher.binlog.sql.lexer import Tokens
-from dispatcher.model.errors import SEEK, BinlogError, Kind
+from dispatcher.binlog.sql.lexer import SqlTokens
+from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 from spark_sink.alter import only_adds
 
 
@@ -61,7 +61,7 @@ def changes_of(query: str, database: str, sql_mode: int = 0) -> list[Change]:
     ddl = parse(query, database, sql_mode)
     if not ddl.parsed:
         raise BinlogError(
-            Kind.UNSUPPORTED_CHANGE,
+            ErrorKind.UNSUPPORTED_CHANGE,
             f"a statement that is not understood: {_beginning(query, sql_mode)} ...",
             where=f"default database {database}" if database else "",
             remedy="apply to the mirrored tables by hand what it changed, move the consumer behind the statement"
@@ -85,5 +85,5 @@ def changes_of(query: str, database: str, sql_mode: int = 0) -> list[Change]:
 
 def _beginning(query: str, sql_mode: int) -> str:
     """The leading keywords: enough to find a statement by, and none of its values."""
-    words = itertools.islice((token.keyword for token in Tokens(query, sql_mode)), 4)
+    words = itertools.islice((token.keyword for token in SqlTokens(query, sql_mode)), 4)
     return " ".join(itertools.takewhile(str.isalpha, words))

@@ -21,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.cache import cache_dir, cached_folder
 
 _SCALA = "2.13"
@@ -46,7 +46,7 @@ def delta_package() -> str:
         delta, spark = version("delta-spark"), version("pyspark")
     except PackageNotFoundError as error:
         raise BinlogError(
-            Kind.SETTINGS,
+            ErrorKind.SETTINGS,
             f"the Python package {error.name} is not installed",
             remedy="pip install 'binlog-dispatcher[spark]'",
         ) from error
@@ -88,7 +88,7 @@ def _fetch(package: str, target: Path) -> None:
         failures.append(failure)
     else:
         said = "; ".join(failures)
-        raise BinlogError(Kind.SETTINGS, f"cannot fetch {package}: {said}", remedy=_REMEDY)
+        raise BinlogError(ErrorKind.SETTINGS, f"cannot fetch {package}: {said}", remedy=_REMEDY)
     shipped = {_artifact(jar) for jar in (_pyspark_home() / "jars").glob("*.jar")}
     for jar in sorted((work / "jars").glob("*.jar")):
         if _artifact(jar) not in shipped:
@@ -104,7 +104,7 @@ def _artifact(jar: Path) -> str:
 def _pyspark_home() -> Path:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise BinlogError(Kind.SETTINGS, "the Python package pyspark is not installed")
+        raise BinlogError(ErrorKind.SETTINGS, "the Python package pyspark is not installed")
     return Path(spec.origin).parent
 
 

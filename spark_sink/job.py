@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from spark_sink import register
 from spark_sink.settings import Settings, load
 
@@ -142,7 +142,7 @@ def session(settings: Settings) -> SparkSession:
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise BinlogError(
-            Kind.SETTINGS,
+            ErrorKind.SETTINGS,
             f"Spark does not start: {error.getMessage()}",
             remedy="Java 17 or newer must be on PATH or in JAVA_HOME",
         ) from None

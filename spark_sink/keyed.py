@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 FIELDS = ("key", "row", "seq", "ordinal", "part", "deleted")
 
@@ -52,7 +52,7 @@ def require_columns(changes: pa.RecordBatch, key: Sequence[str]) -> None:
     at = pc.index(lacking, True).as_py()
     label = ".".join(changes.column(name)[at].as_py() for name in ("database", "table"))
     raise BinlogError(
-        Kind.ROW_IMAGE,
+        ErrorKind.ROW_IMAGE,
         f"rows of table {label} do not hold all columns, so the mirrored row is not known",
         where=f"seq {changes.column('seq')[at].as_py()}",
     )
@@ -94,7 +94,7 @@ def _events(
     for field, value in zip(fields, values, strict=True):
         if value.null_count:
             raise BinlogError(
-                Kind.INVALID_VALUE,
+                ErrorKind.INVALID_VALUE,
                 f"key column {field.name!r} holds a date that is none, so its rows cannot be told apart",
                 where=f"seq {changes.column('seq')[0].as_py()} or later",
             )

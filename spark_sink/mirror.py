@@ -30,7 +30,7 @@ from pyspark.sql.types import StructField, StructType
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink import keyed, plan
 from spark_sink.ddl import Action, changes_of
 from spark_sink.rows import spark_schema
@@ -87,7 +87,7 @@ class Mirror:
                 # Spark searches the text of what is raised here with a regular expression that
                 # overflows the JVM's stack on a long one, as the trace of a failed Spark job is.
                 what = f"batch {number}: {type(error).__name__}"
-                raise BinlogError(Kind.INTERNAL, what, where=self._consumer) from None
+                raise BinlogError(ErrorKind.INTERNAL, what, where=self._consumer) from None
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until no batch is under way: stopping a query does not stop its `foreachBatch`."""
@@ -169,7 +169,7 @@ class Mirror:
         place = f"consumer {self._consumer}, seq {run.seq}"
         if not layout.key:
             raise BinlogError(
-                Kind.UNSUPPORTED_CHANGE,
+                ErrorKind.UNSUPPORTED_CHANGE,
                 f"table {table.label} has no primary key, so its rows cannot be told apart",
                 where=place,
                 remedy="give the table a primary key, or leave it out of the consumer's tables",
@@ -208,7 +208,7 @@ def _statement(table: Mirrored, worker: Worker, statement: plan.Statement) -> No
         table.empty(worker, Step(statement.epoch, statement.seq))
     elif not table.is_empty(worker):
         raise BinlogError(
-            Kind.UNSUPPORTED_CHANGE,
+            ErrorKind.UNSUPPORTED_CHANGE,
             f"table {table.label}: {change.why or 'the statement'} cannot be applied to the mirrored table:"
             f" {_shortened(statement.query)}",
             where=f"seq {statement.seq}, {statement.place}",

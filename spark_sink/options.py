@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import Position
 from spark_sink.client import Address
 
@@ -74,7 +74,7 @@ class Options:
         options = _Reader(values, findings).options()
         if findings or options is None:
             raise UserError(
-                Kind.SETTINGS,
+                ErrorKind.SETTINGS,
                 'source "binlog": ' + "; ".join(findings),
                 remedy=f"the options are {', '.join(KEYS)}",
             )

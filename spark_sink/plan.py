@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.ddl import Change
 
 Table = tuple[str, str]  # database, table
@@ -122,6 +122,6 @@ def _check(table: Table, its: list[Step]) -> None:
         if isinstance(one, Statement) and isinstance(other, Statement):
             continue
         raise BinlogError(
-            Kind.UNSUPPORTED_CHANGE,
+            ErrorKind.UNSUPPORTED_CHANGE,
             f"one transaction (seq {other.seq}) holds two layouts of {table[0]}.{table[1]}",
         )

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructField, StructType
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import defined_columns
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.options import Options
 
 ENTRY_BITS = 32  # entry = slice number << 32 | index in the slice: the order of the stream
@@ -105,7 +105,7 @@ def _checked(batch: pa.RecordBatch, wanted: pa.Schema, database: str, table: str
     if batch.schema.equals(wanted):
         return batch
     raise BinlogError(
-        Kind.UNSUPPORTED_CHANGE,
+        ErrorKind.UNSUPPORTED_CHANGE,
         f"rows of {database}.{table} are {_columns(batch.schema)}, but the stream was started with"
         f" {_columns(wanted)}",
         where=f"seq {batch.column('seq')[0].as_py()}" if batch.num_rows else "",

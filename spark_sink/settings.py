@@ -23,7 +23,7 @@ from pydantic_settings import (
 )
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.errors import ErrorKind, UserError
 from spark_sink.client import Address
 from spark_sink.options import parse_size
 
@@ -171,7 +171,7 @@ def load(arguments: Sequence[str]) -> Settings:
     except SettingsError as error:
         findings = [str(error).removeprefix("error parsing CLI: ")]
     raise UserError(
-        Kind.SETTINGS,
+        ErrorKind.SETTINGS,
         "; ".join(findings),
         remedy=f"see {Path(sys.executable).name} -m spark_sink --help",
     )

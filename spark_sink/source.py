@@ -36,7 +36,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.client import Client, Polled, Session
 from spark_sink.options import Options
@@ -225,7 +225,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return polled
             if time.monotonic() > deadline:
                 raise BinlogError(
-                    Kind.RANGE_UNAVAILABLE,
+                    ErrorKind.RANGE_UNAVAILABLE,
                     f"the daemon has not reached {self._target.file}:{self._target.offset}, the server's"
                     f" tip when this run began, in {self._options.address.retry_timeout_s:g} s",
                     where=f"consumer {self._options.consumer}",

@@ -27,7 +27,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -191,7 +191,9 @@ class Mirrored:
             if self.is_empty(worker):
                 return True
             raise BinlogError(
-                Kind.UNSUPPORTED_CHANGE, f"table {self.label}: " + "; ".join(changed), where=place
+                ErrorKind.UNSUPPORTED_CHANGE,
+                f"table {self.label}: " + "; ".join(changed),
+                where=place,
             )
         if added:
             self._add_columns(worker, added)

@@ -12,7 +12,7 @@ from dispatcher.api.documented import OF_CONSUMER, problems, scopes
 from dispatcher.api.guard import Guard
 from dispatcher.api.models import Natural, Position, RequestBody
 from dispatcher.api.routes import Consumer
-from dispatcher.settings import Start
+from dispatcher.settings import StartSettings
 
 
 class ToGtid(RequestBody):
@@ -44,13 +44,13 @@ class SeekRequest(RequestBody):
         return value
 
     @property
-    def start(self) -> Start:
+    def start(self) -> StartSettings:
         return _start(self.to)
 
 
-def _start(to: str | BaseModel) -> Start:
+def _start(to: str | BaseModel) -> StartSettings:
     """Raises ValueError."""
-    return Start.parse(to if isinstance(to, str) else to.model_dump())
+    return StartSettings.parse(to if isinstance(to, str) else to.model_dump())
 
 
 class MovedAnswer(BaseModel):
@@ -64,7 +64,7 @@ class Administrator(Protocol):
 
     async def forget(self, name: str) -> dict[str, Any]: ...
 
-    async def seek(self, name: str, to: Start) -> dict[str, Any]: ...
+    async def seek(self, name: str, to: StartSettings) -> dict[str, Any]: ...
 
 
 def administration_routes(administrator: Administrator, guard: Guard) -> APIRouter:

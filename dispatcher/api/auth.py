@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.errors import ErrorKind, UserError
 
 
 class Scope(StrEnum):
@@ -38,7 +38,7 @@ class Token:
         """Raises UserError (FORBIDDEN) unless the token has one of the scopes."""
         if not self.scopes.intersection(scopes):
             names = " or ".join(scopes)
-            raise UserError(Kind.FORBIDDEN, f"the token lacks the scope {names}")
+            raise UserError(ErrorKind.FORBIDDEN, f"the token lacks the scope {names}")
 
     def require_consumer(self, consumer: str) -> None:
         """Raises UserError (UNKNOWN_CONSUMER) if the token is not for the consumer.
@@ -46,7 +46,7 @@ class Token:
         It is the answer for a consumer that does not exist, so a token does not list others' consumers.
         """
         if not self.may_see(consumer):
-            raise UserError(Kind.UNKNOWN_CONSUMER, repr(consumer))
+            raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(consumer))
 
 
 EVERYTHING = Token("", None, frozenset(Scope))
@@ -76,6 +76,7 @@ class Tokens:
                 found = token
         if scheme.lower() != "bearer" or found is None:
             raise UserError(
-                Kind.UNAUTHORIZED, "no valid bearer token" if header else "a bearer token is needed"
+                ErrorKind.UNAUTHORIZED,
+                "no valid bearer token" if header else "a bearer token is needed",
             )
         return found

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.errors import ErrorKind, UserError
 
 HEADER_BYTES_MAX = 1 << 15  # of a request line and all headers of a request
 HEADERS_MAX = 100  # headers of a request
@@ -44,7 +44,7 @@ class Slots:
         """Raises UserError (TOO_MANY_REQUESTS); else `release` must follow."""
         if self._open[consumer] >= self.maximum:
             raise UserError(
-                Kind.TOO_MANY_REQUESTS,
+                ErrorKind.TOO_MANY_REQUESTS,
                 f"consumer {consumer} has {self.maximum} open {self._sort} ({self._setting})",
             )
         self._open[consumer] += 1

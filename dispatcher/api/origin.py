@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dispatcher.api.auth import Tokens
 from dispatcher.api.problems import problem
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.errors import ErrorKind, UserError
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -63,7 +63,7 @@ class OriginGuard:
         hosts, origins = found.get(b"host", []), found.get(b"origin", [])
         if len(hosts) > 1 or (hosts and not self._is_ours(host_of(hosts[0]))):
             return UserError(
-                Kind.FORBIDDEN,
+                ErrorKind.FORBIDDEN,
                 f"the daemon is not called {', '.join(hosts)!r}",
                 remedy="add the name under which you reach the daemon to api.hosts",
             )
@@ -71,7 +71,7 @@ class OriginGuard:
         foreign = [origin for origin in origins if not self._is_own_origin(origin, own)]
         if foreign or "cross-site" in found.get(b"sec-fetch-site", ()):
             return UserError(
-                Kind.FORBIDDEN,
+                ErrorKind.FORBIDDEN,
                 f"the request comes from another web site ({foreign[0]})"
                 if foreign
                 else "the request comes from another web site",

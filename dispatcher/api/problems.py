@@ -16,29 +16,29 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from dispatcher.model.errors import POLICY, Action, BinlogError, Kind, UserError
+from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, UserError
 
 PROBLEM_JSON = "application/problem+json"
 RETRY_AFTER_S = 1
 _MESSAGE_MAX = 1000  # characters; what a request holds may stand in it
 
 _STATUS = {
-    Kind.UNKNOWN_CONSUMER: 404,
-    Kind.UNKNOWN_TABLE: 404,
-    Kind.SESSION_FENCED: 409,
-    Kind.POSITION_UNKNOWN: 409,
-    Kind.UNAUTHORIZED: 401,
-    Kind.FORBIDDEN: 403,
-    Kind.TOO_MANY_REQUESTS: 429,
-    Kind.REQUEST: 422,
-    Kind.INTERNAL: 500,
+    ErrorKind.UNKNOWN_CONSUMER: 404,
+    ErrorKind.UNKNOWN_TABLE: 404,
+    ErrorKind.SESSION_FENCED: 409,
+    ErrorKind.POSITION_UNKNOWN: 409,
+    ErrorKind.UNAUTHORIZED: 401,
+    ErrorKind.FORBIDDEN: 403,
+    ErrorKind.TOO_MANY_REQUESTS: 429,
+    ErrorKind.REQUEST: 422,
+    ErrorKind.INTERNAL: 500,
 }
 _KIND = {
-    401: Kind.UNAUTHORIZED,
-    403: Kind.FORBIDDEN,
-    429: Kind.TOO_MANY_REQUESTS,
-    500: Kind.INTERNAL,
-    503: Kind.TOO_MANY_REQUESTS,
+    401: ErrorKind.UNAUTHORIZED,
+    403: ErrorKind.FORBIDDEN,
+    429: ErrorKind.TOO_MANY_REQUESTS,
+    500: ErrorKind.INTERNAL,
+    503: ErrorKind.TOO_MANY_REQUESTS,
 }
 _HINT = {
     400: "send a JSON object in UTF-8 with Content-Type: application/json",
@@ -62,9 +62,9 @@ def status_of(error: BinlogError) -> int:
 def problem(error: BinlogError) -> JSONResponse:
     """The answer to a request that ended in `error`."""
     if (
-        error.kind is Kind.SETTINGS
+        error.kind is ErrorKind.SETTINGS
     ):  # of a value that a request and the settings share, such as a GTID set
-        error = UserError(Kind.REQUEST, error.what, where=error.where, remedy=error.remedy)
+        error = UserError(ErrorKind.REQUEST, error.what, where=error.where, remedy=error.remedy)
     status = status_of(error)
     body = _document(status, error.kind, str(error), error.remedy)
     return JSONResponse(body, status, headers_of(status), PROBLEM_JSON)
@@ -92,7 +92,7 @@ def raw_refusal(status: int, what: str) -> bytes:
 
 def parts_of_refusal(status: int, what: str) -> tuple[dict[str, Any], dict[str, str]]:
     """(problem document, headers)"""
-    kind = _KIND.get(status, Kind.REQUEST)
+    kind = _KIND.get(status, ErrorKind.REQUEST)
     hint = _HINT.get(status, POLICY[kind].remedy)
     return _document(status, kind, f"{kind.value}: {what}; {hint}", hint), headers_of(status)
 
@@ -103,7 +103,7 @@ def headers_of(status: int) -> dict[str, str]:
     return {"WWW-Authenticate": "Bearer"} if status == 401 else {}
 
 
-def _document(status: int, kind: Kind, detail: str, hint: str) -> dict[str, Any]:
+def _document(status: int, kind: ErrorKind, detail: str, hint: str) -> dict[str, Any]:
     if len(detail) > 2 * _MESSAGE_MAX:
         detail = f"{detail[:_MESSAGE_MAX]} … {detail[-_MESSAGE_MAX:]}"
     return {
@@ -139,7 +139,7 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
     if first["type"] == "json_invalid":
         return refusal(400, f"the body is not JSON: {first['ctx']['error']}")
     place = ".".join(str(part) for part in first["loc"])
-    return problem(UserError(Kind.REQUEST, f"{place}: {first['msg']}"))
+    return problem(UserError(ErrorKind.REQUEST, f"{place}: {first['msg']}"))
 
 
 async def _on_http(_: Request, error: Exception) -> Response:

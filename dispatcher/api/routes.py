@@ -28,7 +28,7 @@ from dispatcher.api.models import (
     SlicesRequest,
     TableAnswer,
 )
-from dispatcher.binlog.stream.segments import cool
+from dispatcher.binlog.stream.segments import release_pages
 
 T = TypeVar("T")
 
@@ -194,7 +194,7 @@ async def _stream(parts: list[bytes | memoryview]) -> AsyncIterator[bytes | memo
     while parts:
         part = parts.pop()
         yield part
-        cool(sent)  # the one before: this one may not have left yet
+        release_pages(sent)  # the one before: this one may not have left yet
         sent = part
 
 

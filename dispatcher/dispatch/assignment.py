@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dispatcher.dispatch.attachment import Files, contained, has_transaction, near
+from dispatcher.dispatch.attachment import ServerFiles, contained, has_transaction, near
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
 from dispatcher.dispatch.specs import ClientLimits
 
 
-class Boarding:
+class Assignment:
     """`files`: of the server that the client reads; kept up to date by the client."""
 
-    def __init__(self, files: Files, limits: ClientLimits) -> None:
+    def __init__(self, files: ServerFiles, limits: ClientLimits) -> None:
         self._files = files
         self._limits = limits
         # By dispatcher: what decides whether it becomes one with another, as of the last look.
@@ -36,7 +36,7 @@ class Boarding:
 
         return sorted(dispatchers, key=apart)
 
-    def may_board(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> bool:
+    def may_attach(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> bool:
         """Without a login, which alone proves a place that only a reader has named."""
         if dispatcher.phase is Phase.CONNECTING:
             return self._may_begin_with(consumer, dispatcher, now)
@@ -45,17 +45,17 @@ class Boarding:
         if consumer.left_at < dispatcher.dumped_at:
             # The log may have been reset since, and the place of its file and offset be another one: a login tells.
             return False
-        at_ease = _at_ease((consumer, *dispatcher.riders), now)
+        at_ease = _at_ease((consumer, *dispatcher.attached), now)
         return at_ease and self._may_ride(consumer, dispatcher)
 
     def _may_begin_with(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> bool:
-        """Ride on a dispatcher whose dump is not asked for yet, and will begin with what all its riders have?"""
-        riders = dispatcher.riders
-        if not riders or dispatcher.asked:
+        """Ride on a dispatcher whose dump is not asked for yet, and will begin with what all its attached have?"""
+        attached = dispatcher.attached
+        if not attached or dispatcher.asked:
             return False
         if not consumer.started:
-            return not any(rider.started for rider in riders)
-        if not _at_ease((consumer, *riders), now):
+            return not any(rider.started for rider in attached)
+        if not _at_ease((consumer, *attached), now):
             return False
         queue, bytes_max = consumer.queue, self._limits.merge_bytes_max
         files = self._files if queue.server == self._files.server else None
@@ -64,7 +64,7 @@ class Boarding:
             and rider.queue.mode is queue.mode
             and rider.queue.server == queue.server
             and near(files, queue.mode, rider.queue.queued, queue.queued, bytes_max)
-            for rider in riders
+            for rider in attached
         )
 
     def _may_ride(self, consumer: Consumer, dispatcher: Dispatcher) -> bool:
@@ -84,22 +84,24 @@ class Boarding:
     ) -> tuple[list[Dispatcher], set[int]]:
         """Dispatchers that may become one with some other, and the numbers of those about which there is something new
         since this was asked last: of two that are as they were, the answer is as it was."""
-        told = {d: self._standing(d) for d in dispatchers if _reads(d) and _at_ease(d.riders, now)}
+        told = {
+            d: self._standing(d) for d in dispatchers if _reads(d) and _at_ease(d.attached, now)
+        }
         new = {d.number for d, standing in told.items() if self._told.get(d.number) != standing}
         self._told = {d.number: standing for d, standing in told.items()}
         return list(told), new
 
     def _standing(self, dispatcher: Dispatcher) -> object:
-        riders = [(consumer, consumer.queue.queued) for consumer in dispatcher.riders]
-        return dispatcher.phase, dispatcher.read, dispatcher.inside, self._files.looks, riders
+        attached = [(consumer, consumer.queue.queued) for consumer in dispatcher.attached]
+        return dispatcher.phase, dispatcher.read, dispatcher.inside, self._files.looks, attached
 
-    def may_fold(self, ahead: Dispatcher, behind: Dispatcher, now: float) -> bool:
+    def may_merge(self, ahead: Dispatcher, behind: Dispatcher, now: float) -> bool:
         """May all that ride on one dispatcher ride on the other?"""
         if not _alike(ahead, behind):
             return False
-        riders = ahead.riders
-        at_ease = _at_ease((*riders, *behind.riders), now)
-        return at_ease and all(self._may_ride(rider, behind) for rider in riders)
+        attached = ahead.attached
+        at_ease = _at_ease((*attached, *behind.attached), now)
+        return at_ease and all(self._may_ride(rider, behind) for rider in attached)
 
 
 def _alike(ahead: Dispatcher, behind: Dispatcher) -> bool:

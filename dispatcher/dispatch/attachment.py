@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from dispatcher.dispatch.executed_position import Gtids, Mode, Place, make_place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Gtids, Mode, make_executed
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number
@@ -27,7 +27,7 @@ Inside = tuple[str, int] | int | None
 T = TypeVar("T")
 
 
-class Files:
+class ServerFiles:
     """The files of a server's log, as far as they are known: how many bytes lie between two places?"""
 
     def __init__(self) -> None:
@@ -53,11 +53,11 @@ class Files:
         number = file_number(file)
         self._sizes[number] = max(self._sizes.get(number, 0), offset)
 
-    def has(self, place: Place) -> bool:
+    def has(self, place: ExecutedPosition) -> bool:
         """Does a place lie within a file, as far as it was written?"""
         return place.offset <= self._sizes.get(file_number(place.file), -1)
 
-    def between(self, mode: Mode, a: Place, b: Place) -> int | None:
+    def between(self, mode: Mode, a: ExecutedPosition, b: ExecutedPosition) -> int | None:
         """Bytes of the log between two places of this server, whichever comes first; None: not known."""
         if a.seq == b.seq and (mode is not Mode.GTID or a.gtids == b.gtids):
             return 0
@@ -74,7 +74,7 @@ class Files:
         return sum(self._sizes[number] for number in numbers) - start + end
 
 
-def contained(mode: Mode, read: Place, queued: Place) -> bool:
+def contained(mode: Mode, read: ExecutedPosition, queued: ExecutedPosition) -> bool:
     """Has a consumer that queued up to one place everything that was read up to the other?"""
     if mode is not Mode.GTID:
         return read.seq <= queued.seq
@@ -84,7 +84,7 @@ def contained(mode: Mode, read: Place, queued: Place) -> bool:
     return queued.gtids.contains(read.gtids)
 
 
-def has_transaction(queued: Place, inside: Inside) -> bool:
+def has_transaction(queued: ExecutedPosition, inside: Inside) -> bool:
     """Has a consumer the transaction that a dispatcher stands in? One that stands in none keeps nobody away."""
     if inside is None:
         return True
@@ -95,7 +95,9 @@ def has_transaction(queued: Place, inside: Inside) -> bool:
     return bool(source) and queued.gtids.has(source, gno)
 
 
-def near(files: Files | None, mode: Mode, a: Place, b: Place, bytes_max: int) -> bool:
+def near(
+    files: ServerFiles | None, mode: Mode, a: ExecutedPosition, b: ExecutedPosition, bytes_max: int
+) -> bool:
     """May a and b begin on one dump? `files`: None where those of their server are not known."""
     distance = files.between(mode, a, b) if files is not None else None
     if distance is not None:
@@ -107,17 +109,19 @@ def near(files: Files | None, mode: Mode, a: Place, b: Place, bytes_max: int) ->
     return apart <= UNKNOWN_TRANSACTIONS_MAX
 
 
-def front(files: Files, mode: Mode, placed: Sequence[tuple[T, Place]], bytes_max: int) -> list[T]:
+def front(
+    files: ServerFiles, mode: Mode, placed: Sequence[tuple[T, ExecutedPosition]], bytes_max: int
+) -> list[T]:
     """Of consumers with their places, the one furthest ahead and those that are near to it and to each other."""
     ordered = sorted(placed, key=lambda one: one[1].seq, reverse=True)
-    group: list[tuple[T, Place]] = []
+    group: list[tuple[T, ExecutedPosition]] = []
     for one, place in ordered:
         if all(near(files, mode, place, other, bytes_max) for _, other in group):
             group.append((one, place))
     return [one for one, _ in group]
 
 
-def start_of(mode: Mode, places: Sequence[Place]) -> Place:
+def start_of(mode: Mode, places: Sequence[ExecutedPosition]) -> ExecutedPosition:
     """The place from which one dump serves all of them: what all have."""
     if mode is not Mode.GTID:
         return min(places, key=lambda place: place.seq)
@@ -130,8 +134,8 @@ def start_of(mode: Mode, places: Sequence[Place]) -> Place:
         return max(same, key=lambda place: (file_number(place.file), place.offset))
     # None of them stands there; the log goes on at the first of their places, or somewhat before it.
     first = _first(places)
-    return make_place(mode, str(gtids), first.file, first.offset)
+    return make_executed(mode, str(gtids), first.file, first.offset)
 
 
-def _first(places: Iterable[Place]) -> Place:
+def _first(places: Iterable[ExecutedPosition]) -> ExecutedPosition:
     return min(places, key=lambda place: (file_number(place.file), place.offset))

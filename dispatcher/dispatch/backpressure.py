@@ -1,6 +1,6 @@
 """What is done about full queues: pauses, budgets, detaching, and the bound on all queues together.
 
-A dispatcher with a full queue is not read on. Its riders wait for that consumer as long as its budget allows; then it
+A dispatcher with a full queue is not read on. Its attached wait for that consumer as long as its budget allows; then it
 is detached: it keeps what is queued, its reader sees no error, and when half of it is read it boards a dispatcher
 again. One that rides alone holds up nobody and is not detached.
 
@@ -26,7 +26,7 @@ EVICTED_WAIT_S = 5.0
 EVICT_AFTER_S = 2.0
 
 
-class Rooms:
+class Backpressure:
     """`consumers`: of the client, as they come and go."""
 
     def __init__(self, consumers: Mapping[str, Consumer], limits: ClientLimits) -> None:
@@ -38,23 +38,23 @@ class Rooms:
     # -- one dispatcher --------------------------------------------------------------------------------------
 
     def settle(self, dispatcher: Dispatcher, now: float) -> list[Effect]:
-        """Pause, detach, resume, close, open again: whatever the riders' queues ask for."""
-        if dispatcher.phase not in (Phase.STREAMING, Phase.PAUSED, Phase.ROOMLESS):
+        """Pause, detach, resume, close, open again: whatever the attached' queues ask for."""
+        if dispatcher.phase not in (Phase.STREAMING, Phase.PAUSED, Phase.BACKPRESSURE_CLOSED):
             return []
         effects: list[Effect] = []
-        for consumer in list(dispatcher.riders):
+        for consumer in list(dispatcher.attached):
             if not (_blocks(consumer, dispatcher) and _may_detach(consumer, dispatcher)):
                 consumer.patience.end(now)
                 continue
             consumer.patience.begin(now)
             if consumer.patience.exhausted(now):
                 effects += _detach(consumer, dispatcher, now)
-        if len(dispatcher.riders) == 1:  # nobody is left who waits for it
-            dispatcher.riders[0].patience.end(now)
+        if len(dispatcher.attached) == 1:  # nobody is left who waits for it
+            dispatcher.attached[0].patience.end(now)
         return effects + self._go_on(dispatcher, now)
 
     def _go_on(self, dispatcher: Dispatcher, now: float) -> list[Effect]:
-        full = [consumer.name for consumer in dispatcher.riders if consumer.queue.full]
+        full = [consumer.name for consumer in dispatcher.attached if consumer.queue.full]
         halted = bool(full) or self._over
         fields = {"dispatcher": dispatcher.number, "full": full}
         if dispatcher.phase is Phase.STREAMING and halted:
@@ -68,8 +68,8 @@ class Rooms:
                 note = Note("info", "closed until there is room", fields)
                 # The others go on waiting, on the same budgets.
                 return [*dispatcher.close(why, now), note, *self.settle(dispatcher, now)]
-        elif dispatcher.phase is Phase.ROOMLESS:
-            roomy = all(self._has_room(consumer) for consumer in dispatcher.riders)
+        elif dispatcher.phase is Phase.BACKPRESSURE_CLOSED:
+            roomy = all(self._has_room(consumer) for consumer in dispatcher.attached)
             if roomy and not dispatcher.looking:
                 return dispatcher.connect()
         return []
@@ -112,7 +112,8 @@ class Rooms:
             c for c in self._going_on() if c.waiting and c.started and now >= c.attach_after
         )
         return any(c.queue.roomy for c in kept_out) or any(
-            d.phase is Phase.ROOMLESS and all(c.queue.roomy for c in d.riders) for d in dispatchers
+            d.phase is Phase.BACKPRESSURE_CLOSED and all(c.queue.roomy for c in d.attached)
+            for d in dispatchers
         )
 
     def evict(self, dispatchers: Mapping[int, Dispatcher], now: float) -> list[Effect]:
@@ -132,7 +133,7 @@ class Rooms:
         if now < self.evict_at or not (largest.waiting or largest.patience.exhausted(now)):
             return []
         if largest.dispatcher is not None:
-            dispatchers[largest.dispatcher].leave(largest, now)
+            dispatchers[largest.dispatcher].detach(largest, now)
         largest.patience.detached(now)
         largest.detaches += 1
         fields = {"consumer": largest.name, "held_bytes": largest.queue.held_bytes}
@@ -156,17 +157,17 @@ class Rooms:
 def _blocks(consumer: Consumer, dispatcher: Dispatcher) -> bool:
     """Do the others on a dispatcher wait for it? Once closed it is opened again when there is room, not a little."""
     queue = consumer.queue
-    return not queue.roomy if dispatcher.phase is Phase.ROOMLESS else queue.full
+    return not queue.roomy if dispatcher.phase is Phase.BACKPRESSURE_CLOSED else queue.full
 
 
 def _may_detach(consumer: Consumer, dispatcher: Dispatcher) -> bool:
     """Alone it holds up nobody, and somebody stays."""
-    return consumer.spec.on_queue_full is OnQueueFull.DETACH and len(dispatcher.riders) > 1
+    return consumer.spec.on_queue_full is OnQueueFull.DETACH and len(dispatcher.attached) > 1
 
 
 def _detach(consumer: Consumer, dispatcher: Dispatcher, now: float) -> list[Effect]:
     held = consumer.queue.held_bytes
-    dispatcher.leave(consumer, now)
+    dispatcher.detach(consumer, now)
     consumer.patience.detached(now)
     consumer.detaches += 1
     return [Note("info", "detached", {"consumer": consumer.name, "held_bytes": held})]

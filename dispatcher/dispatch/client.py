@@ -4,7 +4,7 @@
 what the input itself does, and `_settle`, which brings consumers and dispatchers into the order that the rules want,
 whatever has happened:
 
-* a dispatcher without riders is retired;
+* a dispatcher without attached is retired;
 * one with a full queue pauses, waits as long as that consumer's budget allows, and goes on without it (`patience`);
 * a consumer that waits boards a dispatcher near its place (`riding`), or a new one;
 * two dispatchers whose consumers may all ride on the one behind become one.
@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.segments import Lend
-from dispatcher.binlog.stream.xa_store import Prepared
+from dispatcher.binlog.stream.segments import Allocate
+from dispatcher.binlog.stream.xa_store import XaStore
 from dispatcher.dispatch import (
     history_check,
     relocation,
@@ -30,9 +30,9 @@ from dispatcher.dispatch import (
     start_position,
     xa_retention,
 )
-from dispatcher.dispatch.assignment import Boarding
-from dispatcher.dispatch.attachment import Files, front
-from dispatcher.dispatch.backpressure import PAUSE_MAX_S, Rooms
+from dispatcher.dispatch.assignment import Assignment
+from dispatcher.dispatch.attachment import ServerFiles, front
+from dispatcher.dispatch.backpressure import PAUSE_MAX_S, Backpressure
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.continuity import Standing
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase, where
@@ -40,23 +40,23 @@ from dispatcher.dispatch.effects import Close, Effect, Note, Retire, StoreVersio
 from dispatcher.dispatch.events import (
     Acknowledged,
     Added,
-    Arrived,
+    BatchReceived,
     Ended,
     Input,
     LoggedIn,
-    LookedUp,
     Lost,
     OfDispatcher,
-    Relocated,
+    RelocationRequested,
     Removed,
-    Sought,
-    Surveyed,
+    SchemaFetched,
+    SeekRequested,
+    ServerPolled,
     Tick,
 )
-from dispatcher.dispatch.executed_position import Mode, Place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Progress, Start
-from dispatcher.dispatch.versions import Kept, Mark, Versions
+from dispatcher.dispatch.versions import Kept, LogPosition, Versions
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
@@ -78,7 +78,7 @@ class _Look:
 
 class Client:
     """See the module. `label`: `user@host:port`; `versions`, `prepared`: what is stored of the tables, and of
-    prepared transactions; `lend`: segments for transactions that are larger than their queue."""
+    prepared transactions; `allocate`: segments for transactions that are larger than their queue."""
 
     def __init__(
         self,
@@ -87,25 +87,25 @@ class Client:
         progress: Mapping[str, Progress | BinlogError],
         versions: Kept | None = None,
         limits: ClientLimits | None = None,
-        lend: Lend | None = None,
-        prepared: Prepared | None = None,
+        allocate: Allocate | None = None,
+        prepared: XaStore | None = None,
     ) -> None:
         self.label = label
-        self.prepared = Prepared() if prepared is None else prepared  # shared with its splitters
+        self.prepared = XaStore() if prepared is None else prepared  # shared with its splitters
         self.limits = limits or ClientLimits()
         self.routes = Routes()
-        self.files = Files()
+        self.files = ServerFiles()
         self.dispatchers: dict[int, Dispatcher] = {}
         self.consumers: dict[str, Consumer] = {}
-        self._boarding = Boarding(self.files, self.limits)
-        self._rooms = Rooms(self.consumers, self.limits)
+        self._boarding = Assignment(self.files, self.limits)
+        self._rooms = Backpressure(self.consumers, self.limits)
         self.merges = 0
-        self.survey: Surveyed | None = None
-        self._lend = lend
+        self.survey: ServerPolled | None = None
+        self._allocate = allocate
         self.new_epoch: Callable[[], int] = lambda: 0  # for consumers of which nothing is stored
         self._kept = versions
         self._keeper: Dispatcher | None = None  # whose versions are stored
-        self._stored_mark: Mark | None = None
+        self._stored_mark: LogPosition | None = None
         self._tip: GtidSet | None = None  # what the server has executed for sure
         self._stored_at = self._now = 0.0
         # By dispatcher, 0 for the survey: where the others stood when its server was about to be asked.
@@ -115,8 +115,8 @@ class Client:
 
     def _consumer(self, spec: ConsumerSpec, progress: Progress | BinlogError | None) -> Consumer:
         if not isinstance(progress, BinlogError):
-            return Consumer(spec, progress, self._lend)
-        consumer = Consumer(spec, None, self._lend)
+            return Consumer(spec, progress, self._allocate)
+        consumer = Consumer(spec, None, self._allocate)
         consumer.fail(progress)
         return consumer
 
@@ -143,9 +143,9 @@ class Client:
                 return []
             case Tick():
                 return self._store_progress(now)
-            case Sought() | Relocated():
+            case SeekRequested() | RelocationRequested():
                 return self._sought(what, now)
-            case Surveyed():
+            case ServerPolled():
                 return self._surveyed(what, now)
             case Added():
                 consumer = self._consumer(what.spec, what.progress)
@@ -158,7 +158,7 @@ class Client:
 
     def _of_dispatcher(self, what: OfDispatcher, now: float) -> list[Effect]:
         match what:
-            case Arrived():
+            case BatchReceived():
                 self.files.grew(what.batch.file, what.batch.offset)
                 return self.dispatchers[what.dispatcher].arrived(what.batch, what.created, now)
             case LoggedIn():
@@ -167,7 +167,7 @@ class Client:
                 return self.dispatchers[what.dispatcher].lost(what.error, now)
             case Ended():
                 return self.dispatchers[what.dispatcher].ended(now)
-            case LookedUp():
+            case SchemaFetched():
                 dispatcher = self.dispatchers.get(what.order.dispatcher)
                 if dispatcher is None:
                     return []
@@ -207,13 +207,13 @@ class Client:
         if found is not None:
             found.asked, found.prepared_before = True, self.prepared.newest
             self._looks[dispatcher] = self._look(found)
-        return sorted({name for c in (found.riders if found else ()) if (name := _file_of(c))})
+        return sorted({name for c in (found.attached if found else ()) if (name := _file_of(c))})
 
     def places_to_probe(self, dispatcher: int) -> list[tuple[str, int]]:
         """Files and offsets of which that check needs to know what stands there, also for the other dispatchers; asked
         together with the files."""
         found = self.dispatchers.get(dispatcher)
-        positions = [c.position for c in (found.riders if found else ())]
+        positions = [c.position for c in (found.attached if found else ())]
         own = [(p.file, p.offset) for p in positions if p is not None]
         return history_check.to_probe([*own, *_places(self._looks.get(dispatcher, ()))])
 
@@ -228,7 +228,7 @@ class Client:
 
     @property
     def awaits_survey(self) -> bool:
-        """Does a dispatcher wait for a `Surveyed`?"""
+        """Does a dispatcher wait for a `ServerPolled`?"""
         return any(dispatcher.unconfirmed for dispatcher in self.dispatchers.values())
 
     def _look(self, without: Dispatcher | None = None) -> list[_Look]:
@@ -256,8 +256,8 @@ class Client:
     def starts_to_find(self, dispatcher: int) -> list[Start]:
         """Where consumers begin: the server's log has to be searched for these places."""
         found = self.dispatchers.get(dispatcher)
-        riders = found.riders if found else ()
-        starts = [c.spec.start for c in riders if not c.started and c.progress is None]
+        attached = found.attached if found else ()
+        starts = [c.spec.start for c in attached if not c.started and c.progress is None]
         return [start for start in starts if start.at not in ("earliest", "latest")]
 
     def runway_s(self, name: str, now_s: float) -> float | None:
@@ -278,8 +278,8 @@ class Client:
             return effects + dispatcher.reconnect(error, now, BEHIND_RETRY_S)
         dispatcher.view = view
         self._saw(view)
-        first = not all(consumer.started for consumer in dispatcher.riders)
-        for consumer in list(dispatcher.riders):
+        first = not all(consumer.started for consumer in dispatcher.attached)
+        for consumer in list(dispatcher.attached):
             try:
                 effects += start_position.place(consumer, view, self.new_epoch)
             except BinlogError as error:
@@ -287,7 +287,7 @@ class Client:
                 effects += dispatcher.fail(consumer, told, now)
         if first:
             self._part(dispatcher, now)
-        if dispatcher.riders:
+        if dispatcher.attached:
             # A server whose history somebody goes on with; one that was named by mistake says nothing of prepared rows.
             self.prepared.server = view.server
             self.prepared.retain(xa_retention.valid(view), dispatcher.prepared_before)
@@ -306,10 +306,10 @@ class Client:
 
     def _part(self, dispatcher: Dispatcher, now: float) -> None:
         """Who is far from the one furthest ahead goes, and gets a dispatcher of its own when it settles."""
-        placed = [(consumer, consumer.queue.queued) for consumer in dispatcher.riders]
+        placed = [(consumer, consumer.queue.queued) for consumer in dispatcher.attached]
         stays = front(self.files, dispatcher.mode, placed, self.limits.merge_bytes_max)
         for consumer in [c for c, _ in placed if c not in stays]:
-            dispatcher.leave(consumer, now)
+            dispatcher.detach(consumer, now)
 
     # -- order -----------------------------------------------------------------------------------------------
 
@@ -323,12 +323,12 @@ class Client:
                 effects += self._attach(consumer, now)
         effects += self._retire_empty()
         if len(self.dispatchers) > 1:
-            effects += self._fold(now)
+            effects += self._merge(now)
         return effects
 
     def _retire_empty(self) -> list[Effect]:
         effects: list[Effect] = []
-        for dispatcher in [d for d in self.dispatchers.values() if not d.riders]:
+        for dispatcher in [d for d in self.dispatchers.values() if not d.attached]:
             effects += self._retire(dispatcher, "no consumer needs it")
         return effects
 
@@ -353,18 +353,18 @@ class Client:
     def _attach(self, consumer: Consumer, now: float) -> list[Effect]:
         consumer.attach_after = 0.0
         for dispatcher in self._boarding.nearest_first(consumer, self.dispatchers.values()):
-            if self._boarding.may_board(consumer, dispatcher, now):
-                dispatcher.board(consumer)
+            if self._boarding.may_attach(consumer, dispatcher, now):
+                dispatcher.attach(consumer)
                 return [Wake(consumer.name)]
         number = next(n for n in range(1, len(self.dispatchers) + 2) if n not in self.dispatchers)
         main = self.main
         kept = main.enrichment.versions.known() if main and main.read else self._kept
         dispatcher = Dispatcher(number, self.label, self.routes, Versions.of(kept))
         self.dispatchers[number] = dispatcher
-        dispatcher.board(consumer)
+        dispatcher.attach(consumer)
         return [*dispatcher.connect(), Wake(consumer.name)]
 
-    def _fold(self, now: float) -> list[Effect]:
+    def _merge(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         able, new = self._boarding.news(self.dispatchers.values(), now)
         for ahead in sorted(able, key=lambda d: -d.number) if new else ():
@@ -372,16 +372,16 @@ class Client:
                 if ahead is behind or behind.number not in self.dispatchers:
                     continue
                 asked = ahead.number in new or behind.number in new
-                if asked and self._boarding.may_fold(ahead, behind, now):
-                    effects += self._fold_into(ahead, behind, now)
+                if asked and self._boarding.may_merge(ahead, behind, now):
+                    effects += self._merge_into(ahead, behind, now)
                     break
         return effects
 
-    def _fold_into(self, ahead: Dispatcher, behind: Dispatcher, now: float) -> list[Effect]:
+    def _merge_into(self, ahead: Dispatcher, behind: Dispatcher, now: float) -> list[Effect]:
         names = ahead.consumers
-        for consumer in list(ahead.riders):
-            ahead.leave(consumer, now)
-            behind.board(consumer)
+        for consumer in list(ahead.attached):
+            ahead.detach(consumer, now)
+            behind.attach(consumer)
         self.merges += 1
         fields = {"consumers": names, "from": ahead.number, "into": behind.number}
         return [Note("info", "merged", fields), *self._retire(ahead, "merged")]
@@ -439,11 +439,11 @@ class Client:
         covered = queue.covered_after(end, place)
         stored = self.consumers[name].stored_covered
         if stored is not None and stored.order > queue.position(covered).order:
-            covered = queue.place_of(stored)
+            covered = queue.executed_of(stored)
         created = queue.created_stored(covered)
         return Progress(queue.position(place), queue.position(covered), created)
 
-    def _sought(self, what: Sought | Relocated, now: float) -> list[Effect]:
+    def _sought(self, what: SeekRequested | RelocationRequested, now: float) -> list[Effect]:
         """Move a consumer to its reader's position or an administrator's start. Other consumers are not affected.
 
         Raises BinlogError, and nothing has changed, unless the server was found to have the place.
@@ -455,7 +455,7 @@ class Client:
     def _move(self, consumer: Consumer, to: seeking.Target, now: float) -> list[Effect]:
         back = consumer.started and to.place.seq < consumer.queue.acknowledged.seq
         if consumer.dispatcher is not None:
-            self.dispatchers[consumer.dispatcher].leave(consumer, now)
+            self.dispatchers[consumer.dispatcher].detach(consumer, now)
         seeking.move(consumer, to)
         consumer.proven = self._is_known(consumer, to.place)
         fields = {"consumer": consumer.name, "back": back, "to": where(to.place)}
@@ -465,14 +465,14 @@ class Client:
         """What is acknowledged was forgotten while that was being stored: it need not be taken anew."""
         consumer = self.consumers[what.consumer]
         queue = consumer.queue
-        covered = queue.place_of(what.covered)
+        covered = queue.executed_of(what.covered)
         created = queue.created_of(covered.file)
         to = seeking.Target(queue.server, queue.mode, queue.epoch, covered, created)
         effects = self._move(consumer, to, now)
-        queue.acknowledged = queue.place_of(what.position)
+        queue.acknowledged = queue.executed_of(what.position)
         return [consumer.store(), *effects[1:]]
 
-    def _is_known(self, consumer: Consumer, place: Place) -> bool:
+    def _is_known(self, consumer: Consumer, place: ExecutedPosition) -> bool:
         if consumer.queue.server != self.files.server:
             return False
         if consumer.queue.mode is not Mode.GTID:
@@ -482,7 +482,7 @@ class Client:
         assert isinstance(place.gtids, GtidSet)
         return self._tip.contains(place.gtids)
 
-    def _surveyed(self, what: Surveyed, now: float) -> list[Effect]:
+    def _surveyed(self, what: ServerPolled, now: float) -> list[Effect]:
         self.survey = what
         view = what.view
         effects = self._compare(0, view, now)
@@ -506,7 +506,7 @@ class Client:
     def _removed(self, name: str, now: float) -> list[Effect]:
         consumer = self.consumers.pop(name)
         if consumer.dispatcher is not None:
-            self.dispatchers[consumer.dispatcher].leave(consumer, now)
+            self.dispatchers[consumer.dispatcher].detach(consumer, now)
         return [Note("info", "consumer removed", {"consumer": name})]
 
 

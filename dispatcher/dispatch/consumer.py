@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dispatcher.binlog.stream.routes import Filter
-from dispatcher.binlog.stream.segments import Lend
+from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.dispatch.effects import Effect, Note, Store, Wake
 from dispatcher.dispatch.queue import Queue
 from dispatcher.dispatch.specs import ConsumerSpec, Progress
@@ -16,10 +16,10 @@ class Consumer:
     """`dispatcher`: the number of the one that it rides on; None: it waits, for room or a connection, or has failed."""
 
     def __init__(
-        self, spec: ConsumerSpec, progress: Progress | None, lend: Lend | None = None
+        self, spec: ConsumerSpec, progress: Progress | None, allocate: Allocate | None = None
     ) -> None:
         self.spec = spec
-        self.queue = Queue(Filter(spec.databases, spec.tables), spec.queue_bytes_max, lend)
+        self.queue = Queue(Filter(spec.databases, spec.tables), spec.queue_bytes_max, allocate)
         self.progress = progress  # stored; applied when the server's mode is known
         self.started = False  # has a place
         self.proven = True  # its place is one of the server's history: read, or checked by a login

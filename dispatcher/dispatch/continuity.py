@@ -23,9 +23,9 @@ from enum import Enum, auto
 
 from dispatcher.binlog.stream.batch import Batch, Head
 from dispatcher.dispatch import history_check
-from dispatcher.dispatch.executed_position import Gtids, Mode, Place, Steps
+from dispatcher.dispatch.executed_position import BatchGtids, ExecutedPosition, Gtids, Mode
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
 
@@ -46,7 +46,7 @@ class Standing:
 
     mode: Mode
     server: str
-    place: Place
+    place: ExecutedPosition
     created: int
     anchored: bool
 
@@ -64,7 +64,7 @@ class Continuity:
         self._known = ""  # the file whose head was compared
         self._doubted = ("", "")  # a head that did not fit: its file and GTIDs
 
-    def begin(self, read: Place, view: ServerView, *, anchored: bool) -> None:
+    def begin(self, read: ExecutedPosition, view: ServerView, *, anchored: bool) -> None:
         """A stream begins at `read`."""
         gaps = False
         if isinstance(read.gtids, GtidSet) and view.mode is Mode.GTID:
@@ -73,7 +73,7 @@ class Continuity:
         self._end = file_number(view.file), view.offset
         self._can_ask, self._known = view.knows_tables, ""
 
-    def passed(self, place: Place, steps: Steps) -> None:
+    def passed(self, place: ExecutedPosition, steps: BatchGtids) -> None:
         """The stream has come to a place.
 
         It has passed all that was held when it began, where it was sent something that was not and nothing that was
@@ -86,7 +86,7 @@ class Continuity:
 
     # -- heads of files --------------------------------------------------------------------------------------
 
-    def judge(self, batch: Batch, mode: Mode, read: Place) -> Verdict:
+    def judge(self, batch: Batch, mode: Mode, read: ExecutedPosition) -> Verdict:
         """Of a batch with a head, before anything of it counts. `read`: what was read before it."""
         head = batch.head
         if head is None or batch.file == self._known or not self._can_ask:
@@ -153,7 +153,7 @@ def compare(view: ServerView, standings: Sequence[Standing]) -> BinlogError | No
                 view, at.mode, at.server, at.place, at.created, anchored=at.anchored
             )
         except BinlogError as error:
-            if error.kind is Kind.HISTORY_DIFFERS:
+            if error.kind is ErrorKind.HISTORY_DIFFERS:
                 return error
     return None
 

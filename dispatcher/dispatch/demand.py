@@ -10,8 +10,8 @@ import numpy as np
 
 from dispatcher.binlog.kernel.bytes import U8
 from dispatcher.binlog.stream.routes import Routes
-from dispatcher.dispatch.enrichment import Failure, Need
-from dispatcher.dispatch.executed_position import Place, Steps
+from dispatcher.dispatch.enrichment import Failure, SchemaRequirement
+from dispatcher.dispatch.executed_position import BatchGtids, ExecutedPosition
 from dispatcher.dispatch.queue import Queue
 from dispatcher.dispatch.specs import ConsumerSpec
 
@@ -35,10 +35,12 @@ class _Taker(Generic[T]):
         return bool(self.wants[route]) and (self.skip is None or not self.skip[t])
 
 
-class Takers(Generic[T]):
+class Demand(Generic[T]):
     """`read`: where the dispatcher stands before the batch."""
 
-    def __init__(self, consumers: Iterable[T], steps: Steps, read: Place, routes: Routes) -> None:
+    def __init__(
+        self, consumers: Iterable[T], steps: BatchGtids, read: ExecutedPosition, routes: Routes
+    ) -> None:
         self._routes = routes
         self._takers: list[_Taker[T]] = []
         for consumer in consumers:
@@ -66,7 +68,7 @@ class Takers(Generic[T]):
             out |= wants
         return out
 
-    def need(self, route: int, t: int) -> Need:
+    def need(self, route: int, t: int) -> SchemaRequirement:
         strict = lax = later = False
         for taker in self._takers:
             if taker.consumer.spec.assume_current_schema:
@@ -74,7 +76,7 @@ class Takers(Generic[T]):
             elif taker.wants[route]:
                 strict = strict or taker.takes(route, t)
                 later = True
-        return Need(strict, lax, later)
+        return SchemaRequirement(strict, lax, later)
 
     def failing(self, failures: Iterable[Failure]) -> list[tuple[T, Failure]]:
         """The consumers that cannot go on, each with the first failure that it meets."""

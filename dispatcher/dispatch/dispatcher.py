@@ -1,6 +1,6 @@
 """One replication connection and the consumers that ride on it.
 
-What happens on the stream is decided here: batches are completed (`enrichment`) and put into the riders' queues, a
+What happens on the stream is decided here: batches are completed (`enrichment`) and put into the attached' queues, a
 fault in the log concerns some of them, a connection that was lost is made again. Who rides where is the affair of
 `client`.
 
@@ -19,24 +19,24 @@ from dispatcher.binlog.stream.routes import ALL, Routes
 from dispatcher.dispatch.attachment import Inside, has_transaction, start_of
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.continuity import Continuity, Standing, Verdict, compare, may_skip
-from dispatcher.dispatch.demand import Takers
+from dispatcher.dispatch.demand import Demand
 from dispatcher.dispatch.effects import (
     Close,
     Connect,
-    Dump,
     Effect,
-    LookUp,
+    FetchSchema,
     Note,
     Pause,
-    Survey,
+    PollServer,
+    StartDump,
     Wake,
 )
 from dispatcher.dispatch.enrichment import Enrichment, Outcome
-from dispatcher.dispatch.events import Arrived, LookedUp
-from dispatcher.dispatch.executed_position import Gtids, Mode, Place, Steps
+from dispatcher.dispatch.events import BatchReceived, SchemaFetched
+from dispatcher.dispatch.executed_position import BatchGtids, ExecutedPosition, Gtids, Mode
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.versions import Mark, Versions
-from dispatcher.model.errors import Action, BinlogError, Kind
+from dispatcher.dispatch.versions import LogPosition, Versions
+from dispatcher.model.errors import Action, BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number, packed_seq
 
@@ -46,16 +46,16 @@ OPERATOR_RETRY_S = 10.0
 # the way is not repeated, and a log that was purged or reset after the login's check is told by the next one, which
 # knows whom it concerns.
 DAMAGE_MAX = 3
-# A dump that is ended for a namesake may have met its own predecessor, whom the server had not missed yet. Once.
+# A dump that is ended for a duplicate may have met its own predecessor, whom the server had not missed yet. Once.
 NAMESAKE_WINDOW_S = 60.0
 # One answers; another one is needed where the log went on differently meanwhile, as after a reset.
 LOOK_UPS_MAX = 3
 _ASKED_AGAIN = (
-    Kind.CHECKSUM_MISMATCH,
-    Kind.MALFORMED_EVENT,
-    Kind.POSITION_PURGED,
-    Kind.HISTORY_DIFFERS,
-    Kind.INTERNAL,
+    ErrorKind.CHECKSUM_MISMATCH,
+    ErrorKind.MALFORMED_EVENT,
+    ErrorKind.POSITION_PURGED,
+    ErrorKind.HISTORY_DIFFERS,
+    ErrorKind.INTERNAL,
 )
 
 
@@ -63,7 +63,7 @@ class Phase(StrEnum):
     CONNECTING = "connecting"
     STREAMING = "streaming"
     PAUSED = "paused"  # open, not read
-    ROOMLESS = "closed until there is room"
+    BACKPRESSURE_CLOSED = "closed until there is room"
     ENDED = "ended"  # all of the log was read, and no more will come
 
 
@@ -74,10 +74,10 @@ class Dispatcher:
         self.number = number
         self.label = label  # of the client
         self.phase = Phase.CONNECTING
-        self.riders: list[Consumer] = []
+        self.attached: list[Consumer] = []
         self.view: ServerView | None = None
         self.error: BinlogError | None = None  # why there is no connection
-        self.read: Place | None = None
+        self.read: ExecutedPosition | None = None
         self.enrichment = Enrichment(routes, versions)
         self.last_timestamp = 0  # of the newest event, s since 1970
         self.events = self.bytes = self.reconnects = 0
@@ -92,15 +92,17 @@ class Dispatcher:
         self._attempts = 0
         self._damage: tuple[str, int] = ("", 0)
         self._namesake_at: float | None = None
-        self._unreadable_at: Place | None = None  # where the server could not read its log last
-        self._held: Arrived | None = (
+        self._unreadable_at: ExecutedPosition | None = (
+            None  # where the server could not read its log last
+        )
+        self._held: BatchReceived | None = (
             None  # waits for a look-up, or for the server's word on its file
         )
         self._unconfirmed = False  # for that word
         self._looking = 0  # number of the look-up that is waited for, 0 = none
         self._look_ups = 0
         self._asked = 0  # for the batch that is held
-        self._read_ahead: tuple[Gtids, LookedUp] | None = None  # for a dump from that set
+        self._read_ahead: tuple[Gtids, SchemaFetched] | None = None  # for a dump from that set
 
     @property
     def mode(self) -> Mode:
@@ -109,7 +111,7 @@ class Dispatcher:
     @property
     def consumers(self) -> list[str]:
         """Names of those that ride on it."""
-        return [consumer.name for consumer in self.riders]
+        return [consumer.name for consumer in self.attached]
 
     @property
     def open(self) -> bool:
@@ -130,24 +132,24 @@ class Dispatcher:
         """Is a look-up on its way, whoever may still wait for it?"""
         return bool(self._looking)
 
-    # -- riders ----------------------------------------------------------------------------------------------
+    # -- attached ----------------------------------------------------------------------------------------------
 
-    def board(self, consumer: Consumer) -> None:
+    def attach(self, consumer: Consumer) -> None:
         assert consumer.dispatcher is None, "a consumer rides on one dispatcher"
         consumer.dispatcher = self.number
         consumer.error = self.error
-        self.riders.append(consumer)
+        self.attached.append(consumer)
 
-    def leave(self, consumer: Consumer, now: float) -> None:
+    def detach(self, consumer: Consumer, now: float) -> None:
         """It goes, at a transaction boundary: what its queue has of the transaction that the stream is in is undone."""
         consumer.queue.rollback()
         consumer.patience.end(now)
         consumer.left_at = now
         consumer.dispatcher = None
-        self.riders.remove(consumer)
+        self.attached.remove(consumer)
 
     def fail(self, consumer: Consumer, error: BinlogError, now: float) -> list[Effect]:
-        self.leave(consumer, now)
+        self.detach(consumer, now)
         return consumer.fail(error)
 
     def _where(self, consumer: Consumer) -> str:
@@ -164,30 +166,32 @@ class Dispatcher:
         """The login went well, and every rider has a place in this server's log."""
         self.dumped_at = now
         before = self.read
-        self.read = start_of(view.mode, [consumer.queue.queued for consumer in self.riders])
+        self.read = start_of(view.mode, [consumer.queue.queued for consumer in self.attached])
         self.inside = None
         self.streams += 1
-        queues = [consumer.queue for consumer in self.riders]
+        queues = [consumer.queue for consumer in self.attached]
         anchored = all(queue.is_anchored(queue.queued) for queue in queues)
         self.continuity.begin(self.read, view, anchored=anchored)
         self._begin_enrichment(view, before)
         self.error, self._attempts, self.behind_since = None, 0, None
-        for consumer in self.riders:
+        for consumer in self.attached:
             consumer.error = None
         self.phase = Phase.STREAMING
         fields = {"dispatcher": self.number, "from": where(self.read)}
         return [
-            Dump(self.number, view.mode, self.read),
+            StartDump(self.number, view.mode, self.read),
             Note("info", "streaming", fields | {"consumers": self.consumers}),
             *(Wake(name) for name in self.consumers),
         ]
 
-    def _begin_enrichment(self, view: ServerView, before: Place | None) -> None:
+    def _begin_enrichment(self, view: ServerView, before: ExecutedPosition | None) -> None:
         """`before`: where the stream before this one had come to."""
         assert self.read is not None
         self._held, self._unconfirmed, self._asked = None, False, 0
         place, versions = self.read, self.enrichment.versions
-        at: Mark | None = Mark(place.file, place.offset, view.created.get(place.file, 0))
+        at: LogPosition | None = LogPosition(
+            place.file, place.offset, view.created.get(place.file, 0)
+        )
         gaps = False
         same = before is not None and before.gtids == place.gtids and versions.server == view.server
         if view.mode is Mode.GTID:
@@ -209,12 +213,12 @@ class Dispatcher:
     def lost(self, error: BinlogError, now: float) -> list[Effect]:
         """The connection, or the attempt to make one, ended. Made again, unless the fault is one of the log itself."""
         self._undo(now)
-        if self.phase is Phase.ROOMLESS:
+        if self.phase is Phase.BACKPRESSURE_CLOSED:
             return []  # it was to be closed anyway
-        if error.kind is Kind.SERVER_LOG and self._unreadable_at != self.read:
+        if error.kind is ErrorKind.SERVER_LOG and self._unreadable_at != self.read:
             # A server also says so whose log is reset while it sends it, and then the next login tells that.
             self._unreadable_at = self.read
-            error = BinlogError(Kind.CONNECTION_LOST, error.what, where=error.where)
+            error = BinlogError(ErrorKind.CONNECTION_LOST, error.what, where=error.where)
         self.error = error
         self.reconnects += self.open
         if error.kind in _ASKED_AGAIN:
@@ -222,8 +226,8 @@ class Dispatcher:
             self._damage = (error.where, self._damage[1] + 1 if same else 1)
         fatal = error.action is Action.FATAL and error.kind not in _ASKED_AGAIN
         if fatal or self._damage[1] >= DAMAGE_MAX:
-            riders = list(self.riders)
-            return [e for c in riders for e in self.fail(c, error.at(self._where(c)), now)]
+            attached = list(self.attached)
+            return [e for c in attached for e in self.fail(c, error.at(self._where(c)), now)]
         return self.reconnect(error, now)
 
     def reconnect(
@@ -236,7 +240,7 @@ class Dispatcher:
             if error.action is Action.OPERATOR and not self._first_namesake(error, now):
                 after_s = max(after_s, OPERATOR_RETRY_S)
         self._attempts = min(self._attempts + 1, 10)
-        for consumer in self.riders:
+        for consumer in self.attached:
             consumer.error = error
         fields = {"dispatcher": self.number, "error": str(error), "retry_s": after_s}
         return [
@@ -246,7 +250,7 @@ class Dispatcher:
         ]
 
     def _first_namesake(self, error: BinlogError, now: float) -> bool:
-        if error.kind is not Kind.NAMESAKE:
+        if error.kind is not ErrorKind.DUPLICATE_SERVER_UUID:
             return False
         before, self._namesake_at = self._namesake_at, now
         return before is None or now - before >= NAMESAKE_WINDOW_S
@@ -263,13 +267,13 @@ class Dispatcher:
     def close(self, reason: str, now: float) -> list[Effect]:
         """Until there is room, or until it is connected elsewhere."""
         self._undo(now)
-        self.phase = Phase.ROOMLESS
+        self.phase = Phase.BACKPRESSURE_CLOSED
         return [Close(self.number, reason)]
 
     def _undo(self, now: float) -> None:
         """The next stream begins at a transaction boundary."""
         self._held, self._unconfirmed = None, False
-        for consumer in self.riders:
+        for consumer in self.attached:
             consumer.queue.rollback()
             consumer.patience.end(now)
 
@@ -282,12 +286,15 @@ class Dispatcher:
                 self.bytes += batch.bytes
                 return []
             case Verdict.ASK:
-                self._held, self._unconfirmed = Arrived(self.number, batch.own(), created), True
-                return [*(self.pause(now) if self.phase is Phase.STREAMING else ()), Survey()]
+                self._held, self._unconfirmed = (
+                    BatchReceived(self.number, batch.own(), created),
+                    True,
+                )
+                return [*(self.pause(now) if self.phase is Phase.STREAMING else ()), PollServer()]
             case Verdict.DIFFERS:
                 return self.log_in_anew(f"{batch.file} does not follow what was read", now)
-        steps = Steps.of(batch)
-        takers = Takers(self.riders, steps, self.read, self._routes)
+        steps = BatchGtids.of(batch)
+        takers = Demand(self.attached, steps, self.read, self._routes)
         ask = self._asked < LOOK_UPS_MAX
         outcome = self.enrichment.of(batch, created, takers.wanted(), takers.need, ask=ask)
         if outcome.missing:
@@ -316,9 +323,9 @@ class Dispatcher:
         self,
         consumer: Consumer,
         batch: Batch,
-        steps: Steps,
+        steps: BatchGtids,
         created: int,
-        after: Place,
+        after: ExecutedPosition,
         level: bool,
         now: float,
     ) -> list[Effect]:
@@ -330,7 +337,7 @@ class Dispatcher:
                 queue.anchor()
         except BinlogError as error:
             # No room for a transaction that is larger than the queue: its beginning goes, and it comes again later.
-            self.leave(consumer, now)
+            self.detach(consumer, now)
             consumer.error = error.at(self._where(consumer))
             consumer.attach_after = now + OPERATOR_RETRY_S
             fields = {"consumer": consumer.name, "error": str(consumer.error)}
@@ -340,14 +347,14 @@ class Dispatcher:
     def _look_up(self, outcome: Outcome, created: int, now: float) -> list[Effect]:
         """Hold the batch and stop reading until the server has told what its tables are."""
         assert outcome.start is not None
-        self._held = Arrived(self.number, outcome.batch.own(), created)
+        self._held = BatchReceived(self.number, outcome.batch.own(), created)
         effects: list[Effect] = []
         if not self._looking or self.phase is Phase.STREAMING:
             self._asked += 1
             self._look_ups += 1
             self._looking = self._look_ups
             effects.append(
-                LookUp(
+                FetchSchema(
                     self.number,
                     self._looking,
                     outcome.missing,
@@ -362,7 +369,7 @@ class Dispatcher:
             effects += self.pause(now)
         return effects
 
-    def looked_up(self, what: LookedUp, now: float) -> list[Effect]:
+    def looked_up(self, what: SchemaFetched, now: float) -> list[Effect]:
         versions = self.enrichment.versions
         versions.learn(what.order.start, what.found, what.touches)
         if what.order.number == self._looking:
@@ -379,9 +386,9 @@ class Dispatcher:
     # -- the server's history --------------------------------------------------------------------------------
 
     def standings(self) -> list[Standing]:
-        """Where the riders stand now: what the server says of itself when it is asked after this must agree."""
+        """Where the attached stand now: what the server says of itself when it is asked after this must agree."""
         found: dict[tuple[int, bool], Standing] = {}
-        for consumer in self.riders if self.open else ():
+        for consumer in self.attached if self.open else ():
             queue, place = consumer.queue, consumer.queue.queued
             key = id(place), queue.is_anchored(place)  # most share one
             if key not in found:
@@ -392,7 +399,7 @@ class Dispatcher:
     def surveyed(
         self, view: ServerView, standings: list[Standing], *, unconfirmed: bool, now: float
     ) -> list[Effect]:
-        """The server was asked when the riders stood at `standings`, and a batch was `unconfirmed` or not."""
+        """The server was asked when the attached stood at `standings`, and a batch was `unconfirmed` or not."""
         if error := compare(view, standings):
             return self.log_in_anew(error.what, now)
         if not unconfirmed or self._held is None:
@@ -419,7 +426,7 @@ class Dispatcher:
         self.paused_since = now
         return [Pause(self.number)]
 
-    def _read_after(self, batch: Batch, steps: Steps) -> Place:
+    def _read_after(self, batch: Batch, steps: BatchGtids) -> ExecutedPosition:
         """The place after the last transaction of a batch that is complete.
 
         Never inside a transaction, where no dump may begin. Outside of one it moves on over events that belong to
@@ -441,10 +448,12 @@ class Dispatcher:
             # nothing of where the set ends.
             if not count and (not before.file or _before(file, offset, before)):
                 return before
-            return Place(gtids, file, offset, before.seq + count)
-        return max(self.read, Place(gtids, file, offset, packed_seq(file, offset)), key=_seq_of)
+            return ExecutedPosition(gtids, file, offset, before.seq + count)
+        return max(
+            self.read, ExecutedPosition(gtids, file, offset, packed_seq(file, offset)), key=_seq_of
+        )
 
-    def _open_one(self, batch: Batch, steps: Steps) -> Inside:
+    def _open_one(self, batch: Batch, steps: BatchGtids) -> Inside:
         if self.mode is not Mode.GTID:
             return packed_seq(batch.file, batch.offset)
         source = int(steps.source[-1])
@@ -453,7 +462,7 @@ class Dispatcher:
     def _fault(self, batch: Batch, fault: Fault, now: float) -> list[Effect]:
         """Those whom it could concern stop before it, but for who is past it already, as after a start behind it."""
         effects: list[Effect] = []
-        for consumer in list(self.riders):
+        for consumer in list(self.attached):
             wants = consumer.queue.wanted.wants(self._routes)
             if fault.route != ALL and not (fault.route >= 0 and wants[fault.route]):
                 continue
@@ -461,7 +470,7 @@ class Dispatcher:
                 effects += self.fail(consumer, fault.error.at(self._where(consumer)), now)
         return effects
 
-    def _has_passed(self, queued: Place, batch: Batch) -> bool:
+    def _has_passed(self, queued: ExecutedPosition, batch: Batch) -> bool:
         """Does a place lie behind the event that follows a batch?"""
         assert self.read is not None
         if self.mode is not Mode.GTID:
@@ -471,13 +480,13 @@ class Dispatcher:
         return has_transaction(queued, self.inside)
 
 
-def where(place: Place) -> str:
+def where(place: ExecutedPosition) -> str:
     return f"{place.file}:{place.offset}" if place.file else str(place.gtids) or "the beginning"
 
 
-def _before(file: str, offset: int, place: Place) -> bool:
+def _before(file: str, offset: int, place: ExecutedPosition) -> bool:
     return (file_number(file), offset) < (file_number(place.file), place.offset)
 
 
-def _seq_of(place: Place) -> int:
+def _seq_of(place: ExecutedPosition) -> int:
     return place.seq

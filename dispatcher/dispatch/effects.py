@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dispatcher.dispatch.executed_position import Mode, Place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.specs import Progress
-from dispatcher.dispatch.versions import Kept, Mark, Name
+from dispatcher.dispatch.versions import Kept, LogPosition, Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class Connect:
 
 
 @dataclass(frozen=True, slots=True)
-class Dump:
+class StartDump:
     """Ask the connection that logged in for the log from here on."""
 
     dispatcher: int
     mode: Mode
-    place: Place
+    place: ExecutedPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
-class LookUp:
+class FetchSchema:
     """Ask the server for the definitions of tables, and read the log from `start` to there for statements that may
     alter them, or (`all_tables`) any table. Each is answered by a `LookedUp`, unless a newer one of its dispatcher has
     come, or that is no more."""
@@ -78,12 +78,12 @@ class LookUp:
     dispatcher: int
     number: int
     tables: tuple[Name, ...]
-    start: Mark
+    start: LogPosition
     all_tables: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class PollServer:
     """Ask the source what it holds, now; answered by a `Surveyed`. Asked again until one has come."""
 
 
@@ -91,7 +91,7 @@ class Survey:
 class StoreVersions:
     """Make durable how far the log was read (`mark`), or (`kept`) that and all that is known of tables."""
 
-    mark: Mark
+    mark: LogPosition
     kept: Kept | None
 
 
@@ -113,15 +113,15 @@ class Note:
 
 Effect = (
     Connect
-    | Dump
+    | StartDump
     | Close
     | Retire
     | Pause
     | Resume
     | Store
-    | LookUp
+    | FetchSchema
     | StoreVersions
-    | Survey
+    | PollServer
     | Wake
     | Note
 )

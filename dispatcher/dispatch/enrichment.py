@@ -19,17 +19,32 @@ from dispatcher.binlog.event.header import HEADER_SIZE, FormatDescription
 from dispatcher.binlog.kernel.bytes import I32, U8
 from dispatcher.binlog.stream.batch import DDL, KIND_MASK, Batch
 from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.table_map_rewrite import KEEP, Seen, Tails, find, replaced, table_id
+from dispatcher.binlog.stream.table_map_rewrite import (
+    KEEP,
+    MetadataSuffixes,
+    TableIdCache,
+    find,
+    replaced,
+    table_id,
+)
 from dispatcher.binlog.table_map.enrich import enriched_body, incomplete
 from dispatcher.binlog.table_map.parse import POST_HEADER_SIZE
-from dispatcher.dispatch.versions import Mark, Marks, Name, Touched, Version, Versions, touched_in
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.dispatch.versions import (
+    LogPosition,
+    Name,
+    Touched,
+    TransactionStarts,
+    Version,
+    Versions,
+    touched_in,
+)
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 TAILS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class SchemaRequirement:
     """Whether a TABLE_MAP's table is wanted by consumers that have not passed its transaction: `strict` ones, which
     take only what is proven, and `lax` ones, which take the current schema where that fits. `later`: by strict ones,
     perhaps not yet."""
@@ -56,7 +71,7 @@ class Outcome:
 
     batch: Batch
     missing: tuple[Name, ...] = ()
-    start: Mark | None = None
+    start: LogPosition | None = None
     gaps: bool = False
     failures: list[Failure] = field(default_factory=list)
 
@@ -67,10 +82,10 @@ class _Walk:
 
     batch: Batch
     created: int
-    need: Callable[[int, int], Need]
+    need: Callable[[int, int], SchemaRequirement]
     ask: bool
     out: I32
-    missing: dict[Name, Mark] = field(default_factory=dict)
+    missing: dict[Name, LogPosition] = field(default_factory=dict)
     failures: dict[tuple[int, int], Failure] = field(default_factory=dict)
 
 
@@ -82,21 +97,21 @@ class Enrichment:
         self._mariadb = False
         self._can_ask = True
         self._routes = routes
-        self._seen = Seen()
-        self._tails = Tails()
+        self._seen = TableIdCache()
+        self._tails = MetadataSuffixes()
         self._numbers: dict[tuple[bytes, Version], int] = {}
         self._incomplete: dict[bytes, bool] = {}
-        self._marks = Marks()
+        self._marks = TransactionStarts()
         self._format: FormatDescription | None = None
         self._begun = False
-        self._from: Mark | None = None  # where the stream goes on
-        self._anew: Mark | None = None  # where it goes on after it was read ahead
+        self._from: LogPosition | None = None  # where the stream goes on
+        self._anew: LogPosition | None = None  # where it goes on after it was read ahead
         self._gaps = False  # may the stream skip transactions that it has not come to yet?
         self._ahead: list[Touched] = []  # statements that lie ahead, where they may be skipped
 
     # -- a stream --------------------------------------------------------------------------------------------
 
-    def begin(self, place: Mark | None, *, mariadb: bool, can_ask: bool, gaps: bool) -> None:
+    def begin(self, place: LogPosition | None, *, mariadb: bool, can_ask: bool, gaps: bool) -> None:
         """A stream begins, at `place` where that is known.
 
         `can_ask`: is there a server that knows the tables? `gaps`: may the stream leave out transactions that lie
@@ -105,12 +120,12 @@ class Enrichment:
         self._mariadb, self._can_ask, self._gaps = mariadb, can_ask, gaps
         self._from = place
         self._anew = None
-        self._marks = Marks()
+        self._marks = TransactionStarts()
         self._ahead.clear()
         self._again()
 
     @property
-    def place(self) -> Mark | None:
+    def place(self) -> LogPosition | None:
         """Where the stream goes on; None where it does not say yet."""
         return self._from
 
@@ -123,7 +138,7 @@ class Enrichment:
         batch: Batch,
         created: int,
         wanted: U8,
-        need: Callable[[int, int], Need],
+        need: Callable[[int, int], SchemaRequirement],
         *,
         ask: bool = True,
     ) -> Outcome:
@@ -170,7 +185,7 @@ class Enrichment:
             self._from = after
             self.versions.advance(after)
 
-    def read_ahead(self, start: Mark, touches: list[Touched]) -> None:
+    def read_ahead(self, start: LogPosition, touches: list[Touched]) -> None:
         """All statements between `start`, where something was missing first, and an end of the log that lies behind all
         that the stream may leave out."""
         if self._gaps:
@@ -183,7 +198,7 @@ class Enrichment:
     def _go(self, walk: _Walk, wanted: U8) -> None:
         batch, seen = walk.batch, self._seen
         firsts = batch.tx.first
-        end = Mark(batch.file, batch.offset).key
+        end = LogPosition(batch.file, batch.offset).key
         i = 0
         while True:
             if self._ahead and self._ahead[0].place.key <= end:
@@ -231,7 +246,7 @@ class Enrichment:
         return tail
 
     def _tail(
-        self, walk: _Walk, body: bytes, layout: bytes, route: int, t: int, need: Need
+        self, walk: _Walk, body: bytes, layout: bytes, route: int, t: int, need: SchemaRequirement
     ) -> tuple[int, bool]:
         """(number of the tail, may it be taken for all that follow?)."""
         ((database, table),) = self._routes.targets[route]
@@ -280,7 +295,7 @@ class Enrichment:
 
 def _nobody_knows() -> BinlogError:
     return BinlogError(
-        Kind.METADATA_MISSING,
+        ErrorKind.METADATA_MISSING,
         "the log does not name its columns, and there is no server to be asked",
         remedy="read the log through the server that wrote it (mysql: instead of files:), which knows the table; SET"
         " PERSIST binlog_row_metadata=FULL on the server (MySQL 8.0.14, MariaDB 10.5 or newer) lets later events name"
@@ -288,14 +303,14 @@ def _nobody_knows() -> BinlogError:
     )
 
 
-def _unproven(name: Name, at: Mark, why: BinlogError | None) -> BinlogError:
+def _unproven(name: Name, at: LogPosition, why: BinlogError | None) -> BinlogError:
     label = f"{name[0]}.{name[1]}"
     if why is not None:
         return BinlogError(
             why.kind, f"table {label} at {at}: {why.what}", where=why.where, remedy=why.remedy
         )
     return BinlogError(
-        Kind.METADATA_MISSING,
+        ErrorKind.METADATA_MISSING,
         f"the log does not name the columns of table {label} at {at}, and the table may have been altered since",
         remedy="start the consumer after the statement that altered it; or, if you know that its columns were the same"
         " then, set assume_current_schema: true; SET PERSIST binlog_row_metadata=FULL on the server (MySQL 8.0.14,"

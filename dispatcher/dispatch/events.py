@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dispatcher.binlog.stream.batch import Batch
-from dispatcher.dispatch.effects import LookUp
+from dispatcher.dispatch.effects import FetchSchema
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import ConsumerSpec, Progress, Start
-from dispatcher.dispatch.versions import Found, Touched
+from dispatcher.dispatch.versions import FetchedDefinition, Touched
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 
@@ -20,7 +20,7 @@ class LoggedIn:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class BatchReceived:
     """A batch of a dispatcher's connection; `created`: creation time of its file."""
 
     dispatcher: int
@@ -44,7 +44,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class ServerPolled:
     """What the source says of itself now, asked for now and then beside its dispatchers: where its log ends, its files,
     and (`expire_s`, None = never by age) after how many seconds it purges one that is closed."""
 
@@ -77,7 +77,7 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class SeekRequested:
     """A reader brings a position of its own. `view`: what the server said of itself after that, with the results of the
     searches that `seeking.starts` asks for; `fresh`: True if no session was opened yet under this state store."""
 
@@ -88,7 +88,7 @@ class Sought:
 
 
 @dataclass(frozen=True, slots=True)
-class Relocated:
+class RelocationRequested:
     """An administrator moves a consumer to a start. `view`: what the server said of itself after that, with the start's
     place where the log has to be searched for it; `epoch_min`: of the new epoch, which is after the present one."""
 
@@ -99,12 +99,12 @@ class Relocated:
 
 
 @dataclass(frozen=True, slots=True)
-class LookedUp:
-    """The answer to a `LookUp`: what was found of each table, and every statement between there and `order.start` that
-    may have altered one."""
+class SchemaFetched:
+    """The answer to a `FetchSchema`: what was found of each table, and every statement between `order.start` and there
+    that may have altered one."""
 
-    order: LookUp  # names the dispatcher
-    found: tuple[Found, ...]
+    order: FetchSchema  # names the dispatcher
+    found: tuple[FetchedDefinition, ...]
     touches: tuple[Touched, ...]
 
 
@@ -113,5 +113,14 @@ class Tick:
     pass
 
 
-OfDispatcher = LoggedIn | Arrived | Lost | Ended | LookedUp
-Input = OfDispatcher | Surveyed | Added | Removed | Acknowledged | Sought | Relocated | Tick
+OfDispatcher = LoggedIn | BatchReceived | Lost | Ended | SchemaFetched
+Input = (
+    OfDispatcher
+    | ServerPolled
+    | Added
+    | Removed
+    | Acknowledged
+    | SeekRequested
+    | RelocationRequested
+    | Tick
+)

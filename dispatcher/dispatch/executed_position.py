@@ -29,7 +29,7 @@ Gtids = GtidSet | MariadbGtids
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ExecutedPosition:
     """A place between two transactions: canonical GTIDs, the file and offset where the log goes on, and the seq."""
 
     gtids: Gtids
@@ -45,24 +45,26 @@ def parse_gtids(mode: Mode, text: str) -> Gtids:
     return MariadbGtids.parse(text) if mode is Mode.MARIADB else GtidSet.parse(text)
 
 
-def place_of(mode: Mode, position: Position) -> Place:
-    return Place(parse_gtids(mode, position.gtid), position.file, position.offset, position.seq)
+def executed_of(mode: Mode, position: Position) -> ExecutedPosition:
+    return ExecutedPosition(
+        parse_gtids(mode, position.gtid), position.file, position.offset, position.seq
+    )
 
 
-def make_place(mode: Mode, gtids: str, file: str, offset: int) -> Place:
+def make_executed(mode: Mode, gtids: str, file: str, offset: int) -> ExecutedPosition:
     """A place named by a person or a server, with the seq that belongs to it."""
     parsed = parse_gtids(mode, gtids)
     if mode is Mode.GTID and isinstance(parsed, GtidSet):
-        return Place(parsed, file, offset, len(parsed))
-    return Place(parsed, file, offset, packed_seq(file, offset))
+        return ExecutedPosition(parsed, file, offset, len(parsed))
+    return ExecutedPosition(parsed, file, offset, packed_seq(file, offset))
 
 
-def without_file(place: Place) -> Place:
+def without_file(place: ExecutedPosition) -> ExecutedPosition:
     """The same place with GTIDs, of a server whose files are not those that it was read from."""
-    return Place(place.gtids, "", 0, place.seq)
+    return ExecutedPosition(place.gtids, "", 0, place.seq)
 
 
-def dump_offset(place: Place) -> int:
+def dump_offset(place: ExecutedPosition) -> int:
     """Where a dump by file and offset begins so that nothing behind `place` is left out.
 
     COM_BINLOG_DUMP has 32 bits for the offset. Behind 4 GiB the dump begins with the file, and what lies before `place`
@@ -77,7 +79,7 @@ Runs = list[
 
 
 @dataclass(slots=True)
-class Track:
+class GtidRanges:
     """What one source has of a batch's runs: their indexes, numbers, and how often the numbers break before each."""
 
     source: str
@@ -87,7 +89,7 @@ class Track:
     breaks: NDArray[np.int64]
 
     @classmethod
-    def of(cls, source: str, runs: list[tuple[int, int, int]]) -> Track:
+    def of(cls, source: str, runs: list[tuple[int, int, int]]) -> GtidRanges:
         index, start, end = np.array(runs, dtype=np.int64).T
         return cls(source, index, start, end, np.cumsum(np.r_[False, start[1:] != end[:-1]]))
 
@@ -104,7 +106,7 @@ class Track:
 
 
 @dataclass(slots=True)
-class Steps:
+class BatchGtids:
     """The transactions of a batch as places need them: shared by all consumers that took something of it."""
 
     file: str
@@ -114,11 +116,11 @@ class Steps:
     end: NDArray[np.int64]
     ended: NDArray[np.bool_]  # neither open nor aborted
     runs: Runs
-    _tracks: list[Track] | None = None
+    _tracks: list[GtidRanges] | None = None
     _columns: NDArray[np.int64] | None = None
 
     @classmethod
-    def of(cls, batch: Batch) -> Steps:
+    def of(cls, batch: Batch) -> BatchGtids:
         ended = (batch.tx.flags & (OPEN | ABORTED)) == 0
         source, gno = batch.tx.source.copy(), batch.tx.gno.copy()
         return cls(
@@ -145,22 +147,22 @@ class Steps:
         return self._columns
 
     @property
-    def tracks(self) -> list[Track]:
+    def tracks(self) -> list[GtidRanges]:
         """The runs by source."""
         if self._tracks is None:
             by_source: dict[str, list[tuple[int, int, int]]] = {}
             for n, (source, start, end, _) in enumerate(self.runs):
                 by_source.setdefault(source, []).append((n, start, end))
-            self._tracks = [Track.of(source, runs) for source, runs in by_source.items()]
+            self._tracks = [GtidRanges.of(source, runs) for source, runs in by_source.items()]
         return self._tracks
 
-    def follows(self, mode: Mode, place: Place) -> bool:
+    def follows(self, mode: Mode, place: ExecutedPosition) -> bool:
         """Does all of the batch lie behind `place`, and not some before it, as after a dump from its file's start?"""
         if mode is Mode.GTID or not len(self.end):
             return True
         return bool(_packed(self.file, self.end[:1])[0] > place.seq)
 
-    def skip(self, mode: Mode, held: Place) -> NDArray[np.uint8] | None:
+    def skip(self, mode: Mode, held: ExecutedPosition) -> NDArray[np.uint8] | None:
         """One byte per transaction, 1 = `held` has it already; None where it has none of them."""
         if mode is not Mode.GTID:
             mask = (_packed(self.file, self.end) <= held.seq).astype(np.uint8)

@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dispatcher.dispatch.executed_position import Mode, Place, make_place, parse_gtids, place_of
+from dispatcher.dispatch.executed_position import (
+    ExecutedPosition,
+    Mode,
+    executed_of,
+    make_executed,
+    parse_gtids,
+)
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
 
@@ -29,11 +35,11 @@ def to_probe(places: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     return sorted([*last.values(), *others[:_PROBES_MAX]])
 
 
-def resolve(view: ServerView, start: Start) -> Place:
+def resolve(view: ServerView, start: Start) -> ExecutedPosition:
     """The place that a start means on this server. Raises BinlogError if the server no longer has it, or never had."""
     oldest = view.files[0][0] if view.files else view.file
     if start.at == "earliest":
-        return make_place(view.mode, view.purged if view.mode is Mode.GTID else "", oldest, 4)
+        return make_executed(view.mode, view.purged if view.mode is Mode.GTID else "", oldest, 4)
     if start.at == "latest":
         return end_of(view)
     found = view.starts.get(start)
@@ -45,39 +51,48 @@ def resolve(view: ServerView, start: Start) -> Place:
     if start.at == "gtid":
         if view.mode is not Mode.GTID:
             raise BinlogError(
-                Kind.SERVER_SETTING,
+                ErrorKind.SERVER_SETTING,
                 "start names a GTID set, but the server has no MySQL GTIDs",
                 remedy="set gtid_mode=ON on the server, or start at earliest, latest or a file and offset",
             )
-        place = make_place(view.mode, start.gtid, "", 0)
+        place = make_executed(view.mode, start.gtid, "", 0)
     elif view.mode is Mode.GTID:
         raise BinlogError(
-            Kind.SERVER_SETTING,
+            ErrorKind.SERVER_SETTING,
             f"start names {start.file}:{start.offset}, but the server has GTIDs",
             remedy="start at a GTID set (SHOW BINLOG EVENTS shows the one before that offset), earliest or latest",
         )
     else:
-        place = make_place(view.mode, "", start.file, start.offset)
+        place = make_executed(view.mode, "", start.file, start.offset)
     history(view, view.mode, view.server, place, 0)
     return place
 
 
-def stored_place(mode: Mode, position: Position) -> Place:
+def stored_place(mode: Mode, position: Position) -> ExecutedPosition:
     """The place of a position from the state store. Raises BinlogError if the server counted in another way then."""
     try:
-        place = place_of(mode, position)
+        place = executed_of(mode, position)
     except UserError:
         place = None
-    if place is None or place.seq != make_place(mode, position.gtid, place.file, place.offset).seq:
+    if (
+        place is None
+        or place.seq != make_executed(mode, position.gtid, place.file, place.offset).seq
+    ):
         raise BinlogError(
-            Kind.HISTORY_DIFFERS,
+            ErrorKind.HISTORY_DIFFERS,
             f"the server's mode is {mode} now, the stored position {position.to_json()[:400]} is of another one",
         )
     return place
 
 
 def history(
-    view: ServerView, mode: Mode, server: str, place: Place, created: int, *, anchored: bool = False
+    view: ServerView,
+    mode: Mode,
+    server: str,
+    place: ExecutedPosition,
+    created: int,
+    *,
+    anchored: bool = False,
 ) -> None:
     """Raises BinlogError unless the server can go on from `place`, read from `server` when its file was `created`.
 
@@ -85,14 +100,14 @@ def history(
     """
     if mode is not view.mode:
         raise BinlogError(
-            Kind.HISTORY_DIFFERS,
+            ErrorKind.HISTORY_DIFFERS,
             f"the server's mode is {view.mode}, the position is of mode {mode}",
         )
     if mode is Mode.GTID:
         _gtid_history(view, place)
     elif server != view.server:
         raise BinlogError(
-            Kind.HISTORY_DIFFERS, f"the position is of server {server}, this is {view.server}"
+            ErrorKind.HISTORY_DIFFERS, f"the position is of server {server}, this is {view.server}"
         )
     if not place.file or server != view.server:
         return
@@ -102,47 +117,47 @@ def history(
         _file_gone(view, mode, place, anchored)
 
 
-def _gtid_history(view: ServerView, place: Place) -> None:
+def _gtid_history(view: ServerView, place: ExecutedPosition) -> None:
     executed, purged = GtidSet.parse(view.executed), GtidSet.parse(view.purged)
     held = parse_gtids(Mode.GTID, str(place.gtids))
     assert isinstance(held, GtidSet)
     if unknown := held.subtract(executed):
-        raise BinlogError(Kind.HISTORY_DIFFERS, f"the server never executed {short(unknown)}")
+        raise BinlogError(ErrorKind.HISTORY_DIFFERS, f"the server never executed {short(unknown)}")
     if missing := purged.subtract(held):
-        raise BinlogError(Kind.POSITION_PURGED, f"the server has purged {short(missing)}")
+        raise BinlogError(ErrorKind.POSITION_PURGED, f"the server has purged {short(missing)}")
 
 
-def _file_gone(view: ServerView, mode: Mode, place: Place, anchored: bool) -> None:
+def _file_gone(view: ServerView, mode: Mode, place: ExecutedPosition, anchored: bool) -> None:
     """The server does not list the file of `place`."""
     if view.files and file_number(place.file) > file_number(view.files[-1][0]):
         raise BinlogError(
-            Kind.HISTORY_DIFFERS,
+            ErrorKind.HISTORY_DIFFERS,
             f"{place.file} is newer than the server's newest, {view.files[-1][0]}",
         )
     if mode is not Mode.GTID:
-        raise BinlogError(Kind.POSITION_PURGED, f"the server no longer has {place.file}")
+        raise BinlogError(ErrorKind.POSITION_PURGED, f"the server no longer has {place.file}")
     # All of an anchored place lay before its offset in its file, so all of it has been purged with the file. A server
     # that was restored from an older copy has the same GTIDs for other transactions, in later files.
     gtids = place.gtids
     assert isinstance(gtids, GtidSet)
     if anchored and (others := gtids.subtract(GtidSet.parse(view.purged))):
         raise BinlogError(
-            Kind.HISTORY_DIFFERS,
+            ErrorKind.HISTORY_DIFFERS,
             f"the server has purged {place.file}, but not {short(others)}, which was read from there or before",
         )
 
 
-def _file_there(view: ServerView, place: Place, created: int, anchored: bool) -> None:
+def _file_there(view: ServerView, place: ExecutedPosition, created: int, anchored: bool) -> None:
     sizes = dict(view.files)
     now = view.created.get(place.file, 0)
     if created and now and created != now:
         raise BinlogError(
-            Kind.HISTORY_DIFFERS,
+            ErrorKind.HISTORY_DIFFERS,
             f"{place.file} was created at {now} (seconds since 1970), the one that was read at {created}",
         )
     if place.offset > sizes[place.file]:
         raise BinlogError(
-            Kind.HISTORY_DIFFERS,
+            ErrorKind.HISTORY_DIFFERS,
             f"{place.file} has {sizes[place.file]} bytes, the position is {place.offset}",
         )
     at = view.boundaries.get((place.file, place.offset))
@@ -150,20 +165,20 @@ def _file_there(view: ServerView, place: Place, created: int, anchored: bool) ->
         return
     if not at.whole:
         raise BinlogError(
-            Kind.HISTORY_DIFFERS, f"{place.file} has no event that ends at {place.offset}"
+            ErrorKind.HISTORY_DIFFERS, f"{place.file} has no event that ends at {place.offset}"
         )
     held = place.gtids
     if at.gtid and anchored and isinstance(held, GtidSet) and held.has(*at.gtid):
         source, number = at.gtid
         raise BinlogError(
-            Kind.HISTORY_DIFFERS,
+            ErrorKind.HISTORY_DIFFERS,
             f"{source}:{number} begins at {place.file}:{place.offset}, and was read before it",
         )
 
 
-def end_of(view: ServerView) -> Place:
+def end_of(view: ServerView) -> ExecutedPosition:
     """Where the server's log ends."""
-    return make_place(view.mode, view.executed, view.file, view.offset)
+    return make_executed(view.mode, view.executed, view.file, view.offset)
 
 
 def short(gtids: GtidSet) -> str:

@@ -1,9 +1,9 @@
 """A consumer's queue: its complete transactions that are not acknowledged, as bytes, and three positions.
 
-queued ⊇ delivered ⊇ acknowledged. Bytes lie in a `Log`, found by logical offset; `Runs` knows seq, logical end and
-place of every transaction. A reader's position is found by its seq, which is totally ordered within an epoch; whatever
-lies between two transactions of the consumer's own are markers, and a position among them means "everything up to
-here", so it needs no entry.
+queued ⊇ delivered ⊇ acknowledged. Bytes lie in a `ConsumerLog`, found by logical offset; `TransactionIndex` knows
+seq, logical end and place of every transaction. A reader's position is found by its seq, which is totally ordered
+within an epoch; whatever lies between two transactions of the consumer's own are markers, and a position among them
+means "everything up to here", so it needs no entry.
 
 *Covered* is how far nothing of the consumer's own lies beyond what is acknowledged. It never moves back, for the server
 may purge its log up to there: a queue that gives up what it holds (`evict`) has to be filled again from there.
@@ -15,8 +15,8 @@ Bound: a queue takes a batch while it is not full, and then all of it, so that i
 bytes, segments at their allocated size, where `batch` is the size of the last batch's events with a record for each
 transaction, and `segment_max` an eighth of `bytes_max`, at least 16 KiB and at most 1 MiB. (Twice the first term while
 a reader asks for what it had before a restart.) A transaction that alone would hold more than the first term goes on in
-segments from `lend` (see `Log`), and is not counted. One such at a time: while it is there, complete and not
-acknowledged, the queue is full.
+segments from `allocate` (see `ConsumerLog`), and is not counted. One such at a time: while it is there, complete and
+not acknowledged, the queue is full.
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ from dataclasses import dataclass
 
 from dispatcher.binlog.event.header import MAGIC, FormatDescription
 from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes
-from dispatcher.binlog.stream.segments import Lend
-from dispatcher.dispatch.executed_position import Mode, Place, Steps, place_of, without_file
-from dispatcher.dispatch.transaction_index import Run, Runs
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.binlog.stream.segments import Allocate
+from dispatcher.dispatch.executed_position import (
+    BatchGtids,
+    ExecutedPosition,
+    Mode,
+    executed_of,
+    without_file,
+)
+from dispatcher.dispatch.transaction_index import GtidRun, TransactionIndex
+from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number, packed_seq
 
@@ -46,7 +52,7 @@ class Single:
 
     server: str
     epoch: int
-    run: Run
+    run: GtidRun
     index: int
     format: FormatDescription
     parts: list[memoryview]
@@ -73,16 +79,16 @@ class Answer:
 class Queue:
     """Not started until `reset()` has given it a place; `server`, `epoch`: of every position it hands out.
 
-    `lend`: room on disk for transactions that do not fit; without it they stay in memory.
+    `allocate`: room on disk for transactions that do not fit; without it they stay in memory.
     """
 
-    def __init__(self, wanted: Filter, bytes_max: int, lend: Lend | None = None) -> None:
+    def __init__(self, wanted: Filter, bytes_max: int, allocate: Allocate | None = None) -> None:
         self.wanted = wanted
         self.bytes_max = bytes_max
         self.server = ""
         self.epoch = 0
         self.mode = Mode.GTID
-        self.queued = Place(GtidSet(), "", 0, 0)
+        self.queued = ExecutedPosition(GtidSet(), "", 0, 0)
         self.acknowledged = self._covered = self.queued
         self.delivered_seq = 0
         # A reader asks for what lies before it, as it was given it before a restart. It was in the queue then; that
@@ -97,21 +103,21 @@ class Queue:
         self.transactions = self.events = 0  # queued and not acknowledged
         self.taken_transactions = self.taken_bytes = 0  # since the start
         # An eighth, so that what a reader has acknowledged is soon given back.
-        self._log = Log(
-            min(1 << 20, bytes_max // 8), lend=lend, large_bytes=max(bytes_max, LARGE_MIN)
+        self._log = ConsumerLog(
+            min(1 << 20, bytes_max // 8), allocate=allocate, large_bytes=max(bytes_max, LARGE_MIN)
         )
-        self._runs = Runs()
+        self._runs = TransactionIndex()
         self._formats: deque[tuple[int, FormatDescription]] = deque()
         self._acknowledged_end = 0  # logical
         # The newest places that a reader was told of, oldest first; of older ones the transactions' places are enough.
-        self._told: deque[Place] = deque(maxlen=TOLD_MAX)
+        self._told: deque[ExecutedPosition] = deque(maxlen=TOLD_MAX)
 
     def reset(
         self,
         server: str,
         mode: Mode,
         epoch: int,
-        place: Place,
+        place: ExecutedPosition,
         created: int,
         *,
         anchored: bool = False,
@@ -139,7 +145,7 @@ class Queue:
         self._runs.without_files()
         self._told = deque(map(without_file, self._told), maxlen=TOLD_MAX)
 
-    def jump(self, server: str, mode: Mode, place: Place, created: int) -> None:
+    def jump(self, server: str, mode: Mode, place: ExecutedPosition, created: int) -> None:
         """Go on at a place, leaving out what lies between: history changes, so the epoch does, too."""
         self.reset(server, mode, self.epoch + 1, place, created, anchored=True)
 
@@ -217,10 +223,10 @@ class Queue:
     def take(
         self,
         batch: Batch,
-        steps: Steps,
+        steps: BatchGtids,
         routes: Routes,
         created: int,
-        after: Place,
+        after: ExecutedPosition,
         *,
         level: bool,
     ) -> None:
@@ -259,7 +265,7 @@ class Queue:
             self._runs.pass_over(steps)
         if not level:
             gtids = steps.after(base, len(steps.source))
-            after = Place(gtids, after.file, after.offset, seq)
+            after = ExecutedPosition(gtids, after.file, after.offset, seq)
         if after.seq == self.queued.seq and _end(after) < _end(self.queued):
             return  # nothing new, and the place that the queue has says more of where the log goes on
         self.queued = after
@@ -270,10 +276,10 @@ class Queue:
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def position(self, place: Place) -> Position:
+    def position(self, place: ExecutedPosition) -> Position:
         return place.position(self.server, self.epoch)
 
-    def locate(self, position: Position) -> tuple[int, Place]:
+    def locate(self, position: Position) -> tuple[int, ExecutedPosition]:
         """(logical offset, place) of a position that was handed out and not yet left behind.
 
         The place is what the queue has recorded itself, at the position's seq or the nearest before it: nothing of the
@@ -284,14 +290,15 @@ class Queue:
         """
         self.check_history(position)
         if not self.acknowledged.seq <= position.seq <= self.queued.seq:
-            self.place_of(position)
+            self.executed_of(position)
         if position.seq < self.acknowledged.seq:
             raise _unknown(
                 f"seq {position.seq} is older than the acknowledged {self.acknowledged.seq}"
             )
         if position.seq > self.queued.seq:
             raise UserError(
-                Kind.RANGE_UNAVAILABLE, f"seq {position.seq} is not read yet (at {self.queued.seq})"
+                ErrorKind.RANGE_UNAVAILABLE,
+                f"seq {position.seq} is not read yet (at {self.queued.seq})",
             )
         count = self._runs.count_seq(position.seq)
         found = count > self._runs.dropped
@@ -299,7 +306,7 @@ class Queue:
         self._check_parts(position, place)
         return self._runs.end(count - 1) if found else self._acknowledged_end, place
 
-    def _recorded(self, seq: int, number: int | None) -> Place:
+    def _recorded(self, seq: int, number: int | None) -> ExecutedPosition:
         """The newest place up to a seq that the queue knows of. `number`: of the last transaction up to there."""
         known = [self.acknowledged, self.covered, self.queued, *self._told]
         there = [place for place in known if place.seq <= seq]
@@ -308,12 +315,12 @@ class Queue:
             return self._runs.place(number)
         return best
 
-    def _check_parts(self, position: Position, place: Place) -> None:
+    def _check_parts(self, position: Position, place: ExecutedPosition) -> None:
         """Raises UserError where a position says anything else than `place`, which is at its seq or before it."""
         exact = position.seq == place.seq
         if exact and position.gtid == str(place.gtids) and self.mode is Mode.GTID:
             return
-        said = self.place_of(position)
+        said = self.executed_of(position)
         if self.mode is not Mode.GTID:
             if exact and said.file != place.file:
                 raise _unknown(f"at its offset the file is {place.file}")
@@ -338,10 +345,10 @@ class Queue:
                 f"it belongs to epoch {position.epoch}; this consumer reads epoch {self.epoch}"
             )
 
-    def place_of(self, position: Position) -> Place:
+    def executed_of(self, position: Position) -> ExecutedPosition:
         """Raises UserError unless the position is of this history, and its parts fit each other."""
         self.check_history(position)
-        place = place_of(self.mode, position)
+        place = executed_of(self.mode, position)
         if self.mode is Mode.GTID:
             if position.server != self.server:
                 place = without_file(place)
@@ -447,13 +454,13 @@ class Queue:
         if self._anchored_from is None:
             self._anchored_from = _end(self.queued)
 
-    def is_anchored(self, place: Place) -> bool:
+    def is_anchored(self, place: ExecutedPosition) -> bool:
         """True if all transactions of a place of this queue lie before its file and offset in the server's log."""
         if self.mode is not Mode.GTID:
             return True
         return self._anchored_from is not None and _end(place) >= self._anchored_from
 
-    def created_stored(self, place: Place) -> int:
+    def created_stored(self, place: ExecutedPosition) -> int:
         """What is stored of a place beside its position; see `Progress.created`."""
         created = self.created_of(place.file)
         return created if self.is_anchored(place) else -created
@@ -464,31 +471,31 @@ class Queue:
         return self._runs.commit_us(self._runs.dropped) if self._runs else None
 
     @property
-    def covered(self) -> Place:
+    def covered(self) -> ExecutedPosition:
         """How far nothing of the consumer's own lies: beyond the acknowledged place, over markers."""
         return max(self.acknowledged, self._covered, key=_seq) if self._runs else self.queued
 
-    def covered_after(self, end: int, place: Place) -> Place:
+    def covered_after(self, end: int, place: ExecutedPosition) -> ExecutedPosition:
         """The same as it will be when (logical offset, place) is acknowledged."""
         if not self._runs or end >= self._log.committed:
             return self.queued
         return max(place, self._covered, key=_seq)
 
 
-def _between(first: Place, place: Place, last: Place) -> bool:
+def _between(first: ExecutedPosition, place: ExecutedPosition, last: ExecutedPosition) -> bool:
     """Does a set lie between two others?"""
     low, gtids, high = first.gtids, place.gtids, last.gtids
     assert isinstance(low, GtidSet) and isinstance(gtids, GtidSet) and isinstance(high, GtidSet)
     return gtids.contains(low) and high.contains(gtids)
 
 
-def _end(place: Place) -> tuple[int, int]:
+def _end(place: ExecutedPosition) -> tuple[int, int]:
     return file_number(place.file), place.offset
 
 
-def _seq(place: Place) -> int:
+def _seq(place: ExecutedPosition) -> int:
     return place.seq
 
 
 def _unknown(why: str) -> UserError:
-    return UserError(Kind.POSITION_UNKNOWN, why)
+    return UserError(ErrorKind.POSITION_UNKNOWN, why)

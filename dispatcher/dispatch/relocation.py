@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dispatcher.dispatch import history_check, seeking
 from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.events import Relocated, Sought
+from dispatcher.dispatch.events import RelocationRequested, SeekRequested
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError
@@ -22,9 +22,11 @@ def searched(start: Start) -> list[Start]:
     return [] if start.at in ("earliest", "latest") else [start]
 
 
-def destination(consumer: Consumer, what: Sought | Relocated) -> seeking.Target | None:
+def destination(
+    consumer: Consumer, what: SeekRequested | RelocationRequested
+) -> seeking.Target | None:
     """Where an order moves a consumer; None where it is there already. Raises BinlogError."""
-    if isinstance(what, Relocated):
+    if isinstance(what, RelocationRequested):
         return target(consumer, what.start, what.view, what.epoch_min)
     if seeking.holds(consumer, what.after):
         return None

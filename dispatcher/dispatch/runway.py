@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dispatcher.dispatch.events import Surveyed
+from dispatcher.dispatch.events import ServerPolled
 
 
-def files_to_survey(survey: Surveyed | None, needed: Iterable[str]) -> list[str]:
+def files_to_survey(survey: ServerPolled | None, needed: Iterable[str]) -> list[str]:
     """The files whose creation says when those that are needed were closed."""
     if survey is None:
         return []
@@ -20,7 +20,7 @@ def files_to_survey(survey: Surveyed | None, needed: Iterable[str]) -> list[str]
     return sorted({file for file in found if file})
 
 
-def seconds(survey: Surveyed, server: str, file: str, now_s: float) -> float | None:
+def seconds(survey: ServerPolled, server: str, file: str, now_s: float) -> float | None:
     """Seconds until `file` of `server` may be purged, 0 where it was; None: never by age, or not known.
 
     `now_s`: s since 1970. The newest file lasts at least as long as one that is closed now.
@@ -38,7 +38,7 @@ def seconds(survey: Surveyed, server: str, file: str, now_s: float) -> float | N
     return max(0.0, closed + survey.expire_s - now_s) if closed else None
 
 
-def _next(survey: Surveyed, file: str) -> str | None:
+def _next(survey: ServerPolled, file: str) -> str | None:
     names = [name for name, _ in survey.view.files]
     at = names.index(file) + 1 if file in names else len(names)
     return names[at] if at < len(names) else None

@@ -24,10 +24,16 @@ from uuid import UUID
 
 from dispatcher.dispatch import history_check
 from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.executed_position import Mode, Place, make_place, place_of, without_file
+from dispatcher.dispatch.executed_position import (
+    ExecutedPosition,
+    Mode,
+    executed_of,
+    make_executed,
+    without_file,
+)
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import EPOCH_MAX, Position
 
@@ -45,7 +51,7 @@ class Target:
     server: str
     mode: Mode
     epoch: int
-    place: Place
+    place: ExecutedPosition
     created: int
     anchored: bool = False
 
@@ -77,7 +83,11 @@ def target(consumer: Consumer, after: Position, view: ServerView, *, fresh: bool
         _check_epoch(consumer, after, view, fresh=fresh)
         return _target(consumer, after, view)
     except BinlogError as error:
-        remedy = _UNCHANGED if error.kind in (Kind.POSITION_PURGED, Kind.HISTORY_DIFFERS) else None
+        remedy = (
+            _UNCHANGED
+            if error.kind in (ErrorKind.POSITION_PURGED, ErrorKind.HISTORY_DIFFERS)
+            else None
+        )
         where = f"consumer {consumer.name}"
         raise type(error)(error.kind, error.what, where=where, remedy=remedy) from None
 
@@ -105,7 +115,7 @@ def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
     queue = consumer.queue
     if consumer.started and queue.mode is not view.mode:
         what = f"the server's mode is {view.mode}, the consumer has read it in mode {queue.mode}"
-        raise BinlogError(Kind.HISTORY_DIFFERS, what)
+        raise BinlogError(ErrorKind.HISTORY_DIFFERS, what)
     _check_server(consumer, after, view)
     _wait_for_replica(consumer, after, view)
     place = _place(after, view)
@@ -120,19 +130,19 @@ def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
     return Target(server, view.mode, after.epoch, place, 0)
 
 
-def _place(after: Position, view: ServerView) -> Place:
+def _place(after: Position, view: ServerView) -> ExecutedPosition:
     """The position's own parts, if they fit each other."""
-    place = place_of(view.mode, after)
-    if place.seq != make_place(view.mode, after.gtid, after.file, after.offset).seq:
+    place = executed_of(view.mode, after)
+    if place.seq != make_executed(view.mode, after.gtid, after.file, after.offset).seq:
         parts = "GTID set" if view.mode is Mode.GTID else "file and offset"
         raise _unknown(f"its seq does not fit its {parts}")
     return place
 
 
-def _searched(after: Position, place: Place, view: ServerView) -> Place:
+def _searched(after: Position, place: ExecutedPosition, view: ServerView) -> ExecutedPosition:
     """The place that a search of the server's log has found at the position's file and offset."""
     found = view.starts.get(_start(after))
-    if not isinstance(found, Place):
+    if not isinstance(found, ExecutedPosition):
         where = (
             f"{after.file}:{after.offset}"
             if after.file
@@ -144,7 +154,7 @@ def _searched(after: Position, place: Place, view: ServerView) -> Place:
         same = found.gtids.contains(place.gtids)
     if not same:
         raise BinlogError(
-            Kind.HISTORY_DIFFERS,
+            ErrorKind.HISTORY_DIFFERS,
             f"at {after.file}:{after.offset} the server had executed {str(found.gtids)[:200] or 'nothing'},"
             f" the position says {after.gtid[:200] or 'nothing'}",
         )
@@ -177,7 +187,7 @@ def _wait_for_replica(consumer: Consumer, after: Position, view: ServerView) -> 
     lacking = GtidSet.parse(after.gtid).subtract(GtidSet.parse(view.executed))
     if lacking:
         what = f"server {view.server} has not executed {history_check.short(lacking)} yet"
-        raise BinlogError(Kind.RANGE_UNAVAILABLE, what)
+        raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what)
 
 
 def _check_epoch(consumer: Consumer, after: Position, view: ServerView, *, fresh: bool) -> None:
@@ -197,7 +207,7 @@ def _epoch_of(consumer: Consumer) -> int | None:
 
 def _in_doubt(consumer: Consumer, after: Position) -> bool:
     """True if the set alone does not show that the position is of the server's present log."""
-    doubts = (Kind.HISTORY_DIFFERS, Kind.STORED_POSITION)
+    doubts = (ErrorKind.HISTORY_DIFFERS, ErrorKind.STORED_POSITION)
     failed = consumer.failed is not None and consumer.failed.kind in doubts
     return failed or _epoch_of(consumer) not in (None, after.epoch)
 
@@ -224,4 +234,4 @@ def _is_uuid(text: str) -> bool:
 
 
 def _unknown(why: str) -> UserError:
-    return UserError(Kind.POSITION_UNKNOWN, why)
+    return UserError(ErrorKind.POSITION_UNKNOWN, why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dispatcher.dispatch.executed_position import Mode, Place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError
 
@@ -36,5 +36,5 @@ class ServerView:
     knows_tables: bool = True
     # What starts that the log was searched for mean here; an error where one means nothing, such as an offset inside a
     # transaction.
-    starts: Mapping[Start, Place | BinlogError] = field(default_factory=dict)
+    starts: Mapping[Start, ExecutedPosition | BinlogError] = field(default_factory=dict)
     boundaries: Mapping[tuple[str, int], Boundary] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from dispatcher.dispatch.effects import Effect, Note
 from dispatcher.dispatch.executed_position import Mode, without_file
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import OnPurged
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 
 
@@ -24,7 +24,7 @@ def place(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]) ->
         effects = _in_history(consumer, view, new_epoch)
     except BinlogError as error:
         jumps = consumer.spec.on_purged is OnPurged.LATEST
-        if error.kind is not Kind.POSITION_PURGED or not jumps:
+        if error.kind is not ErrorKind.POSITION_PURGED or not jumps:
             raise
         effects = _jump(consumer, view, error, new_epoch)
     consumer.started = consumer.proven = True
@@ -92,7 +92,7 @@ def behind(
     if view.mode is not Mode.GTID:
         return None
     executed = GtidSet.parse(view.executed)
-    for consumer in dispatcher.riders:
+    for consumer in dispatcher.attached:
         position = consumer.position
         if position is None or position.server == view.server:
             continue
@@ -104,7 +104,7 @@ def behind(
         if now - dispatcher.behind_since >= wait_s:
             return None
         return BinlogError(
-            Kind.CONNECTION_LOST,
+            ErrorKind.CONNECTION_LOST,
             f"server {view.server} has not executed {history_check.short(lacking)} yet",
             where=dispatcher.label,
             remedy=f"nothing to do; it is asked again for {wait_s:g} s (failover_wait_seconds)",

@@ -12,14 +12,14 @@ from typing import Any
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
-from dispatcher.dispatch.executed_position import Place
+from dispatcher.dispatch.executed_position import ExecutedPosition
 from dispatcher.model.errors import Action
 
 _STATES = {
     Phase.CONNECTING: "connecting",
     Phase.STREAMING: "streaming",
     Phase.PAUSED: "paused",
-    Phase.ROOMLESS: "closed",
+    Phase.BACKPRESSURE_CLOSED: "closed",
     Phase.ENDED: "ended",
 }
 STATES = (*_STATES.values(), "detached", "failed")
@@ -116,7 +116,7 @@ def _commit_s(consumer: Consumer, now_s: float) -> int:
     return int(now_s) if oldest_us is None else oldest_us // 1_000_000
 
 
-def _place(prefix: str, place: Place | None, timestamp: int) -> dict[str, Any]:
+def _place(prefix: str, place: ExecutedPosition | None, timestamp: int) -> dict[str, Any]:
     return {
         f"{prefix}_name": place.file if place else "",
         f"{prefix}_pos": place.offset if place else 0,

@@ -1,7 +1,7 @@
 """Which transactions a queue holds, and the places between them: small, and found by bisection.
 
 A stuck consumer may hold a hundred thousand tiny transactions, each from a batch of its own. So rows of numbers, one
-per transaction, are gathered from many batches into a `Run`, and nothing of a batch is kept.
+per transaction, are gathered from many batches into a `GtidRun`, and nothing of a batch is kept.
 
 A place is added up from GTIDs when somebody asks for it: a run has its *base*, the consumer's set before its first
 transaction, and a *trail*, the intervals that were added to it since, in order, with those of transactions that are not
@@ -18,8 +18,8 @@ from bisect import bisect_right
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.binlog.stream.consumer_log import Taken
-from dispatcher.dispatch.executed_position import Gtids, Place, Steps
+from dispatcher.binlog.stream.consumer_log import AppendResult
+from dispatcher.dispatch.executed_position import BatchGtids, ExecutedPosition, Gtids
 
 # Of a transaction: logical end, seq, offset after it, events, commit time in microseconds since 1970 UTC; and how far
 # along the trail it lies: index of the interval (-1 = before all), and the number up to which that is in.
@@ -30,7 +30,7 @@ FEW = 8  # runs of a batch that are looked at one by one
 _Interval = tuple[str, int, int]  # source, first number, last number + 1
 
 
-class Run:
+class GtidRun:
     """Transactions of one file. `number`: of its first transaction, counted from the queue's first."""
 
     __slots__ = ("base", "count", "file", "number", "rows", "trail")
@@ -63,7 +63,7 @@ class Run:
         self.count = need
         return self.rows[:, need - n : need]
 
-    def place(self, index: int) -> Place:
+    def place(self, index: int) -> ExecutedPosition:
         gtids, at = self.base, int(self.rows[_AT, index])
         for source, start, end in self.trail[: max(at, 0)]:
             gtids = gtids.add(source, start, end)
@@ -71,13 +71,13 @@ class Run:
             source, start, _ = self.trail[at]
             gtids = gtids.add(source, start, int(self.rows[_GNO_END, index]))
         offset = int(self.rows[_OFFSET, index]) if self.file else 0
-        return Place(gtids, self.file, offset, self.seq(index))
+        return ExecutedPosition(gtids, self.file, offset, self.seq(index))
 
     def seq(self, index: int) -> int:
         return int(self.rows[_SEQ, index])
 
 
-class Runs:
+class TransactionIndex:
     """A queue's transactions, numbered from its first on; those below `dropped` are forgotten, `count` is the next."""
 
     ROWS_MAX = 1024  # of a run that more is added to
@@ -85,7 +85,7 @@ class Runs:
 
     def __init__(self) -> None:
         self.dropped = self.count = 0
-        self._runs: list[Run] = []
+        self._runs: list[GtidRun] = []
         self._gap: dict[str, list[_Interval]] = {}
         self._gap_is_lost = False  # it was too long: the next transaction begins a run
 
@@ -94,13 +94,15 @@ class Runs:
 
     # -- filling ---------------------------------------------------------------------------------------------
 
-    def add(self, steps: Steps, base: Gtids, taken: Taken, commit_us: NDArray[np.int64]) -> None:
+    def add(
+        self, steps: BatchGtids, base: Gtids, taken: AppendResult, commit_us: NDArray[np.int64]
+    ) -> None:
         """What was taken of a batch, at least one transaction. `base`: the consumer's GTIDs before the batch."""
         n = len(taken.tx)
         run = self._runs[-1] if self else None
         if run is None or not self._fits(run, steps, n):
             self._forget_gap()  # the base has it
-            run = Run(base, steps.file, self.count)
+            run = GtidRun(base, steps.file, self.count)
             self._runs.append(run)
         self._close_gap(run)
         at, gno_end, last = self._walk(run, steps, taken.tx)
@@ -111,7 +113,7 @@ class Runs:
         self.count += n
         self._widen_gap(steps, last + 1, len(steps.runs))
 
-    def pass_over(self, steps: Steps) -> None:
+    def pass_over(self, steps: BatchGtids) -> None:
         """A batch without anything of the consumer's own, which moved its place."""
         if not self or self._gap_is_lost:
             return
@@ -127,12 +129,12 @@ class Runs:
         self._gap.clear()
         self._gap_is_lost = False
 
-    def _fits(self, run: Run, steps: Steps, n: int) -> bool:
+    def _fits(self, run: GtidRun, steps: BatchGtids, n: int) -> bool:
         trail = len(run.trail) + len(steps.runs) + self._gap_size()
         small = run.count + n <= self.ROWS_MAX and trail <= self.TRAIL_MAX
         return small and run.file == steps.file and not self._gap_is_lost
 
-    def _widen_gap(self, steps: Steps, lo: int, hi: int) -> None:
+    def _widen_gap(self, steps: BatchGtids, lo: int, hi: int) -> None:
         """Runs [lo, hi) of a batch. By the last of each source: for MariaDB that is the one that counts of a domain."""
         if hi - lo <= FEW:
             found = [(0, source, start, end) for source, start, end, _ in steps.runs[lo:hi]]
@@ -146,14 +148,14 @@ class Runs:
                 intervals.append((source, start, end))
             self._gap[source] = intervals
 
-    def _close_gap(self, run: Run) -> None:
+    def _close_gap(self, run: GtidRun) -> None:
         for intervals in self._gap.values():
             for source, start, end in intervals:
                 run.go(source, start, end)
         self._gap.clear()
 
     def _walk(
-        self, run: Run, steps: Steps, tx: NDArray[np.int32]
+        self, run: GtidRun, steps: BatchGtids, tx: NDArray[np.int32]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
         """Go along the trail to the last of the transactions: how far each lies, and the last of `steps.runs` used."""
         at, number = len(run.trail) - 1, run.trail[-1][2] if run.trail else 0
@@ -203,7 +205,7 @@ class Runs:
         found = run.number + int(np.searchsorted(run.column(column), value, side="right"))
         return max(found, self.dropped)
 
-    def at(self, number: int) -> tuple[Run, int]:
+    def at(self, number: int) -> tuple[GtidRun, int]:
         """The run that a transaction is in, and its index there."""
         run = self._runs[bisect_right(self._runs, number, key=_number) - 1]
         return run, number - run.number
@@ -217,7 +219,7 @@ class Runs:
         run, index = self.at(number)
         return run.seq(index)
 
-    def place(self, number: int) -> Place:
+    def place(self, number: int) -> ExecutedPosition:
         """The place after a transaction."""
         run, index = self.at(number)
         return run.place(index)
@@ -255,7 +257,7 @@ class Runs:
         self._forget_gap()
 
 
-def _number(run: Run) -> int:
+def _number(run: GtidRun) -> int:
     return run.number
 
 

@@ -4,7 +4,7 @@ The TABLE_MAPs of a server without full metadata do not change when columns are 
 is added. So a definition is good for an event only if no statement that may alter the table lies between the event and
 the moment at which the server was asked: that is a *version*, a definition and the range of the log it holds in.
 
-Places in the log are `Mark`s: file and offset, in the order in which the server wrote. GTIDs would not do, because
+Places in the log are `LogPosition`s: file and offset, in the order in which the server wrote. GTIDs would not do, since
 what a dump skips, as held already, has no place among what it sends. A mark lies between two transactions; the version
 at a mark is that of the transaction which begins there.
 
@@ -33,7 +33,7 @@ from dispatcher.binlog.sql import ddl
 from dispatcher.binlog.stream.batch import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, Batch
 from dispatcher.binlog.stream.routes import ALL, Routes
 from dispatcher.model.errors import BinlogError
-from dispatcher.model.position import Mark as Mark  # noqa: PLC0414 - part of what this module says
+from dispatcher.model.position import LogPosition as LogPosition  # noqa: PLC0414 - part of what this module says
 
 Name = tuple[str, str]  # database, table
 Definition = Mapping[str, Any]  # see `net.definitions`
@@ -86,8 +86,8 @@ class Touched:
     SELECT; else `after` is the end.
     """
 
-    place: Mark
-    after: Mark
+    place: LogPosition
+    after: LogPosition
     touch: Touch
 
 
@@ -96,13 +96,13 @@ class Version:
     """`definition` None: none is known here, `why` says so, and `current` is the one that the look-up found then."""
 
     name: Name
-    start: Mark
-    end: Mark
+    start: LogPosition
+    end: LogPosition
     definition: Definition | None
     why: BinlogError | None = None
     current: Definition | None = None
 
-    def holds(self, at: Mark) -> bool:
+    def holds(self, at: LogPosition) -> bool:
         """For the transaction that begins at a mark? `end` was read up to, so it may begin there."""
         if not self.start.key <= at.key <= self.end.key:
             return False
@@ -115,11 +115,11 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FetchedDefinition:
     """What a look-up found of one table: its definition at a mark, or why there is none."""
 
     name: Name
-    at: Mark
+    at: LogPosition
     definition: Definition | BinlogError
 
 
@@ -128,8 +128,8 @@ class Kept:
     """What is stored: the server, how far its log was read, and the versions with, each, whether it is open there."""
 
     server: str
-    mark: Mark | None
-    versions: tuple[tuple[Name, Mark, Mark, Definition, bool], ...]
+    mark: LogPosition | None
+    versions: tuple[tuple[Name, LogPosition, LogPosition, Definition, bool], ...]
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ class Versions:
     """
 
     server: str = ""
-    mark: Mark | None = None  # how far the stream has been read
+    mark: LogPosition | None = None  # how far the stream has been read
     changed: bool = False
     _known: dict[Name, list[Version]] = field(default_factory=dict)  # by start
     _open: dict[Name, Version] = field(default_factory=dict)
@@ -164,7 +164,7 @@ class Versions:
         self.changed |= before != sum(map(len, self._known.values()))
         self.server = server
 
-    def begin(self, at: Mark, *, opening: bool = True) -> None:
+    def begin(self, at: LogPosition, *, opening: bool = True) -> None:
         """The stream begins, or begins anew, at a mark: open is what holds there, or (not `opening`) nothing, because
         statements may be passed unseen."""
         self._shut()
@@ -173,7 +173,7 @@ class Versions:
         for name in self._known if opening else ():
             self._reopen(name, at)
 
-    def advance(self, to: Mark) -> None:
+    def advance(self, to: LogPosition) -> None:
         """Everything up to a mark was read, and every statement in it was told by `touched`."""
         self.mark = to
 
@@ -196,12 +196,12 @@ class Versions:
                     version.end = what.place
                     self.changed = True
 
-    def at(self, name: Name, at: Mark) -> Version | None:
+    def at(self, name: Name, at: LogPosition) -> Version | None:
         """The version of a transaction that begins at a mark, where the stream is now; None: ask."""
         version = self._open.get(name)
         return version if version is not None else self._reopen(name, at)
 
-    def _reopen(self, name: Name, at: Mark) -> Version | None:
+    def _reopen(self, name: Name, at: LogPosition) -> Version | None:
         """The newest one that holds, for at a statement's own mark there are two: before it, and after it."""
         for version in reversed(self._known.get(name, ())):
             if not version.holds(at):
@@ -225,7 +225,9 @@ class Versions:
 
     # -- look-ups --------------------------------------------------------------------------------------------
 
-    def learn(self, start: Mark, found: Iterable[Found], touches: Sequence[Touched]) -> None:
+    def learn(
+        self, start: LogPosition, found: Iterable[FetchedDefinition], touches: Sequence[Touched]
+    ) -> None:
         """What a look-up found, and every statement between `start` and where it found it."""
         for one in found:
             cuts = [t for t in touches if t.touch.concerns(one.name) and t.place.key < one.at.key]
@@ -236,7 +238,9 @@ class Versions:
             self._trim(one.name)
         self.changed = True
 
-    def _segment(self, found: Found, low: Mark, high: Mark, cut: Touched | None) -> None:
+    def _segment(
+        self, found: FetchedDefinition, low: LogPosition, high: LogPosition, cut: Touched | None
+    ) -> None:
         """One definition holds from `low` to `high`, where a statement ends it or (None) the look-up was."""
         versions = self._known.setdefault(found.name, [])
         definition, why = None, None
@@ -296,12 +300,12 @@ class Versions:
         return sum(map(len, self._known.values()))
 
 
-def _within(version: Version, low: Mark, high: Mark) -> bool:
+def _within(version: Version, low: LogPosition, high: LogPosition) -> bool:
     """Does a version hold somewhere within (low, high), and begin there?"""
     return low.key <= version.start.key and version.start.key < min(version.end.key, high.key)
 
 
-def _inside(version: Version, low: Mark, high: Mark) -> bool:
+def _inside(version: Version, low: LogPosition, high: LogPosition) -> bool:
     return low.key <= version.start.key and version.end.key <= high.key
 
 
@@ -324,12 +328,12 @@ def touch_of(event: bytes, *, checksum: bool) -> Touch:
 
 
 @dataclass(slots=True)
-class Marks:
+class TransactionStarts:
     """Where the transactions of consecutive batches begin. MySQL and MariaDB write an event's end into its header."""
 
-    _open: Mark | None = None  # the beginning of the one that goes on
+    _open: LogPosition | None = None  # the beginning of the one that goes on
 
-    def start(self, batch: Batch, created: int, t: int) -> Mark:
+    def start(self, batch: Batch, created: int, t: int) -> LogPosition:
         if batch.tx.flags[t] & CONTINUED and self._open is not None:
             return self._open
         first = int(batch.tx.first[t])
@@ -338,20 +342,20 @@ class Marks:
         end = int(batch.tx.end[t])
         if log_pos and not batch.tx.flags[t] & CONTINUED:
             # 32 bits of it: the transaction's end has all.
-            return Mark(batch.file, end - ((end - (log_pos - size)) & 0xFFFFFFFF), created)
-        return Mark(batch.file, int(batch.tx.end[t - 1]) if t else end, created)
+            return LogPosition(batch.file, end - ((end - (log_pos - size)) & 0xFFFFFFFF), created)
+        return LogPosition(batch.file, int(batch.tx.end[t - 1]) if t else end, created)
 
-    def after(self, batch: Batch, created: int) -> Mark:
+    def after(self, batch: Batch, created: int) -> LogPosition:
         """Where the next transaction begins; remembers where one that goes on began. Once per batch, after `start`."""
         t = len(batch.tx.first) - 1
         if t >= 0 and batch.tx.flags[t] & OPEN:
             self._open = self.start(batch, created, t)
             return self._open
         self._open = None
-        return Mark(batch.file, batch.offset, created)
+        return LogPosition(batch.file, batch.offset, created)
 
 
-def touched_in(batch: Batch, created: int, marks: Marks, i: int, t: int) -> Touched:
+def touched_in(batch: Batch, created: int, marks: TransactionStarts, i: int, t: int) -> Touched:
     """The statement that is event `i` of a batch, in its transaction `t`."""
     off, size = int(batch.ev.off[i]), int(batch.ev.size[i])
     touch = touch_of(batch.buf[off : off + size].tobytes(), checksum=batch.format.checksum)
@@ -362,7 +366,7 @@ def touched_in(batch: Batch, created: int, marks: Marks, i: int, t: int) -> Touc
     return Touched(place, after, touch)
 
 
-def touches(batch: Batch, created: int, marks: Marks, routes: Routes) -> list[Touched]:
+def touches(batch: Batch, created: int, marks: TransactionStarts, routes: Routes) -> list[Touched]:
     """Every statement of a batch that may alter a table."""
     found = []
     for i in (int(n) for n in (batch.ev.kind & KIND_MASK == DDL).nonzero()[0]):

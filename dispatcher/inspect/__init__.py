@@ -5,6 +5,6 @@ together (`rows`), and rendered (`text`, `jsonl`) in the order of the log. Nothi
 shown is said in its place, and again at the end.
 """
 
-from dispatcher.inspect.inspector import Inspection, Options
+from dispatcher.inspect.inspector import Inspection, InspectOptions
 
-__all__ = ["Inspection", "Options"]
+__all__ = ["InspectOptions", "Inspection"]

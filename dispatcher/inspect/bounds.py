@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from dispatcher.inspect.entry import Entry
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.inspect.entry import InspectEntry
+from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -67,13 +67,17 @@ def parse_bound(text: str, option: str) -> Bound:
         try:
             moment = datetime.fromisoformat(value)
         except ValueError as error:
-            raise UserError(Kind.SETTINGS, f"{option}: {text!r}: {error}", remedy=_HOW) from None
+            raise UserError(
+                ErrorKind.SETTINGS, f"{option}: {text!r}: {error}", remedy=_HOW
+            ) from None
         return AtTime((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
     if _MARIADB.match(value):
         return _gtid(value, option)
     if match := _POSITION.match(value):
         return AtPosition(match[1] or "", int(match[2]))
-    raise UserError(Kind.SETTINGS, f"{option}: {text!r} is no position, GTID or time", remedy=_HOW)
+    raise UserError(
+        ErrorKind.SETTINGS, f"{option}: {text!r} is no position, GTID or time", remedy=_HOW
+    )
 
 
 _HOW = "write a position like 1234 or binlog.000003:1234, a GTID or a set of them, or a time like 2026-01-31T12:00:00Z"
@@ -89,7 +93,7 @@ def _gtid(text: str, option: str) -> AtGtid:
     try:
         return AtGtid(text, GtidSet.parse(text))
     except UserError as error:
-        raise UserError(Kind.SETTINGS, f"{option}: {error.what}", remedy=_HOW) from None
+        raise UserError(ErrorKind.SETTINGS, f"{option}: {error.what}", remedy=_HOW) from None
 
 
 class Range:
@@ -113,7 +117,7 @@ class Range:
                 continue
             if bound.file not in self._numbers and not (more and option == "--stop"):
                 raise UserError(
-                    Kind.SETTINGS,
+                    ErrorKind.SETTINGS,
                     f"{option} names {bound.file}, which is not read",
                     remedy=f"what is read is {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}",
                 )
@@ -129,7 +133,7 @@ class Range:
             return None
         return self._start.offset if number == self._start_number else 4
 
-    def holds(self, entry: Entry) -> bool:
+    def holds(self, entry: InspectEntry) -> bool:
         """Call it for every event, in order."""
         if not self.started and self._begins(entry):
             self.started = True
@@ -146,7 +150,7 @@ class Range:
         else:
             what = f"no event at or after offset {self._start.offset} of {self._start.file or 'the first file'}"
         raise UserError(
-            Kind.SETTINGS,
+            ErrorKind.SETTINGS,
             f"--start: {what}",
             remedy="compare it with what is printed without --start",
         )
@@ -154,7 +158,7 @@ class Range:
     def _number(self, file: str) -> int:
         return self._numbers.setdefault(file, len(self._numbers))
 
-    def _begins(self, entry: Entry) -> bool:
+    def _begins(self, entry: InspectEntry) -> bool:
         start = self._start
         if isinstance(start, AtPosition):
             number = self._number(entry.file)
@@ -166,7 +170,7 @@ class Range:
         assert start is not None
         return entry.begins and bool(entry.timestamp) and entry.timestamp >= start.seconds
 
-    def _ends(self, entry: Entry) -> bool:
+    def _ends(self, entry: InspectEntry) -> bool:
         stop = self._stop
         if isinstance(stop, AtPosition):
             number = self._number(entry.file)

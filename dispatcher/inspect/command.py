@@ -19,14 +19,14 @@ from urllib.parse import unquote
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.inspect.bounds import Bound, parse_bound
-from dispatcher.inspect.inspector import Inspection, Options, Write
-from dispatcher.inspect.sources import STDIN, Files, Source
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.inspect.inspector import Inspection, InspectOptions, Write
+from dispatcher.inspect.sources import STDIN, FileArguments, InspectSource
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
 _SCHEME = "mysql://"
 _HOW = "write it like mysql://user@host:3306 or mysql://user@host:3306/binlog.000003"
 _INPUT_KINDS = (
-    Kind.MALFORMED_EVENT, Kind.CHECKSUM_MISMATCH, Kind.UNSUPPORTED_EVENT, Kind.UNSUPPORTED_TYPE,
+    ErrorKind.MALFORMED_EVENT, ErrorKind.CHECKSUM_MISMATCH, ErrorKind.UNSUPPORTED_EVENT, ErrorKind.UNSUPPORTED_TYPE,
 )  # fmt: skip
 
 
@@ -51,13 +51,13 @@ def options(
     tables: Sequence[str],
     bounds: tuple[str | None, str | None],
     invalid_dates: str,
-) -> Options:
+) -> InspectOptions:
     """Raises `UserError`."""
     start, stop = (
         None if text is None else parse_bound(text, name)
         for name, text in zip(("--start", "--stop"), bounds, strict=True)
     )
-    return Options(
+    return InspectOptions(
         as_json=as_json,
         summary=summary,
         hexdump=hexdump,
@@ -75,11 +75,11 @@ def _invalid_dates(text: str) -> InvalidDates:
     except ValueError:
         known = ", ".join(InvalidDates)
         raise UserError(
-            Kind.SETTINGS, f"--invalid-dates: {text!r}", remedy=f"say one of {known}"
+            ErrorKind.SETTINGS, f"--invalid-dates: {text!r}", remedy=f"say one of {known}"
         ) from None
 
 
-def run(logs: Sequence[str], wanted: Options, login: Login, *, follow: bool) -> int:
+def run(logs: Sequence[str], wanted: InspectOptions, login: Login, *, follow: bool) -> int:
     """Print everything; the exit code. Raises `BinlogError` behind what could be read."""
     out = sys.stdout.buffer
     inspection = Inspection(wanted, _flushed(out) if follow else out.write)
@@ -131,21 +131,25 @@ def _as_input(error: BinlogError) -> BinlogError:
     return UserError(error.kind, error.what, where=error.where, remedy=error.remedy)
 
 
-def _source(logs: Sequence[str], login: Login, start: Bound | None, *, follow: bool) -> Source:
+def _source(
+    logs: Sequence[str], login: Login, start: Bound | None, *, follow: bool
+) -> InspectSource:
     servers = [log for log in logs if log.startswith(_SCHEME)]
     if not servers:
         if follow:
             raise UserError(
-                Kind.SETTINGS, "--follow needs a server", remedy="leave it out for files"
+                ErrorKind.SETTINGS, "--follow needs a server", remedy="leave it out for files"
             )
         if logs.count(STDIN) > 1:
             raise UserError(
-                Kind.SETTINGS, "- is given twice", remedy="standard input can be read once"
+                ErrorKind.SETTINGS, "- is given twice", remedy="standard input can be read once"
             )
-        return Files(logs)
+        return FileArguments(logs)
     if len(logs) > 1:
         raise UserError(
-            Kind.SETTINGS, "a server is read alone", remedy="give one mysql:// address, or files"
+            ErrorKind.SETTINGS,
+            "a server is read alone",
+            remedy="give one mysql:// address, or files",
         )
     # PyMySQL is loaded for servers only.
     from dispatcher.inspect.remote import Server  # noqa: PLC0415
@@ -158,7 +162,7 @@ def _source(logs: Sequence[str], login: Login, start: Bound | None, *, follow: b
     except ValueError:
         modes = ", ".join(TlsMode)
         raise UserError(
-            Kind.SETTINGS, f"--tls-mode: {login.tls_mode!r}", remedy=f"one of {modes}"
+            ErrorKind.SETTINGS, f"--tls-mode: {login.tls_mode!r}", remedy=f"one of {modes}"
         ) from None
     tls = Tls(
         mode,
@@ -178,23 +182,23 @@ def _address(url: str) -> tuple[str, str, int, str]:
     user, at, place = address.rpartition("@")
     if ":" in user:
         raise UserError(
-            Kind.SETTINGS,
+            ErrorKind.SETTINGS,
             "a password does not belong into an address: everybody on this machine can read it there",
             remedy="leave it out, and say --password-file FILE or --password-env VARIABLE, or be asked for it",
         )
     if not at or not user or not place:
-        raise UserError(Kind.SETTINGS, f"not the address of a server: {url}", remedy=_HOW)
+        raise UserError(ErrorKind.SETTINGS, f"not the address of a server: {url}", remedy=_HOW)
     try:
         host, port = split_host_port(place, 3306)
     except ValueError as error:
-        raise UserError(Kind.SETTINGS, f"{url}: {error}", remedy=_HOW) from None
+        raise UserError(ErrorKind.SETTINGS, f"{url}: {error}", remedy=_HOW) from None
     return unquote(user), host, port, file
 
 
 def _password(login: Login, user: str, host: str) -> str:
     if login.password_file is not None and login.password_env is not None:
         raise UserError(
-            Kind.SETTINGS, "both --password-file and --password-env", remedy="say one of them"
+            ErrorKind.SETTINGS, "both --password-file and --password-env", remedy="say one of them"
         )
     if login.password_file is not None:
         try:
@@ -202,14 +206,14 @@ def _password(login: Login, user: str, host: str) -> str:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not UTF-8 text"
             raise UserError(
-                Kind.SETTINGS,
+                ErrorKind.SETTINGS,
                 f"--password-file {login.password_file}: {reason}",
                 remedy="name a readable file",
             ) from None
     if login.password_env is not None:
         if login.password_env not in os.environ:
             raise UserError(
-                Kind.SETTINGS,
+                ErrorKind.SETTINGS,
                 f"--password-env: {login.password_env} is not set",
                 remedy="set and export it",
             )

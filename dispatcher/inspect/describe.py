@@ -12,7 +12,7 @@ from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.inspect.bodies import READERS, format_fields, table_fields
 from dispatcher.inspect.entry import ROWS, Fields
 from dispatcher.inspect.tables import DUMMY_ID, Tables, table_id
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 K = EventType
 # Reading a member of an enumeration takes as long as the rest of what is done with most events.
@@ -81,7 +81,7 @@ class Describer:
     def _read(self, kind: int, raw: bytes, body: bytes, flags: int) -> Fields:
         if kind in _PRE_GA:
             raise BinlogError(
-                Kind.UNSUPPORTED_EVENT,
+                ErrorKind.UNSUPPORTED_EVENT,
                 f"{type_name(kind)}: rows as MySQL 5.1 wrote them before its release; no server reads them any more",
             )
         reader = READERS.get(kind)
@@ -91,4 +91,4 @@ class Describer:
             return Fields()
         if flags & FLAG_IGNORABLE:
             return Fields(note="of an unknown type that may be ignored")
-        raise BinlogError(Kind.UNSUPPORTED_EVENT, type_name(kind))
+        raise BinlogError(ErrorKind.UNSUPPORTED_EVENT, type_name(kind))

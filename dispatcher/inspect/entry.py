@@ -75,7 +75,7 @@ class Fields:
         return self._json
 
 
-class Entry:
+class InspectEntry:
     """An event: its header, its place, what it holds.
 
     `begins`: a transaction begins with it, or it is in none; `ends`: it is the last one of its transaction;

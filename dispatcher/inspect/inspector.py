@@ -21,14 +21,14 @@ from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.inspect.bounds import Bound, Range
 from dispatcher.inspect.describe import Describer
-from dispatcher.inspect.entry import ROWS, Entry
+from dispatcher.inspect.entry import ROWS, InspectEntry
 from dispatcher.inspect.jsonl import JsonOutput
 from dispatcher.inspect.rows import RowReader
-from dispatcher.inspect.sources import Source
+from dispatcher.inspect.sources import InspectSource
 from dispatcher.inspect.summary import Summary
 from dispatcher.inspect.tables import Table, Tables
 from dispatcher.inspect.text import TextOutput
-from dispatcher.inspect.transactions import TableFilter, Transactions
+from dispatcher.inspect.transactions import TableFilter, TransactionTracker
 from dispatcher.model.errors import BinlogError
 
 # Reading a member of an enumeration takes as long as the rest of what is done with most events.
@@ -40,7 +40,7 @@ Write = Callable[[bytes], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class InspectOptions:
     """What the command line says. `tables`: `database.table` or `table`."""
 
     as_json: bool = False
@@ -55,19 +55,19 @@ class Options:
 
 class Output(Protocol):
     def head(self, file: str) -> str: ...
-    def render(self, entry: Entry) -> list[bytes]: ...
+    def render(self, entry: InspectEntry) -> list[bytes]: ...
     def rows(self, part: TableChanges, table: Table) -> pa.StringArray: ...
 
 
 class Inspection:
     """One run. `unread`: how many events were shown without what they hold; `first_unread`: why and where."""
 
-    def __init__(self, options: Options, write: Write) -> None:
+    def __init__(self, options: InspectOptions, write: Write) -> None:
         self._options = options
         self._write = write
         self._tables = Tables()
         self._describer = Describer(self._tables)
-        self._transactions = Transactions()
+        self._transactions = TransactionTracker()
         self._filter = TableFilter(options.databases, options.tables)
         self._range = Range(options.start, options.stop)
         make = JsonOutput if options.as_json else TextOutput
@@ -75,12 +75,12 @@ class Inspection:
         self._summary = Summary() if options.summary else None
         render = None if options.summary else self._output.rows
         self._rows = RowReader(render, options.invalid_dates)
-        self._entries: list[Entry] = []
+        self._entries: list[InspectEntry] = []
         self._file = ""
         self.unread = 0
         self.first_unread = ""
 
-    def run(self, source: Source) -> None:
+    def run(self, source: InspectSource) -> None:
         """Write everything. Raises `BinlogError` behind what can be read, after it was written."""
         self._range.files(source.names, more=source.more)
         try:
@@ -107,7 +107,7 @@ class Inspection:
             if kind == _FORMAT_DESCRIPTION:
                 self._tables.forget()
             raw = buf[start : start + size]
-            entry = Entry(block.file, line, describe(kind, raw, tail, flags, log), inside)
+            entry = InspectEntry(block.file, line, describe(kind, raw, tail, flags, log), inside)
             if inside >= 0:
                 inside += 1
             step(entry)
@@ -118,7 +118,7 @@ class Inspection:
             elif self._range.done:
                 return
 
-    def _admit(self, entry: Entry, raw: bytes, tail: int, log: FormatDescription) -> None:
+    def _admit(self, entry: InspectEntry, raw: bytes, tail: int, log: FormatDescription) -> None:
         if self._options.hexdump:
             entry.raw = raw
         shown = len(self._entries)
@@ -133,7 +133,7 @@ class Inspection:
                 if self._rows.bytes > _ROWS_BYTES_MAX:
                     self._flush()
 
-    def _payload(self, block: Block, entry: Entry, body: bytes) -> None:
+    def _payload(self, block: Block, entry: InspectEntry, body: bytes) -> None:
         """The events inside, as blocks of their own."""
         number = 0
         try:

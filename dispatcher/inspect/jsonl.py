@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from dispatcher.binlog.decode.delivered import TableChanges, json_text
 from dispatcher.binlog.event.types import type_name
-from dispatcher.inspect.entry import ROWS, Entry
+from dispatcher.inspect.entry import ROWS, InspectEntry
 from dispatcher.inspect.tables import Table
 from dispatcher.inspect.times import seconds_text
 from dispatcher.inspect.values import resolved
@@ -30,7 +30,7 @@ class JsonOutput:
     def head(self, _file: str) -> str:
         return ""
 
-    def render(self, entry: Entry) -> list[bytes]:
+    def render(self, entry: InspectEntry) -> list[bytes]:
         start = (
             f'{{"file":{_text(entry.file)},"offset":{entry.offset},"end_log_pos":{entry.log_pos}'
             f',"timestamp":{entry.timestamp},"time":"{seconds_text(entry.timestamp)}","server_id":{entry.server_id}'

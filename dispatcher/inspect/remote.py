@@ -26,7 +26,7 @@ from dispatcher.binlog.event.gtid import parse_mariadb_gtid_list, parse_previous
 from dispatcher.binlog.event.header import FLAG_ARTIFICIAL, FormatDescription, parse_rotate
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.inspect.bounds import AtGtid, AtPosition, Bound, Range
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.source.mysql.blocking_dump import LogServer
 
@@ -52,7 +52,7 @@ class Server:
         known = [one.name for one in server.files]
         if file and file not in known:
             raise UserError(
-                Kind.SETTINGS,
+                ErrorKind.SETTINGS,
                 f"{server.endpoint.label} has no file {file}",
                 remedy=f"it has {known[0]} to {known[-1]}" if known else "it has none",
             )
@@ -137,7 +137,7 @@ class DumpReader:
             if kind in _HEARTBEATS:
                 continue
             if kind < 0 or (kind != EventType.FORMAT_DESCRIPTION and not starts_file):
-                raise self._error(Kind.MALFORMED_EVENT, f"an event of {len(event)} bytes")
+                raise self._error(ErrorKind.MALFORMED_EVENT, f"an event of {len(event)} bytes")
             if starts_file:
                 self._begin(event)
             else:
@@ -161,7 +161,7 @@ class DumpReader:
     def _block(self, events: Sequence[bytes]) -> Block:
         if self._format is None:
             raise self._error(
-                Kind.MALFORMED_EVENT,
+                ErrorKind.MALFORMED_EVENT,
                 f"{type_name(events[0][4])} before any FORMAT_DESCRIPTION_EVENT",
             )
         data = b"".join(events)
@@ -175,7 +175,7 @@ class DumpReader:
                 buf, at, checksum=self._format.checksum, base=0, stops=False
             )
             if not len(found):
-                raise self._error(Kind.CHECKSUM_MISMATCH, type_name(data[at + 4]))
+                raise self._error(ErrorKind.CHECKSUM_MISMATCH, type_name(data[at + 4]))
             parts.append(found)
             at = here
         lines = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -188,7 +188,7 @@ class DumpReader:
         self._offset = int(ends[-1])
         return Block(self._file, self._format, data, lines)
 
-    def _error(self, kind: Kind, what: str) -> BinlogError:
+    def _error(self, kind: ErrorKind, what: str) -> BinlogError:
         where = f"{self._file or 'the dump'}, offset {self._offset}"
         return BinlogError(
             kind, what, where=where, remedy="try again; if it repeats, the server's file is damaged"

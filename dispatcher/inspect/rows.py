@@ -19,9 +19,9 @@ from dispatcher.binlog.event.header import HEADER, MAGIC, FormatDescription, Rec
 from dispatcher.binlog.event.mariadb_compressed import is_compressed, plain_event
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.column_types import InvalidDates
-from dispatcher.inspect.entry import Entry
+from dispatcher.inspect.entry import InspectEntry
 from dispatcher.inspect.tables import Table
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 # Texts of a batch's rows, one a row; their bytes are put one after the other.
 Render = Callable[[TableChanges, Table], pa.StringArray]
@@ -40,7 +40,7 @@ _HEAD = (
     + encode_record(Record(0, 0, "", 0, 0, 0), checksum=False)
 )
 _TABLE_MAP = int(EventType.TABLE_MAP)
-_PERMANENT = (Kind.UNSUPPORTED_TYPE, Kind.METADATA_MISSING)
+_PERMANENT = (ErrorKind.UNSUPPORTED_TYPE, ErrorKind.METADATA_MISSING)
 
 
 class RowReader:
@@ -49,11 +49,11 @@ class RowReader:
     def __init__(self, render: Render | None, invalid_dates: InvalidDates) -> None:
         self._render = render
         self._invalid_dates = invalid_dates
-        self._waiting: list[tuple[Entry, Table, bytes]] = []
+        self._waiting: list[tuple[InspectEntry, Table, bytes]] = []
         self.bytes = 0
 
     def add(
-        self, entry: Entry, table: Table, raw: bytes, tail: int, log: FormatDescription
+        self, entry: InspectEntry, table: Table, raw: bytes, tail: int, log: FormatDescription
     ) -> None:
         """`raw`: the whole event. Its rows stand in `entry` after the next `flush`."""
         if is_compressed(entry.kind):
@@ -79,7 +79,7 @@ class RowReader:
         if good:
             self._decode(good)
 
-    def _decode(self, items: list[tuple[Entry, Table, bytes]]) -> None:
+    def _decode(self, items: list[tuple[InspectEntry, Table, bytes]]) -> None:
         try:
             self._run(items)
         except BinlogError as error:
@@ -89,7 +89,7 @@ class RowReader:
                     items[0][1].undecodable = why
                 _fail([items[0][0]], why)
                 return
-            by_table: dict[Table, list[tuple[Entry, Table, bytes]]] = {}
+            by_table: dict[Table, list[tuple[InspectEntry, Table, bytes]]] = {}
             for item in items:
                 by_table.setdefault(item[1], []).append(item)
             # Apart by table first: one that cannot be decoded leaves the others in columns.
@@ -102,7 +102,7 @@ class RowReader:
                 else:
                     self._decode(list(part))
 
-    def _run(self, items: list[tuple[Entry, Table, bytes]]) -> None:
+    def _run(self, items: list[tuple[InspectEntry, Table, bytes]]) -> None:
         parts, owners = [_HEAD], []
         mapped: dict[int, Table] = {}
         for entry, table, event in items:
@@ -122,7 +122,7 @@ class RowReader:
             self._hand_out(self._render, part, owners)
 
     def _hand_out(
-        self, render: Render, part: TableChanges, owners: list[tuple[Entry, Table]]
+        self, render: Render, part: TableChanges, owners: list[tuple[InspectEntry, Table]]
     ) -> None:
         numbers = part.batch.column("ordinal").to_numpy() >> ROW_BITS
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))
@@ -130,7 +130,7 @@ class RowReader:
         try:
             texts = render(part, owners[events[0]][1])
         except pa.ArrowException as error:  # more than 2 GiB of text, for one
-            raise BinlogError(Kind.INVALID_VALUE, f"cannot be shown: {error}") from None
+            raise BinlogError(ErrorKind.INVALID_VALUE, f"cannot be shown: {error}") from None
         bounds = [*starts.tolist(), len(numbers)]
         offsets, data = arrow_buffers.cuts_of(texts)
         cuts = offsets[bounds].tolist()
@@ -141,6 +141,6 @@ class RowReader:
             entry.row_count += bounds[i + 1] - bounds[i]
 
 
-def _fail(entries: list[Entry], why: str) -> None:
+def _fail(entries: list[InspectEntry], why: str) -> None:
     for entry in entries:
         entry.error, entry.rows, entry.row_count = why, [], -1

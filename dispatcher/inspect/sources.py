@@ -11,14 +11,14 @@ from typing import BinaryIO, Protocol
 from dispatcher.binlog.event.file import FIRST_OFFSET, TYPE, Block, LogReader
 from dispatcher.binlog.event.types import EventType
 from dispatcher.inspect.bounds import Range
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
 CHUNK_BYTES = 4 << 20
 HEAD_BYTES = 64 << 10  # FORMAT_DESCRIPTION and what changes it stand in here
 STDIN = "-"
 
 
-class Source(Protocol):
+class InspectSource(Protocol):
     """`names`: the files, in order; `more`: others may follow them while they are read."""
 
     names: Sequence[str]
@@ -28,7 +28,7 @@ class Source(Protocol):
         """Raises `BinlogError` behind what can be read."""
 
 
-class Files:
+class FileArguments:
     """Binlog files in the order given; `-` is standard input."""
 
     more = False
@@ -63,12 +63,14 @@ def _open(file: str) -> BinaryIO:
     except OSError as error:
         if error.errno == errno.EISDIR:
             raise UserError(
-                Kind.SETTINGS,
+                ErrorKind.SETTINGS,
                 f"{file} is a directory",
                 remedy=f"name its files: {file.rstrip('/')}/binlog.0*",
             ) from None
         raise UserError(
-            Kind.SETTINGS, f"{file}: {error.strerror}", remedy="name a binlog file that can be read"
+            ErrorKind.SETTINGS,
+            f"{file}: {error.strerror}",
+            remedy="name a binlog file that can be read",
         ) from None
 
 
@@ -82,7 +84,7 @@ def _blocks(stream: BinaryIO, name: str, offset: int) -> Iterator[Block]:
         except BinlogError as error:
             if reader.offset == offset != FIRST_OFFSET:
                 raise UserError(
-                    Kind.SETTINGS,
+                    ErrorKind.SETTINGS,
                     f"--start: no event begins at {name}:{offset} ({error.what})",
                     remedy="name a position that is printed without --start",
                 ) from None
@@ -98,7 +100,7 @@ def _formats(stream: BinaryIO, reader: LogReader, offset: int) -> Iterator[Block
     size = stream.seek(0, 2)
     if size < offset:
         raise UserError(
-            Kind.SETTINGS,
+            ErrorKind.SETTINGS,
             f"--start: {reader.name} ends at {size}, before {offset}",
             remedy="name a position inside the file",
         )
@@ -111,7 +113,7 @@ def _read(stream: BinaryIO, name: str, size: int = CHUNK_BYTES) -> bytes:
         return stream.read(size) or b""
     except OSError as error:
         raise BinlogError(
-            Kind.MALFORMED_EVENT,
+            ErrorKind.MALFORMED_EVENT,
             f"cannot be read: {error.strerror}",
             where=name,
             remedy="check the disk",

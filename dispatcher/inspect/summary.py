@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dispatcher.binlog.event.types import type_name
-from dispatcher.inspect.entry import DELETES, INSERTS, ROWS, UPDATES, Entry
+from dispatcher.inspect.entry import DELETES, INSERTS, ROWS, UPDATES, InspectEntry
 from dispatcher.inspect.times import seconds_text
 
 LARGEST = 10
@@ -50,7 +50,7 @@ class Summary:
         self._largest: list[tuple[int, int, OfTransaction]] = []
         self._current: OfTransaction | None = None
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: InspectEntry) -> None:
         size = entry.size if entry.inside < 0 else 0
         self.files[entry.file] = self.files.get(entry.file, 0) + size
         self.events[entry.kind] += 1
@@ -73,7 +73,7 @@ class Summary:
         if entry.ends:
             self._close()
 
-    def _rows(self, entry: Entry) -> None:
+    def _rows(self, entry: InspectEntry) -> None:
         of = self.tables.setdefault((entry.fields.database, entry.fields.table), OfTable())
         of.bytes += entry.size
         if of.last_transaction != self.transactions:

@@ -23,7 +23,7 @@ from dispatcher.binlog.table_map.column_types import (
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.binlog.table_map.wire import (
     Field,
-    Skeleton,
+    RawTableMap,
     bits,
     names_of,
     optional,
@@ -103,7 +103,7 @@ def _table(body: bytes) -> Table:
         return table
     table = Table(number, parsed.database, parsed.table, body, parsed)
     if not parsed.named:
-        skeleton = Skeleton.of(body)
+        skeleton = RawTableMap.of(body)
         if Field.SIGNEDNESS not in skeleton.fields:
             table.no_sign = frozenset(
                 i for i, column in enumerate(parsed.columns) if column.type in SIGNED_TYPES
@@ -117,7 +117,7 @@ def _table(body: bytes) -> Table:
     return table
 
 
-def _completed(skeleton: Skeleton, body: bytes, columns: Sequence[Column]) -> bytes:
+def _completed(skeleton: RawTableMap, body: bytes, columns: Sequence[Column]) -> bytes:
     """The table map with names, and with types that can be shown without what is missing."""
     codes, metas, signs, charsets = bytearray(), bytearray(), [], b""
     for column, (code, meta) in zip(columns, skeleton.types, strict=True):

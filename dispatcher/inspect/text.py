@@ -15,7 +15,7 @@ from dispatcher.binlog.decode.arrow_buffers import texts
 from dispatcher.binlog.decode.delivered import TableChanges
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.table_map.column_types import Column
-from dispatcher.inspect.entry import ROWS, Entry, Fields
+from dispatcher.inspect.entry import ROWS, Fields, InspectEntry
 from dispatcher.inspect.literals import literals
 from dispatcher.inspect.tables import Table
 from dispatcher.inspect.times import seconds_text
@@ -38,7 +38,7 @@ class TextOutput:
         """What stands before the first event of a file."""
         return f"# {file}\n"
 
-    def render(self, entry: Entry) -> list[bytes]:
+    def render(self, entry: InspectEntry) -> list[bytes]:
         fields = entry.fields
         note = f"{_label(entry)}  {_rows_text(entry)}" if entry.kind in ROWS else fields.note
         inside = f" (event {entry.inside + 1} of the payload)" if entry.inside >= 0 else ""
@@ -117,11 +117,11 @@ def _shown(values: pa.Array, column: Column, number: int, table: Table) -> pa.Ar
     return both_signs(values, shown) if number in table.no_sign else shown
 
 
-def _label(entry: Entry) -> str:
+def _label(entry: InspectEntry) -> str:
     return f"`{entry.fields.database}`.`{entry.fields.table}`" if entry.fields.table else ""
 
 
-def _rows_text(entry: Entry) -> str:
+def _rows_text(entry: InspectEntry) -> str:
     if entry.row_count < 0 or entry.error:
         return ""
     return f"{entry.row_count} row{'' if entry.row_count == 1 else 's'}"

@@ -12,7 +12,7 @@ from dispatcher.inspect.entry import (
     IN_TRANSACTIONS,
     ROWS,
     STATEMENTS,
-    Entry,
+    InspectEntry,
 )
 
 K = EventType
@@ -26,7 +26,7 @@ _ENDS = frozenset((K.XID, K.XA_PREPARE))
 _MARIADB_GTID, _BEGIN = int(K.MARIADB_GTID), QueryKind.BEGIN
 
 
-class Transactions:
+class TransactionTracker:
     """Follows the log; `step` says of each entry how it lies in its transaction.
 
     MySQL's GTID event begins a transaction, and so does BEGIN where there are no GTIDs. MariaDB's GTID event stands for
@@ -37,7 +37,7 @@ class Transactions:
         self._open = False
         self._single = False  # the next statement is the whole transaction
 
-    def step(self, entry: Entry) -> None:
+    def step(self, entry: InspectEntry) -> None:
         kind = entry.kind
         entry.begins, entry.in_transaction = not self._open, True
         if kind in GTIDS:
@@ -52,7 +52,7 @@ class Transactions:
         elif kind in STATEMENTS:
             self._statement(entry)
 
-    def _statement(self, entry: Entry) -> None:
+    def _statement(self, entry: InspectEntry) -> None:
         kind = entry.fields.query_kind
         if kind is _BEGIN or (kind is QueryKind.XA and _starts_xa(entry)):
             self._open, self._single = True, False
@@ -61,11 +61,11 @@ class Transactions:
         if alone or kind in (QueryKind.COMMIT, QueryKind.ROLLBACK):
             self._end(entry)
 
-    def _end(self, entry: Entry) -> None:
+    def _end(self, entry: InspectEntry) -> None:
         entry.ends, self._open, self._single = True, False, False
 
 
-def _starts_xa(entry: Entry) -> bool:
+def _starts_xa(entry: InspectEntry) -> bool:
     words = entry.fields.data["query"].upper().split(None, 2)
     return words[1:2] in (["START"], ["BEGIN"])
 
@@ -79,11 +79,11 @@ class TableFilter:
         self._databases = frozenset(databases)
         self._tables = frozenset(tables)
         self.idle = not databases and not tables
-        self._held: list[Entry] = []
-        self._pending: list[Entry] = []
+        self._held: list[InspectEntry] = []
+        self._pending: list[InspectEntry] = []
         self._hit = False
 
-    def admit(self, entry: Entry) -> Iterator[Entry]:
+    def admit(self, entry: InspectEntry) -> Iterator[InspectEntry]:
         """What is to be shown now: held back events of the transaction first."""
         if entry.begins:
             self._held, self._pending, self._hit = [], [], False
@@ -109,7 +109,7 @@ class TableFilter:
             return False
         return not self._tables or table in self._tables or f"{database}.{table}" in self._tables
 
-    def _concerns(self, entry: Entry) -> bool:
+    def _concerns(self, entry: InspectEntry) -> bool:
         fields, kind = entry.fields, entry.kind
         if kind == K.INCIDENT or (fields.error and not fields.table):
             return True  # without its table, or its statement, it may concern any
@@ -117,7 +117,7 @@ class TableFilter:
             return not _is_frame(entry) and self._statement_concerns(entry)
         return bool(fields.table) and self.wants(fields.database, fields.table)
 
-    def _statement_concerns(self, entry: Entry) -> bool:
+    def _statement_concerns(self, entry: InspectEntry) -> bool:
         fields = entry.fields
         updated = fields.data.get("updated_databases")
         if fields.query_kind is QueryKind.DML or fields.query_kind is QueryKind.OTHER:
@@ -141,7 +141,7 @@ _FRAME = (
 )  # fmt: skip
 
 
-def _is_frame(entry: Entry) -> bool:
+def _is_frame(entry: InspectEntry) -> bool:
     if entry.kind in STATEMENTS:
         return entry.fields.query_kind in _FRAME
     return entry.kind in GTIDS or entry.kind in IN_TRANSACTIONS

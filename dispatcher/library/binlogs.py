@@ -21,15 +21,15 @@ from typing import Any, Protocol, Self
 from dispatcher.dispatch import status
 from dispatcher.dispatch.dispatcher import Phase
 from dispatcher.library.transactions import Neighbours, Transaction
-from dispatcher.model.errors import Action, BinlogError, Kind, UserError
+from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
-from dispatcher.runtime.consumer_session import Reader
+from dispatcher.runtime.consumer_session import ConsumerSession
 
 TAKE_BYTES = 1 << 20
 LOOK_AGAIN_S = 1.0
 
 
-class Owner(Protocol):
+class StreamOwner(Protocol):
     """What a binlog needs of its client."""
 
     @property
@@ -40,7 +40,7 @@ class Owner(Protocol):
 
     def note(self, level: int, event: str, **fields: Any) -> None: ...
 
-    def row(self, reader: Reader) -> dict[str, Any]: ...
+    def row(self, reader: ConsumerSession) -> dict[str, Any]: ...
 
     async def remove(self, name: str) -> None: ...
 
@@ -54,7 +54,7 @@ class Binlog:
     says so.
     """
 
-    def __init__(self, owner: Owner, reader: Reader) -> None:
+    def __init__(self, owner: StreamOwner, reader: ConsumerSession) -> None:
         self._owner = owner
         self._reader = reader
         self._name = reader.consumer.name
@@ -200,10 +200,10 @@ class Binlog:
             self._raise_closed()
             if reader.behind_gap(position):
                 return  # what lay before it is gone
-            reader.queue.place_of(position)
+            reader.queue.executed_of(position)
             if position.order > self.position.order:
                 raise UserError(
-                    Kind.POSITION_UNKNOWN,
+                    ErrorKind.POSITION_UNKNOWN,
                     f"seq {position.seq} was not handed out yet (at {self.position.seq})",
                     where=reader.where,
                 )
@@ -245,14 +245,14 @@ class Binlog:
     def _raise_closed(self) -> None:
         if self._closed:
             raise UserError(
-                Kind.UNKNOWN_CONSUMER,
+                ErrorKind.UNKNOWN_CONSUMER,
                 f"the binlog {self._name!r} is closed",
                 remedy="create it anew, to go on from what was acknowledged",
             )
 
 
 async def until_placed(
-    reader: Reader, wait_s: float | None, raise_broken: Callable[[], None]
+    reader: ConsumerSession, wait_s: float | None, raise_broken: Callable[[], None]
 ) -> None:
     """Until its server was reached and its place in the log is known. Raises BinlogError: why that cannot be, or not
     without a person's help, or was not within `wait_s` seconds."""
@@ -267,7 +267,7 @@ async def until_placed(
             raise error
         if late:
             raise BinlogError(
-                Kind.CONNECT_FAILED, f"no answer within {wait_s:g} s", where=reader.where
+                ErrorKind.CONNECT_FAILED, f"no answer within {wait_s:g} s", where=reader.where
             )
         left_s = LOOK_AGAIN_S if deadline is None else deadline - time.monotonic()
         await reader.runner.wait(consumer.name, min(max(left_s, 0.0), 0.05))

@@ -18,22 +18,22 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import UUID, uuid4
 
-from dispatcher.binlog.stream.segments import Lend
+from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.binlog.stream.warmup import load_kernels
 from dispatcher.library import options
 from dispatcher.library.binlogs import Binlog, until_placed
 from dispatcher.library.options import BinlogOptions, ConnectionOptions, StartAt
 from dispatcher.library.stateless import Stateless
 from dispatcher.library.warm import load_decoder
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
-from dispatcher.runtime.client_service import Declared, RunningClient
-from dispatcher.runtime.consumer_session import Reader, rows
-from dispatcher.runtime.from_settings import group_of, spec_of
+from dispatcher.runtime.client_service import ConsumerDecl, RunningClient
+from dispatcher.runtime.consumer_session import ConsumerSession, rows
+from dispatcher.runtime.from_settings import client_group, consumer_spec
 from dispatcher.runtime.rates import Rates
-from dispatcher.runtime.store_thread import Storing
+from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.threads import in_thread
-from dispatcher.settings import Connection, State, Wanted, section
+from dispatcher.settings import ConnectionSettings, StateSettings, Wanted, section
 from dispatcher.settings.model import CONSUMER_NAME
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
@@ -68,11 +68,11 @@ class BinlogClient:
         Reaches nothing yet. Raises UserError (SETTINGS) with everything that is wrong.
         """
         said = {"mysql": mysql, **connection} if mysql is not None else {**connection}
-        self._connection = section(Connection, said, "BinlogClient")
-        self._state: State | None = None
+        self._connection = section(ConnectionSettings, said, "BinlogClient")
+        self._state: StateSettings | None = None
         if state is not None:
             mapping = dict(state) if isinstance(state, dict) else {"path": state}
-            self._state = section(State, mapping, "BinlogClient: state")
+            self._state = section(StateSettings, mapping, "BinlogClient: state")
         self._binlogs: dict[str, Binlog] = {}
         self._creating: set[str] = set()
         self._rates = Rates()
@@ -80,7 +80,7 @@ class BinlogClient:
         self._broken: tuple[str, BaseException] | None = None
         self._entered = False
         self._store: _Store | None = None
-        self._storing: Storing | None = None
+        self._storing: StoreThread | None = None
         self._running: RunningClient | None = None
 
     def __repr__(self) -> str:
@@ -102,17 +102,17 @@ class BinlogClient:
         """As `async with` does. On a machine where nobody has, the kernels are compiled, which takes half a minute;
         else it is a fraction of a second. Raises BinlogError (STATE_STORE, SPILL, FILES)."""
         if self._entered:
-            raise UserError(Kind.SETTINGS, f"{self!r} is open already", remedy="open it once")
+            raise UserError(ErrorKind.SETTINGS, f"{self!r} is open already", remedy="open it once")
         self._entered, self._broken = True, None
         try:
             await in_thread("kernels", _load_kernels)
             self._store = store = await in_thread("state store", self._open_store, _close)
-            limits = self._state or State()
-            self._storing = Storing(store, limits.max_bytes_in_prepared)
-            lend = await in_thread("spill", self._open_spill)
-            make = partial(group_of, self._connection, (), store.installation_id)
+            limits = self._state or StateSettings()
+            self._storing = StoreThread(store, limits.max_bytes_in_prepared)
+            allocate = await in_thread("spill", self._open_spill)
+            make = partial(client_group, self._connection, (), store.installation_id)
             group = await in_thread("source", make)
-            self._running = RunningClient(group, self._storing, lend, self._log, self._on_error)
+            self._running = RunningClient(group, self._storing, allocate, self._log, self._on_error)
             await self._running.open()
             self._running.start()
         except BaseException:
@@ -126,11 +126,11 @@ class BinlogClient:
         # installation that read them, and must be good for the next one.
         return Stateless(uuid4() if self._connection.files is None else UUID(int=0))
 
-    def _open_spill(self) -> Lend | None:
+    def _open_spill(self) -> Allocate | None:
         if self._state is None:
             return None
         folder = Path(f"{self._state.path}.spill")
-        return Spill(folder, self._state.max_bytes_in_spill).lend
+        return Spill(folder, self._state.max_bytes_in_spill).allocate
 
     async def close(self) -> None:
         """As the end of `async with` does: ends all iterations and connections, stores what is to be stored. May be
@@ -192,13 +192,17 @@ class BinlogClient:
         wanted = section(Wanted, said, f"binlog {name!r}")
         if not CONSUMER_NAME.match(name):
             what = f"{name[:70]!r} is no name of a binlog"
-            raise UserError(Kind.SETTINGS, what, remedy="of letters, digits and _.-, at most 64")
+            raise UserError(
+                ErrorKind.SETTINGS, what, remedy="of letters, digits and _.-, at most 64"
+            )
         if name in running.readers or name in self._creating:
             what = f"there is a binlog {name!r} already"
-            raise UserError(Kind.UNKNOWN_CONSUMER, what, remedy="close it, or take another name")
+            raise UserError(
+                ErrorKind.UNKNOWN_CONSUMER, what, remedy="close it, or take another name"
+            )
         self._creating.add(name)
         try:
-            reader = await running.add(Declared(spec_of(name, wanted)), after)
+            reader = await running.add(ConsumerDecl(consumer_spec(name, wanted)), after)
             try:
                 await until_placed(reader, wait_s, self.raise_broken)
                 if after is not None:
@@ -219,13 +223,15 @@ class BinlogClient:
         """Remove what is stored of a binlog: the next one of this name begins at its `start`. Raises UserError while
         there is one, BinlogError (STATE_STORE)."""
         if name in self._opened.readers or name in self._creating:
-            raise UserError(Kind.UNKNOWN_CONSUMER, f"binlog {name!r} is in use", remedy="close it")
+            raise UserError(
+                ErrorKind.UNKNOWN_CONSUMER, f"binlog {name!r} is in use", remedy="close it"
+            )
         assert self._storing is not None, "it is open"
         await self._storing.forget(name)
 
     # -- what binlogs need -----------------------------------------------------------------------------------
 
-    def row(self, reader: Reader) -> dict[str, Any]:
+    def row(self, reader: ConsumerSession) -> dict[str, Any]:
         (found,) = (row for row in self.status() if row["name"] == reader.consumer.name)
         return found
 
@@ -243,13 +249,13 @@ class BinlogClient:
     def raise_broken(self) -> None:
         if self._broken is not None:
             name, error = self._broken
-            raise BinlogError(Kind.INTERNAL, f"{name}: {error!r}", where=self.label) from error
+            raise BinlogError(ErrorKind.INTERNAL, f"{name}: {error!r}", where=self.label) from error
 
     @property
     def _opened(self) -> RunningClient:
         if self._running is None:
             remedy = "use it within `async with`"
-            raise UserError(Kind.SETTINGS, f"{self!r} is not open", remedy=remedy)
+            raise UserError(ErrorKind.SETTINGS, f"{self!r} is not open", remedy=remedy)
         return self._running
 
     def _on_error(self, name: str, error: BaseException) -> None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import Position
 
@@ -88,12 +88,14 @@ def written(start: StartAt) -> Any:
         return {"gtid": str(start)}
     if isinstance(start, datetime):
         if start.tzinfo is None:
-            raise UserError(Kind.SETTINGS, "start: a datetime without a zone", remedy="give it one")
+            raise UserError(
+                ErrorKind.SETTINGS, "start: a datetime without a zone", remedy="give it one"
+            )
         return {"timestamp": start}
     if isinstance(start, tuple) and len(start) == 2:
         return {"file": start[0], "offset": start[1]}
     raise UserError(
-        Kind.SETTINGS,
+        ErrorKind.SETTINGS,
         f"start: {type(start).__name__} is no place in a log",
         remedy="say earliest, latest, a GtidSet, (file, offset), a datetime or a Position",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from dispatcher.binlog.stream.xa_store import Changes, Entry
+from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.effects import StoreVersions
 from dispatcher.dispatch.versions import Kept
 from dispatcher.model.position import Position
@@ -26,11 +26,11 @@ class Stateless:
         self,
         progress: Sequence[tuple[str, Position, Position, int]],
         client: str,
-        prepared: Changes | None,
+        prepared: XaChanges | None,
     ) -> None:
         """The program's own store has it, or will. Rows of prepared transactions are in memory as long as it runs."""
 
-    def load_prepared(self, _client: str) -> list[Entry]:
+    def load_prepared(self, _client: str) -> list[XaEntry]:
         return []
 
     def load_versions(self, _client: str) -> Kept | None:

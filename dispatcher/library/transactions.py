@@ -30,7 +30,7 @@ from dispatcher.binlog.event.header import (
     parse_mariadb_gtid,
     parse_record,
 )
-from dispatcher.binlog.stream.segments import cool
+from dispatcher.binlog.stream.segments import release_pages
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
 from dispatcher.dispatch.queue import Single
 from dispatcher.model.errors import BinlogError
@@ -135,7 +135,7 @@ class Transaction:
         """A binlog with this transaction alone, for `mysqlbinlog` or `dispatcher.binlog.decode.delivered`."""
         data = b"".join(self.parts())
         for part in self._single.parts:
-            cool(part)
+            release_pages(part)
         return data
 
     def changes(self, *, invalid_dates: InvalidDates = InvalidDates.NULL) -> Iterator[Change]:

@@ -10,7 +10,7 @@ import numpy as np
 from dispatcher.binlog.decode import row_walk
 from dispatcher.binlog.decode.gtid_text import texts_of
 from dispatcher.binlog.decode.index import Index
-from dispatcher.binlog.decode.missing_columns import Absent
+from dispatcher.binlog.decode.missing_columns import MissingColumns
 from dispatcher.binlog.decode.table_decoder import TableDecoder
 from dispatcher.binlog.event.header import MAGIC
 from dispatcher.binlog.table_map.column_types import Column, Type
@@ -47,6 +47,6 @@ def load_decoder() -> None:
     row_walk.walk(index.buf, index.events, decoder.widths, np.zeros(5, np.int64), found, 1)
     row_walk.count(index.buf, index.events, decoder.widths, np.empty(0, np.int64))
     texts_of(index.buf, np.zeros(0, np.int64))
-    Absent.of(index.buf, index.events, columns)
+    MissingColumns.of(index.buf, index.events, columns)
     nulls = np.full((len(columns), 1), row_walk.NULL, dtype=np.int32)
     decoder.decode(index.buf, nulls, 0, None, nulls)

@@ -21,7 +21,7 @@ class Action(StrEnum):
     REFUSE = "refuse"  # the caller: this request is answered with the error, nothing else changes
 
 
-class Kind(StrEnum):
+class ErrorKind(StrEnum):
     """Every fault the project can meet."""
 
     # the bytes
@@ -43,7 +43,7 @@ class Kind(StrEnum):
     SERVER_LOG = "server cannot read its log"
     POSITION_PURGED = "position purged"
     HISTORY_DIFFERS = "server history differs"
-    NAMESAKE = "another replica with the same identity"
+    DUPLICATE_SERVER_UUID = "another replica with the same identity"
     FILES = "binlog files"
     # readers
     UNKNOWN_CONSUMER = "unknown consumer"
@@ -76,124 +76,130 @@ class Policy:
 SEEK = "binlog-dispatcher consumers seek NAME --to POSITION"
 FORGET = "binlog-dispatcher consumers forget NAME"
 
-POLICY: dict[Kind, Policy] = {
-    Kind.MALFORMED_EVENT: Policy(
+POLICY: dict[ErrorKind, Policy] = {
+    ErrorKind.MALFORMED_EVENT: Policy(
         Action.FATAL,
         "the log is damaged or of an unknown version; look at the position with mysqlbinlog, then move the consumer"
         f" behind it: {SEEK}",
     ),
-    Kind.CHECKSUM_MISMATCH: Policy(
+    ErrorKind.CHECKSUM_MISMATCH: Policy(
         Action.RETRY,
         "bytes were damaged on the way or on disk; if it repeats at one position, the file is damaged",
     ),
-    Kind.UNSUPPORTED_EVENT: Policy(
+    ErrorKind.UNSUPPORTED_EVENT: Policy(
         Action.FATAL,
         "turn the server feature that writes this event off, then move the consumer behind the event:"
         f" {SEEK}",
     ),
-    Kind.UNSUPPORTED_TYPE: Policy(
+    ErrorKind.UNSUPPORTED_TYPE: Policy(
         Action.FATAL, "leave the table out of the consumer's tables, or change the column's type"
     ),
-    Kind.METADATA_MISSING: Policy(
+    ErrorKind.METADATA_MISSING: Policy(
         Action.FATAL, "SET PERSIST binlog_row_metadata=FULL on the server"
     ),
-    Kind.ROW_IMAGE: Policy(
+    ErrorKind.ROW_IMAGE: Policy(
         Action.FATAL,
         "SET PERSIST binlog_row_image=FULL on the server and for every session, copy the table afresh, then move the"
         f" consumer to the copy's position: {SEEK}",
     ),
-    Kind.STATEMENT_FORMAT: Policy(
+    ErrorKind.STATEMENT_FORMAT: Policy(
         Action.FATAL,
         "set binlog_format=ROW on the server and for every session, then move the consumer behind the statement:"
         f" {SEEK}",
     ),
-    Kind.PREPARED: Policy(
+    ErrorKind.PREPARED: Policy(
         Action.FATAL,
         "the rows of a prepared XA transaction are not at hand: move the consumer before its XA PREPARE:"
         f" {SEEK}",
     ),
-    Kind.INVALID_VALUE: Policy(
+    ErrorKind.INVALID_VALUE: Policy(
         Action.FATAL, "correct the value on the server or leave the table out"
     ),
-    Kind.CONNECT_FAILED: Policy(
+    ErrorKind.CONNECT_FAILED: Policy(
         Action.RETRY, "check host, port and firewall, and that the server is running"
     ),
-    Kind.CONNECTION_LOST: Policy(
+    ErrorKind.CONNECTION_LOST: Policy(
         Action.RETRY, "nothing to do; the daemon reconnects from where it was"
     ),
-    Kind.ACCESS_DENIED: Policy(Action.OPERATOR, "check user, password and the account's host part"),
-    Kind.GRANT_MISSING: Policy(
+    ErrorKind.ACCESS_DENIED: Policy(
+        Action.OPERATOR, "check user, password and the account's host part"
+    ),
+    ErrorKind.GRANT_MISSING: Policy(
         Action.OPERATOR, "GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO the user"
     ),
-    Kind.SERVER_SETTING: Policy(Action.OPERATOR, "change the server's setting as the message says"),
-    Kind.SERVER_LOG: Policy(
+    ErrorKind.SERVER_SETTING: Policy(
+        Action.OPERATOR, "change the server's setting as the message says"
+    ),
+    ErrorKind.SERVER_LOG: Policy(
         Action.OPERATOR,
         "look into the server's error log: its binlog files or their disk are damaged",
     ),
-    Kind.POSITION_PURGED: Policy(
+    ErrorKind.POSITION_PURGED: Policy(
         Action.FATAL,
         "the server no longer has the log from this position: copy the tables afresh, then move the consumer to the"
         f" copy's position: {SEEK}; keep binlogs longer (binlog_expire_logs_seconds)",
     ),
-    Kind.HISTORY_DIFFERS: Policy(
+    ErrorKind.HISTORY_DIFFERS: Policy(
         Action.FATAL,
         "the server's log is not the one this consumer has read (RESET, restore or another server): copy the"
         f" tables afresh, then move the consumer to the copy's position: {SEEK}; or to its start: {FORGET}",
     ),
-    Kind.NAMESAKE: Policy(
+    ErrorKind.DUPLICATE_SERVER_UUID: Policy(
         Action.OPERATOR,
         "two installations use one state store or installation id; give each its own",
     ),
-    Kind.FILES: Policy(
+    ErrorKind.FILES: Policy(
         Action.OPERATOR,
         "put whole binlog files into the folder, none missing between the first and the last",
     ),
-    Kind.UNKNOWN_CONSUMER: Policy(Action.REFUSE, "declare the consumer in the daemon's settings"),
-    Kind.UNKNOWN_TABLE: Policy(
+    ErrorKind.UNKNOWN_CONSUMER: Policy(
+        Action.REFUSE, "declare the consumer in the daemon's settings"
+    ),
+    ErrorKind.UNKNOWN_TABLE: Policy(
         Action.REFUSE,
         "compare the names (case counts) with the consumer's databases and tables, and GRANT SELECT on the table",
     ),
-    Kind.SESSION_FENCED: Policy(
+    ErrorKind.SESSION_FENCED: Policy(
         Action.REFUSE, "a newer reader has opened this consumer; two readers need two consumers"
     ),
-    Kind.POSITION_UNKNOWN: Policy(
+    ErrorKind.POSITION_UNKNOWN: Policy(
         Action.REFUSE,
         "pass a position that this consumer returned and that is not older than the acknowledged one",
     ),
-    Kind.RANGE_UNAVAILABLE: Policy(
+    ErrorKind.RANGE_UNAVAILABLE: Policy(
         Action.RETRY, "try again; the daemon is reading the range from the server"
     ),
-    Kind.UNAUTHORIZED: Policy(
+    ErrorKind.UNAUTHORIZED: Policy(
         Action.REFUSE, "send 'Authorization: Bearer <token>' with a token for this consumer"
     ),
-    Kind.FORBIDDEN: Policy(
+    ErrorKind.FORBIDDEN: Policy(
         Action.REFUSE,
         "use a token that has the scope; the daemon's api.tokens name each token's scopes",
     ),
-    Kind.TOO_MANY_REQUESTS: Policy(
+    ErrorKind.TOO_MANY_REQUESTS: Policy(
         Action.REFUSE, "try again after the seconds of Retry-After, with fewer requests at a time"
     ),
-    Kind.REQUEST: Policy(
+    ErrorKind.REQUEST: Policy(
         Action.REFUSE, "correct the request; /docs and docs/http-api.md show its form"
     ),
-    Kind.SETTINGS: Policy(Action.REFUSE, "correct the settings"),
-    Kind.STATE_STORE: Policy(
+    ErrorKind.SETTINGS: Policy(Action.REFUSE, "correct the settings"),
+    ErrorKind.STATE_STORE: Policy(
         Action.OPERATOR, "check the state directory: owner, free space, file system"
     ),
-    Kind.STORED_POSITION: Policy(
+    ErrorKind.STORED_POSITION: Policy(
         Action.FATAL,
         f"let its reader open a session at a position of its own, or move the consumer: {SEEK}; or to its start:"
         f" {FORGET}",
     ),
-    Kind.SPILL: Policy(
+    ErrorKind.SPILL: Policy(
         Action.OPERATOR,
         "raise state.max_bytes_in_spill, or free space on the disk of the state directory; the daemon tries again",
     ),
-    Kind.UNSUPPORTED_CHANGE: Policy(
+    ErrorKind.UNSUPPORTED_CHANGE: Policy(
         Action.FATAL,
         "apply the change to the mirrored table by hand, or drop the mirrored table to copy it afresh",
     ),
-    Kind.INTERNAL: Policy(
+    ErrorKind.INTERNAL: Policy(
         Action.FATAL, "this is a defect of binlog-dispatcher; please report it with the log"
     ),
 }
@@ -207,7 +213,7 @@ class BinlogError(Exception):
     """
 
     def __init__(
-        self, kind: Kind, what: str, *, where: str = "", remedy: str | None = None
+        self, kind: ErrorKind, what: str, *, where: str = "", remedy: str | None = None
     ) -> None:
         super().__init__(kind, what, where, remedy)
         self.kind = kind
@@ -239,5 +245,7 @@ class UserError(BinlogError):
     """Bad input from a person: exit code 2, or a 4xx answer."""
 
 
-def _rebuild(cls: type[BinlogError], kind: Kind, what: str, where: str, remedy: str) -> BinlogError:
+def _rebuild(
+    cls: type[BinlogError], kind: ErrorKind, what: str, where: str, remedy: str
+) -> BinlogError:
     return cls(kind, what, where=where, remedy=remedy)

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
 
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.errors import ErrorKind, UserError
 
 Interval = tuple[int, int]  # half-open: [start, end)
 
@@ -260,7 +260,7 @@ class MariadbGtids:
             match = _MARIADB.match(part)
             if not match:
                 raise UserError(
-                    Kind.SETTINGS,
+                    ErrorKind.SETTINGS,
                     f"not a MariaDB GTID: {part[:40]!r}",
                     remedy="write it like 0-1-100,1-2-5",
                 )
@@ -330,5 +330,7 @@ def _u64(data: bytes, at: int) -> int:
 def _bad(text: str, why: str) -> UserError:
     what = f"not a GTID set: {text[:80]!r}: {why}" if text else f"not a GTID set: {why}"
     return UserError(
-        Kind.SETTINGS, what, remedy="write it like 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7,..."
+        ErrorKind.SETTINGS,
+        what,
+        remedy="write it like 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7,...",
     )

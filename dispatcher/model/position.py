@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.errors import ErrorKind, UserError
 
 KEYS = ("server", "gtid", "file", "offset", "seq", "epoch")
 
@@ -108,14 +108,14 @@ def packed_seq(file: str, offset: int) -> int:
 
 def _bad(why: str) -> UserError:
     return UserError(
-        Kind.POSITION_UNKNOWN,
+        ErrorKind.POSITION_UNKNOWN,
         f"not a position: {why}",
         remedy="pass back a position as it was returned",
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class LogPosition:
     """A place in one server's log. `created`: creation time of the file, s since 1970, 0 = unknown."""
 
     file: str

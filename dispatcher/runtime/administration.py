@@ -13,13 +13,13 @@ from typing import Any
 
 from dispatcher import settings
 from dispatcher.dispatch import relocation
-from dispatcher.dispatch.events import Relocated
+from dispatcher.dispatch.events import RelocationRequested
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start
-from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.runtime.consumer_session import Reader, Readers
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.runtime.consumer_session import ConsumerSession, ConsumerSessions
 from dispatcher.runtime.from_settings import start_of
-from dispatcher.runtime.store_thread import Storing
+from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.threads import in_thread
 
 
@@ -27,7 +27,7 @@ class Administration:
     """Every method raises BinlogError, and has changed nothing then, for a consumer that is not declared
     (UNKNOWN_CONSUMER), a place that the server does not have, and a server that cannot be asked (RANGE_UNAVAILABLE)."""
 
-    def __init__(self, readers: Readers, store: Storing) -> None:
+    def __init__(self, readers: ConsumerSessions, store: StoreThread) -> None:
         self._readers = readers
         self._store = store
 
@@ -35,7 +35,7 @@ class Administration:
         """Drop what is stored of a consumer; it begins at the `start` of its settings. Returns its new position."""
         return await self._move(name, self._readers.reader(name).consumer.spec.start)
 
-    async def seek(self, name: str, to: settings.Start) -> dict[str, Any]:
+    async def seek(self, name: str, to: settings.StartSettings) -> dict[str, Any]:
         """Move a consumer to a place of the server's log. Returns its new position."""
         return await self._move(name, start_of(to))
 
@@ -45,7 +45,7 @@ class Administration:
         async with reader.acknowledging:
             if self._readers.reader(name) is not reader:
                 what = "the consumer's settings were changed meanwhile"
-                raise BinlogError(Kind.RANGE_UNAVAILABLE, what, where=reader.where)
+                raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what, where=reader.where)
             reader.session = max(reader.session, await self._store.next_session(name))
             reader.runner.step(order)
             await reader.runner.flush()
@@ -53,7 +53,7 @@ class Administration:
         return reader.acknowledged.as_dict()
 
 
-async def _order(reader: Reader, start: Start) -> Relocated:
+async def _order(reader: ConsumerSession, start: Start) -> RelocationRequested:
     """The order to move a consumer, of which the server was just asked. Raises BinlogError where that is refused."""
     view = await _view(reader, start, ())
     epoch_min = int(time.time())
@@ -61,10 +61,10 @@ async def _order(reader: Reader, start: Start) -> Relocated:
     if place.file and place.file not in view.created:  # by which a later reset is recognised
         view = await _view(reader, start, [place.file])
         relocation.target(reader.consumer, start, view, epoch_min)
-    return Relocated(reader.consumer.name, start, view, epoch_min)
+    return RelocationRequested(reader.consumer.name, start, view, epoch_min)
 
 
-async def _view(reader: Reader, start: Start, files: Sequence[str]) -> ServerView:
+async def _view(reader: ConsumerSession, start: Start, files: Sequence[str]) -> ServerView:
     ask = partial(reader.runner.source.survey, files, relocation.searched(start))
     try:
         with reader.runner.guarded("administration"):
@@ -72,5 +72,7 @@ async def _view(reader: Reader, start: Start, files: Sequence[str]) -> ServerVie
     except BinlogError as error:
         what = f"the server cannot be asked whether it has the place: {error.kind}: {error.what}"
         where = f"{reader.where}, {error.where}" if error.where else reader.where
-        raise BinlogError(Kind.RANGE_UNAVAILABLE, what, where=where, remedy=error.remedy) from error
+        raise BinlogError(
+            ErrorKind.RANGE_UNAVAILABLE, what, where=where, remedy=error.remedy
+        ) from error
     return view

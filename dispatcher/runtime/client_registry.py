@@ -15,20 +15,20 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from dispatcher.binlog.stream.segments import Lend
+from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.dispatch.client import Client
 from dispatcher.model.errors import BinlogError
-from dispatcher.runtime.client_runner import Log
+from dispatcher.runtime.client_runner import Logger
 from dispatcher.runtime.client_service import Group, RunningClient
-from dispatcher.runtime.consumer_session import Readers
+from dispatcher.runtime.consumer_session import ConsumerSessions
 from dispatcher.runtime.from_settings import GroupKey
-from dispatcher.runtime.store_thread import Storing
+from dispatcher.runtime.store_thread import StoreThread
 
 Groups = Mapping[GroupKey, Group]
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class RegistryChanges:
     """Names of consumers, in the order in which they are declared. One whose connection changed is changed."""
 
     added: tuple[str, ...]
@@ -41,15 +41,15 @@ class Clients:
 
     def __init__(
         self,
-        store: Storing,
-        lend: Lend | None,
-        log: Log,
+        store: StoreThread,
+        allocate: Allocate | None,
+        log: Logger,
         on_error: Callable[[str, BaseException], None],
     ) -> None:
-        """`lend`: see `Client`; `on_error` is told of a task that ended by a defect."""
-        self.readers = Readers(store)
+        """`allocate`: see `Client`; `on_error` is told of a task that ended by a defect."""
+        self.readers = ConsumerSessions(store)
         self._store = store
-        self._lend = lend
+        self._allocate = allocate
         self._log = log
         self._on_error = on_error
         self._running: dict[GroupKey, RunningClient] = {}
@@ -82,7 +82,7 @@ class Clients:
         for running in self._running.values():
             await running.runner.flush()
 
-    async def apply(self, groups: Groups) -> Changes:
+    async def apply(self, groups: Groups) -> RegistryChanges:
         """Run what is declared, and nothing else. One call at a time."""
         before = self._declared()
         changes = self._compare(groups)
@@ -100,7 +100,7 @@ class Clients:
     def _declared(self) -> dict[str, GroupKey]:
         return {name: key for key, running in self._running.items() for name in running.readers}
 
-    def _compare(self, groups: Groups) -> Changes:
+    def _compare(self, groups: Groups) -> RegistryChanges:
         before = self._declared()
         wanted = {
             declared.spec.name: (key, declared)
@@ -115,7 +115,7 @@ class Clients:
             stays = before[name] == key and self._reached_alike(running, groups[key])
             if not stays or running.readers[name].consumer.spec != declared.spec:
                 changed.append(name)
-        return Changes(
+        return RegistryChanges(
             tuple(name for name in wanted if name not in before),
             tuple(name for name in before if name not in wanted),
             tuple(changed),
@@ -144,7 +144,7 @@ class Clients:
             for name in [name for name in running.readers if name not in names]:
                 await running.remove(name)
 
-    async def _change(self, groups: Groups, changes: Changes) -> None:
+    async def _change(self, groups: Groups, changes: RegistryChanges) -> None:
         """Consumers of clients that stay."""
         for key, running in self._running.items():
             for declared in groups[key].consumers:
@@ -160,7 +160,7 @@ class Clients:
         for key, group in groups.items():
             if key in self._running:
                 continue
-            running = RunningClient(group, self._store, self._lend, self._log, self._on_error)
+            running = RunningClient(group, self._store, self._allocate, self._log, self._on_error)
             await running.open()
             self._running[key] = running
             for reader in running.readers.values():

@@ -24,27 +24,27 @@ from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.effects import (
     Close,
     Connect,
-    Dump,
     Effect,
-    LookUp,
+    FetchSchema,
     Note,
     Pause,
+    PollServer,
     Resume,
     Retire,
+    StartDump,
     Store,
     StoreVersions,
-    Survey,
     Wake,
 )
-from dispatcher.dispatch.events import Acknowledged, Input, Sought, Surveyed, Tick
-from dispatcher.dispatch.executed_position import Place, make_place
+from dispatcher.dispatch.events import Acknowledged, Input, SeekRequested, ServerPolled, Tick
+from dispatcher.dispatch.executed_position import ExecutedPosition, make_executed
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Progress
-from dispatcher.model.errors import Action, BinlogError, Kind
+from dispatcher.model.errors import Action, BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from dispatcher.runtime.dispatcher_task import DispatcherRunner
 from dispatcher.runtime.lookup_queue import TableLookups
-from dispatcher.runtime.store_thread import Storing
+from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.table_lookup import look_up, not_looked_up
 from dispatcher.runtime.tasks import Tasks
 from dispatcher.runtime.threads import in_thread
@@ -59,7 +59,7 @@ SURVEY_AGAIN_S = 1.0
 COMMIT_WAIT_S = 1.0
 
 
-class Log(Protocol):
+class Logger(Protocol):
     """As much of structlog's bound logger as is needed."""
 
     def log(self, level: int, event: str, **fields: Any) -> Any: ...
@@ -88,18 +88,18 @@ class ClientRunner:
         self,
         client: Client,
         source: Source,
-        store: Storing,
+        store: StoreThread,
         *,
         key: str,
         tasks: Tasks,
-        log: Log,
+        log: Logger,
         buffer_bytes: int,
     ) -> None:
         """`key`: under which what belongs to the client is stored; `tasks` are this client's alone."""
         self.client = client
         self.source = source
         self.buffer_bytes = buffer_bytes
-        self.tip: Place | None = None  # the source's end of log, as last heard
+        self.tip: ExecutedPosition | None = None  # the source's end of log, as last heard
         self._store = store
         self._key = key
         self._tasks = tasks
@@ -109,7 +109,7 @@ class ClientRunner:
         self._to_store = _ToStore()
         self._storing = asyncio.Lock()
         self._acknowledging: dict[str, Progress] = {}
-        self._look_ups: dict[int, LookUp] = {}  # the newest of each dispatcher
+        self._look_ups: dict[int, FetchSchema] = {}  # the newest of each dispatcher
         self._ordered = asyncio.Event()
         self._hurried = asyncio.Event()
         self._stopped = False
@@ -153,9 +153,9 @@ class ClientRunner:
                     self._note(effect.level, effect.event, effect.fields)
                 case StoreVersions():
                     self._to_store.versions = _both(self._to_store.versions, effect)
-                case Survey():
+                case PollServer():
                     self._survey_ordered.set()
-                case LookUp():
+                case FetchSchema():
                     self._look_ups[effect.dispatcher] = effect
                     self._ordered.set()
                 case _:
@@ -168,13 +168,13 @@ class ClientRunner:
         if coming is None or coming.acknowledged.order <= ours.order:
             self._to_store.progress[effect.consumer] = effect.progress
 
-    def _order(self, effect: Connect | Dump | Close | Retire | Pause | Resume) -> None:
+    def _order(self, effect: Connect | StartDump | Close | Retire | Pause | Resume) -> None:
         """What concerns one dispatcher's connection."""
         number = effect.dispatcher
         match effect:
             case Connect():
                 self._dispatcher(number).connect(effect.after_s)
-            case Dump():
+            case StartDump():
                 self._dispatchers[number].dump(effect)
             case Pause() | Resume():
                 self._dispatchers[number].pause(isinstance(effect, Pause))
@@ -205,7 +205,7 @@ class ClientRunner:
             self._note("warning", "server", {"finding": str(error)})
 
     def _saw_tip(self, view: ServerView) -> None:
-        self.tip = make_place(view.mode, view.executed, view.file, view.offset)
+        self.tip = make_executed(view.mode, view.executed, view.file, view.offset)
         self.waiters.changed()
 
     @contextlib.contextmanager
@@ -226,7 +226,7 @@ class ClientRunner:
                 _LEVELS["error"], "defect", client=self.client.label, task=what, exc_info=error
             )
             told = f"{what}: {type(error).__name__}: {error}"
-            raise BinlogError(Kind.INTERNAL, told, where=self.client.label) from error
+            raise BinlogError(ErrorKind.INTERNAL, told, where=self.client.label) from error
 
     def _note(self, level: str, event: str, fields: Mapping[str, object]) -> None:
         self._log.log(_LEVELS[level], event, client=self.client.label, **fields)
@@ -270,7 +270,7 @@ class ClientRunner:
                 await asyncio.sleep(LOOK_UP_AGAIN_S)
                 self._ordered.set()
 
-    async def _looked_up(self, order: LookUp) -> bool:
+    async def _looked_up(self, order: FetchSchema) -> bool:
         """Carry one out; False if it has to be asked again."""
         number = order.dispatcher
         dispatcher = self._dispatchers.get(number)
@@ -322,12 +322,14 @@ class ClientRunner:
             self._note("debug", "not surveyed", {"error": str(error)})
             return error
         self._saw_tip(view)
-        self.step(Surveyed(view, expire_s))
+        self.step(ServerPolled(view, expire_s))
         return view
 
     # -- readers that seek -----------------------------------------------------------------------------------
 
-    async def find(self, consumer: str, position: Position, *, fresh: bool = False) -> Sought:
+    async def find(
+        self, consumer: str, position: Position, *, fresh: bool = False
+    ) -> SeekRequested:
         """The order to move a consumer to its reader's position, of which the server was just asked.
 
         Raises BinlogError where the server does not have it (see `seeking.target`) or cannot be asked
@@ -339,7 +341,9 @@ class ClientRunner:
         finally:
             self._sought_files.remove(position.file)
 
-    async def _find(self, consumer: str, position: Position, until: float, fresh: bool) -> Sought:
+    async def _find(
+        self, consumer: str, position: Position, until: float, fresh: bool
+    ) -> SeekRequested:
         while True:
             view = await self._view_for(consumer, position)
             try:
@@ -349,7 +353,7 @@ class ClientRunner:
                 if late or not seeking.may_be_committing(position, view):
                     raise
             else:
-                return Sought(consumer, position, view, fresh)
+                return SeekRequested(consumer, position, view, fresh)
             await asyncio.sleep(COMMIT_WAIT_S / 5)
 
     async def _view_for(self, consumer: str, position: Position) -> ServerView:
@@ -365,7 +369,7 @@ class ClientRunner:
             except BinlogError as error:
                 view = error
         what = f"the server cannot be asked whether it has the position: {view.kind}: {view.what}"
-        raise BinlogError(Kind.RANGE_UNAVAILABLE, what, where=view.where, remedy=view.remedy)
+        raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what, where=view.where, remedy=view.remedy)
 
     # -- the store -------------------------------------------------------------------------------------------
 
@@ -408,7 +412,7 @@ class ClientRunner:
         await self.flush()
 
     async def stored(self, consumer: str) -> Progress | BinlogError | None:
-        """What is stored of a consumer, when nothing of it waits to be stored; as `Storing.load`."""
+        """What is stored of a consumer, when nothing of it waits to be stored; as `StoreThread.load`."""
         while True:
             async with self._storing:  # what is just being stored may be of it
                 waits = consumer in self._to_store.progress

@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dispatcher.binlog.stream.segments import Lend
+from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.events import Added, Removed
 from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Progress
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
-from dispatcher.runtime.client_runner import ClientRunner, Log
-from dispatcher.runtime.consumer_session import Reader
-from dispatcher.runtime.store_thread import Storing
+from dispatcher.runtime.client_runner import ClientRunner, Logger
+from dispatcher.runtime.consumer_session import ConsumerSession
+from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.tasks import Tasks
 from dispatcher.source.protocols import Source
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class ConsumerDecl:
     """A consumer as it is declared. `marker_s`: how often its readers are told of progress without data."""
 
     spec: ConsumerSpec
@@ -39,7 +39,7 @@ class Group:
 
     key: str
     source: Source
-    consumers: tuple[Declared, ...]
+    consumers: tuple[ConsumerDecl, ...]
     limits: ClientLimits = field(default_factory=ClientLimits)
     buffer_bytes: int = 1 << 20
     settings: object = None
@@ -51,16 +51,16 @@ class RunningClient:
     def __init__(
         self,
         group: Group,
-        store: Storing,
-        lend: Lend | None,
-        log: Log,
+        store: StoreThread,
+        allocate: Allocate | None,
+        log: Logger,
         on_error: Callable[[str, BaseException], None],
     ) -> None:
-        """`lend`: see `Client`; `on_error` is told of a task that ended by a defect."""
+        """`allocate`: see `Client`; `on_error` is told of a task that ended by a defect."""
         self.group = group
-        self.readers: dict[str, Reader] = {}
+        self.readers: dict[str, ConsumerSession] = {}
         self._store = store
-        self._lend = lend
+        self._allocate = allocate
         self._log = log
         self._tasks = Tasks(on_error)
         self._runner: ClientRunner | None = None
@@ -90,7 +90,7 @@ class RunningClient:
             progress,
             await self._store.load_versions(group.key),
             group.limits,
-            self._lend,
+            self._allocate,
             await self._store.load_prepared(group.key),
         )
         client.new_epoch = self._store.new_epoch
@@ -116,7 +116,7 @@ class RunningClient:
 
     # -- consumers that come and go: the caller holds `acknowledging` of their readers -------------------------
 
-    async def add(self, declared: Declared, after: Position | None = None) -> Reader:
+    async def add(self, declared: ConsumerDecl, after: Position | None = None) -> ConsumerSession:
         """A new consumer goes on from what is stored under its name, or (`after`) from a position that its reader
         brings, which is not stored before somebody says so."""
         name = declared.spec.name
@@ -134,7 +134,7 @@ class RunningClient:
         self.runner.step(Removed(name))
         del self.readers[name]
 
-    async def change(self, declared: Declared) -> Reader:
+    async def change(self, declared: ConsumerDecl) -> ConsumerSession:
         """The consumer goes on as it is declared now, from what it has acknowledged, under the sessions it has."""
         name = declared.spec.name
         reader = self.readers[name]
@@ -143,9 +143,11 @@ class RunningClient:
         self.runner.step(Added(declared.spec, progress))
         return self._reader(declared, reader.session)
 
-    def _reader(self, declared: Declared, session: int) -> Reader:
+    def _reader(self, declared: ConsumerDecl, session: int) -> ConsumerSession:
         name = declared.spec.name
-        reader = Reader(self.runner, self.client.consumers[name], session, declared.marker_s)
+        reader = ConsumerSession(
+            self.runner, self.client.consumers[name], session, declared.marker_s
+        )
         self.readers[name] = reader
         return reader
 

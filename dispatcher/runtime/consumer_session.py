@@ -24,14 +24,14 @@ from typing import Any
 
 from dispatcher.dispatch import seeking, status
 from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.events import Sought
+from dispatcher.dispatch.events import SeekRequested
 from dispatcher.dispatch.queue import Answer, Queue
 from dispatcher.dispatch.specs import OnPurged
-from dispatcher.model.errors import Action, BinlogError, Kind, UserError
+from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
 from dispatcher.runtime.client_runner import ClientRunner
 from dispatcher.runtime.rates import Rates
-from dispatcher.runtime.store_thread import Storing
+from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.time_slices import in_slices
 from dispatcher.source.mysql.server_facts import table_columns
 
@@ -40,7 +40,7 @@ RANGE_WAIT_S = 30.0
 
 
 @dataclass(slots=True)
-class Reader:
+class ConsumerSession:
     """One consumer as its readers see it. `marker_s`: how often a reader is told of progress without data."""
 
     runner: ClientRunner
@@ -65,7 +65,7 @@ class Reader:
     def check_session(self, session: int) -> None:
         if session not in (READ_ONLY, self.session):
             told = f"session {session}, the newest one is {self.session}"
-            raise UserError(Kind.SESSION_FENCED, told, where=self.where)
+            raise UserError(ErrorKind.SESSION_FENCED, told, where=self.where)
 
     def behind_gap(self, position: Position) -> bool:
         """Is it of before a gap that the consumer has gone on behind?"""
@@ -91,7 +91,7 @@ class Reader:
         try:
             return self.queue.next(after, bytes_max)
         except BinlogError as error:
-            if error.kind is Kind.RANGE_UNAVAILABLE:
+            if error.kind is ErrorKind.RANGE_UNAVAILABLE:
                 return None
             raise
 
@@ -108,12 +108,12 @@ class Reader:
             order = await self.runner.find(self.consumer.name, position)
         except BinlogError as error:
             self.raise_failed()
-            if error.kind is Kind.HISTORY_DIFFERS:
-                raise UserError(Kind.POSITION_UNKNOWN, error.what, where=self.where) from error
+            if error.kind is ErrorKind.HISTORY_DIFFERS:
+                raise UserError(ErrorKind.POSITION_UNKNOWN, error.what, where=self.where) from error
             raise
         await self.seek(order)
 
-    async def seek(self, order: Sought) -> None:
+    async def seek(self, order: SeekRequested) -> None:
         """Move the consumer, and store where it is. The caller holds `acknowledging`."""
         if seeking.holds(self.consumer, order.after):  # it was read while the server was asked
             await self.runner.acknowledge(order.consumer, order.after)
@@ -133,16 +133,16 @@ class Reader:
         return markers or time.monotonic() - self.told_at >= self.marker_s
 
 
-class Readers:
+class ConsumerSessions:
     """All consumers of the daemon. Every method raises BinlogError for what is refused or not there."""
 
-    def __init__(self, store: Storing) -> None:
-        self._readers: dict[str, Reader] = {}
+    def __init__(self, store: StoreThread) -> None:
+        self._readers: dict[str, ConsumerSession] = {}
         self._store = store
         self._rates = Rates()
         self._closing = False
 
-    def add(self, reader: Reader) -> None:
+    def add(self, reader: ConsumerSession) -> None:
         """A consumer is there, or another one in its place, under the sessions that were opened meanwhile."""
         name = reader.consumer.name
         if (before := self._readers.get(name)) is not None:
@@ -168,7 +168,7 @@ class Readers:
         if read_only:
             gap = after is not None and reader.behind_gap(after)
             if after is not None and not gap:
-                reader.queue.place_of(after)
+                reader.queue.executed_of(after)
             await reader.runner.survey()
             return _session_answer(reader, READ_ONLY, None if gap else after, gap=gap)
         while True:
@@ -178,7 +178,7 @@ class Readers:
                 if self._readers.get(name) is reader:
                     return await self._open(reader, after)
 
-    async def _open(self, reader: Reader, after: Position | None) -> dict[str, Any]:
+    async def _open(self, reader: ConsumerSession, after: Position | None) -> dict[str, Any]:
         """A reader brings a position of its own, which wins over the stored one if the server has it; else it goes on
         from the stored one. A position that is refused changes nothing, and fences nobody."""
         name = reader.consumer.name
@@ -186,14 +186,14 @@ class Readers:
         gap = after is not None and reader.behind_gap(after) and not fresh
         if gap:
             after = None
-        order: Sought | None = None
+        order: SeekRequested | None = None
         if after is None or seeking.holds(reader.consumer, after):
             if after is not None:
                 reader.queue.locate(after)
             await reader.runner.survey()
         else:
             if reader.consumer.started and not fresh:
-                reader.queue.place_of(after)
+                reader.queue.executed_of(after)
             order = await reader.runner.find(name, after, fresh=fresh)
         session = await self._store.next_session(name)
         reader.session = max(reader.session, session)
@@ -241,7 +241,7 @@ class Readers:
 
     @staticmethod
     def _poll_answer(
-        reader: Reader, end: Position, answer: Answer | None, *, gap: bool = False
+        reader: ConsumerSession, end: Position, answer: Answer | None, *, gap: bool = False
     ) -> dict[str, Any]:
         return {
             "end": end.as_dict(),
@@ -262,7 +262,7 @@ class Readers:
         unsent = reader.queue.lent_bytes
         if unsent >= reader.queue.bytes_max:
             raise UserError(
-                Kind.TOO_MANY_REQUESTS,
+                ErrorKind.TOO_MANY_REQUESTS,
                 f"{unsent} acknowledged bytes were answered and are not taken yet",
                 where=reader.where,
                 remedy="read the open answers to their end, or close their connections",
@@ -279,7 +279,7 @@ class Readers:
         """Store, then forget. What was handed out before a restart may be acknowledged before it was read again."""
         self.reader(name).check_session(session)
         if session == READ_ONLY:
-            raise UserError(Kind.SESSION_FENCED, "a read-only session acknowledges nothing")
+            raise UserError(ErrorKind.SESSION_FENCED, "a read-only session acknowledges nothing")
         while True:
             reader = await self._started(name)
             async with reader.acknowledging:
@@ -298,7 +298,7 @@ class Readers:
         listed = wanted.tables is None or (database, table) in wanted.tables
         if database not in wanted.databases or not listed:
             raise UserError(
-                Kind.UNKNOWN_TABLE,
+                ErrorKind.UNKNOWN_TABLE,
                 f"{reader.where} does not read {database}.{table}",
                 remedy="add it to the consumer's databases and tables",
             )
@@ -320,38 +320,38 @@ class Readers:
 
     # -- parts -----------------------------------------------------------------------------------------------
 
-    def reader(self, name: str) -> Reader:
+    def reader(self, name: str) -> ConsumerSession:
         reader = self._readers.get(name)
         if reader is None:
-            raise UserError(Kind.UNKNOWN_CONSUMER, repr(name))
+            raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(name))
         return reader
 
-    async def _started(self, name: str) -> Reader:
+    async def _started(self, name: str) -> ConsumerSession:
         """Its reader when it has a place, which it has once its server was reached for the first time."""
         return await self._until(
             name, lambda reader: reader.consumer.started, _unreached, _hopeless
         )
 
-    async def _placed(self, name: str) -> Reader:
+    async def _placed(self, name: str) -> ConsumerSession:
         """The same, or when it has failed: a reader that brings a position of its own may give it another place."""
 
-        def placed(reader: Reader) -> bool:
+        def placed(reader: ConsumerSession) -> bool:
             return reader.consumer.started or reader.consumer.failed is not None
 
         return await self._until(name, placed, _unreached, _hopeless)
 
-    async def _until_read(self, name: str, session: int, end: Position) -> Reader:
+    async def _until_read(self, name: str, session: int, end: Position) -> ConsumerSession:
         """Its reader when the queue has come to a position that it was at before, as before a restart."""
 
-        def read(reader: Reader) -> bool:
+        def read(reader: ConsumerSession) -> bool:
             reader.check_session(session)
             if reader.consumer.started:  # else its history is not known yet
-                reader.queue.place_of(reader.now(end))
+                reader.queue.executed_of(reader.now(end))
             seq = reader.now(end).seq
             reader.queue.needed_seq = max(reader.queue.needed_seq, seq)
             return seq <= reader.queue.queued.seq
 
-        def why(reader: Reader) -> str:
+        def why(reader: ConsumerSession) -> str:
             return f"seq {end.seq} is not read yet (at {reader.queue.queued.seq})"
 
         return await self._until(name, read, why)
@@ -359,35 +359,35 @@ class Readers:
     async def _until(
         self,
         name: str,
-        condition: Callable[[Reader], bool],
-        why: Callable[[Reader], str],
-        hopeless: Callable[[Reader], bool] = lambda _: False,
-    ) -> Reader:
+        condition: Callable[[ConsumerSession], bool],
+        why: Callable[[ConsumerSession], str],
+        hopeless: Callable[[ConsumerSession], bool] = lambda _: False,
+    ) -> ConsumerSession:
         """Raises BinlogError (RANGE_UNAVAILABLE: to be asked again) with `why` after `RANGE_WAIT_S`."""
         deadline = time.monotonic() + RANGE_WAIT_S
         while not condition(reader := self.reader(name)):
             reader.raise_failed()
             if hopeless(reader) or self._closing or time.monotonic() >= deadline:
-                raise BinlogError(Kind.RANGE_UNAVAILABLE, why(reader), where=reader.where)
+                raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, why(reader), where=reader.where)
 
-            def met(reader: Reader = reader) -> bool:
+            def met(reader: ConsumerSession = reader) -> bool:
                 return condition(reader) or hopeless(reader) or reader.consumer.failed is not None
 
             await reader.runner.wait(name, deadline - time.monotonic(), met)
         return reader
 
 
-def _unreached(reader: Reader) -> str:
+def _unreached(reader: ConsumerSession) -> str:
     return str(reader.consumer.error or "the server was not reached yet")
 
 
-def _hopeless(reader: Reader) -> bool:
+def _hopeless(reader: ConsumerSession) -> bool:
     error = reader.consumer.error
     return error is not None and error.action is Action.OPERATOR
 
 
 def _session_answer(
-    reader: Reader, session: int, after: Position | None, *, gap: bool
+    reader: ConsumerSession, session: int, after: Position | None, *, gap: bool
 ) -> dict[str, Any]:
     return {
         "session": session,
@@ -398,13 +398,13 @@ def _session_answer(
     }
 
 
-def rows(readers: Iterable[Reader], rates: Rates) -> list[dict[str, Any]]:
+def rows(readers: Iterable[ConsumerSession], rates: Rates) -> list[dict[str, Any]]:
     """A row of `GET /v1/binlogs` for each."""
     return [row for row, _ in rows_with_consumers(list(readers), rates)]
 
 
 def rows_with_consumers(
-    readers: Sequence[Reader], rates: Rates
+    readers: Sequence[ConsumerSession], rates: Rates
 ) -> Iterator[tuple[dict[str, Any], Consumer]]:
     """The same with the consumers. Consumers may come and go between two rows."""
     rate = rates.look(dict.fromkeys(reader.runner.client for reader in readers), time.monotonic())
@@ -415,7 +415,7 @@ def rows_with_consumers(
             yield status.row(client, consumer, rate, time.time()), consumer
 
 
-def _table(reader: Reader, database: str, table: str) -> dict[str, Any]:
+def _table(reader: ConsumerSession, database: str, table: str) -> dict[str, Any]:
     connection = reader.runner.source.server().connect()
     try:
         return table_columns(connection, database, table)

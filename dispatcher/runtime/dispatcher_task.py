@@ -4,7 +4,7 @@ What the rules order is kept in an `_Attempt`, one for each `Connect`, and carri
 connection at a time whatever is ordered meanwhile. After `Close` nothing of an attempt is stepped, though a login may
 still be on its way in its thread: it cannot be called back, so what comes of it is closed, and only then the next
 attempt begins. A dispatcher that has the number of a retired one waits for that one's end for the same reason: both
-have one identity, and of two namesakes the server kills the older.
+have one identity, and of two duplicates the server kills the older.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from typing import Protocol
 
 from dispatcher.binlog.stream.batch import Closed
 from dispatcher.dispatch.client import Client
-from dispatcher.dispatch.effects import Dump
-from dispatcher.dispatch.events import Arrived, Ended, Input, LoggedIn, Lost
+from dispatcher.dispatch.effects import StartDump
+from dispatcher.dispatch.events import BatchReceived, Ended, Input, LoggedIn, Lost
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.errors import BinlogError
 from dispatcher.runtime.threads import in_thread
-from dispatcher.source.protocols import Dump as DumpStream
-from dispatcher.source.protocols import Opened, Source
+from dispatcher.source.protocols import DumpStream, Opened, Source
 
 JITTER = 0.25
 
 
-class Owner(Protocol):
+class DispatcherOwner(Protocol):
     """What a dispatcher needs of its client's runner."""
 
     client: Client
@@ -54,7 +53,7 @@ class _Attempt:
     """One connection, from the order to make it to its end."""
 
     after_s: float
-    dump: Dump | None = None
+    dump: StartDump | None = None
     paused: bool = False
     stream: DumpStream | None = None
     _closed: bool = False
@@ -70,7 +69,9 @@ class _Attempt:
 class DispatcherRunner:
     """See the module. The orders are given within a step, and carried out by the task of `run`."""
 
-    def __init__(self, number: int, owner: Owner, before: asyncio.Task[None] | None) -> None:
+    def __init__(
+        self, number: int, owner: DispatcherOwner, before: asyncio.Task[None] | None
+    ) -> None:
         """`before`: the task of the last one with this number."""
         self.number = number
         self._owner = owner
@@ -88,7 +89,7 @@ class DispatcherRunner:
         self._attempt = _Attempt(after_s)
         self._changed.set()
 
-    def dump(self, order: Dump) -> None:
+    def dump(self, order: StartDump) -> None:
         self._open.dump = order
         self._changed.set()
 
@@ -202,7 +203,7 @@ class DispatcherRunner:
         stream.splitter.prepared = client.prepared
         return stream
 
-    async def _dump_order(self, attempt: _Attempt) -> Dump | None:
+    async def _dump_order(self, attempt: _Attempt) -> StartDump | None:
         """None when the attempt is closed instead."""
         await self._until(lambda: attempt.closed() or attempt.dump is not None)
         return None if attempt.closed() else attempt.dump
@@ -217,7 +218,7 @@ class DispatcherRunner:
                     raise stream.ended(batch)
                 if not await self._may_read(attempt):
                     return
-                owner.step(Arrived(number, batch, splitter.created.get(batch.file, 0)))
+                owner.step(BatchReceived(number, batch, splitter.created.get(batch.file, 0)))
             if stream.over:
                 self._over(attempt)
                 return

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterable
 from uuid import UUID
 
 from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, OnPurged, OnQueueFull, Start
-from dispatcher.runtime.client_service import Declared, Group
-from dispatcher.settings import Connection, Settings, Wanted
-from dispatcher.settings import Start as DeclaredStart
+from dispatcher.runtime.client_service import ConsumerDecl, Group
+from dispatcher.settings import ConnectionSettings, Settings, Wanted
+from dispatcher.settings import StartSettings as DeclaredStart
 from dispatcher.source.files.dump_stream import files_source
 from dispatcher.source.mysql.server_facts import endpoints_of
 from dispatcher.source.mysql.source import ServerSource
@@ -34,7 +34,7 @@ def start_of(start: DeclaredStart) -> Start:
     return Start(start.at, start.gtid, start.file, start.offset, start.timestamp_us)
 
 
-def spec_of(name: str, wanted: Wanted) -> ConsumerSpec:
+def consumer_spec(name: str, wanted: Wanted) -> ConsumerSpec:
     tables = None
     if wanted.tables is not None:
         split = (table.partition(".") for table in wanted.tables)
@@ -52,8 +52,11 @@ def spec_of(name: str, wanted: Wanted) -> ConsumerSpec:
     )
 
 
-def group_of(
-    connection: Connection, consumers: Iterable[Declared], installation: UUID, alone: str = ""
+def client_group(
+    connection: ConnectionSettings,
+    consumers: Iterable[ConsumerDecl],
+    installation: UUID,
+    alone: str = "",
 ) -> Group:
     """Consumers of one connection, none yet if need be. `alone`: the name of one that never shares it."""
     source = _source(connection, installation, alone)
@@ -83,13 +86,13 @@ def _group(settings: Settings, names: list[str], installation: UUID) -> Group:
     first = settings.consumers[names[0]]
     consumers = ((name, settings.consumers[name]) for name in names)
     declared = (
-        Declared(spec_of(name, consumer), consumer.max_seconds_between_markers)
+        ConsumerDecl(consumer_spec(name, consumer), consumer.max_seconds_between_markers)
         for name, consumer in consumers
     )
-    return group_of(first, declared, installation, "" if first.use_binlog_client else names[0])
+    return client_group(first, declared, installation, "" if first.use_binlog_client else names[0])
 
 
-def _source(connection: Connection, installation: UUID, alone: str) -> Source:
+def _source(connection: ConnectionSettings, installation: UUID, alone: str) -> Source:
     if connection.files is not None:
         return files_source(connection.files, installation)
     # Part of each dispatcher's identity: one for the shared connection, and one for each that is not shared.

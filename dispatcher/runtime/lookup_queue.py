@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.runtime.threads import in_thread
 
 CONNECTIONS_MAX = 2  # per client
@@ -52,7 +52,8 @@ class TableLookups:
             return await asyncio.shield(kept.answer)
         if self._waiting >= WAITING_MAX:
             raise UserError(
-                Kind.TOO_MANY_REQUESTS, f"{self._waiting} look-ups of tables wait for the server"
+                ErrorKind.TOO_MANY_REQUESTS,
+                f"{self._waiting} look-ups of tables wait for the server",
             )
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         # Until it is answered it does not expire.
@@ -61,7 +62,7 @@ class TableLookups:
             found = await self._look_up(look_up)
         except BaseException as error:
             self._kept.pop(key, None)
-            again = BinlogError(Kind.RANGE_UNAVAILABLE, "the look-up was given up; ask again")
+            again = BinlogError(ErrorKind.RANGE_UNAVAILABLE, "the look-up was given up; ask again")
             answer.set_exception(error if isinstance(error, BinlogError) else again)
             answer.exception()  # it is no fault if no other call waits for it
             raise

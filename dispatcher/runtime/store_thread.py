@@ -11,17 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from dispatcher.binlog.stream.xa_store import BYTES_MAX, Changes, Entry, Prepared
+from dispatcher.binlog.stream.xa_store import BYTES_MAX, XaChanges, XaEntry, XaStore
 from dispatcher.dispatch.effects import StoreVersions
 from dispatcher.dispatch.specs import Progress
 from dispatcher.dispatch.versions import Kept
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 
 T = TypeVar("T")
 
 
-class Stored(Protocol):
+class StoredConsumers(Protocol):
     """What is stored of one consumer."""
 
     @property
@@ -34,7 +34,7 @@ class Stored(Protocol):
     def file_created(self) -> int: ...
 
 
-class State(Protocol):
+class StoreProtocol(Protocol):
     """A state store. Every method waits for the disk and raises BinlogError (STATE_STORE)."""
 
     @property
@@ -44,16 +44,16 @@ class State(Protocol):
     def epoch(self) -> int:
         """Of consumers of which nothing is stored."""
 
-    def load(self, consumer: str) -> Stored | None: ...
+    def load(self, consumer: str) -> StoredConsumers | None: ...
 
     def save(
         self,
         progress: Sequence[tuple[str, Position, Position, int]],
         client: str,
-        prepared: Changes | None,
+        prepared: XaChanges | None,
     ) -> None: ...
 
-    def load_prepared(self, client: str) -> list[Entry]: ...
+    def load_prepared(self, client: str) -> list[XaEntry]: ...
 
     def load_versions(self, client: str) -> Kept | None: ...
 
@@ -69,12 +69,12 @@ class State(Protocol):
         """Is what is open still what is at its path?"""
 
 
-class Storing:
+class StoreThread:
     """See the module. Every method raises BinlogError (STATE_STORE)."""
 
     def __init__(
         self,
-        state: State,
+        state: StoreProtocol,
         prepared_bytes_max: int = BYTES_MAX,
     ) -> None:
         """`prepared_bytes_max`: of the rows of prepared transactions, for each client."""
@@ -90,7 +90,7 @@ class Storing:
         try:
             stored = await self._call(lambda: self._state.load(consumer))
         except BinlogError as error:
-            if error.kind is not Kind.STORED_POSITION:
+            if error.kind is not ErrorKind.STORED_POSITION:
                 raise
             return error
         if stored is None:
@@ -98,7 +98,7 @@ class Storing:
         return Progress(stored.acknowledged, stored.covered, stored.file_created)
 
     async def save(
-        self, progress: Sequence[tuple[str, Progress]], client: str, prepared: Prepared
+        self, progress: Sequence[tuple[str, Progress]], client: str, prepared: XaStore
     ) -> None:
         """Progress, and with it the rows of prepared transactions of the client that it may lead past."""
         rows = [(name, p.acknowledged, p.covered, p.created) for name, p in progress]
@@ -112,9 +112,9 @@ class Storing:
         if changes:
             prepared.stored(changes)
 
-    async def load_prepared(self, client: str) -> Prepared:
+    async def load_prepared(self, client: str) -> XaStore:
         stored = await self._call(lambda: self._state.load_prepared(client))
-        return Prepared(self._prepared_bytes_max, stored)
+        return XaStore(self._prepared_bytes_max, stored)
 
     async def load_versions(self, client: str) -> Kept | None:
         return await self._call(lambda: self._state.load_versions(client))

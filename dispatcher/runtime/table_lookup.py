@@ -5,7 +5,7 @@ ends; so definition and position, both asked for in it, belong together, and no 
 wait long for that lock, and holds it for milliseconds.
 
 Then the log is read from the event to that position, by a dump of its own under an identity of its own (the server
-would cut the other one for a namesake), through a splitter of its own: only statements are looked at, so memory is a
+would cut the other one for a duplicate), through a splitter of its own: only statements are looked at, so memory is a
 buffer and what those say. It reads by file and offset in every mode, because there nothing is skipped.
 """
 
@@ -17,19 +17,19 @@ from functools import partial
 
 from dispatcher.binlog.stream.batch import Closed
 from dispatcher.binlog.stream.routes import Routes
-from dispatcher.dispatch.effects import LookUp
-from dispatcher.dispatch.events import LookedUp
-from dispatcher.dispatch.executed_position import Mode, make_place
+from dispatcher.dispatch.effects import FetchSchema
+from dispatcher.dispatch.events import SchemaFetched
+from dispatcher.dispatch.executed_position import Mode, make_executed
 from dispatcher.dispatch.versions import (
     Definition,
-    Found,
-    Mark,
-    Marks,
+    FetchedDefinition,
+    LogPosition,
     Name,
     Touched,
+    TransactionStarts,
     touches,
 )
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.runtime.threads import in_thread
 from dispatcher.source.mysql.answers import ask_one, fetch, text
 from dispatcher.source.mysql.driver import Connection
@@ -48,22 +48,26 @@ _NOT_THERE = frozenset((1049, 1146, 1044, 1142, 1143, 1370))
 _Raw = tuple[Name, Definition | BinlogError, str, int]  # file and offset
 
 
-async def look_up(server: ServerSource, order: LookUp) -> LookedUp:
+async def look_up(server: ServerSource, order: FetchSchema) -> SchemaFetched:
     """Raises `BinlogError` where the server cannot be asked, or no longer has the log."""
     answers = await in_thread("look up", partial(_definitions, server, order.tables))
-    end = max((Mark(file, offset) for _, _, file, offset in answers), key=lambda mark: mark.key)
+    end = max(
+        (LogPosition(file, offset) for _, _, file, offset in answers), key=lambda mark: mark.key
+    )
     ahead = _Ahead(server, order, end)
     await ahead.read()
     found = tuple(
-        Found(name, Mark(file, offset, ahead.created.get(file, 0)), definition)
+        FetchedDefinition(name, LogPosition(file, offset, ahead.created.get(file, 0)), definition)
         for name, definition, file, offset in answers
     )
-    return LookedUp(order, found, tuple(ahead.touches))
+    return SchemaFetched(order, found, tuple(ahead.touches))
 
 
-def not_looked_up(order: LookUp, error: BinlogError) -> LookedUp:
+def not_looked_up(order: FetchSchema, error: BinlogError) -> SchemaFetched:
     """The answer where asking is of no use."""
-    return LookedUp(order, tuple(Found(name, order.start, error) for name in order.tables), ())
+    return SchemaFetched(
+        order, tuple(FetchedDefinition(name, order.start, error) for name in order.tables), ()
+    )
 
 
 # -- what a table is ------------------------------------------------------------------------------------------
@@ -109,17 +113,17 @@ def _refused(error: BinlogError, label: str) -> BinlogError:
     number = number_of(error)
     if number == _LOCK_WAIT_TIMEOUT:
         raise BinlogError(
-            Kind.RANGE_UNAVAILABLE,
+            ErrorKind.RANGE_UNAVAILABLE,
             f"table {label} is locked, its columns cannot be looked up",
             where=error.where,
             remedy="nothing to do; asked again until the statement that holds the lock ends",
         ) from error
-    if error.kind in (Kind.METADATA_MISSING, Kind.UNSUPPORTED_TYPE):
+    if error.kind in (ErrorKind.METADATA_MISSING, ErrorKind.UNSUPPORTED_TYPE):
         return error
-    if number not in _NOT_THERE and error.kind is not Kind.UNKNOWN_TABLE:
+    if number not in _NOT_THERE and error.kind is not ErrorKind.UNKNOWN_TABLE:
         raise error
     return BinlogError(
-        Kind.METADATA_MISSING,
+        ErrorKind.METADATA_MISSING,
         f"the log does not name its columns, and the server does not tell them now: {error.what}",
         where=error.where,
         remedy="GRANT SELECT on the table if it is there; else start the consumer after the statement that dropped it,"
@@ -133,7 +137,7 @@ def _refused(error: BinlogError, label: str) -> BinlogError:
 class _Ahead:
     """Reads the log from where the order begins to `end`. `created`: creation times of its files."""
 
-    def __init__(self, server: ServerSource, order: LookUp, end: Mark) -> None:
+    def __init__(self, server: ServerSource, order: FetchSchema, end: LogPosition) -> None:
         self.touches: list[Touched] = []
         self.created = {order.start.file: order.start.created}
         self._server = server
@@ -145,8 +149,8 @@ class _Ahead:
         if start.key >= self._end.key:
             return
         # Behind 4 GiB it begins at the file's beginning, where `_keep` leaves out what is not asked for.
-        place = make_place(Mode.FILE, "", start.file, start.offset)
-        routes, marks = Routes(), Marks()
+        place = make_executed(Mode.FILE, "", start.file, start.offset)
+        routes, marks = Routes(), TransactionStarts()
         opened = await in_thread("look up", self._server.open_once, lambda made: made.close())
         try:
             ask = partial(opened.dump, Mode.FILE, place, routes, BUFFER_BYTES)
@@ -164,7 +168,7 @@ class _Ahead:
                     self.created[batch.file] = created
                     self._keep(touches(batch, created, marks, routes))
                     marks.after(batch, created)
-                    if Mark(batch.file, batch.offset).key >= self._end.key:
+                    if LogPosition(batch.file, batch.offset).key >= self._end.key:
                         return
                 await asyncio.sleep(0)
         finally:
@@ -180,6 +184,6 @@ class _Ahead:
                 self.touches.append(touched)
         if len(self.touches) > TOUCHES_MAX:
             raise BinlogError(
-                Kind.METADATA_MISSING,
+                ErrorKind.METADATA_MISSING,
                 f"more than {TOUCHES_MAX} statements that may alter tables lie between {order.start} and {self._end}",
             )

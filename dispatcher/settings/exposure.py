@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dispatcher.settings.model import Consumer
+from dispatcher.settings.model import ConsumerSettings
 from dispatcher.settings.source import KeyPath, Tree
 
 _NAMES_A_SECRET_FILE = frozenset({"password_file", "token_file", "key"})
@@ -33,7 +33,7 @@ def warnings_of(tree: Tree) -> tuple[str, ...]:
     )
 
 
-def password_warnings(consumers: Mapping[str, Consumer]) -> tuple[str, ...]:
+def password_warnings(consumers: Mapping[str, ConsumerSettings]) -> tuple[str, ...]:
     """One line for each connection to another machine on which whoever answers may learn the password."""
     found: dict[str, list[str]] = {}
     for name, consumer in consumers.items():

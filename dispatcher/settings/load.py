@@ -16,21 +16,21 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.settings.exposure import warnings_of
 from dispatcher.settings.model import (
     CONSUMER_NAME,
     NO_CREDENTIAL,
     NO_SOURCE,
     PER_CONNECTION,
-    Api,
-    Consumer,
-    Limits,
+    ApiSettings,
+    ConsumerSettings,
+    LimitSettings,
     Listen,
-    Log,
+    LogSettings,
     Section,
     Settings,
-    State,
+    StateSettings,
 )
 from dispatcher.settings.source import KeyPath, Origin, Tree, read
 
@@ -65,7 +65,7 @@ class SettingsError(UserError):
     """Settings that cannot be used; `findings` are its lines, in the order of the files."""
 
     def __init__(
-        self, kind: Kind, what: str, *, where: str = "", remedy: str | None = None
+        self, kind: ErrorKind, what: str, *, where: str = "", remedy: str | None = None
     ) -> None:
         super().__init__(kind, what, where=where, remedy=remedy)
         self.findings: tuple[str, ...] = tuple(what.splitlines())
@@ -88,9 +88,9 @@ def load(
     values = tree.values
     _unknown(tree, (), values, ("defaults", "consumers", "api", "state", "log"))
     consumers = _consumers(tree)
-    api = _section(tree, ("api",), Api, values.get("api"))
-    state = _section(tree, ("state",), State, values.get("state"))
-    log = _section(tree, ("log",), Log, values.get("log"))
+    api = _section(tree, ("api",), ApiSettings, values.get("api"))
+    state = _section(tree, ("state",), StateSettings, values.get("state"))
+    log = _section(tree, ("log",), LogSettings, values.get("log"))
     _check_connections(tree, consumers)
     _check_listen(tree)
     if api is not None:
@@ -98,7 +98,7 @@ def load(
         _check_tokens(tree, api, declared)
     if tree.findings or api is None or state is None or log is None:
         lines = sorted(dict.fromkeys(tree.findings), key=lambda finding: finding.origin)
-        raise SettingsError(Kind.SETTINGS, "\n".join(str(finding) for finding in lines))
+        raise SettingsError(ErrorKind.SETTINGS, "\n".join(str(finding) for finding in lines))
     return Settings(consumers=consumers, api=api, state=state, log=log, warnings=warnings_of(tree))
 
 
@@ -107,15 +107,15 @@ def section(model: type[S], values: Mapping[str, Any], said_by: str) -> S:
     tree = Tree(origins={(): Origin(said_by)})
     found = _section(tree, (), model, values)
     if found is None:
-        raise SettingsError(Kind.SETTINGS, "\n".join(map(str, tree.findings)))
+        raise SettingsError(ErrorKind.SETTINGS, "\n".join(map(str, tree.findings)))
     return found
 
 
-def _consumers(tree: Tree) -> dict[str, Consumer]:
+def _consumers(tree: Tree) -> dict[str, ConsumerSettings]:
     written = tree.values.get("defaults")
     defaults: dict[str, Any] = written if isinstance(written, dict) else {}
     before = len(tree.findings)
-    _section(tree, ("defaults",), Limits, written)
+    _section(tree, ("defaults",), LimitSettings, written)
     # What is wrong with a default is said once, at the default.
     wrong = {finding.path[1] for finding in tree.findings[before:] if len(finding.path) > 1}
     wrong |= {path[1] for path in tree.unread if path[:1] == ("defaults",) and len(path) > 1}
@@ -131,7 +131,7 @@ def _consumers(tree: Tree) -> dict[str, Consumer]:
         if not CONSUMER_NAME.match(name):
             tree.find(path, "a consumer's name is of letters, digits and _.-, at most 64")
         merged = {**usable, **value} if isinstance(value, dict) else value
-        consumer = _section(tree, path, Consumer, merged, required=True)
+        consumer = _section(tree, path, ConsumerSettings, merged, required=True)
         if consumer is not None:
             consumers[name] = consumer
         elif isinstance(merged, dict):
@@ -165,7 +165,7 @@ def _what(detail: ErrorDetails, model: type[BaseModel]) -> str:
     kind = detail["type"]
     if kind == "extra_forbidden":
         key = str(detail["loc"][-1])
-        if issubclass(model, Limits) and len(detail["loc"]) == 1 and key in _INSTEAD:
+        if issubclass(model, LimitSettings) and len(detail["loc"]) == 1 and key in _INSTEAD:
             return f"unknown key; {_INSTEAD[key]}"
         return _unknown_key(key, _keys(model, detail["loc"][:-1]))
     if kind == "value_error":
@@ -197,7 +197,7 @@ def _unknown(tree: Tree, path: KeyPath, values: Mapping[str, Any], known: Iterab
             tree.find((*path, key), _unknown_key(key, known))
 
 
-def _check_connections(tree: Tree, consumers: Mapping[str, Consumer]) -> None:
+def _check_connections(tree: Tree, consumers: Mapping[str, ConsumerSettings]) -> None:
     first: dict[object, str] = {}
     for name, consumer in consumers.items():
         if not consumer.use_binlog_client:
@@ -216,7 +216,7 @@ def _check_connections(tree: Tree, consumers: Mapping[str, Consumer]) -> None:
             )
 
 
-def _at(consumer: Consumer, keys: tuple[str, ...]) -> object:
+def _at(consumer: ConsumerSettings, keys: tuple[str, ...]) -> object:
     value: object = consumer
     for key in keys:
         value = getattr(value, key, None)
@@ -239,7 +239,7 @@ def _check_listen(tree: Tree) -> None:
         )
 
 
-def _check_tokens(tree: Tree, api: Api, declared: Mapping[str, Any]) -> None:
+def _check_tokens(tree: Tree, api: ApiSettings, declared: Mapping[str, Any]) -> None:
     seen: set[str] = set()
     for n, token in enumerate(api.tokens):
         path = ("api", "tokens", n)

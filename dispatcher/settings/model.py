@@ -73,7 +73,7 @@ class PerConsumer(Section):
     assume_current_schema: bool = False
 
 
-class Limits(PerConnection, PerConsumer):
+class LimitSettings(PerConnection, PerConsumer):
     """What `defaults` may say and each consumer may say otherwise."""
 
     # False: a connection of its own, never shared.
@@ -94,7 +94,7 @@ PER_CONNECTION = (
 )
 
 
-class Address(Section):
+class ListenAddress(Section):
     host: str
     port: int
 
@@ -110,7 +110,7 @@ class Mysql(Section):
     """`user@host:port`, or `user@host1:port,host2:port` where one stands in for another; a port left out is 3306."""
 
     user: str
-    addresses: tuple[Address, ...]  # in the order in which they are tried
+    addresses: tuple[ListenAddress, ...]  # in the order in which they are tried
 
     @classmethod
     def parse(cls, value: Any) -> Mysql:
@@ -129,14 +129,14 @@ class Mysql(Section):
             host, port = split_host_port(text.strip(), 3306)
             if port == 0:
                 raise ValueError("port 0 is none")
-            addresses.append(Address(host=host, port=port))
+            addresses.append(ListenAddress(host=host, port=port))
         for n, address in enumerate(addresses):
             if address in addresses[:n]:
                 raise ValueError(f"names {address} twice")
         return cls(user=user, addresses=tuple(addresses))
 
 
-class Files(Section):
+class FilesSettings(Section):
     """A folder of binlog files. `prefix`: what stands before the number; None: the folder holds one log only."""
 
     path: Path
@@ -183,7 +183,7 @@ class MysqlTls(Section):
         return self
 
 
-class Start(Section):
+class StartSettings(Section):
     """Where a consumer begins that has no stored position: one of the five forms of `at`."""
 
     at: Literal["earliest", "latest", "gtid", "file", "timestamp"] = "latest"
@@ -193,7 +193,7 @@ class Start(Section):
     timestamp_us: int = 0  # microseconds since 1970 UTC
 
     @classmethod
-    def parse(cls, value: Any) -> Start:
+    def parse(cls, value: Any) -> StartSettings:
         if value == "earliest":
             return cls(at="earliest")
         if value == "latest":
@@ -223,11 +223,11 @@ def _canonical_gtid(text: str) -> str:
         raise ValueError(f"{error.what}; {error.remedy}") from None
 
 
-class Connection(PerConnection):
+class ConnectionSettings(PerConnection):
     """A server, or a folder of its files, and how to reach it."""
 
     mysql: Annotated[Mysql | None, BeforeValidator(Mysql.parse)] = None
-    files: Files | None = None
+    files: FilesSettings | None = None
     password: SecretStr | None = None
     password_file: SecretFile | None = Field(None, repr=False)
     tls: MysqlTls = MysqlTls()
@@ -275,7 +275,7 @@ class Wanted(PerConsumer):
 
     databases: Names = Field(min_length=1)
     tables: Names | None = Field(None, min_length=1)  # "database.table"; None: all
-    start: Annotated[Start, BeforeValidator(Start.parse)] = Start()
+    start: Annotated[StartSettings, BeforeValidator(StartSettings.parse)] = StartSettings()
 
     @model_validator(mode="after")
     def _has_tables_of_its_databases(self) -> Self:
@@ -285,7 +285,7 @@ class Wanted(PerConsumer):
         return self
 
 
-class Consumer(Limits, Wanted, Connection):
+class ConsumerSettings(LimitSettings, Wanted, ConnectionSettings):
     """A declared reader."""
 
 
@@ -331,7 +331,7 @@ ScopeName = Literal["read", "acknowledge", "administer", "metrics"]
 OpenName = Literal["metrics", "docs", "readyz"]
 
 
-class Token(Section):
+class TokenSettings(Section):
     """`scopes`: None = read and acknowledge, and metrics if it is for all consumers."""
 
     token: SecretStr | None = None
@@ -340,7 +340,7 @@ class Token(Section):
     scopes: tuple[ScopeName, ...] | None = Field(None, min_length=1)
 
     @model_validator(mode="after")
-    def _fits(self) -> Token:
+    def _fits(self) -> TokenSettings:
         if (self.token is None) == (self.token_file is None):
             raise ValueError("say either token_file or token")
         if len(self.secret) < TOKEN_LENGTH_MIN:
@@ -375,17 +375,17 @@ class ApiLimits(Section):
     write_timeout_seconds: WholeNumber = Field(default=60, ge=1, le=3600)
 
 
-class Api(ApiLimits):
+class ApiSettings(ApiLimits):
     """`hosts`: names beside the listen address under which people reach the API; `open`: what needs no token."""
 
     listen: Annotated[Listen, BeforeValidator(Listen.parse)] = Listen()
     hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = ()
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[TokenSettings, ...] = ()
     open: tuple[OpenName, ...] = ()
     tls: ApiTls | None = None
 
 
-class State(Section):
+class StateSettings(Section):
     """Two limits for all consumers together; 0: what would go there stops its consumer."""
 
     path: Path = Path("/var/lib/binlog-dispatcher/state.db")
@@ -395,16 +395,16 @@ class State(Section):
     max_bytes_in_prepared: ByteSize = Field(default=256 * 2**20, ge=0)
 
 
-class Log(Section):
+class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["console", "json"] = "console"
 
 
 class Settings(Section):
-    consumers: dict[str, Consumer]
-    api: Api = Api()
-    state: State = State()
-    log: Log = Log()
+    consumers: dict[str, ConsumerSettings]
+    api: ApiSettings = ApiSettings()
+    state: StateSettings = StateSettings()
+    log: LogSettings = LogSettings()
     warnings: tuple[str, ...] = ()  # what is not an error; a line each, with its remedy
 
     def secrets(self) -> tuple[str, ...]:

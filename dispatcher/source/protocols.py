@@ -13,7 +13,7 @@ from typing import Protocol
 from dispatcher.binlog.stream.batch import Batch, Closed
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import Mode, Place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError
@@ -22,7 +22,7 @@ from dispatcher.source.mysql.source import ServerSource
 SURVEY_TIMEOUT_S = 5
 
 
-class Dump(Protocol):
+class DumpStream(Protocol):
     """A log as it comes. Everything in it is of the loop."""
 
     splitter: Splitter
@@ -59,7 +59,9 @@ class Opened(Protocol):
         """`files`: those whose creation time the history check asks for; `starts`: whose places are to be found;
         `places`: files and offsets of which it asks what stands there. Raises BinlogError."""
 
-    def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> Dump:
+    def dump(
+        self, mode: Mode, place: ExecutedPosition, routes: Routes, buffer_bytes: int
+    ) -> DumpStream:
         """The log from `place` on. Raises BinlogError."""
 
     def close(self) -> None: ...

@@ -33,9 +33,16 @@ import numpy as np
 from dispatcher.binlog.event.gtid import parse_gtid_event
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.batch import Batch
-from dispatcher.dispatch.executed_position import Gtids, Mode, Place, Steps, make_place, parse_gtids
+from dispatcher.dispatch.executed_position import (
+    BatchGtids,
+    ExecutedPosition,
+    Gtids,
+    Mode,
+    make_executed,
+    parse_gtids,
+)
 from dispatcher.dispatch.specs import Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
 
@@ -56,13 +63,13 @@ _BETWEEN = NUMBERED | {
 # Faults of the source rather than of the log: they are not the start's.
 _OF_THE_SOURCE = frozenset(
     {
-        Kind.CONNECT_FAILED,
-        Kind.CONNECTION_LOST,
-        Kind.ACCESS_DENIED,
-        Kind.GRANT_MISSING,
-        Kind.SERVER_SETTING,
-        Kind.NAMESAKE,
-        Kind.FILES,
+        ErrorKind.CONNECT_FAILED,
+        ErrorKind.CONNECTION_LOST,
+        ErrorKind.ACCESS_DENIED,
+        ErrorKind.GRANT_MISSING,
+        ErrorKind.SERVER_SETTING,
+        ErrorKind.DUPLICATE_SERVER_UUID,
+        ErrorKind.FILES,
     }
 )
 
@@ -75,13 +82,13 @@ class First(NamedTuple):
     commit_us: int
 
 
-class Log(Protocol):
+class SearchableLog(Protocol):
     """A log that can be read from the beginning of each of its files. Blocks, raises BinlogError."""
 
     mode: Mode
     files: Sequence[tuple[str, int]]  # names and sizes, oldest first
     purged: str
-    end: Place
+    end: ExecutedPosition
 
     def held(self, name: str) -> Gtids | None:
         """What the files before this one hold; None where it does not say."""
@@ -95,10 +102,12 @@ class Log(Protocol):
         """The type of the event that begins there; None where none does."""
 
 
-def find(log: Log, starts: Iterable[Start]) -> dict[Start, Place | BinlogError]:
+def find_starts(
+    log: SearchableLog, starts: Iterable[Start]
+) -> dict[Start, ExecutedPosition | BinlogError]:
     """Each start that has to be searched for with its place, or what is wrong with it. Raises BinlogError where the log
     cannot be read."""
-    found: dict[Start, Place | BinlogError] = {}
+    found: dict[Start, ExecutedPosition | BinlogError] = {}
     for start in starts:
         try:
             place = _find(log, start)
@@ -112,7 +121,7 @@ def find(log: Log, starts: Iterable[Start]) -> dict[Start, Place | BinlogError]:
     return found
 
 
-def _find(log: Log, start: Start) -> Place | None:
+def _find(log: SearchableLog, start: Start) -> ExecutedPosition | None:
     """None where the log need not be searched."""
     match start.at:
         case "timestamp":
@@ -124,12 +133,12 @@ def _find(log: Log, start: Start) -> Place | None:
     return None
 
 
-def files_of(found: Mapping[Start, Place | BinlogError]) -> list[str]:
+def files_of(found: Mapping[Start, ExecutedPosition | BinlogError]) -> list[str]:
     """Those in which the places lie."""
-    return [place.file for place in found.values() if isinstance(place, Place)]
+    return [place.file for place in found.values() if isinstance(place, ExecutedPosition)]
 
 
-def at_moment(log: Log, moment_us: int) -> Place:
+def at_moment(log: SearchableLog, moment_us: int) -> ExecutedPosition:
     """Where the first transaction begins that was committed at or after a moment (µs since 1970)."""
     names = [name for name, _ in log.files]
 
@@ -138,7 +147,7 @@ def at_moment(log: Log, moment_us: int) -> Place:
             first = log.first(name)
         except BinlogError as error:
             if (
-                error.kind is Kind.UNSUPPORTED_EVENT
+                error.kind is ErrorKind.UNSUPPORTED_EVENT
             ):  # from before gtid_mode=ON: read it only if need be
                 return False
             raise
@@ -159,7 +168,7 @@ def at_moment(log: Log, moment_us: int) -> Place:
     return log.end
 
 
-def at_offset(log: Log, file: str, offset: int) -> Place:
+def at_offset(log: SearchableLog, file: str, offset: int) -> ExecutedPosition:
     """The place of a file and offset. Raises BinlogError where the log has none between two transactions there."""
     _is_there(log, file, offset)
     reading = _Reading(log, file)
@@ -168,7 +177,7 @@ def at_offset(log: Log, file: str, offset: int) -> Place:
         for batch in batches:
             if batch.file != file:
                 break
-            ended = Steps.of(batch).ended
+            ended = BatchGtids.of(batch).ended
             later = np.flatnonzero(ended & (batch.tx.end > offset))
             reading.over(batch, int(later[0]) if len(later) else len(ended))
             if len(later):
@@ -178,7 +187,7 @@ def at_offset(log: Log, file: str, offset: int) -> Place:
     if offset not in (_FIRST, between) and not _is_between(log, reading, offset):
         places = f"{between} or {beyond}" if beyond else str(between)
         raise BinlogError(
-            Kind.SETTINGS,
+            ErrorKind.SETTINGS,
             f"start names {file}:{offset}, where no transaction begins",
             remedy=f"SHOW BINLOG EVENTS IN '{file}' lists them; {places} is between two transactions",
         )
@@ -186,7 +195,7 @@ def at_offset(log: Log, file: str, offset: int) -> Place:
     return reading.place
 
 
-def at_gtids(log: Log, text: str) -> Place:
+def at_gtids(log: SearchableLog, text: str) -> ExecutedPosition:
     """Where the first transaction begins that is not among MariaDB's GTIDs. Raises BinlogError where the server does
     not have all of these, or no longer has what follows them."""
     wanted, executed = parse_gtids(log.mode, text), log.end.gtids
@@ -195,7 +204,7 @@ def at_gtids(log: Log, text: str) -> Place:
         what = (
             f"start names {wanted}, but the server has executed {str(executed) or 'nothing'} only"
         )
-        raise BinlogError(Kind.HISTORY_DIFFERS, what, remedy="correct the start")
+        raise BinlogError(ErrorKind.HISTORY_DIFFERS, what, remedy="correct the start")
     names = [name for name, _ in log.files]
 
     def beyond(name: str) -> bool:
@@ -205,7 +214,7 @@ def at_gtids(log: Log, text: str) -> Place:
     index = bisect_left(names, True, key=beyond)
     if not index:
         what = f"start names {wanted}, but the oldest file begins behind it: {log.held(names[0])}"
-        raise BinlogError(Kind.POSITION_PURGED, what)
+        raise BinlogError(ErrorKind.POSITION_PURGED, what)
     reading = _Reading(log, names[index - 1])
     with closing(log.batches(reading.file)) as batches:
         for batch in batches:
@@ -223,7 +232,7 @@ def at_gtids(log: Log, text: str) -> Place:
 class _Reading:
     """How far a log was read: the place between two transactions."""
 
-    def __init__(self, log: Log, file: str) -> None:
+    def __init__(self, log: SearchableLog, file: str) -> None:
         self._log = log
         self.file = file
         self.offset = _FIRST
@@ -238,7 +247,7 @@ class _Reading:
         """Go over the first `count` transactions of a batch."""
         if batch.file != self.file:
             self.file, self.offset = batch.file, _FIRST
-        steps = Steps.of(batch)
+        steps = BatchGtids.of(batch)
         ended = np.flatnonzero(steps.ended[:count])
         if len(ended):
             last = int(ended[-1])
@@ -247,8 +256,8 @@ class _Reading:
                 self._gtids = steps.after(self._gtids, last)
 
     @property
-    def place(self) -> Place:
-        return make_place(self._log.mode, str(self._gtids), self.file, self.offset)
+    def place(self) -> ExecutedPosition:
+        return make_executed(self._log.mode, str(self._gtids), self.file, self.offset)
 
 
 def commit_us(event: bytes, body: bytes) -> int:
@@ -261,12 +270,12 @@ def commit_us(event: bytes, body: bytes) -> int:
     return int.from_bytes(event[:4], "little") * 1_000_000
 
 
-def _is_there(log: Log, file: str, offset: int) -> None:
+def _is_there(log: SearchableLog, file: str, offset: int) -> None:
     sizes = dict(log.files)
     if file in sizes:
         if offset > sizes[file] and (file, offset) != (log.end.file, log.end.offset):
             raise BinlogError(
-                Kind.HISTORY_DIFFERS,
+                ErrorKind.HISTORY_DIFFERS,
                 f"start names {file}:{offset}, but the file has {sizes[file]} bytes",
                 remedy="correct the start",
             )
@@ -276,13 +285,13 @@ def _is_there(log: Log, file: str, offset: int) -> None:
     purged = alike and 0 < file_number(file) < file_number(names[0])
     has = f"{names[0]} to {names[-1]}" if names else "none"
     raise BinlogError(
-        Kind.POSITION_PURGED if purged else Kind.HISTORY_DIFFERS,
+        ErrorKind.POSITION_PURGED if purged else ErrorKind.HISTORY_DIFFERS,
         f"start names {file}:{offset}, but the files of the log are {has}",
         remedy=None if purged else "correct the start",
     )
 
 
-def _is_between(log: Log, reading: _Reading, offset: int) -> bool:
+def _is_between(log: SearchableLog, reading: _Reading, offset: int) -> bool:
     """Is an offset behind the end of a transaction that is no such end between two of them nevertheless?"""
     if (reading.file, offset) in ((log.end.file, log.end.offset), *log.files):
         return True

@@ -11,7 +11,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.state.private import FILE_MODE, FOLDER_MODE
 
 
@@ -67,7 +67,7 @@ def _take(path: Path) -> tuple[int, str]:
         fd = os.open(lock_path, os.O_RDWR | os.O_CREAT, FILE_MODE)
     except OSError as error:
         raise BinlogError(
-            Kind.STATE_STORE,
+            ErrorKind.STATE_STORE,
             f"cannot open {lock_path.name}: {error.strerror}",
             where=str(path),
             remedy="give the daemon's user write access to the folder, or name another state.path",
@@ -78,7 +78,7 @@ def _take(path: Path) -> tuple[int, str]:
     except OSError as error:
         os.close(fd)
         raise BinlogError(
-            Kind.STATE_STORE,
+            ErrorKind.STATE_STORE,
             f"in use by another process{f' (pid {owner})' if owner else ''}",
             where=str(path),
             remedy="stop the other daemon, or give this one its own state.path",

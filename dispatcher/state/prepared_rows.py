@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from dispatcher.binlog.event.transaction_payload import Compression, Payload
-from dispatcher.binlog.stream.xa_store import Changes, Entry, Flaw, Spot
-from dispatcher.model.errors import Kind
-from dispatcher.model.position import Mark
+from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault
+from dispatcher.model.errors import ErrorKind
+from dispatcher.model.position import LogPosition
 
 _COLUMNS = (
     "number, xid, server, file, offset, created, source, gno, ended, flaws, compression, size, rows"
 )
 
 
-def save(db: sqlite3.Connection, client: str, changes: Changes) -> None:
+def save(db: sqlite3.Connection, client: str, changes: XaChanges) -> None:
     """Within the caller's transaction. What is put may be there already."""
     db.executemany(
         f"INSERT OR REPLACE INTO prepared (client, {_COLUMNS}) VALUES ({', '.join('?' * 14)})",
@@ -33,13 +33,13 @@ def save(db: sqlite3.Connection, client: str, changes: Changes) -> None:
     )
 
 
-def load(db: sqlite3.Connection, client: str) -> list[Entry]:
+def load(db: sqlite3.Connection, client: str) -> list[XaEntry]:
     """In the order in which they were read."""
     query = f"SELECT {_COLUMNS} FROM prepared WHERE client = ? ORDER BY number"
     return [_entry(row) for row in db.execute(query, (client,))]
 
 
-def _row(entry: Entry) -> tuple[object, ...]:
+def _row(entry: XaEntry) -> tuple[object, ...]:
     at, rows = entry.at, entry.rows
     flaws = [[f.kind.value, f.what, f.remedy, f.targets] for f in entry.flaws]
     held = (None, None, None)
@@ -51,7 +51,7 @@ def _row(entry: Entry) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _entry(row: Sequence[Any]) -> Entry:
+def _entry(row: Sequence[Any]) -> XaEntry:
     (
         number,
         xid,
@@ -69,18 +69,20 @@ def _entry(row: Sequence[Any]) -> Entry:
     ) = row
     rows = None if compression is None else Payload(Compression(compression), size, data)
     found = tuple(
-        Flaw(Kind(kind), what, remedy, targets and tuple(tuple(target) for target in targets))
+        XaFault(
+            ErrorKind(kind), what, remedy, targets and tuple(tuple(target) for target in targets)
+        )
         for kind, what, remedy, targets in json.loads(flaws)
     )
-    at = Spot(Mark(file, offset, created), source, gno, server)
-    return Entry(number, xid, at, rows, found, ended and _spot(ended))
+    at = LogPoint(LogPosition(file, offset, created), source, gno, server)
+    return XaEntry(number, xid, at, rows, found, ended and _spot(ended))
 
 
-def _spot_text(spot: Spot) -> str:
+def _spot_text(spot: LogPoint) -> str:
     mark = spot.mark
     return json.dumps([spot.server, mark.file, mark.offset, mark.created, spot.source, spot.gno])
 
 
-def _spot(text: str) -> Spot:
+def _spot(text: str) -> LogPoint:
     server, file, offset, created, source, gno = json.loads(text)
-    return Spot(Mark(file, offset, created), source, gno, server)
+    return LogPoint(LogPosition(file, offset, created), source, gno, server)

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from dispatcher.binlog.stream.segments import U8
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.state.private import FOLDER_MODE, tighten
 
 _PREFIX = "spill-"
@@ -34,7 +34,7 @@ _PREFIX = "spill-"
 class Spill:
     """`bytes`: what is lent now. One process per folder: the caller holds the state store's lock.
 
-    Raises BinlogError (`Kind.SPILL`) when the folder cannot be made or is not writable.
+    Raises BinlogError (`ErrorKind.SPILL`) when the folder cannot be made or is not writable.
     """
 
     def __init__(self, folder: Path, bytes_max: int) -> None:
@@ -53,11 +53,11 @@ class Spill:
         except OSError as error:
             raise self._refused(error) from error
 
-    def lend(self, size: int) -> U8:
+    def allocate(self, size: int) -> U8:
         """A segment of `size` bytes; its content is undefined. Raises BinlogError where there is no room for it."""
         if self.bytes + size > self._bytes_max:
             raise BinlogError(
-                Kind.SPILL,
+                ErrorKind.SPILL,
                 f"{size} more bytes do not fit into {self._bytes_max}, of which {self.bytes} are in use",
                 where=str(self._folder),
             )
@@ -82,4 +82,4 @@ class Spill:
         self.bytes -= size
 
     def _refused(self, error: OSError) -> BinlogError:
-        return BinlogError(Kind.SPILL, error.strerror or str(error), where=str(self._folder))
+        return BinlogError(ErrorKind.SPILL, error.strerror or str(error), where=str(self._folder))

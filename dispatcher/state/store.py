@@ -19,7 +19,7 @@ Invariants:
 
 Calls wait for the disk, so the caller gives them a thread. They may come from several threads; one
 lock orders them. Every fault of SQLite, of the folder or of the lock is a `BinlogError` of
-`Kind.STATE_STORE`.
+`ErrorKind.STATE_STORE`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from dispatcher.binlog.stream.xa_store import Changes, Entry
+from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.effects import StoreVersions
 from dispatcher.dispatch.versions import Kept
-from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.model.position import Mark, Position
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import LogPosition, Position
 from dispatcher.state import prepared_rows
 from dispatcher.state.lock import StoreLock
 from dispatcher.state.private import FILE_MODE, tighten
@@ -142,7 +142,7 @@ class StateStore:
     """The open store; see the module's text for what it promises.
 
     `path` is the SQLite file; its folder is made when missing. Raises `BinlogError`
-    (`Kind.STATE_STORE`) when the file cannot be opened, is damaged, was written by a newer version,
+    (`ErrorKind.STATE_STORE`) when the file cannot be opened, is damaged, was written by a newer version,
     or is open in another process.
 
     `clock`: seconds since 1970. `rewritten`: how often the file was written anew because it had been deleted.
@@ -200,13 +200,13 @@ class StateStore:
         except (BinlogError, ValueError, TypeError) as error:
             what = error.what if isinstance(error, BinlogError) else str(error)
             where = f"consumer {consumer}, {self._path}"
-            raise BinlogError(Kind.STORED_POSITION, what, where=where) from error
+            raise BinlogError(ErrorKind.STORED_POSITION, what, where=where) from error
 
     def save(
         self,
         progress: Sequence[tuple[str, Position, Position, int]],
         client: str = "",
-        prepared: Changes | None = None,
+        prepared: XaChanges | None = None,
     ) -> None:
         """Store (consumer, acknowledged, covered, file_created) of several consumers, and what has changed of the
         `prepared` transactions of their `client`.
@@ -221,7 +221,7 @@ class StateStore:
             if prepared is not None:
                 prepared_rows.save(db, client, prepared)
 
-    def load_prepared(self, client: str) -> list[Entry]:
+    def load_prepared(self, client: str) -> list[XaEntry]:
         """The prepared transactions of a client, in the order in which they were read."""
         with self._mutex, self._faults():
             return prepared_rows.load(self._db, client)
@@ -237,10 +237,16 @@ class StateStore:
             query = f"SELECT {_VERSION_COLUMNS} FROM table_version WHERE client = ? ORDER BY rowid"
             found = self._db.execute(query, (client,)).fetchall()
             versions = tuple(
-                ((v[0], v[1]), Mark(*v[2:5]), Mark(*v[5:8]), json.loads(v[9]), bool(v[8]))
+                (
+                    (v[0], v[1]),
+                    LogPosition(*v[2:5]),
+                    LogPosition(*v[5:8]),
+                    json.loads(v[9]),
+                    bool(v[8]),
+                )
                 for v in found
             )
-        return Kept(row[0], Mark(*row[1:]), versions)
+        return Kept(row[0], LogPosition(*row[1:]), versions)
 
     def save_versions(self, client: str, what: StoreVersions) -> None:
         """Store how far a client has read, and what is known of its tables where that is given; all or nothing."""
@@ -413,12 +419,12 @@ class StateStore:
         except OSError as error:
             raise self._fault(error.strerror or str(error), _remedy(error)) from error
         except (BinlogError, ValueError) as error:
-            if isinstance(error, BinlogError) and error.kind is Kind.STATE_STORE:
+            if isinstance(error, BinlogError) and error.kind is ErrorKind.STATE_STORE:
                 raise
             raise self._fault(f"unreadable content: {error}", _DAMAGED) from error
 
     def _fault(self, what: str, remedy: str | None) -> BinlogError:
-        return BinlogError(Kind.STATE_STORE, what, where=str(self._path), remedy=remedy)
+        return BinlogError(ErrorKind.STATE_STORE, what, where=str(self._path), remedy=remedy)
 
 
 _ELSEWHERE = "name another state.path"

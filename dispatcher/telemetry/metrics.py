@@ -84,12 +84,12 @@ DISPATCHER_METRICS = (
     OfDispatcher(
         "source_paused",
         "1 while a full queue keeps the connection from being read, be it open or closed for it.",
-        lambda dispatcher: dispatcher.phase in (Phase.PAUSED, Phase.ROOMLESS),
+        lambda dispatcher: dispatcher.phase in (Phase.PAUSED, Phase.BACKPRESSURE_CLOSED),
     ),
     OfDispatcher(
         "source_consumers",
         "Consumers that ride on it.",
-        lambda dispatcher: len(dispatcher.riders),
+        lambda dispatcher: len(dispatcher.attached),
     ),
     OfDispatcher(
         "source_received_bytes_total",

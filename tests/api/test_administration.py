@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.settings import Start
+from dispatcher.settings import StartSettings
 from tests.api.conftest import ADMINISTER, FULL, TOKENS, Connect
 from tests.support.fake_readers import PLACE, FakeReaders
 
@@ -37,22 +37,22 @@ async def test_a_consumer_of_another_token_is_not_moved(connect: Connect) -> Non
 @pytest.mark.parametrize(
     ("to", "start"),
     [
-        ("earliest", Start(at="earliest")),
-        ("latest", Start(at="latest")),
-        ({"gtid": SET}, Start(at="gtid", gtid=SET)),
-        ({"gtid": "0-1-42"}, Start(at="gtid", gtid="0-1-42")),
+        ("earliest", StartSettings(at="earliest")),
+        ("latest", StartSettings(at="latest")),
+        ({"gtid": SET}, StartSettings(at="gtid", gtid=SET)),
+        ({"gtid": "0-1-42"}, StartSettings(at="gtid", gtid="0-1-42")),
         (
             {"file": "binlog.000003", "offset": 120},
-            Start(at="file", file="binlog.000003", offset=120),
+            StartSettings(at="file", file="binlog.000003", offset=120),
         ),
         (
             {"timestamp": "1970-01-01T00:00:01Z"},
-            Start(at="timestamp", timestamp_us=1_000_000),
+            StartSettings(at="timestamp", timestamp_us=1_000_000),
         ),
     ],
 )
 async def test_every_form_of_a_start_is_a_place_to_seek(
-    connect: Connect, readers: FakeReaders, to: object, start: Start
+    connect: Connect, readers: FakeReaders, to: object, start: StartSettings
 ) -> None:
     async with connect(ADMINISTER, tokens=TOKENS) as client:
         answer = await client.post(SEEK, json={"to": to})

@@ -15,9 +15,9 @@ from dispatcher.api.app import Access, Api
 from dispatcher.api.limits import Limits
 from dispatcher.app import render_metrics
 from dispatcher.dispatch.client import Client
-from dispatcher.dispatch.executed_position import Mode, make_place
+from dispatcher.dispatch.executed_position import Mode, make_executed
 from dispatcher.dispatch.specs import ConsumerSpec
-from dispatcher.runtime.consumer_session import Reader, Readers
+from dispatcher.runtime.consumer_session import ConsumerSession, ConsumerSessions
 from dispatcher.telemetry.metrics import Metrics
 
 CONSUMERS = 1000
@@ -32,7 +32,7 @@ def make_client(label: str, names: list[str]) -> Client:
     client = Client(label, [ConsumerSpec(name, (name,), None, 1 << 20) for name in names], {})
     client.start()
     gtids = ",".join(f"{UUID.format(n)}:1-1000:1002-2000" for n in range(4))
-    place = make_place(Mode.GTID, gtids, "binlog.000001", 4)
+    place = make_executed(Mode.GTID, gtids, "binlog.000001", 4)
     for consumer in client.consumers.values():
         consumer.queue.reset("server", Mode.GTID, 1, place, 0)
         consumer.started = True
@@ -49,11 +49,11 @@ def clients(request: pytest.FixtureRequest) -> list[Client]:
 
 @pytest.fixture
 def api(clients: list[Client]) -> Api:
-    readers = Readers(cast(Any, None))
+    readers = ConsumerSessions(cast(Any, None))
     for client in clients:
         runner = cast(Any, SimpleNamespace(client=client))
         for consumer in client.consumers.values():
-            readers.add(Reader(runner, consumer, 0, 60.0))
+            readers.add(ConsumerSession(runner, consumer, 0, 60.0))
     metrics = Metrics("1", readers.rows_with_consumers, lambda: clients)
     return Api(
         readers,

@@ -9,7 +9,7 @@ from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges
 from dispatcher.binlog.event.header import MAGIC
 from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
 from tests.servers import Server
@@ -19,7 +19,7 @@ from tests.support.server_log import fresh_log, read_log, with_records
 def delivered_to(consumer: Filter, log: bytes, chunk: int) -> bytes:
     """What the daemon hands a consumer of this log file."""
     split = Splitter(Routes(), packets=False, checksum=True, buffer_bytes=1 << 14)
-    taken, seq = Log(), 0
+    taken, seq = ConsumerLog(), 0
     for at in range(len(MAGIC), len(log), chunk):
         for batch in split.feed(log[at : at + chunk]):
             assert isinstance(batch, Batch)

@@ -15,7 +15,7 @@ from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges, TableSlice
 from dispatcher.binlog.decode.table_decoder import arrow_type
 from dispatcher.binlog.table_map.parse import TableMap, defined_columns
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.server_facts import table_columns
 from tests.servers import Server
 from tests.support.server_log import delivered_log, fresh_log
@@ -235,7 +235,7 @@ def test_slices_of_a_servers_log(any_server: Server, new_database: Callable[[Ser
     if server.kind == "mysql56":  # the definition of b is that of after the ALTER
         with pytest.raises(BinlogError) as caught:
             list(delivered.changes(data, definitions))
-        assert caught.value.kind is Kind.METADATA_MISSING
+        assert caught.value.kind is ErrorKind.METADATA_MISSING
         return
     wanted = sorted((row for row in decoded_rows(data, {})), key=order_of)
     found = [
@@ -273,7 +273,7 @@ def test_a_server_that_writes_minimal_metadata(
     data = delivered_log(mysql97, log)
     with pytest.raises(BinlogError) as caught:
         list(delivered.changes(data))
-    assert caught.value.kind is Kind.METADATA_MISSING
+    assert caught.value.kind is ErrorKind.METADATA_MISSING
     (row,) = decoded_rows(data, definitions_of(mysql97, database, "t"))
     assert row["after"] == {"id": 4_000_000_000, "e": "b", "s": "ж"}
 

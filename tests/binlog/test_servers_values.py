@@ -13,7 +13,7 @@ from dispatcher.binlog.charset import transcode
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import InvalidDates, TableChanges
 from dispatcher.binlog.table_map.parse import TableMap, defined_columns
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.binlog.test_servers_decode import definitions_of
 from tests.servers import Server
 from tests.support.charset_tables import UNICODE, of_server
@@ -350,7 +350,7 @@ def test_dates_that_are_none_as_text_or_as_error(
     assert rows_of(server, log, database)[2]["after"] == dict.fromkeys(found[2]["after"])
     with pytest.raises(BinlogError, match="column 'd': a date that is none") as caught:
         rows_of(server, log, database, invalid_dates=InvalidDates.ERROR)
-    assert caught.value.kind is Kind.INVALID_VALUE
+    assert caught.value.kind is ErrorKind.INVALID_VALUE
 
 
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
@@ -436,5 +436,5 @@ def test_a_change_of_json_without_its_value_is_refused(
     )
     with pytest.raises(BinlogError, match="column 'j': a change of JSON without") as caught:
         rows_of(mysql97, log, database)
-    assert caught.value.kind is Kind.ROW_IMAGE
+    assert caught.value.kind is ErrorKind.ROW_IMAGE
     assert "binlog_row_value_options" in caught.value.remedy

@@ -34,7 +34,7 @@ from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import packed
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from tests.support.rows_encoder import Delivered, Spec, optional, rows_body, table_map
 from tests.support.rows_encoder import packed as packed_bytes
@@ -416,7 +416,7 @@ def test_the_first_bit_of_a_decimal() -> None:
     assert value("8c22") == Decimal("12.34")
     with pytest.raises(BinlogError) as caught:
         value("0c22")
-    assert caught.value.kind is Kind.INVALID_VALUE
+    assert caught.value.kind is ErrorKind.INVALID_VALUE
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import Ddl, TableSlice
 from dispatcher.binlog.table_map.parse import TableMap
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.differential.compare import Differs, check
 from tests.differential.reduce import reduced
 from tests.differential.servers import Ran, delivered_to, enriched, run, variables
@@ -111,7 +111,7 @@ def _differences(
         proved.rows += len(changes)
         proved.cells += len(changes) * len(ran.table.columns)
         try:
-            if ran.unholdable and Kind.INVALID_VALUE.name in broken.get(name, ""):
+            if ran.unholdable and ErrorKind.INVALID_VALUE.name in broken.get(name, ""):
                 continue
             if name in broken or ran.unholdable:
                 raise Differs(broken.get(name, "text that is none of Unicode was decoded"))

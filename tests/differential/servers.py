@@ -14,7 +14,7 @@ from pymysql.cursors import Cursor
 
 from dispatcher.binlog.event.header import MAGIC, EventType, parse_format_description
 from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.binlog.table_map.enrich import enriched_body
@@ -180,7 +180,7 @@ def enriched(log: bytes, definitions: Mapping[str, Any], *, mariadb: bool) -> by
 def delivered_to(databases: Sequence[str], log: bytes, chunk: int = 1 << 20) -> bytes:
     """What the daemon hands a consumer of these databases from a log file: its own cutting and copying."""
     splitter = Splitter(Routes(), packets=False, checksum=True, buffer_bytes=1 << 16)
-    consumer, taken, seq = Filter(databases), Log(), 0
+    consumer, taken, seq = Filter(databases), ConsumerLog(), 0
     out, written, raw = bytearray(MAGIC), 0, b""
     for at in range(len(MAGIC), len(log), chunk):
         for batch in splitter.feed(log[at : at + chunk]):

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from dispatcher.dispatch.attachment import (
     UNKNOWN_TRANSACTIONS_MAX,
-    Files,
+    ServerFiles,
     contained,
     front,
     has_transaction,
     near,
     start_of,
 )
-from dispatcher.dispatch.executed_position import Mode, Place, make_place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.gtid import GtidSet
 
@@ -27,18 +27,18 @@ def view(mode: Mode = Mode.GTID) -> ServerView:
     return ServerView("server", mode, "", "", SIZES, "binlog.000009", 300, {})
 
 
-def files() -> Files:
-    known = Files()
+def files() -> ServerFiles:
+    known = ServerFiles()
     known.saw(view())
     return known
 
 
-def place(gtids: str, file: str = "", offset: int = 0) -> Place:
-    return make_place(Mode.GTID, gtids, file, offset)
+def place(gtids: str, file: str = "", offset: int = 0) -> ExecutedPosition:
+    return make_executed(Mode.GTID, gtids, file, offset)
 
 
-def at(file: str, offset: int) -> Place:
-    return make_place(Mode.FILE, "", file, offset)
+def at(file: str, offset: int) -> ExecutedPosition:
+    return make_executed(Mode.FILE, "", file, offset)
 
 
 OFFSETS = st.sampled_from(SIZES).flatmap(lambda f: st.tuples(st.just(f[0]), st.integers(4, f[1])))

@@ -12,7 +12,7 @@ from dispatcher.dispatch.effects import Store
 from dispatcher.dispatch.events import Acknowledged
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.specs import ClientLimits, OnQueueFull
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.dispatch.plays import alone, long_log, numbers, read_and_poll, spec
 from tests.support.fake_server import Server, gtid_set
 from tests.support.simulation import World
@@ -54,7 +54,7 @@ def test_who_is_alone_on_a_dispatcher_is_never_detached() -> None:
     for _ in range(200):
         play.tick_quietly()
     assert play.client.consumers["a"].detaches == 0
-    assert play.client.dispatchers[1].phase is Phase.ROOMLESS
+    assert play.client.dispatchers[1].phase is Phase.BACKPRESSURE_CLOSED
     play.finish()
 
 
@@ -66,7 +66,7 @@ def test_everybody_waits_where_that_is_wanted() -> None:
         play.connect()
         play.read()
     assert play.client.consumers["slow"].detaches == 0
-    assert play.client.dispatchers[1].phase is Phase.ROOMLESS
+    assert play.client.dispatchers[1].phase is Phase.BACKPRESSURE_CLOSED
     play.finish()
 
 
@@ -78,7 +78,7 @@ def test_who_cannot_be_spilled_waits_without_harm_to_others() -> None:
     def refuse(*arguments: Any, **more: Any) -> None:
         if next(left, True):
             slow.queue.take = take  # type: ignore[method-assign]
-            raise BinlogError(Kind.STATE_STORE, "no space left on device")
+            raise BinlogError(ErrorKind.STATE_STORE, "no space left on device")
         take(*arguments, **more)
 
     slow.queue.take = refuse  # type: ignore[method-assign]
@@ -134,7 +134,7 @@ def test_what_is_forgotten_while_its_acknowledgement_is_stored_stays_acknowledge
     last = replace(end, gtid=str(gtid_set(log.transactions[:59])), seq=59)
     progress = client.progress_after("a", last)
     assert progress is not None and last.seq < progress.covered.seq == 60
-    client.dispatchers[1].leave(a, play.now)
+    client.dispatchers[1].detach(a, play.now)
     a.queue.evict()
     effects = client.step(Acknowledged("a", last, progress.covered), play.now)
     assert a.queue.position(a.queue.acknowledged).seq == last.seq

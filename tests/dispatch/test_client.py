@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.dispatch.dispatcher import Phase
-from dispatcher.dispatch.effects import Close, Connect, Dump, Retire, Store
+from dispatcher.dispatch.effects import Close, Connect, Retire, StartDump, Store
 from dispatcher.dispatch.events import Added, LoggedIn, Lost, Removed
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, OnPurged, Progress, Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
 from tests.dispatch.plays import (
@@ -40,7 +40,7 @@ def test_a_place_is_stored_before_anything_is_read() -> None:
     play = alone(small_log())
     effects = play.client.step(LoggedIn(1, play.server.view()), 0.0)
     kinds = [type(effect) for effect in effects]
-    assert kinds.index(Store) < kinds.index(Dump)
+    assert kinds.index(Store) < kinds.index(StartDump)
 
 
 def test_several_consumers_share_one_dump_of_what_all_have() -> None:
@@ -49,7 +49,9 @@ def test_several_consumers_share_one_dump_of_what_all_have() -> None:
     stored = {"a": at(log, 3), "b": at(log, 1, SERVER_NAME, last)}
     play = alone(log, stored=stored, names=("a", "b"))
     (dump,) = (
-        e for e in play.client.step(LoggedIn(1, play.server.view()), 0.0) if isinstance(e, Dump)
+        e
+        for e in play.client.step(LoggedIn(1, play.server.view()), 0.0)
+        if isinstance(e, StartDump)
     )
     assert dump.place.gtids == gtid_set([first])
     play = alone(log, stored=stored, names=("a", "b"))
@@ -78,10 +80,12 @@ def test_a_long_pause_closes_the_connection_until_there_is_room() -> None:
     assert wakeup == play.now + 5.0
     play.now = wakeup
     play.tick_quietly()
-    assert play.client.dispatchers[1].phase is Phase.ROOMLESS
+    assert play.client.dispatchers[1].phase is Phase.BACKPRESSURE_CLOSED
     assert play.connection is None
     # What the closing of the connection raises in whoever read it changes nothing.
-    assert play.client.step(Lost(1, BinlogError(Kind.CONNECTION_LOST, "closed")), play.now) == []
+    assert (
+        play.client.step(Lost(1, BinlogError(ErrorKind.CONNECTION_LOST, "closed")), play.now) == []
+    )
     waiting = []
     for _ in range(2):  # the second poll acknowledges what the first one returned
         play.poll("a", 1 << 26, ack=True)
@@ -94,17 +98,17 @@ def test_backoff_grows_and_a_login_ends_it() -> None:
     play = alone(small_log())
     waits = []
     for _ in range(9):
-        effects = play.client.step(Lost(1, BinlogError(Kind.CONNECT_FAILED, "no")), 0.0)
+        effects = play.client.step(Lost(1, BinlogError(ErrorKind.CONNECT_FAILED, "no")), 0.0)
         waits += [effect.after_s for effect in effects if isinstance(effect, Connect)]
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
     play.client.step(LoggedIn(1, play.server.view()), 0.0)
-    effects = play.client.step(Lost(1, BinlogError(Kind.CONNECTION_LOST, "cut")), 0.0)
+    effects = play.client.step(Lost(1, BinlogError(ErrorKind.CONNECTION_LOST, "cut")), 0.0)
     assert [effect.after_s for effect in effects if isinstance(effect, Connect)] == [0.5]
 
 
 def test_what_an_operator_must_mend_is_tried_slowly() -> None:
     play = alone(small_log())
-    effects = play.client.step(Lost(1, BinlogError(Kind.ACCESS_DENIED, "no")), 0.0)
+    effects = play.client.step(Lost(1, BinlogError(ErrorKind.ACCESS_DENIED, "no")), 0.0)
     assert [effect.after_s for effect in effects if isinstance(effect, Connect)] == [10.0]
     assert play.client.consumers["a"].error is not None
 
@@ -127,7 +131,7 @@ def test_damage_that_stays_fails_after_three_times_with_all_before_it_delivered(
         play.poll("a", ack=True)
     consumer = play.client.consumers["a"]
     assert consumer.failed is not None
-    assert consumer.failed.kind is Kind.CHECKSUM_MISMATCH
+    assert consumer.failed.kind is ErrorKind.CHECKSUM_MISMATCH
     assert play.readers["a"].position.seq == 7
     assert play.log.count("Lost") == 3
     assert not play.client.dispatchers
@@ -170,7 +174,7 @@ def test_a_fault_fails_those_whom_it_concerns_and_who_are_not_past_it(mode: Mode
     assert play.readers["past"].transactions == 1
     failed = play.client.consumers["a"].failed
     assert failed is not None
-    assert failed.kind is Kind.STATEMENT_FORMAT
+    assert failed.kind is ErrorKind.STATEMENT_FORMAT
     assert "consumer a" in failed.where
     assert "INSERT as a statement" in failed.what
     # A reader that steps over the fault by hand goes on.
@@ -208,7 +212,7 @@ def test_a_failed_place_leaves_the_others_alone() -> None:
         play.poll("b", ack=True)
     failed = play.client.consumers["a"].failed
     assert failed is not None
-    assert failed.kind is Kind.HISTORY_DIFFERS
+    assert failed.kind is ErrorKind.HISTORY_DIFFERS
     assert play.readers["b"].position.seq == 6
 
 
@@ -225,7 +229,7 @@ def test_a_server_that_changed_its_mode_is_another_history(before: Mode, now: Mo
     effects = play.client.step(LoggedIn(1, play.server.view()), 0.0)
     failed = play.client.consumers["a"].failed
     assert failed is not None
-    assert failed.kind is Kind.HISTORY_DIFFERS
+    assert failed.kind is ErrorKind.HISTORY_DIFFERS
     assert any(isinstance(effect, Retire) for effect in effects)
 
 
@@ -255,12 +259,15 @@ def test_refused_acknowledgements_change_nothing() -> None:
     play.finish()
     end = play.readers["a"].position
     for bad, kind in (
-        (Position(end.server, end.gtid, end.file, end.offset, end.seq, 1), Kind.POSITION_UNKNOWN),
+        (
+            Position(end.server, end.gtid, end.file, end.offset, end.seq, 1),
+            ErrorKind.POSITION_UNKNOWN,
+        ),
         (
             Position(end.server, end.gtid, end.file, end.offset, end.seq + 1, 0),
-            Kind.POSITION_UNKNOWN,
+            ErrorKind.POSITION_UNKNOWN,
         ),
-        (Position(end.server, "?", end.file, end.offset, 0, 0), Kind.SETTINGS),
+        (Position(end.server, "?", end.file, end.offset, 0, 0), ErrorKind.SETTINGS),
     ):
         with pytest.raises(BinlogError) as info:
             play.client.progress_after("a", bad)
@@ -330,7 +337,7 @@ def test_what_was_purged_is_stepped_over_where_that_is_wanted() -> None:
     play.connect()
     a, b = (play.client.consumers[name] for name in ("a", "b"))
     assert b.failed is not None
-    assert b.failed.kind is Kind.POSITION_PURGED
+    assert b.failed.kind is ErrorKind.POSITION_PURGED
     assert a.failed is None
     assert a.gaps == 1
     progress = play.store["a"]
@@ -360,7 +367,7 @@ def test_another_server_is_given_time_to_come_to_where_consumers_are() -> None:
             ]
             assert any(isinstance(effect, Connect) for effect in effects)
     assert failed is not None
-    assert failed.kind is Kind.HISTORY_DIFFERS
+    assert failed.kind is ErrorKind.HISTORY_DIFFERS
 
 
 def test_files_of_the_server_before_mean_nothing_on_the_next_one() -> None:
@@ -370,7 +377,7 @@ def test_files_of_the_server_before_mean_nothing_on_the_next_one() -> None:
     other = replace(view, server="0a9d88f8-c14e-11ec-bb36-244bfedf7766", created={log.file.name: 7})
     play.client.step(LoggedIn(1, view), 0.0)
     for now, seen in ((1.0, other), (2.0, other), (3.0, view)):
-        play.client.step(Lost(1, BinlogError(Kind.CONNECTION_LOST, "cut")), now)
+        play.client.step(Lost(1, BinlogError(ErrorKind.CONNECTION_LOST, "cut")), now)
         play.client.step(LoggedIn(1, seen), now)
         assert play.client.consumers["a"].failed is None
         assert play.client.consumers["a"].queue.queued.file == ""
@@ -378,7 +385,7 @@ def test_files_of_the_server_before_mean_nothing_on_the_next_one() -> None:
 
 def test_a_namesake_is_met_again_soon_and_the_second_time_is_an_operators_affair() -> None:
     play = alone(small_log())
-    error = BinlogError(Kind.NAMESAKE, "a replica with the same server_uuid")
+    error = BinlogError(ErrorKind.DUPLICATE_SERVER_UUID, "a replica with the same server_uuid")
     waits = []
     for now in (0.0, 30.0, 100.0):
         play.client.step(LoggedIn(1, play.server.view()), now)
@@ -451,14 +458,14 @@ def test_where_a_bare_set_ends_is_not_known_before_something_follows() -> None:
 
 def test_a_log_that_the_server_cannot_read_is_asked_for_once_more_before_a_person_is() -> None:
     play = alone(small_log())
-    error = BinlogError(Kind.SERVER_LOG, "I/O error reading log event")
+    error = BinlogError(ErrorKind.SERVER_LOG, "I/O error reading log event")
     kinds = []
     for now in (0.0, 1.0, 2.0):
         play.client.step(LoggedIn(1, play.server.view()), now)
         play.client.step(Lost(1, error), now)
         told = play.client.consumers["a"].error
         kinds.append(told.kind if told else None)
-    assert kinds == [Kind.CONNECTION_LOST, Kind.SERVER_LOG, Kind.SERVER_LOG]
+    assert kinds == [ErrorKind.CONNECTION_LOST, ErrorKind.SERVER_LOG, ErrorKind.SERVER_LOG]
 
 
 def test_who_waited_while_the_log_was_reset_boards_no_stream_of_the_new_one() -> None:
@@ -486,7 +493,7 @@ def test_who_waited_while_the_log_was_reset_boards_no_stream_of_the_new_one() ->
     assert play.client.dispatchers[1].consumers == ["late"]
     play.connect()
     assert slow.failed is not None
-    assert slow.failed.kind is Kind.HISTORY_DIFFERS
+    assert slow.failed.kind is ErrorKind.HISTORY_DIFFERS
 
 
 def test_a_login_of_another_dispatcher_shows_that_the_log_was_reset() -> None:
@@ -502,5 +509,5 @@ def test_a_login_of_another_dispatcher_shows_that_the_log_was_reset() -> None:
     assert not play.client.dispatchers[1].open
     play.connect()
     failed = play.client.consumers["a"].failed
-    assert failed is not None and failed.kind is Kind.HISTORY_DIFFERS
+    assert failed is not None and failed.kind is ErrorKind.HISTORY_DIFFERS
     assert play.client.consumers["late"].failed is None

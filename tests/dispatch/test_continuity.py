@@ -8,7 +8,13 @@ import pytest
 
 from dispatcher.binlog.stream.batch import Batch, Head
 from dispatcher.dispatch.continuity import Continuity, Standing, Verdict, compare, may_skip
-from dispatcher.dispatch.executed_position import Mode, Place, Steps, make_place, parse_gtids
+from dispatcher.dispatch.executed_position import (
+    BatchGtids,
+    ExecutedPosition,
+    Mode,
+    make_executed,
+    parse_gtids,
+)
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.gtid import GtidSet
 from tests.support.fake_batch import batch_of
@@ -34,8 +40,8 @@ def view(mode: Mode, **more: Any) -> ServerView:
     return ServerView(**fields | more)
 
 
-def read_to(mode: Mode, gtids: str | None = None, file: str = "binlog.000003") -> Place:
-    return make_place(mode, GTIDS[mode] if gtids is None else gtids, file, CLOSED - 60)
+def read_to(mode: Mode, gtids: str | None = None, file: str = "binlog.000003") -> ExecutedPosition:
+    return make_executed(mode, GTIDS[mode] if gtids is None else gtids, file, CLOSED - 60)
 
 
 def begun(
@@ -160,10 +166,10 @@ def test_a_folder_of_files_is_not_asked() -> None:
 
 def test_what_was_held_has_passed_where_the_log_ended_at_the_login() -> None:
     there = begun(Mode.GTID, anchored=False, executed=f"{A}:1-60,{B}:1-9")
-    nothing = Steps.of(batch_of("binlog.000003", CLOSED, None))
-    there.passed(make_place(Mode.GTID, "", "binlog.000003", CLOSED - 61), nothing)
+    nothing = BatchGtids.of(batch_of("binlog.000003", CLOSED, None))
+    there.passed(make_executed(Mode.GTID, "", "binlog.000003", CLOSED - 61), nothing)
     assert not there.anchored
-    there.passed(make_place(Mode.GTID, "", "binlog.000003", CLOSED - 60), nothing)
+    there.passed(make_executed(Mode.GTID, "", "binlog.000003", CLOSED - 60), nothing)
     assert there.anchored
 
 

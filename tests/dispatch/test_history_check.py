@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from dispatcher.dispatch import history_check
-from dispatcher.dispatch.executed_position import Mode, Place, make_place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.server_view import Boundary, ServerView
 from dispatcher.dispatch.specs import Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import packed_seq
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -39,16 +39,16 @@ MARIADB = replace(VIEW, mode=Mode.MARIADB, executed="0-1-100", purged="")
 @pytest.mark.parametrize(
     ("view", "start", "place"),
     [
-        (VIEW, Start("earliest"), make_place(Mode.GTID, f"{A}:1-20", "binlog.000003", 4)),
-        (VIEW, Start("latest"), make_place(Mode.GTID, f"{A}:1-100", "binlog.000004", 900)),
-        (VIEW, Start("gtid", gtid=f"{A.upper()}:1-50"), make_place(Mode.GTID, f"{A}:1-50", "", 0)),
-        (FILE, Start("earliest"), make_place(Mode.FILE, "", "binlog.000003", 4)),
-        (FILE, Start("latest"), make_place(Mode.FILE, "", "binlog.000004", 900)),
-        (FILE, Start("file", file="binlog.000003", offset=120), make_place(Mode.FILE, "", "binlog.000003", 120)),
-        (MARIADB, Start("latest"), make_place(Mode.MARIADB, "0-1-100", "binlog.000004", 900)),
+        (VIEW, Start("earliest"), make_executed(Mode.GTID, f"{A}:1-20", "binlog.000003", 4)),
+        (VIEW, Start("latest"), make_executed(Mode.GTID, f"{A}:1-100", "binlog.000004", 900)),
+        (VIEW, Start("gtid", gtid=f"{A.upper()}:1-50"), make_executed(Mode.GTID, f"{A}:1-50", "", 0)),
+        (FILE, Start("earliest"), make_executed(Mode.FILE, "", "binlog.000003", 4)),
+        (FILE, Start("latest"), make_executed(Mode.FILE, "", "binlog.000004", 900)),
+        (FILE, Start("file", file="binlog.000003", offset=120), make_executed(Mode.FILE, "", "binlog.000003", 120)),
+        (MARIADB, Start("latest"), make_executed(Mode.MARIADB, "0-1-100", "binlog.000004", 900)),
     ],
 )  # fmt: skip
-def test_starts(view: ServerView, start: Start, place: Place) -> None:
+def test_starts(view: ServerView, start: Start, place: ExecutedPosition) -> None:
     assert history_check.resolve(view, start) == place
     wanted = len(place.gtids) if view.mode is Mode.GTID else packed_seq(place.file, place.offset)  # type: ignore[arg-type]
     assert place.seq == wanted
@@ -57,18 +57,38 @@ def test_starts(view: ServerView, start: Start, place: Place) -> None:
 @pytest.mark.parametrize(
     ("view", "start", "kind", "what"),
     [
-        (VIEW, Start("gtid", gtid=f"{A}:1-10"), Kind.POSITION_PURGED, f"has purged {A}:11-20"),
-        (VIEW, Start("gtid", gtid=f"{A}:1-101"), Kind.HISTORY_DIFFERS, f"never executed {A}:101"),
-        (VIEW, Start("gtid", gtid="nonsense"), Kind.SETTINGS, "not a GTID set"),
-        (VIEW, Start("file", file="binlog.000003"), Kind.SERVER_SETTING, "the server has GTIDs"),
-        (FILE, Start("gtid", gtid=f"{A}:1"), Kind.SERVER_SETTING, "has no MySQL GTIDs"),
-        (FILE, Start("file", file="binlog.000002"), Kind.POSITION_PURGED, "binlog.000002"),
-        (FILE, Start("file", file="binlog.000009"), Kind.HISTORY_DIFFERS, "newer than the server"),
-        (FILE, Start("file", file="binlog.000003", offset=501), Kind.HISTORY_DIFFERS, "500 bytes"),
+        (VIEW, Start("gtid", gtid=f"{A}:1-10"), ErrorKind.POSITION_PURGED, f"has purged {A}:11-20"),
+        (
+            VIEW,
+            Start("gtid", gtid=f"{A}:1-101"),
+            ErrorKind.HISTORY_DIFFERS,
+            f"never executed {A}:101",
+        ),
+        (VIEW, Start("gtid", gtid="nonsense"), ErrorKind.SETTINGS, "not a GTID set"),
+        (
+            VIEW,
+            Start("file", file="binlog.000003"),
+            ErrorKind.SERVER_SETTING,
+            "the server has GTIDs",
+        ),
+        (FILE, Start("gtid", gtid=f"{A}:1"), ErrorKind.SERVER_SETTING, "has no MySQL GTIDs"),
+        (FILE, Start("file", file="binlog.000002"), ErrorKind.POSITION_PURGED, "binlog.000002"),
+        (
+            FILE,
+            Start("file", file="binlog.000009"),
+            ErrorKind.HISTORY_DIFFERS,
+            "newer than the server",
+        ),
+        (
+            FILE,
+            Start("file", file="binlog.000003", offset=501),
+            ErrorKind.HISTORY_DIFFERS,
+            "500 bytes",
+        ),
     ],
 )
 def test_starts_that_the_server_does_not_have(
-    view: ServerView, start: Start, kind: Kind, what: str
+    view: ServerView, start: Start, kind: ErrorKind, what: str
 ) -> None:
     with pytest.raises(BinlogError, match=what) as info:
         history_check.resolve(view, start)
@@ -78,7 +98,7 @@ def test_starts_that_the_server_does_not_have(
 def history(view: ServerView, gtids: str = "", file: str = "", offset: int = 4, *, server: str = "s1",
             created: int = 0, mode: Mode | None = None, anchored: bool = True) -> None:  # fmt: skip
     mode = view.mode if mode is None else mode
-    place = make_place(mode, gtids, file, offset)
+    place = make_executed(mode, gtids, file, offset)
     history_check.history(view, mode, server, place, created, anchored=anchored)
 
 
@@ -106,23 +126,27 @@ def test_places_of_this_history_by_gtid(good: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("bad", "kind", "what"),
     [
-        ({"gtids": f"{A}:1-20,{B}:1"}, Kind.HISTORY_DIFFERS, f"never executed {B}:1;"),
-        ({"gtids": f"{A}:1-101"}, Kind.HISTORY_DIFFERS, f"never executed {A}:101;"),
-        ({"gtids": f"{A}:2-30"}, Kind.POSITION_PURGED, f"has purged {A}:1;"),
-        ({"gtids": ""}, Kind.POSITION_PURGED, f"has purged {A}:1-20;"),
+        ({"gtids": f"{A}:1-20,{B}:1"}, ErrorKind.HISTORY_DIFFERS, f"never executed {B}:1;"),
+        ({"gtids": f"{A}:1-101"}, ErrorKind.HISTORY_DIFFERS, f"never executed {A}:101;"),
+        ({"gtids": f"{A}:2-30"}, ErrorKind.POSITION_PURGED, f"has purged {A}:1;"),
+        ({"gtids": ""}, ErrorKind.POSITION_PURGED, f"has purged {A}:1-20;"),
         # RESET, then as many transactions again: the same GTIDs, but not the same files.
-        ({"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 31}, Kind.HISTORY_DIFFERS, "created at 33"),
-        ({"gtids": f"{A}:1-30", "file": "binlog.000005"}, Kind.HISTORY_DIFFERS, "newer than the server's newest"),
+        ({"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 31}, ErrorKind.HISTORY_DIFFERS, "created at 33"),
+        ({"gtids": f"{A}:1-30", "file": "binlog.000005"}, ErrorKind.HISTORY_DIFFERS, "newer than the server's newest"),
         # Two resets within one second: the file is as old, but shorter, or divided otherwise.
-        (AT_30 | {"offset": 501}, Kind.HISTORY_DIFFERS, "has 500 bytes, the position is 501"),
-        (AT_30 | {"offset": 299}, Kind.HISTORY_DIFFERS, "no event that ends at 299"),
-        (AT_30 | {"offset": 300}, Kind.HISTORY_DIFFERS, f"{A}:25 begins at binlog.000003:300, and was"),
+        (AT_30 | {"offset": 501}, ErrorKind.HISTORY_DIFFERS, "has 500 bytes, the position is 501"),
+        (AT_30 | {"offset": 299}, ErrorKind.HISTORY_DIFFERS, "no event that ends at 299"),
+        (AT_30 | {"offset": 300}, ErrorKind.HISTORY_DIFFERS, f"{A}:25 begins at binlog.000003:300, and was"),
         # Restored from an older copy: the file is purged, and later files have other transactions of the same GTIDs.
-        ({"gtids": f"{A}:1-30", "file": "binlog.000001", "created": 11}, Kind.HISTORY_DIFFERS, f"but not {A}:21-30"),
-        ({"gtids": f"{A}:1-30", "mode": Mode.FILE}, Kind.HISTORY_DIFFERS, "the position is of mode file"),
+        (
+            {"gtids": f"{A}:1-30", "file": "binlog.000001", "created": 11},
+            ErrorKind.HISTORY_DIFFERS,
+            f"but not {A}:21-30",
+        ),
+        ({"gtids": f"{A}:1-30", "mode": Mode.FILE}, ErrorKind.HISTORY_DIFFERS, "the position is of mode file"),
     ],
 )  # fmt: skip
-def test_places_of_another_history_by_gtid(bad: dict[str, Any], kind: Kind, what: str) -> None:
+def test_places_of_another_history_by_gtid(bad: dict[str, Any], kind: ErrorKind, what: str) -> None:
     with pytest.raises(BinlogError, match=what) as info:
         history(VIEW, **bad)
     assert info.value.kind is kind
@@ -133,11 +157,11 @@ def test_places_by_file(view: ServerView) -> None:
     history(view, file="binlog.000004", offset=900, created=44)
     history(view, file="binlog.000003", offset=4)
     for bad, kind in (
-        ({"file": "binlog.000004", "offset": 901}, Kind.HISTORY_DIFFERS),
-        ({"file": "binlog.000004", "created": 43}, Kind.HISTORY_DIFFERS),
-        ({"file": "binlog.000005"}, Kind.HISTORY_DIFFERS),
-        ({"file": "binlog.000002"}, Kind.POSITION_PURGED),
-        ({"file": "binlog.000004", "server": "s2"}, Kind.HISTORY_DIFFERS),
+        ({"file": "binlog.000004", "offset": 901}, ErrorKind.HISTORY_DIFFERS),
+        ({"file": "binlog.000004", "created": 43}, ErrorKind.HISTORY_DIFFERS),
+        ({"file": "binlog.000005"}, ErrorKind.HISTORY_DIFFERS),
+        ({"file": "binlog.000002"}, ErrorKind.POSITION_PURGED),
+        ({"file": "binlog.000004", "server": "s2"}, ErrorKind.HISTORY_DIFFERS),
     ):
         with pytest.raises(BinlogError) as info:
             history(view, **bad)

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.event.header import EventType, Record, encode_record
 from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch import queue as queue_module
-from dispatcher.dispatch.executed_position import Mode, Place, Steps, make_place
+from dispatcher.dispatch.executed_position import BatchGtids, ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.queue import LARGE_MIN, Queue
 from dispatcher.dispatch.specs import ConsumerSpec, Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
 from tests.support.event_encoder import SERVER, LogWriter, Statement
@@ -81,7 +81,7 @@ def test_any_range_between_any_positions_is_there_until_acknowledged(mode: Mode,
             if a:
                 with pytest.raises(BinlogError, match="older than the acknowledged") as info:
                     queue.read(places[rng.randrange(a)], places[-1])
-                assert info.value.kind is Kind.POSITION_UNKNOWN
+                assert info.value.kind is ErrorKind.POSITION_UNKNOWN
     world.acknowledge("a", places[-1])
     assert (queue.transactions, queue.events, queue.unacknowledged_bytes) == (0, 0, 0)
     assert queue.held_bytes == 0
@@ -187,14 +187,14 @@ def test_a_range_without_anything_of_ones_own_is_a_log_without_transactions() ->
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        ({"epoch": 1}, Kind.POSITION_UNKNOWN),
-        ({"gtid": f"{OTHER_SERVER}:1-3"}, Kind.POSITION_UNKNOWN),
-        ({"gtid": f"{SERVER}:1-2"}, Kind.POSITION_UNKNOWN),
-        ({"gtid": f"{SERVER}:1-7", "seq": 7}, Kind.RANGE_UNAVAILABLE),
-        ({"gtid": "?"}, Kind.SETTINGS),
+        ({"epoch": 1}, ErrorKind.POSITION_UNKNOWN),
+        ({"gtid": f"{OTHER_SERVER}:1-3"}, ErrorKind.POSITION_UNKNOWN),
+        ({"gtid": f"{SERVER}:1-2"}, ErrorKind.POSITION_UNKNOWN),
+        ({"gtid": f"{SERVER}:1-7", "seq": 7}, ErrorKind.RANGE_UNAVAILABLE),
+        ({"gtid": "?"}, ErrorKind.SETTINGS),
     ],
 )
-def test_foreign_positions_are_refused(change: dict[str, object], kind: Kind) -> None:
+def test_foreign_positions_are_refused(change: dict[str, object], kind: ErrorKind) -> None:
     _, queue, _ = small()
     position = walk(queue, 1)[2]
     for call in (
@@ -215,7 +215,7 @@ def test_a_set_that_lacks_what_is_acknowledged_is_refused() -> None:
     world.acknowledge("a", positions[1])
     with pytest.raises(BinlogError) as info:
         queue.locate(replace(positions[2], gtid=f"{SERVER}:2-4", seq=3))
-    assert info.value.kind is Kind.POSITION_UNKNOWN
+    assert info.value.kind is ErrorKind.POSITION_UNKNOWN
 
 
 def test_a_replica_of_the_server_has_the_same_positions() -> None:
@@ -231,7 +231,7 @@ def test_without_gtids_another_server_has_other_positions() -> None:
     for change in ({"server": "another"}, {"offset": position.offset + 1}):
         with pytest.raises(BinlogError) as info:
             queue.locate(replace(position, **change))
-        assert info.value.kind is Kind.POSITION_UNKNOWN
+        assert info.value.kind is ErrorKind.POSITION_UNKNOWN
 
 
 def test_a_range_that_ends_before_it_starts_is_refused() -> None:
@@ -275,9 +275,9 @@ class Disk:
         self.lent -= size
 
 
-def started(wanted: Wanted, mode: Mode, bytes_max: int, lend: Disk | None = None) -> Queue:
-    queue = Queue(Filter(wanted.databases, wanted.tables), bytes_max, lend)
-    queue.reset("server", mode, 0, make_place(mode, "", "binlog.000008", 4), 0)
+def started(wanted: Wanted, mode: Mode, bytes_max: int, allocate: Disk | None = None) -> Queue:
+    queue = Queue(Filter(wanted.databases, wanted.tables), bytes_max, allocate)
+    queue.reset("server", mode, 0, make_executed(mode, "", "binlog.000008", 4), 0)
     return queue
 
 
@@ -296,11 +296,13 @@ def fill(
     while data := feed.take(rng.choice(pieces)):
         for batch in split.feed(data):
             assert isinstance(batch, Batch)
-            steps = Steps.of(batch)
+            steps = BatchGtids.of(batch)
             after = queue.queued
             if steps.ended.any():
                 offset = int(steps.end[steps.ended][-1])
-                after = Place(after.gtids, batch.file, offset, packed_seq(batch.file, offset))
+                after = ExecutedPosition(
+                    after.gtids, batch.file, offset, packed_seq(batch.file, offset)
+                )
             queue.take(batch, steps, routes, 0, after, level=False)
             yield batch
 
@@ -340,7 +342,7 @@ def test_what_was_evicted_is_the_same_when_it_is_taken_again(mode: Mode, seed: i
         assert counts == (0, 0, 0, 0)
         with pytest.raises(BinlogError) as info:
             queue.locate(replace(queue.position(last), seq=last.seq + 1 << 50))
-        assert info.value.kind in (Kind.RANGE_UNAVAILABLE, Kind.POSITION_UNKNOWN)
+        assert info.value.kind in (ErrorKind.RANGE_UNAVAILABLE, ErrorKind.POSITION_UNKNOWN)
     for _ in fill(rng, queue, server, routes):
         pass
     for (a, b), data in read.items():
@@ -370,7 +372,7 @@ def test_covered_does_not_move_back_when_something_comes() -> None:
 def test_a_jump_is_another_history() -> None:
     _, queue, log = small()
     old = walk(queue, 1)[2]
-    place = make_place(Mode.GTID, str(gtid_set(log.transactions[:5])), "binlog.000002", 4)
+    place = make_executed(Mode.GTID, str(gtid_set(log.transactions[:5])), "binlog.000002", 4)
     queue.jump("another", Mode.GTID, place, 7)
     position = queue.position(queue.queued)
     assert (position.server, position.seq, position.epoch) == ("another", 5, 1)
@@ -379,7 +381,7 @@ def test_a_jump_is_another_history() -> None:
     assert position.order > old.order
     with pytest.raises(BinlogError) as info:
         queue.locate(old)
-    assert info.value.kind is Kind.POSITION_UNKNOWN
+    assert info.value.kind is ErrorKind.POSITION_UNKNOWN
 
 
 def record_size(batch: Batch) -> int:
@@ -394,8 +396,8 @@ def test_memory_is_bounded_exactly(seed: int, bytes_max: int) -> None:
     large_min, segment_min = rng.choice(((2000, 64), (30_000, 64), (1 << 20, 1 << 14)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(queue_module, "LARGE_MIN", large_min)
-        patch.setattr(Log, "SEGMENT_MIN", segment_min)
-        patch.setattr(Log, "SPILLED_MIN", 700)
+        patch.setattr(ConsumerLog, "SEGMENT_MIN", segment_min)
+        patch.setattr(ConsumerLog, "SPILLED_MIN", 700)
         queue = started(Wanted(("shop", "crm", "billing")), Mode.GTID, bytes_max, disk)
         segment_max = max(segment_min, min(1 << 20, bytes_max // 8))
         for batch in fill(rng, queue, Server(log, Mode.GTID)):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.dispatch.events import Relocated
+from dispatcher.dispatch.events import RelocationRequested
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.specs import Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.dispatch.plays import WRITER, alone
 from tests.support.event_encoder import LogWriter
 from tests.support.fake_source import write
@@ -31,9 +31,11 @@ def play(request: pytest.FixtureRequest) -> World:
     return play
 
 
-def order(play: World, start: Start, epoch_min: int = EPOCH_MIN, name: str = "a") -> Relocated:
+def order(
+    play: World, start: Start, epoch_min: int = EPOCH_MIN, name: str = "a"
+) -> RelocationRequested:
     starts = () if start.at in ("earliest", "latest") else (start,)
-    return Relocated(name, start, play.server.view(None, starts), epoch_min)
+    return RelocationRequested(name, start, play.server.view(None, starts), epoch_min)
 
 
 def test_a_consumer_that_is_moved_to_the_earliest_place_reads_what_the_server_has(
@@ -81,7 +83,7 @@ def test_other_consumers_are_not_affected_by_a_move(play: World) -> None:
 def test_a_failed_consumer_goes_on_where_it_is_moved(play: World) -> None:
     consumer = play.client.consumers["a"]
     assert consumer.dispatcher is not None
-    error = BinlogError(Kind.HISTORY_DIFFERS, "x")
+    error = BinlogError(ErrorKind.HISTORY_DIFFERS, "x")
     play.client.dispatchers[consumer.dispatcher].fail(consumer, error, play.now)
     play.step(order(play, Start("latest")))
     assert consumer.failed is None and consumer.dispatcher is not None
@@ -96,7 +98,7 @@ def test_a_consumer_whose_stored_position_is_of_no_use_goes_on_where_it_is_moved
     play.boot()
     play.connect()
     failed = play.client.consumers["a"].failed
-    assert failed is not None and failed.kind is Kind.POSITION_PURGED
+    assert failed is not None and failed.kind is ErrorKind.POSITION_PURGED
     play.step(order(play, Start("earliest"), epoch_min=0))
     play.flush()
     assert play.client.consumers["a"].failed is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.dispatch.events import Surveyed
+from dispatcher.dispatch.events import ServerPolled
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.runway import files_to_survey, seconds
 from dispatcher.dispatch.server_view import ServerView
@@ -28,18 +28,18 @@ VIEW = ServerView("here", Mode.GTID, "", "", SIZES, NAMES[-1], 100, CREATED)
     ],
 )
 def test_a_file_lasts_from_its_end_on(file: str, now_s: float, want: float | None) -> None:
-    assert seconds(Surveyed(VIEW, 1000), "here", file, now_s) == want
+    assert seconds(ServerPolled(VIEW, 1000), "here", file, now_s) == want
 
 
 def test_what_is_not_known_is_not_told() -> None:
-    assert seconds(Surveyed(VIEW, None), "here", NAMES[0], 0.0) is None
-    assert seconds(Surveyed(VIEW, 1000), "elsewhere", NAMES[0], 0.0) is None
+    assert seconds(ServerPolled(VIEW, None), "here", NAMES[0], 0.0) is None
+    assert seconds(ServerPolled(VIEW, 1000), "elsewhere", NAMES[0], 0.0) is None
     blind = ServerView("here", Mode.GTID, "", "", SIZES, NAMES[-1], 100, {})
-    assert seconds(Surveyed(blind, 1000), "here", NAMES[0], 0.0) is None
+    assert seconds(ServerPolled(blind, 1000), "here", NAMES[0], 0.0) is None
 
 
 def test_the_beginning_of_the_next_file_is_asked_for() -> None:
-    survey = Surveyed(VIEW, 1000)
+    survey = ServerPolled(VIEW, 1000)
     assert files_to_survey(survey, [NAMES[1], NAMES[0], NAMES[0]]) == sorted(NAMES[1:])
     assert files_to_survey(survey, [NAMES[2], "", "binlog.999998"]) == []
     assert files_to_survey(None, [NAMES[0]]) == []

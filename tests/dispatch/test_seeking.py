@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.dispatch.client import Client
-from dispatcher.dispatch.events import Added, Removed, Sought
+from dispatcher.dispatch.events import Added, Removed, SeekRequested
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.specs import Progress
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position, packed_seq
 from tests.dispatch.plays import WRITER, alone
 from tests.support.event_encoder import LogWriter
@@ -96,7 +96,7 @@ def restarted(play: World, stored: Progress) -> World:
 
 def test_a_seek_to_what_was_purged_changes_nothing(play: World, log: LogWriter, mode: Mode) -> None:
     error = refused(play, after(log, mode, 2))
-    assert error.kind is Kind.POSITION_PURGED
+    assert error.kind is ErrorKind.POSITION_PURGED
     assert "consumer a" in error.where
     assert "nothing was changed" in error.remedy
 
@@ -123,7 +123,7 @@ def test_a_seek_ahead_of_the_servers_log_changes_nothing(
         )
     else:
         ahead = replace(ahead, offset=offset, seq=packed_seq(ahead.file, offset))
-    assert refused(play, ahead).kind is Kind.HISTORY_DIFFERS
+    assert refused(play, ahead).kind is ErrorKind.HISTORY_DIFFERS
 
 
 @pytest.mark.parametrize("mode", [Mode.FILE, Mode.MARIADB])
@@ -131,7 +131,7 @@ def test_an_offset_within_a_transaction_is_refused(play: World, log: LogWriter, 
     place = after(log, mode, 7)
     inside = replace(place, offset=place.offset + 40, seq=place.seq + 40)
     error = refused(play, inside)
-    assert error.kind is Kind.POSITION_UNKNOWN
+    assert error.kind is ErrorKind.POSITION_UNKNOWN
     assert f"{inside.file}:{inside.offset}" in error.what
 
 
@@ -141,7 +141,7 @@ def test_a_file_that_the_server_has_not_written_yet_is_refused(
     place = after(log, mode, 7)
     seq = place.seq if mode is Mode.GTID else packed_seq("binlog.999999", 4)
     assert refused(play, replace(place, file="binlog.999999", offset=4, seq=seq)).kind is (
-        Kind.HISTORY_DIFFERS
+        ErrorKind.HISTORY_DIFFERS
     )
 
 
@@ -150,12 +150,12 @@ def test_a_position_of_no_known_server_is_refused(
     play: World, log: LogWriter, mode: Mode, server: str
 ) -> None:
     error = refused(play, replace(after(log, mode, 7), server=server))
-    assert error.kind is Kind.POSITION_UNKNOWN
+    assert error.kind is ErrorKind.POSITION_UNKNOWN
     assert repr(server) in error.what
 
 
 def test_a_position_of_another_epoch_is_refused(play: World, log: LogWriter, mode: Mode) -> None:
-    assert refused(play, replace(after(log, mode, 7), epoch=1)).kind is Kind.POSITION_UNKNOWN
+    assert refused(play, replace(after(log, mode, 7), epoch=1)).kind is ErrorKind.POSITION_UNKNOWN
 
 
 @pytest.mark.parametrize("mode", [Mode.GTID])
@@ -168,7 +168,7 @@ def test_a_replica_that_has_taken_over_may_yet_get_what_the_position_holds(
         seq=13,
     )
     play.server.name = REPLICA
-    assert refused(play, ahead).kind is Kind.RANGE_UNAVAILABLE
+    assert refused(play, ahead).kind is ErrorKind.RANGE_UNAVAILABLE
 
 
 @pytest.mark.parametrize("mode", [Mode.GTID])
@@ -196,7 +196,7 @@ def purged_at_login(log: LogWriter, mode: Mode, play: World) -> World:
     stored = after(log, mode, 2)
     play = restarted(play, Progress(stored, stored, log.files[0].created))
     failed = play.client.consumers["a"].failed
-    assert failed is not None and failed.kind is Kind.POSITION_PURGED
+    assert failed is not None and failed.kind is ErrorKind.POSITION_PURGED
     return play
 
 
@@ -218,7 +218,7 @@ def test_a_consumer_that_failed_at_the_login_stays_as_it_is_when_the_position_is
     play: World, log: LogWriter, mode: Mode
 ) -> None:
     play = purged_at_login(log, mode, play)
-    assert refused(play, after(log, mode, 3)).kind is Kind.POSITION_PURGED
+    assert refused(play, after(log, mode, 3)).kind is ErrorKind.POSITION_PURGED
 
 
 def another_log(play: World, log: LogWriter, mode: Mode) -> tuple[World, LogWriter]:
@@ -232,7 +232,7 @@ def another_log(play: World, log: LogWriter, mode: Mode) -> tuple[World, LogWrit
     stored = after(log, mode, 7)
     play = restarted(play, Progress(stored, stored, log.files[2].created))
     failed = play.client.consumers["a"].failed
-    assert failed is not None and failed.kind is Kind.HISTORY_DIFFERS
+    assert failed is not None and failed.kind is ErrorKind.HISTORY_DIFFERS
     return play, other
 
 
@@ -242,7 +242,7 @@ def test_a_position_of_before_a_reset_is_refused_however_much_the_new_log_holds(
 ) -> None:
     play, _ = another_log(play, log, mode)
     error = refused(play, after(log, mode, count))
-    assert error.kind in (Kind.HISTORY_DIFFERS, Kind.POSITION_UNKNOWN)
+    assert error.kind in (ErrorKind.HISTORY_DIFFERS, ErrorKind.POSITION_UNKNOWN)
 
 
 def test_after_a_reset_a_position_of_the_new_log_is_accepted(
@@ -258,7 +258,7 @@ def test_after_a_reset_a_position_of_the_new_log_is_accepted(
 def test_a_stored_position_that_cannot_be_read_fails_its_consumer_alone(
     play: World, log: LogWriter, mode: Mode, how: str
 ) -> None:
-    fault = BinlogError(Kind.STORED_POSITION, "not JSON", where="consumer a, state.db")
+    fault = BinlogError(ErrorKind.STORED_POSITION, "not JSON", where="consumer a, state.db")
     if how == "added":
         play.step(Removed("a"))
         play.step(Added(play.specs[0], fault))
@@ -295,7 +295,7 @@ def test_what_is_no_position_moves_neither_the_consumer_nor_the_others(
     wrong = spoil(after(log, mode, 7))
     before = standing(play)
     with pytest.raises(BinlogError):
-        play.step(Sought("a", wrong, play.server.view()))
+        play.step(SeekRequested("a", wrong, play.server.view()))
     assert standing(play) == before
 
 
@@ -304,4 +304,4 @@ def test_a_file_number_of_thousands_of_digits_is_refused(
     play: World, log: LogWriter, mode: Mode
 ) -> None:
     wrong = replace(after(log, mode, 7), file="binlog." + "9" * 5000)
-    assert refused(play, wrong).kind is Kind.POSITION_UNKNOWN
+    assert refused(play, wrong).kind is ErrorKind.POSITION_UNKNOWN

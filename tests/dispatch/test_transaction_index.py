@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.binlog.stream.batch import ABORTED, OPEN, Batch, Events, Transactions
-from dispatcher.binlog.stream.consumer_log import Taken
-from dispatcher.dispatch.executed_position import Gtids, Mode, Place, Steps, make_place
-from dispatcher.dispatch.transaction_index import Runs
+from dispatcher.binlog.stream.consumer_log import AppendResult
+from dispatcher.dispatch.executed_position import (
+    BatchGtids,
+    ExecutedPosition,
+    Gtids,
+    Mode,
+    make_executed,
+)
+from dispatcher.dispatch.transaction_index import TransactionIndex
 
 SEEDS = st.integers(0, 2**32 - 1)
 FORMAT = FormatDescription(b"", "", 0, True, False)
@@ -26,12 +32,12 @@ SOURCES = {
 }
 
 
-def steps_of(tx: Transactions, file: str, sources: list[str]) -> Steps:
+def steps_of(tx: Transactions, file: str, sources: list[str]) -> BatchGtids:
     nothing = np.empty(0, np.uint8)
-    return Steps.of(Batch(nothing, FORMAT, file, 0, 0, Events.empty(0), tx, sources, 0, 0))
+    return BatchGtids.of(Batch(nothing, FORMAT, file, 0, 0, Events.empty(0), tx, sources, 0, 0))
 
 
-class SmallRuns(Runs):
+class SmallRuns(TransactionIndex):
     """Ends of runs and trails are met all the time."""
 
     ROWS_MAX = 5
@@ -40,18 +46,18 @@ class SmallRuns(Runs):
 
 @dataclass
 class Step:
-    steps: Steps
+    steps: BatchGtids
     base: Gtids
-    taken: Taken
+    taken: AppendResult
     commit_us: np.ndarray[tuple[int], np.dtype[np.int64]]
-    places: list[Place]
+    places: list[ExecutedPosition]
 
 
 def walk(rng: random.Random, mode: Mode, batches: int) -> Iterator[Step]:
     """Batches of one server's log, of which a consumer takes some transactions."""
     names = SOURCES[mode]
     numbers = dict.fromkeys(range(-1, len(names)), 1)
-    gtids: Gtids = make_place(mode, "", "binlog.000001", 4).gtids
+    gtids: Gtids = make_executed(mode, "", "binlog.000001", 4).gtids
     seq = end = 0
     file, offset = 1, 4
     turns = rng.choice((1, 2, 20))
@@ -75,13 +81,15 @@ def walk(rng: random.Random, mode: Mode, batches: int) -> Iterator[Step]:
         share = rng.choice((0, 0, 0.1, 1))
         own = [t for t in range(n) if steps.ended[t] and rng.random() < share]
         sizes = [rng.randrange(1, 1000) for _ in own]
-        taken = Taken(
+        taken = AppendResult(
             np.array(own, np.int32),
             end + np.cumsum(np.array(sizes, np.int64)),
             seq + 1 + np.array(own, np.int64),
             np.array(sizes, np.int32),
         )
-        places = [Place(steps.after(gtids, t), name, int(tx.end[t]), seq + 1 + t) for t in own]
+        places = [
+            ExecutedPosition(steps.after(gtids, t), name, int(tx.end[t]), seq + 1 + t) for t in own
+        ]
         yield Step(steps, gtids, taken, np.array(sizes, np.int64), places)
         gtids = steps.after(gtids, n)
         seq += int(steps.ended.sum())
@@ -92,8 +100,8 @@ def walk(rng: random.Random, mode: Mode, batches: int) -> Iterator[Step]:
 @given(seed=SEEDS)
 def test_places_are_those_added_up_batch_by_batch(mode: Mode, seed: int) -> None:
     rng = random.Random(seed)
-    runs = rng.choice((Runs, SmallRuns))()
-    places: list[Place] = []
+    runs = rng.choice((TransactionIndex, SmallRuns))()
+    places: list[ExecutedPosition] = []
     ends: list[int] = []
     dropped = 0
     for step in walk(rng, mode, rng.choice((5, 60))):
@@ -126,8 +134,8 @@ def test_places_are_those_added_up_batch_by_batch(mode: Mode, seed: int) -> None
 
 def test_what_is_kept_does_not_grow_with_the_batches() -> None:
     """Thousands of batches, each with one transaction of the consumer's own, of a source that goes straight on."""
-    runs = Runs()
-    place = make_place(Mode.GTID, "", "binlog.000001", 4)
+    runs = TransactionIndex()
+    place = make_executed(Mode.GTID, "", "binlog.000001", 4)
     gtids = place.gtids
     for n in range(1, 5001):
         tx = Transactions.empty(3)
@@ -135,7 +143,7 @@ def test_what_is_kept_does_not_grow_with_the_batches() -> None:
         tx.gno[:] = 3 * n + np.arange(3)
         steps = steps_of(tx, place.file, SOURCES[Mode.GTID])
         one = np.array([1])
-        taken = Taken(one.astype(np.int32), 10 * n * one, 3 * n * one, one.astype(np.int32))
+        taken = AppendResult(one.astype(np.int32), 10 * n * one, 3 * n * one, one.astype(np.int32))
         runs.add(steps, gtids, taken, one)
         gtids = steps.after(gtids, 3)
     kept = runs._runs  # how much is kept is not to be seen from outside

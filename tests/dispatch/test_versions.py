@@ -20,20 +20,20 @@ from dispatcher.binlog.stream.batch import Closed
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.binlog.table_map.parse import TableMap
-from dispatcher.dispatch.effects import LookUp
-from dispatcher.dispatch.events import LookedUp, Tick
-from dispatcher.dispatch.executed_position import Mode, make_place
+from dispatcher.dispatch.effects import FetchSchema
+from dispatcher.dispatch.events import SchemaFetched, Tick
+from dispatcher.dispatch.executed_position import Mode, make_executed
 from dispatcher.dispatch.specs import ConsumerSpec, Progress, Start
 from dispatcher.dispatch.versions import (
     Definition,
-    Found,
-    Mark,
-    Marks,
+    FetchedDefinition,
+    LogPosition,
     Name,
     Touched,
+    TransactionStarts,
     touches,
 )
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position, packed_seq
 from tests.support.event_encoder import SERVER, LogWriter, opaque_rows_body
 from tests.support.fake_server import SERVER_NAME, Feed, Server, gtid_set
@@ -182,25 +182,27 @@ class Tables(World):
             if order.dispatcher in self.client.dispatchers:
                 self._answer(order)
 
-    def _answer(self, order: LookUp) -> None:
+    def _answer(self, order: FetchSchema) -> None:
         log = self.history.log
-        at = Mark(log.file.name, log.file.size, log.file.created)
+        at = LogPosition(log.file.name, log.file.size, log.file.created)
         found = []
         for name in order.tables:
             column = self.history.tables[name]
-            missing = BinlogError(Kind.METADATA_MISSING, "no such table")
-            found.append(Found(name, at, definition(name, column) if column else missing))
+            missing = BinlogError(ErrorKind.METADATA_MISSING, "no such table")
+            found.append(
+                FetchedDefinition(name, at, definition(name, column) if column else missing)
+            )
         between = tuple(
             touched
             for touched in self._touches(order)
             if order.all_tables or any(touched.touch.concerns(name) for name in order.tables)
         )
-        self.step(LookedUp(order, tuple(found), between))
+        self.step(SchemaFetched(order, tuple(found), between))
 
-    def _touches(self, order: LookUp) -> list[Touched]:
+    def _touches(self, order: FetchSchema) -> list[Touched]:
         """Read ahead as `net.lookups` does."""
-        routes, marks = Routes(), Marks()
-        place = make_place(Mode.FILE, "", order.start.file, order.start.offset)
+        routes, marks = Routes(), TransactionStarts()
+        place = make_executed(Mode.FILE, "", order.start.file, order.start.offset)
         feed = Feed(Server(self.history.log, Mode.FILE), place)
         splitter = Splitter(routes, packets=True, checksum=feed.checksum, buffer_bytes=BUFFER)
         found: list[Touched] = []
@@ -234,7 +236,7 @@ class Tables(World):
         self.acknowledge(name, end)
 
     def _check_failure(self, error: BinlogError) -> None:
-        assert error.kind is Kind.METADATA_MISSING, error
+        assert error.kind is ErrorKind.METADATA_MISSING, error
         match = re.search(r"table (\w+)\.(\w+) at ([\w.]+):(\d+)", error.what)
         assert match, error
         name, at = (match[1], match[2]), packed_seq(match[3], int(match[4]))

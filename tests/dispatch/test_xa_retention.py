@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.binlog.stream.xa_store import Spot
-from dispatcher.dispatch.executed_position import Mode, make_place
+from dispatcher.binlog.stream.xa_store import LogPoint
+from dispatcher.dispatch.executed_position import Mode, make_executed
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.xa_retention import passed, valid
-from dispatcher.model.position import Mark
+from dispatcher.model.position import LogPosition
 
 UUID = "48d18a75-e5c2-11f1-9c9d-02fc00000001"
 
 
-def spot(offset: int, gno: int = 0, *, file: int = 3, server: str = "s", created: int = 30) -> Spot:
-    return Spot(Mark(f"binlog.{file:06}", offset, created), UUID if gno else "", gno, server)
+def spot(
+    offset: int, gno: int = 0, *, file: int = 3, server: str = "s", created: int = 30
+) -> LogPoint:
+    return LogPoint(
+        LogPosition(f"binlog.{file:06}", offset, created), UUID if gno else "", gno, server
+    )
 
 
 def view(mode: Mode, executed: str = "") -> ServerView:
@@ -24,7 +28,7 @@ def view(mode: Mode, executed: str = "") -> ServerView:
 
 
 def test_passed_by_gtid() -> None:
-    places = [make_place(Mode.GTID, f"{UUID}:1-{n}", "binlog.000009", 9) for n in (7, 5)]
+    places = [make_executed(Mode.GTID, f"{UUID}:1-{n}", "binlog.000009", 9) for n in (7, 5)]
     check = passed(Mode.GTID, places)
     assert [check(spot(10, gno)) for gno in (4, 5, 6, 8)] == [True, True, False, False]
     # One from before GTIDs were turned on.
@@ -34,7 +38,7 @@ def test_passed_by_gtid() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.FILE, Mode.MARIADB])
 def test_passed_by_file(mode: Mode) -> None:
-    places = [make_place(mode, "", "binlog.000003", n) for n in (700, 500)]
+    places = [make_executed(mode, "", "binlog.000003", n) for n in (700, 500)]
     check = passed(mode, places)
     assert [check(spot(n)) for n in (499, 500, 600)] == [True, False, False]
     assert check(spot(9000, file=2))

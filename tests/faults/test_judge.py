@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.model.errors import Kind
+from dispatcher.model.errors import ErrorKind
 from tests.daemon.conftest import Source
 from tests.daemon.harness import Daemon, Json, Problem, Reader, tip_seq, until
 from tests.faults import judge
@@ -131,7 +131,7 @@ class Play:
             consumer.reader.step(max_bytes=consumer.most, wait_ms=wait_ms)
         except Problem as problem:
             # A range that is not in memory after a restart is being fetched; a reader asks again.
-            if problem.kind != Kind.RANGE_UNAVAILABLE.name:
+            if problem.kind != ErrorKind.RANGE_UNAVAILABLE.name:
                 raise
 
     def interrupt(self) -> None:

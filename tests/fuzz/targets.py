@@ -20,7 +20,7 @@ from dispatcher.binlog.event.header import MAGIC
 from dispatcher.binlog.event.query import parse_query
 from dispatcher.binlog.sql import ddl
 from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.binlog.table_map.parse import TableMap
@@ -45,7 +45,7 @@ def splitter(data: bytes) -> None:
         raws = [first, *frames.events(rest, checksum=checksum, start=4 + len(first))]
         stream = frames.packets(iter(raws)) if in_packets else b"".join(raws)
     split = Splitter(Routes(), packets=in_packets, checksum=True, buffer_bytes=1 << 14)
-    consumer, taken, seq = Filter(["shop", "audit"]), Log(), 0
+    consumer, taken, seq = Filter(["shop", "audit"]), ConsumerLog(), 0
     with suppress(BinlogError):
         for batch in split.feed(stream):
             if not isinstance(batch, Batch):

@@ -16,9 +16,9 @@ import pytest
 from dispatcher.binlog.event.file import TYPE, LogReader, read_blocks
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.column_types import Type
-from dispatcher.inspect import Inspection, Options
-from dispatcher.inspect.sources import Files
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.inspect import Inspection, InspectOptions
+from dispatcher.inspect.sources import FileArguments
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.inspect.conftest import Inspect
 from tests.inspect.test_output import ORDERS, order, small_log
 from tests.support.log_file import LogFile, header
@@ -40,9 +40,9 @@ def tiny_log() -> LogFile:
 def printed(path: Path) -> tuple[int, BinlogError | None]:
     """(events printed, the error behind them), without the command line around it."""
     out = io.BytesIO()
-    inspection = Inspection(Options(as_json=True), out.write)
+    inspection = Inspection(InspectOptions(as_json=True), out.write)
     try:
-        inspection.run(Files([str(path)]))
+        inspection.run(FileArguments([str(path)]))
     except BinlogError as error:
         return out.getvalue().count(b"\n"), error
     return out.getvalue().count(b"\n"), None
@@ -59,7 +59,7 @@ def test_cut_at_every_offset(tmp_path: Path) -> None:
         if cut in (4, *ends):
             assert error is None
             continue
-        assert error is not None and error.kind is Kind.MALFORMED_EVENT
+        assert error is not None and error.kind is ErrorKind.MALFORMED_EVENT
         if cut > 4:
             assert error.where == f"binlog.000001, offset {([4, *ends])[shown]}"
 
@@ -83,11 +83,14 @@ def test_each_damaged_byte_ends_it_before_its_event(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        Options(as_json=True), Options(), Options(as_json=True, summary=True), Options(tables=("orders",)),
+        InspectOptions(as_json=True),
+        InspectOptions(),
+        InspectOptions(as_json=True, summary=True),
+        InspectOptions(tables=("orders",)),
     ],
     ids=["json", "text", "summary", "table"],
 )  # fmt: skip
-def test_any_content_behind_a_right_checksum(tmp_path: Path, options: Options) -> None:
+def test_any_content_behind_a_right_checksum(tmp_path: Path, options: InspectOptions) -> None:
     chance = random.Random(7)
     path = tmp_path / "binlog.000001"
     whole = small_log()
@@ -107,7 +110,7 @@ def test_any_content_behind_a_right_checksum(tmp_path: Path, options: Options) -
         inspection = Inspection(options, out.write)
         # What changes how the rest is read may end it.
         with suppress(BinlogError):
-            inspection.run(Files([str(path)]))
+            inspection.run(FileArguments([str(path)]))
         text = out.getvalue().decode()
         if options.as_json:
             shown = [json.loads(line) for line in text.splitlines()]

@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 
-from dispatcher.model.errors import POLICY, Action, BinlogError, Kind, UserError
+from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, UserError
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_kind_has_a_policy_and_a_remedy(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", ErrorKind)
+def test_every_kind_has_a_policy_and_a_remedy(kind: ErrorKind) -> None:
     policy = POLICY[kind]
     assert policy.action in Action
     assert policy.remedy
@@ -20,12 +20,12 @@ def test_every_kind_has_a_policy_and_a_remedy(kind: Kind) -> None:
 
 
 def test_the_table_holds_nothing_else() -> None:
-    assert list(POLICY) == list(Kind)
+    assert list(POLICY) == list(ErrorKind)
 
 
 @pytest.mark.parametrize("cls", [BinlogError, UserError])
 def test_errors_cross_processes(cls: type[BinlogError]) -> None:
-    error = cls(Kind.CHECKSUM_MISMATCH, "XID_EVENT", where="binlog.000001:4", remedy="look")
+    error = cls(ErrorKind.CHECKSUM_MISMATCH, "XID_EVENT", where="binlog.000001:4", remedy="look")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is cls
     assert vars(again) == vars(error)
@@ -33,10 +33,10 @@ def test_errors_cross_processes(cls: type[BinlogError]) -> None:
 
 
 def test_places_come_outermost_first_and_the_cause_stays() -> None:
-    error = UserError(Kind.SETTINGS, "x", where="line 3", remedy="y")
+    error = UserError(ErrorKind.SETTINGS, "x", where="line 3", remedy="y")
     error.__cause__ = ValueError("why")
     outer = error.at("file a")
     assert isinstance(outer, UserError)
     assert (outer.where, outer.remedy, outer.__cause__) == ("file a, line 3", "y", error.__cause__)
     assert error.where == "line 3"
-    assert BinlogError(Kind.SETTINGS, "x").at("here").where == "here"
+    assert BinlogError(ErrorKind.SETTINGS, "x").at("here").where == "here"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.gtid import GNO_MAX, GtidSet, MariadbGtids
 
 A = "2174b383-5441-11e8-b90a-c80aa9429562"
@@ -157,7 +157,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         gtids = GtidSet.parse(text)
     except UserError as error:
-        assert error.kind is Kind.SETTINGS  # noqa: PT017 - either outcome is right
+        assert error.kind is ErrorKind.SETTINGS  # noqa: PT017 - either outcome is right
     else:
         assert GtidSet.parse(str(gtids)) == gtids
         assert str(gtids).isascii()

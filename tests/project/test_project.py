@@ -75,8 +75,8 @@ def test_a_fresh_interpreter_loads_nothing_heavy(module: str) -> None:
 
 def test_every_module_of_the_bytes_loads_nothing_heavy() -> None:
     modules = [
-        "dispatcher.binlog." + path.stem
-        for path in sorted((ROOT / "dispatcher/binlog").glob("*.py"))
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in sorted((ROOT / "dispatcher/binlog").rglob("*.py"))
         if path.stem != "__init__"
     ]
     program = f"import json, sys, {', '.join(modules)}; print(json.dumps(sorted(sys.modules)))"

@@ -15,13 +15,13 @@ from dispatcher.dispatch import dispatcher as dispatcher_of_rules
 from dispatcher.dispatch.events import Tick
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.specs import ConsumerSpec, OnPurged, Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from dispatcher.runtime.client_registry import Clients
-from dispatcher.runtime.client_service import Declared, Group
-from dispatcher.runtime.consumer_session import Readers
+from dispatcher.runtime.client_service import ConsumerDecl, Group
+from dispatcher.runtime.consumer_session import ConsumerSessions
 from dispatcher.runtime.from_settings import GroupKey
-from dispatcher.runtime.store_thread import Storing
+from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.source.protocols import Source
 from tests.support.event_encoder import LogWriter
 from tests.support.fake_server import Server
@@ -40,9 +40,9 @@ async def until(condition: Callable[[], object], what: str) -> None:
 
 def declared(
     name: str, *databases: str, bytes_max: int = 1 << 20, at: str = "earliest", **more: Any
-) -> Declared:
+) -> ConsumerDecl:
     spec = ConsumerSpec(name, databases or ("a",), None, bytes_max, Start(at), **more)
-    return Declared(spec, marker_s=0.0)
+    return ConsumerDecl(spec, marker_s=0.0)
 
 
 class Daemon:
@@ -52,16 +52,16 @@ class Daemon:
         self.source = source
         self.state = state
         self.errors: list[BaseException] = []
-        self.wanted: dict[str, list[Declared]] = {}
+        self.wanted: dict[str, list[ConsumerDecl]] = {}
         self.settings: object = None
         self._make()
 
     def _make(self) -> None:
         log = structlog.get_logger("test")
-        self.store = Storing(self.state)
+        self.store = StoreThread(self.state)
         self.clients = Clients(self.store, None, log, lambda _, error: self.errors.append(error))
 
-    async def declare(self, *consumers: Declared) -> Any:
+    async def declare(self, *consumers: ConsumerDecl) -> Any:
         self.wanted = {"key": list(consumers)}
         groups: dict[GroupKey, Group] = {
             key: Group(key, cast(Source, self.source), tuple(those), settings=self.settings)
@@ -71,12 +71,12 @@ class Daemon:
         await self.clients.check(groups)
         return await self.clients.apply(groups)
 
-    async def start(self, *consumers: Declared) -> Readers:
+    async def start(self, *consumers: ConsumerDecl) -> ConsumerSessions:
         await self.declare(*consumers)
         self.clients.start()
         return self.readers
 
-    async def restart(self) -> Readers:
+    async def restart(self) -> ConsumerSessions:
         await self.stop()
         self._make()
         return await self.start(*self.wanted["key"])
@@ -86,7 +86,7 @@ class Daemon:
         await self.store.close()
 
     @property
-    def readers(self) -> Readers:
+    def readers(self) -> ConsumerSessions:
         return self.clients.readers
 
     def row(self, name: str) -> Json:
@@ -139,13 +139,15 @@ def position(value: Json) -> Position:
 
 
 async def open_session(
-    readers: Readers, name: str, after: Position | None = None
+    readers: ConsumerSessions, name: str, after: Position | None = None
 ) -> tuple[int, Position]:
     answer = await readers.open_session(name, after, False)
     return answer["session"], position(answer["position"])
 
 
-async def poll(readers: Readers, name: str, session: int, after: Position, **more: Any) -> Json:
+async def poll(
+    readers: ConsumerSessions, name: str, session: int, after: Position, **more: Any
+) -> Json:
     arguments = {"bytes_max": None, "wait_s": 5.0, "markers": True} | more
     return await readers.poll(name, session, after, **arguments)
 
@@ -204,7 +206,7 @@ async def test_what_could_not_be_stored_is_not_answered_and_not_forgotten(
     state.full = True
     with pytest.raises(BinlogError) as caught:
         await readers.acknowledge("c", session, end)
-    assert caught.value.kind is Kind.STATE_STORE
+    assert caught.value.kind is ErrorKind.STATE_STORE
     assert "disk is full" in str(daemon.store.fault)
     assert await readers.binlog("c", session, start, end), "it is still there"
     state.full = False
@@ -313,7 +315,7 @@ async def test_a_purged_consumer_goes_on_behind_the_gap_and_its_reader_is_told(
     assert daemon.row("c")["gaps"] == 1
     with pytest.raises(BinlogError) as caught:
         await poll(readers, "strict", strict, strict_start)
-    assert caught.value.kind is Kind.POSITION_PURGED
+    assert caught.value.kind is ErrorKind.POSITION_PURGED
 
 
 # -- settings that change -------------------------------------------------------------------------------------
@@ -334,7 +336,7 @@ async def test_consumers_come_and_go_and_nobody_else_notices(
     assert (changes.added, changes.removed, changes.changed) == (("comes",), ("goes",), ())
     with pytest.raises(BinlogError) as caught:
         await asyncio.wait_for(waiting, 5)
-    assert caught.value.kind is Kind.UNKNOWN_CONSUMER
+    assert caught.value.kind is ErrorKind.UNKNOWN_CONSUMER
     await until(lambda: source.opened == [1, 2], "the new one connects")
     await until(
         lambda: source.live() == [stream], "it rides with the other, whose connection stays"

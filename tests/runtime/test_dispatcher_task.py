@@ -11,11 +11,11 @@ import pytest
 
 from dispatcher.binlog.stream.batch import OPEN
 from dispatcher.dispatch.client import Client
-from dispatcher.dispatch.effects import Dump
-from dispatcher.dispatch.events import Arrived, Input, LoggedIn, Lost
-from dispatcher.dispatch.executed_position import Mode, make_place
+from dispatcher.dispatch.effects import StartDump
+from dispatcher.dispatch.events import BatchReceived, Input, LoggedIn, Lost
+from dispatcher.dispatch.executed_position import Mode, make_executed
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.runtime.dispatcher_task import DispatcherRunner
 from dispatcher.runtime.tasks import Tasks
 from dispatcher.source.protocols import Source
@@ -23,7 +23,7 @@ from tests.support.event_encoder import LogWriter
 from tests.support.fake_server import Server
 from tests.support.fake_source import DEADLINE_S, FakeSource, write
 
-START = make_place(Mode.GTID, "", "binlog.000001", 4)
+START = make_executed(Mode.GTID, "", "binlog.000001", 4)
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
@@ -51,11 +51,11 @@ class Rules:
         self.stepped.append(what)
         if isinstance(what, LoggedIn):
             self.on_login(what.dispatcher)
-        if isinstance(what, Arrived):
+        if isinstance(what, BatchReceived):
             self.on_batch(what.dispatcher)
 
     def dump(self, number: int) -> None:
-        self.runners[number].dump(Dump(number, Mode.GTID, START))
+        self.runners[number].dump(StartDump(number, Mode.GTID, START))
 
     def logged_in(self, view: ServerView, found: Sequence[BinlogError]) -> None: ...
 
@@ -72,7 +72,7 @@ class Rules:
         return sum(
             int((what.batch.tx.flags & OPEN == 0).sum())
             for what in self.stepped
-            if isinstance(what, Arrived)
+            if isinstance(what, BatchReceived)
         )
 
 
@@ -145,7 +145,7 @@ async def test_a_failed_login_that_was_closed_is_not_stepped(
     run: Run, rules: Rules, source: FakeSource
 ) -> None:
     source.hold()
-    source.error = BinlogError(Kind.CONNECT_FAILED, "refused")
+    source.error = BinlogError(ErrorKind.CONNECT_FAILED, "refused")
     runner, task = run.dispatcher()
     runner.connect(0.0)
     await until(lambda: source.opened == [1], "it is logging in")
@@ -193,12 +193,12 @@ async def test_nothing_is_stepped_while_it_is_paused_or_when_it_is_closed(
     runner, _ = run.dispatcher()
     rules.on_batch = lambda _: runner.pause(True)
     runner.connect(0.0)
-    await until(lambda: rules.count(Arrived) == 1, "the first batch")
+    await until(lambda: rules.count(BatchReceived) == 1, "the first batch")
     write(log, "a", 5)
     await asyncio.sleep(0.05)
-    assert rules.count(Arrived) == 1
+    assert rules.count(BatchReceived) == 1
     runner.pause(False)
-    await until(lambda: rules.count(Arrived) == 2, "the second one after it is resumed")
+    await until(lambda: rules.count(BatchReceived) == 2, "the second one after it is resumed")
     seen = rules.transactions
     runner.close()
     await until(lambda: not source.live(), "it is closed")
@@ -212,7 +212,7 @@ async def test_a_lost_connection_is_told_once_and_made_again_when_ordered(
     runner.connect(0.0)
     await until(lambda: rules.transactions == 20, "all of it has come")
     (stream,) = source.live()
-    stream.lost = BinlogError(Kind.CONNECTION_LOST, "gone")
+    stream.lost = BinlogError(ErrorKind.CONNECTION_LOST, "gone")
     await until(lambda: rules.count(Lost) == 1, "it is told")
     assert source.live() == []
     runner.connect(0.01)
@@ -237,7 +237,7 @@ async def test_dispatchers_take_turns(run: Run, rules: Rules, log: LogWriter) ->
     for number in (1, 2, 3):
         run.dispatcher(number)[0].connect(0.0)
     await until(lambda: rules.transactions == 3 * 2020, "each has all")
-    order = [what.dispatcher for what in rules.stepped if isinstance(what, Arrived)]
+    order = [what.dispatcher for what in rules.stepped if isinstance(what, BatchReceived)]
     # From where all read: nobody is passed over by another one for longer than a buffer of each.
     start = max(order.index(number) for number in (1, 2, 3))
     end = min(len(order) - order[::-1].index(number) for number in (1, 2, 3))

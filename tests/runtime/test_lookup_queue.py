@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.runtime.lookup_queue import CONNECTIONS_MAX, WAITING_MAX, TableLookups
 
 
@@ -34,7 +34,7 @@ class Server:
 
     def fail(self) -> dict[str, Any]:
         self.calls += 1
-        raise BinlogError(Kind.CONNECT_FAILED, "it is down")
+        raise BinlogError(ErrorKind.CONNECT_FAILED, "it is down")
 
 
 async def test_one_look_up_answers_all_that_ask_the_same() -> None:
@@ -64,7 +64,7 @@ async def test_few_run_at_a_time_some_wait_and_the_rest_is_refused() -> None:
     found = await asyncio.gather(*asked, return_exceptions=True)
     refused = [error for error in found if isinstance(error, UserError)]
     assert len(refused) == 5 and len(waiting) == CONNECTIONS_MAX + WAITING_MAX
-    assert {error.kind for error in refused} == {Kind.TOO_MANY_REQUESTS}
+    assert {error.kind for error in refused} == {ErrorKind.TOO_MANY_REQUESTS}
     assert (server.most, server.calls) == (CONNECTIONS_MAX, CONNECTIONS_MAX + WAITING_MAX)
 
 
@@ -72,7 +72,7 @@ async def test_a_fault_is_told_to_all_and_not_kept() -> None:
     lookups, server = TableLookups(), Server()
     asked = (lookups.ask(("shop", "d", "t"), (1, 1), server.fail) for _ in range(3))
     found = await asyncio.gather(*asked, return_exceptions=True)
-    assert [getattr(error, "kind", None) for error in found] == [Kind.CONNECT_FAILED] * 3
+    assert [getattr(error, "kind", None) for error in found] == [ErrorKind.CONNECT_FAILED] * 3
     assert server.calls == 1
     with pytest.raises(BinlogError):
         await lookups.ask(("shop", "d", "t"), (1, 1), server.fail)

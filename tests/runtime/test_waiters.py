@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.runtime.waiters import Waiters
 
 SOON_S = 20.0
@@ -54,7 +54,7 @@ async def test_a_condition_is_looked_at_after_a_change_only() -> None:
 
 async def test_a_condition_that_raises_wakes_its_call() -> None:
     def fenced() -> bool:
-        raise UserError(Kind.SESSION_FENCED, "a newer one")
+        raise UserError(ErrorKind.SESSION_FENCED, "a newer one")
 
     waiters = Waiters()
     (waiting,) = await begin(waiters, "a", until=fenced)

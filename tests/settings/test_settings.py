@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.settings import Settings, SettingsError, load
 from dispatcher.settings.exposure import password_warnings
-from dispatcher.settings.model import NO_SOURCE, PER_CONNECTION, Limits
+from dispatcher.settings.model import NO_SOURCE, PER_CONNECTION, LimitSettings
 from dispatcher.settings.values import parse_bytes, split_host_port
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def wrong(settings: Load, tmp_path: Path) -> Callable[..., list[str]]:
         with pytest.raises(SettingsError) as caught:
             settings(*texts, **sources)
         error = caught.value
-        assert error.kind is Kind.SETTINGS and isinstance(error, UserError)
+        assert error.kind is ErrorKind.SETTINGS and isinstance(error, UserError)
         assert str(error) == "\n".join(error.findings)
         return [line.replace(f"{tmp_path}/", "") for line in error.findings]
 
@@ -754,7 +754,7 @@ consumers:
 
 
 @pytest.mark.parametrize(
-    "name", [name for (name, *rest) in PER_CONNECTION if name in Limits.model_fields]
+    "name", [name for (name, *rest) in PER_CONNECTION if name in LimitSettings.model_fields]
 )
 def test_what_belongs_to_the_connection_may_stand_in_defaults(settings: Load, name: str) -> None:
     a, b = settings(SHARED.replace("%s", "") + f"defaults: {{{name}: 4321}}").consumers.values()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dispatcher.dispatch.executed_position import Mode, Place, parse_gtids
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, parse_gtids
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number
 from tests.simulation.histories import History, following, restored, twin
@@ -28,7 +28,7 @@ class Stand:
     """A place of a consumer. `created`: is it known when its file was created? `anchored`: see `checks.history`."""
 
     consumer: str
-    place: Place
+    place: ExecutedPosition
     server: str
     created: bool
     anchored: bool
@@ -74,7 +74,7 @@ def _differs_everywhere(old: Server, new: History, stands: list[Stand]) -> bool:
 
 def _differs(
     stand: Stand,
-    place: Place,
+    place: ExecutedPosition,
     files: dict[str, File],
     begins: dict[tuple[str, int], tuple[str, int]],
 ) -> bool:
@@ -99,7 +99,7 @@ def _event_offsets(file: File) -> set[int]:
     return out
 
 
-def _places_from(server: Server, place: Place) -> Iterator[Place]:
+def _places_from(server: Server, place: ExecutedPosition) -> Iterator[ExecutedPosition]:
     """A place, and those behind it in a server's log, with what was read up to there."""
     yield place
     number, stop = file_number(place.file), server.stop
@@ -116,7 +116,7 @@ def _places_from(server: Server, place: Place) -> Iterator[Place]:
                         t for t in before if (file_number(t.file), t.end) > (number, place.offset)
                     ]
                     gtids = gtids.union(gtid_set(behind))
-                yield Place(gtids, file.name, offset, place.seq)
+                yield ExecutedPosition(gtids, file.name, offset, place.seq)
 
 
 # -- restore --------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def _reader_is_copied(world: PlayedWorld, name: str, new: History) -> bool:
     mode, out = world.scenario.mode, True
     for position in world.readers[name].positions:
         gtids = parse_gtids(mode, position.gtid)
-        place = Place(gtids, position.file, position.offset, position.seq)
+        place = ExecutedPosition(gtids, position.file, position.offset, position.seq)
         here = position.server == world.server.name
         out &= here and _is_copied(Stand(name, place, position.server, True, True), new) is True
     return out
@@ -219,7 +219,7 @@ def _stands(world: PlayedWorld) -> list[Stand] | None:
         stored = [p for p in (world.store.get(name), world.to_store.get(name)) if p is not None]
         for progress in stored:
             at = progress.covered
-            place = Place(parse_gtids(mode, at.gtid), at.file, at.offset, at.seq)
+            place = ExecutedPosition(parse_gtids(mode, at.gtid), at.file, at.offset, at.seq)
             known = progress.created
             out.append(
                 Stand(name, place, at.server, known != 0, known > 0 or mode is not Mode.GTID)
@@ -258,8 +258,8 @@ def _cut(world: PlayedWorld, old: Server, survivors: set[str]) -> None:
     """All connections but the dumps of which every consumer is one of the survivors."""
     for link in list(world.links.values()):
         dumps = link.connection is not None and link.server is old
-        riders = {rider.name for rider in world.client.dispatchers[link.number].riders}
-        if link.server is not None and not (dumps and riders <= survivors):
+        attached = {rider.name for rider in world.client.dispatchers[link.number].attached}
+        if link.server is not None and not (dumps and attached <= survivors):
             world.cut(link)
 
 

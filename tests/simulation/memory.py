@@ -83,7 +83,8 @@ class MemoryRules:
             consumer
             for consumer in others
             if consumer.started
-            and phases.get(consumer.dispatcher or 0, Phase.ROOMLESS) is Phase.ROOMLESS
+            and phases.get(consumer.dispatcher or 0, Phase.BACKPRESSURE_CLOSED)
+            is Phase.BACKPRESSURE_CLOSED
         ]
         free = [c for c in outside if c.queue.roomy and c.attach_after <= self._world.now]
         alone = [c for c in free if all(r in free for r in self._riders_with(c))]
@@ -91,4 +92,4 @@ class MemoryRules:
 
     def _riders_with(self, consumer: Consumer) -> list[Consumer]:
         dispatcher = self._world.client.dispatchers.get(consumer.dispatcher or 0)
-        return dispatcher.riders if dispatcher else []
+        return dispatcher.attached if dispatcher else []

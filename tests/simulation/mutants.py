@@ -125,8 +125,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "never folds",
         "1: two dispatchers become one",
         "dispatch/client.py",
-        "        if len(self.dispatchers) > 1:\n            effects += self._fold(now)",
-        "        if len(self.dispatchers) > 99:\n            effects += self._fold(now)",
+        "        if len(self.dispatchers) > 1:\n            effects += self._merge(now)",
+        "        if len(self.dispatchers) > 99:\n            effects += self._merge(now)",
     ),
     Mutant(
         "asks once whether two become one",
@@ -154,7 +154,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "1: near consumers share a dump from the start",
         "dispatch/assignment.py",
         "        if dispatcher.phase is Phase.CONNECTING:\n",
-        "        if dispatcher.phase is Phase.CONNECTING and not dispatcher.riders:\n",
+        "        if dispatcher.phase is Phase.CONNECTING and not dispatcher.attached:\n",
     ),
     Mutant(
         "one dispatcher for all",
@@ -195,14 +195,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "boards after the server was asked",
         "6: who boards is checked by the login",
         "dispatch/assignment.py",
-        "        if not riders or dispatcher.asked:",
-        "        if not riders:",
+        "        if not attached or dispatcher.asked:",
+        "        if not attached:",
     ),
     Mutant(
         "keeps an empty dispatcher",
-        "1: a dispatcher without riders is retired",
+        "1: a dispatcher without attached is retired",
         "dispatch/client.py",
-        "        for dispatcher in [d for d in self.dispatchers.values() if not d.riders]:",
+        "        for dispatcher in [d for d in self.dispatchers.values() if not d.attached]:",
         "        for dispatcher in [d for d in self.dispatchers.values() if d.number > 99]:",
     ),
     # -- filter and markers ------------------------------------------------------------------------------------
@@ -302,15 +302,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "detaches who is alone",
         "4: detached only when others ride",
         "dispatch/backpressure.py",
-        "    return consumer.spec.on_queue_full is OnQueueFull.DETACH and len(dispatcher.riders) > 1",
+        "    return consumer.spec.on_queue_full is OnQueueFull.DETACH and len(dispatcher.attached) > 1",
         "    return consumer.spec.on_queue_full is OnQueueFull.DETACH",
     ),
     Mutant(
         "detaches who is to be waited for",
         "4: on_queue_full: wait",
         "dispatch/backpressure.py",
-        "    return consumer.spec.on_queue_full is OnQueueFull.DETACH and len(dispatcher.riders) > 1",
-        "    return len(dispatcher.riders) > 1",
+        "    return consumer.spec.on_queue_full is OnQueueFull.DETACH and len(dispatcher.attached) > 1",
+        "    return len(dispatcher.attached) > 1",
     ),
     Mutant(
         "waits again after the third detach",
@@ -365,7 +365,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "waits for nobody while closed",
         "4: the budget counts while the connection is closed for want of room",
         "dispatch/backpressure.py",
-        "    return not queue.roomy if dispatcher.phase is Phase.ROOMLESS else queue.full",
+        "    return not queue.roomy if dispatcher.phase is Phase.BACKPRESSURE_CLOSED else queue.full",
         "    return queue.full",
     ),
     Mutant(
@@ -414,7 +414,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "goes on without what does not fit",
         "3: a transaction without room comes again",
         "dispatch/dispatcher.py",
-        "            self.leave(consumer, now)\n            consumer.error = error",
+        "            self.detach(consumer, now)\n            consumer.error = error",
         "            queue.rollback()\n            consumer.error = error",
     ),
     Mutant(
@@ -479,7 +479,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "7: a fault concerns those whom it concerns",
         "dispatch/client.py",
         "                effects += dispatcher.fail(consumer, told, now)\n",
-        "                for each in list(dispatcher.riders):\n                    effects += dispatcher.fail(each, told, now)\n",
+        "                for each in list(dispatcher.attached):\n                    effects += dispatcher.fail(each, told, now)\n",
     ),
     Mutant(
         "skips what was purged unasked",
@@ -661,7 +661,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "seeks without leaving",
         "9: a seek boards anew",
         "dispatch/client.py",
-        "        if consumer.dispatcher is not None:\n            self.dispatchers[consumer.dispatcher].leave(consumer, now)\n        seeking.move(",
+        "        if consumer.dispatcher is not None:\n            self.dispatchers[consumer.dispatcher].detach(consumer, now)\n        seeking.move(",
         "        seeking.move(",
     ),
     Mutant(
@@ -691,7 +691,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "dispatch/client.py",
         "        to = relocation.destination(consumer, what)\n",
         "        if consumer.dispatcher is not None:\n"
-        "            self.dispatchers[consumer.dispatcher].leave(consumer, now)\n"
+        "            self.dispatchers[consumer.dispatcher].detach(consumer, now)\n"
         "        to = relocation.destination(consumer, what)\n",
     ),
     Mutant(
@@ -705,7 +705,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a reload closes connections",
         "a reload does not disturb the others",
         "dispatch/client.py",
-        '            self.dispatchers[consumer.dispatcher].leave(consumer, now)\n        return [Note("info", "consumer removed"',
-        '            self.dispatchers[consumer.dispatcher].riders.remove(consumer)\n            return self.dispatchers[consumer.dispatcher].close("reload", now)\n        return [Note("info", "consumer removed"',
+        '            self.dispatchers[consumer.dispatcher].detach(consumer, now)\n        return [Note("info", "consumer removed"',
+        '            self.dispatchers[consumer.dispatcher].attached.remove(consumer)\n            return self.dispatchers[consumer.dispatcher].close("reload", now)\n        return [Note("info", "consumer removed"',
     ),
 )

@@ -17,7 +17,7 @@ from dispatcher.dispatch.specs import (
     Progress,
     Start,
 )
-from dispatcher.model.errors import Kind
+from dispatcher.model.errors import ErrorKind
 from dispatcher.model.position import packed_seq
 from tests.simulation import lives
 from tests.simulation.histories import History, history
@@ -199,13 +199,13 @@ def happens(world: ReadWorld, what: float) -> None:
     rng = world.rng
     name, link = rng.choice(list(world.client.consumers)), world.some_link()
 
-    def on_link(move: Callable[..., None], *more: Kind) -> Callable[[], None]:
+    def on_link(move: Callable[..., None], *more: ErrorKind) -> Callable[[], None]:
         return partial(move, link, *more) if link else (lambda: None)
 
     moves: tuple[tuple[int, Callable[[], None]], ...] = (
         (12, on_link(world.cut)),
-        (5, on_link(world.cut, Kind.NAMESAKE)),
-        (5, on_link(world.cut, Kind.ACCESS_DENIED)),
+        (5, on_link(world.cut, ErrorKind.DUPLICATE_SERVER_UUID)),
+        (5, on_link(world.cut, ErrorKind.ACCESS_DENIED)),
         (6, on_link(world.stall)),
         (6, on_link(world.silence)),
         (6, on_link(world.garble)),
@@ -316,7 +316,7 @@ def end_seq(world: ReadWorld) -> int:
 
 def state(world: ReadWorld) -> str:
     dispatchers = {
-        d.number: (str(d.phase), [c.name for c in d.riders], d.read)
+        d.number: (str(d.phase), [c.name for c in d.attached], d.read)
         for d in world.client.dispatchers.values()
     }
     readers = {

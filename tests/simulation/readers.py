@@ -14,7 +14,7 @@ from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.events import Acknowledged
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.queue import Queue
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from tests.simulation.world import PlayedReader, PlayedWorld
 from tests.support.simulation import Reader
@@ -84,7 +84,7 @@ class ReadWorld(PlayedWorld):
         try:
             progress = self.client.progress_after(name, position)
         except BinlogError as error:
-            if error.kind is not Kind.RANGE_UNAVAILABLE:
+            if error.kind is not ErrorKind.RANGE_UNAVAILABLE:
                 raise
             self.resume(name, position)  # it has what the queue has yet to read
             return

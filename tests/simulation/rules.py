@@ -16,18 +16,18 @@ from dispatcher.dispatch.effects import Close, Effect, Note
 from dispatcher.dispatch.events import (
     Acknowledged,
     Added,
-    Arrived,
+    BatchReceived,
     Input,
     LoggedIn,
     Removed,
-    Sought,
-    Surveyed,
+    SeekRequested,
+    ServerPolled,
     Tick,
 )
-from dispatcher.dispatch.executed_position import Mode, Place, make_place, parse_gtids
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed, parse_gtids
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import OnPurged, OnQueueFull
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number, packed_seq
 from tests.simulation.memory import LATE_S, REFILL, MemoryRules
@@ -43,8 +43,8 @@ MERGE_AFTER_S = (0.0, 5.0, 20.0, 60.0)
 LATEST_S = 0.3  # how late a tick may be heard of in all
 DETACHES_MAX = 3
 FILE_END_MAX = 64  # bytes of a ROTATE
-_SERVING = (Phase.STREAMING, Phase.PAUSED, Phase.ROOMLESS)
-_QUIET = (Sought, Added, Removed, Acknowledged)
+_SERVING = (Phase.STREAMING, Phase.PAUSED, Phase.BACKPRESSURE_CLOSED)
+_QUIET = (SeekRequested, Added, Removed, Acknowledged)
 
 
 @dataclass
@@ -52,12 +52,12 @@ class Seen:
     """A consumer as it was after the last step, and what has been measured since the daemon knows it."""
 
     since: float
-    place: Place | None = None
+    place: ExecutedPosition | None = None
     started: bool = False
     failed: BinlogError | None = None
     error: BinlogError | None = None
     dispatcher: int | None = None
-    riders: int = 0
+    attached: int = 0
     full: bool = False
     closed: bool = False  # its dispatcher, for want of room
     detaches: int = 0
@@ -92,7 +92,7 @@ class Rules:
         self._told = GtidSet()  # what a server has said that it executed
         # Dispatchers whose server lacks something, since when.
         self._behind: dict[int, tuple[Dispatcher, float]] = {}
-        self._contained: dict[str, tuple[Place, Place]] = {}
+        self._contained: dict[str, tuple[ExecutedPosition, ExecutedPosition]] = {}
 
     def booted(self) -> None:
         self._began = self._at = self._world.now
@@ -145,12 +145,12 @@ class Rules:
         consumer = world.client.consumers[name]
         lost, written = lost_to_purge(world.server, self._as_place(after)), self._is_written(after)
         match error.kind:
-            case Kind.POSITION_PURGED:
+            case ErrorKind.POSITION_PURGED:
                 assert lost, f"{name} may not go to {after}, which was not purged: {error}"
-            case Kind.HISTORY_DIFFERS:
+            case ErrorKind.HISTORY_DIFFERS:
                 doubted = consumer.failed is not None or not written
                 assert doubted, f"{name} may not go to {after}, which was written: {error}"
-            case Kind.RANGE_UNAVAILABLE:
+            case ErrorKind.RANGE_UNAVAILABLE:
                 other = consumer.queue.server != world.server.name
                 assert other and not written, f"{name} waits to go to {after}: {error}"
             case _:
@@ -179,10 +179,10 @@ class Rules:
             {number: id(link) for number, link in world.links.items()},
         )
 
-    def _as_place(self, position: Position) -> Place:
+    def _as_place(self, position: Position) -> ExecutedPosition:
         mode = self._world.scenario.mode
         gtids = parse_gtids(mode, position.gtid)
-        return Place(gtids, position.file, position.offset, position.seq)
+        return ExecutedPosition(gtids, position.file, position.offset, position.seq)
 
     def _is_written(self, position: Position) -> bool:
         """Does the server's log reach up to a position?"""
@@ -208,7 +208,7 @@ class Rules:
         self._view = what.view if isinstance(what, LoggedIn) else None
         self._asked = what.dispatcher if isinstance(what, LoggedIn) else 0
         self._begun[self._asked] = now
-        if isinstance(what, LoggedIn | Surveyed):
+        if isinstance(what, LoggedIn | ServerPolled):
             self._server_tells(what.view)
         self._connections(what)
         for consumer in list(world.client.consumers.values()):
@@ -220,22 +220,22 @@ class Rules:
             self._detached(consumer, seen, now)
             self._boarded(consumer, seen, now)
             self._held_up(consumer, seen, now)
-        if isinstance(what, Arrived):
+        if isinstance(what, BatchReceived):
             self._world.check_bounds()
             self._memory.bounded()
         self._memory.not_full_for_long(now - self._began)
-        self._folded()
+        self._merged_where_possible()
         if isinstance(what, LoggedIn):
             self._near_share()
             self._starts(what.view)
             self._waits_for_replica(what.dispatcher)
             begun = world.client.dispatchers.get(what.dispatcher)
-            for consumer in begun.riders if begun and begun.open else ():
+            for consumer in begun.attached if begun and begun.open else ():
                 if begun is not None and not self._seen[consumer.name].started:
                     self._is_near(begun, consumer)
         if isinstance(what, _QUIET):
             dispatchers = [world.client.dispatchers[number] for number in self._closed]
-            assert all(d.phase is Phase.ROOMLESS for d in dispatchers), (
+            assert all(d.phase is Phase.BACKPRESSURE_CLOSED for d in dispatchers), (
                 f"{type(what).__name__} disturbs others"
             )
         self._look()
@@ -288,20 +288,24 @@ class Rules:
         for consumer in client.consumers.values():
             seen = self._seen_of(consumer)
             dispatcher = client.dispatchers.get(consumer.dispatcher or 0)
-            riders = dispatcher.riders if dispatcher else []
+            attached = dispatcher.attached if dispatcher else []
             queue = consumer.queue
             if dispatcher is not None or seen.dispatcher is not None:
                 seen.rode_at = self._world.now
             seen.place = queue.queued if consumer.started else None
             seen.started = consumer.started
             seen.failed, seen.error = consumer.failed, consumer.error
-            seen.dispatcher, seen.riders, seen.full = consumer.dispatcher, len(riders), queue.full
+            seen.dispatcher, seen.attached, seen.full = (
+                consumer.dispatcher,
+                len(attached),
+                queue.full,
+            )
             seen.detaches, seen.gaps = consumer.detaches, consumer.gaps
             halts = dispatcher is not None and dispatcher.phase is Phase.PAUSED and queue.full
-            seen.closed = dispatcher is not None and dispatcher.phase is Phase.ROOMLESS
+            seen.closed = dispatcher is not None and dispatcher.phase is Phase.BACKPRESSURE_CLOSED
             if seen.closed:
                 halts = not queue.roomy
-            others = [rider for rider in riders if rider is not consumer]
+            others = [rider for rider in attached if rider is not consumer]
             seen.holds_up = halts and any(_healthy(rider, dispatcher) for rider in others)
             blocks = queue.full or (seen.closed and not queue.roomy)
             serves = dispatcher is not None and dispatcher.phase in _SERVING
@@ -315,8 +319,8 @@ class Rules:
         assert set(world.links) <= set(client.dispatchers), "a connection of nobody"
         for number, dispatcher in client.dispatchers.items():
             link, phase = world.links.get(number), dispatcher.phase
-            assert dispatcher.riders, f"dispatcher {number} has no riders"
-            if phase in (Phase.ROOMLESS, Phase.ENDED):
+            assert dispatcher.attached, f"dispatcher {number} has no attached"
+            if phase in (Phase.BACKPRESSURE_CLOSED, Phase.ENDED):
                 assert link is None, f"{number} is {phase} and connected"
                 continue
             assert link is not None, f"{number} is {phase} and not connected"
@@ -325,7 +329,7 @@ class Rules:
             if phase is Phase.PAUSED and isinstance(what, Tick):
                 self._is_read_soon(dispatcher)
             if phase is Phase.STREAMING:
-                full = [rider.name for rider in dispatcher.riders if _is_full(rider)]
+                full = [rider.name for rider in dispatcher.attached if _is_full(rider)]
                 assert not full, f"{number} reads on, and {full} are full"
 
     def _is_read_soon(self, dispatcher: Dispatcher) -> None:
@@ -338,7 +342,7 @@ class Rules:
             assert consumer.failed or consumer.name in self._world.client.consumers
             return
         dispatcher = self._world.client.dispatchers[consumer.dispatcher]
-        assert consumer in dispatcher.riders and consumer.failed is None
+        assert consumer in dispatcher.attached and consumer.failed is None
         read, queued = dispatcher.read, consumer.queue.queued
         if not dispatcher.open or read is None:
             return
@@ -376,7 +380,7 @@ class Rules:
         world = self._world
         read, queued = dispatcher.read, consumer.queue.queued
         assert read is not None and dispatcher.view is not None
-        if len(dispatcher.riders) == 1 or dispatcher.view.server != consumer.queue.server:
+        if len(dispatcher.attached) == 1 or dispatcher.view.server != consumer.queue.server:
             return
         server = next((s for s in world.servers if s.name == consumer.queue.server), None)
         apart = None if server is None else distance(server, read, queued)
@@ -385,7 +389,7 @@ class Rules:
         most = world.client.limits.merge_bytes_max
         heard = world.client.files.between(dispatcher.mode, read, queued)
         if heard is not None and dispatcher.mode is Mode.GTID:
-            # A stream that leaves out what its riders have does not tell how large a file is that it comes through.
+            # A stream that leaves out what its attached have does not tell how large a file is that it comes through.
             apart = min(apart, heard)
         elif heard is not None:
             # What ends a file is of no transaction: a stream tells how large one is but for that.
@@ -393,24 +397,24 @@ class Rules:
             apart = max(apart - files * FILE_END_MAX, min(apart, heard))
         assert apart <= most, f"{consumer.name} rides {apart} bytes behind {read}"
 
-    def _folded(self) -> None:
+    def _merged_where_possible(self) -> None:
         """Never two dispatchers whose consumers all may ride on one of them."""
         open_ = [d for d in self._world.client.dispatchers.values() if d.phase is Phase.STREAMING]
         for ahead in open_ if len(open_) > 1 else ():
             for behind in open_:
                 if ahead is not behind:
-                    assert not self._may_fold(ahead, behind), (
+                    assert not self._may_merge(ahead, behind), (
                         f"{ahead.number} may ride on {behind.number}"
                     )
 
-    def _may_fold(self, ahead: Dispatcher, behind: Dispatcher) -> bool:
+    def _may_merge(self, ahead: Dispatcher, behind: Dispatcher) -> bool:
         world = self._world
-        riders = (*ahead.riders, *behind.riders)
-        if any(rider.queue.full for rider in riders):
+        attached = (*ahead.attached, *behind.attached)
+        if any(rider.queue.full for rider in attached):
             return False
-        if any(self._seen[rider.name].barred_until > world.now for rider in riders):
+        if any(self._seen[rider.name].barred_until > world.now for rider in attached):
             return False
-        return all(self._may_ride(rider, behind) for rider in ahead.riders)
+        return all(self._may_ride(rider, behind) for rider in ahead.attached)
 
     def _may_ride(self, consumer: Consumer, dispatcher: Dispatcher) -> bool:
         read, view, queue = dispatcher.read, dispatcher.view, consumer.queue
@@ -454,7 +458,7 @@ class Rules:
     def logs_in(self, number: int, view: ServerView) -> None:
         """Before a login is stepped: of whoever is placed by it the server was asked when its file was created."""
         files = dict(view.files)
-        for consumer in self._world.client.dispatchers[number].riders:
+        for consumer in self._world.client.dispatchers[number].attached:
             at = consumer.position
             if at is not None and at.server == view.server and at.file in files:
                 assert at.file in view.created, f"nobody asked about {consumer.name}"
@@ -480,14 +484,16 @@ class Rules:
             if not placed or consumer.progress is not None or consumer.gaps:
                 continue
             start, place = consumer.spec.start, consumer.queue.queued
-            told: Place | BinlogError = make_place(view.mode, view.executed, view.file, view.offset)
+            told: ExecutedPosition | BinlogError = make_executed(
+                view.mode, view.executed, view.file, view.offset
+            )
             if start.at == "earliest":
                 purged = view.purged if view.mode is Mode.GTID else ""
-                told = make_place(view.mode, purged, view.files[0][0], 4)
+                told = make_executed(view.mode, purged, view.files[0][0], 4)
             elif start.at in ("timestamp", "file"):
                 told = view.starts[start]
             elif start.at == "gtid":
-                told = make_place(view.mode, start.gtid, "", 0)
+                told = make_executed(view.mode, start.gtid, "", 0)
             assert place == told, f"{name} begins at {place}, which is not {start}"
 
     # -- consumers -------------------------------------------------------------------------------------------
@@ -507,16 +513,20 @@ class Rules:
         world = self._world
         reader = world.readers[consumer.name]
         if reader.history is not None and reader.history is not world.history:
-            return error.kind in (Kind.HISTORY_DIFFERS, Kind.POSITION_PURGED)
+            return error.kind in (ErrorKind.HISTORY_DIFFERS, ErrorKind.POSITION_PURGED)
         if self._named_in_another_life(consumer, seen):
-            return error.kind in (Kind.HISTORY_DIFFERS, Kind.POSITION_PURGED, Kind.SETTINGS)
-        if world.dumps_refused >= 3 and error.kind is Kind.POSITION_PURGED:
+            return error.kind in (
+                ErrorKind.HISTORY_DIFFERS,
+                ErrorKind.POSITION_PURGED,
+                ErrorKind.SETTINGS,
+            )
+        if world.dumps_refused >= 3 and error.kind is ErrorKind.POSITION_PURGED:
             return True
         place = self._place_of(consumer, seen)
-        if error.kind is Kind.POSITION_PURGED:
+        if error.kind is ErrorKind.POSITION_PURGED:
             fails = consumer.spec.on_purged is OnPurged.FAIL or place is None
             return fails and any(lost_to_purge(server, place) for server in world.servers)
-        if error.kind is Kind.HISTORY_DIFFERS and place is not None:
+        if error.kind is ErrorKind.HISTORY_DIFFERS and place is not None:
             told = [self._view.executed] if self._view else []  # perhaps a while ago
             executed = [server.stop.executed for server in world.servers] + told
             return any(_lacks(each, place) for each in executed) and self._waited_for_replica(
@@ -539,20 +549,20 @@ class Rules:
         elsewhere = before not in ("", world.server.name)
         return not elsewhere or world.now - since >= world.client.limits.failover_wait_s
 
-    def _place_of(self, consumer: Consumer, seen: Seen) -> Place | None:
+    def _place_of(self, consumer: Consumer, seen: Seen) -> ExecutedPosition | None:
         """Where it stood before the step."""
         mode = self._world.scenario.mode
         if seen.place is not None:
             return seen.place
         if consumer.progress is not None:
             at = consumer.progress.covered
-            return Place(parse_gtids(mode, at.gtid), at.file, at.offset, at.seq)
+            return ExecutedPosition(parse_gtids(mode, at.gtid), at.file, at.offset, at.seq)
         start = consumer.spec.start
         if start.at == "gtid":
-            return make_place(mode, start.gtid, "", 0)
+            return make_executed(mode, start.gtid, "", 0)
         if start.at == "timestamp":
-            return make_place(mode, "", self._world.server.log.files[0].name, 4)
-        return make_place(mode, "", start.file, start.offset) if start.at == "file" else None
+            return make_executed(mode, "", self._world.server.log.files[0].name, 4)
+        return make_executed(mode, "", start.file, start.offset) if start.at == "file" else None
 
     def _gap(self, consumer: Consumer, seen: Seen) -> None:
         if consumer.gaps == seen.gaps:
@@ -582,7 +592,7 @@ class Rules:
             assert seen.full or consumer.queue.full or (closed and not consumer.queue.roomy), (
                 f"{name} is detached with room in its queue"
             )
-        assert evicts or seen.riders > 1, f"{name} is detached though nobody else rides"
+        assert evicts or seen.attached > 1, f"{name} is detached though nobody else rides"
         assert consumer.failed is None, f"{name} fails for being slow"
         assert evicts or consumer.error in (None, seen.error), f"{name} sees an error"
         if not evicts and len(recent) < DETACHES_MAX:
@@ -615,7 +625,7 @@ class Rules:
             assert queue.held_bytes <= queue.bytes_max // 2, f"{name} boards without room"
             seen.wants_room = False
         if now < seen.barred_until:
-            assert len(dispatcher.riders) == 1, f"{name} merges before {seen.barred_until}"
+            assert len(dispatcher.attached) == 1, f"{name} merges before {seen.barred_until}"
 
     def _boarded_first(self, name: str) -> int | None:
         """A dispatcher that became one with another in this step, after the consumer had boarded it."""
@@ -665,19 +675,19 @@ def _is_full(rider: Consumer) -> bool:
 
 
 def _healthy(rider: Consumer, dispatcher: Dispatcher | None) -> bool:
-    if dispatcher is not None and dispatcher.phase is Phase.ROOMLESS:
+    if dispatcher is not None and dispatcher.phase is Phase.BACKPRESSURE_CLOSED:
         return rider.queue.roomy
     return not rider.queue.full
 
 
-def _has(queued: Place, inside: tuple[str, int] | int) -> bool:
+def _has(queued: ExecutedPosition, inside: tuple[str, int] | int) -> bool:
     if isinstance(inside, int):
         return queued.seq > inside
     assert isinstance(queued.gtids, GtidSet)
     return queued.gtids.has(*inside)
 
 
-def _lacks(executed: str, place: Place) -> bool:
+def _lacks(executed: str, place: ExecutedPosition) -> bool:
     if not isinstance(place.gtids, GtidSet):
         return False
     return not GtidSet.parse(executed).contains(place.gtids)

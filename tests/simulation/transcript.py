@@ -9,15 +9,15 @@ from dispatcher.dispatch.effects import Effect, Wake
 from dispatcher.dispatch.events import (
     Acknowledged,
     Added,
-    Arrived,
+    BatchReceived,
     Input,
     LoggedIn,
     Lost,
     Removed,
-    Sought,
-    Surveyed,
+    SeekRequested,
+    ServerPolled,
 )
-from dispatcher.dispatch.executed_position import Place
+from dispatcher.dispatch.executed_position import ExecutedPosition
 from dispatcher.dispatch.specs import Progress
 from dispatcher.model.position import Position
 
@@ -41,7 +41,7 @@ class Transcript:
 
 def of_input(what: Input) -> str:  # noqa: PLR0911 - one for each kind
     match what:
-        case Arrived():
+        case BatchReceived():
             batch = what.batch
             sets = f"{len(batch.tx.first)} transactions" + (", open" if _is_open(what) else "")
             return f"Arrived {what.dispatcher}: {batch.events} events, {sets}, to {batch.file}:{batch.offset}"
@@ -51,13 +51,13 @@ def of_input(what: Input) -> str:  # noqa: PLR0911 - one for each kind
                 f"LoggedIn {what.dispatcher}: {view.server[:4]} {view.executed} at {view.file}:{view.offset}"
                 f" purged {view.purged or 'nothing'} from {view.files[0][0]}"
             )
-        case Surveyed():
+        case ServerPolled():
             return f"Surveyed {what.view.server[:4]} {what.view.executed}"
         case Lost():
             return f"Lost {what.dispatcher}: {what.error.kind} {what.error.what}"
         case Acknowledged():
             return f"Acknowledged {what.consumer}: {_value(what.position)}"
-        case Sought():
+        case SeekRequested():
             return f"Sought {what.consumer}: {_value(what.after)}"
         case Added():
             return f"Added {what.spec.name}: {_value(what.progress)}"
@@ -72,7 +72,7 @@ def of_effect(effect: Effect) -> str:
     return f"{type(effect).__name__} {values}"
 
 
-def _is_open(what: Arrived) -> bool:
+def _is_open(what: BatchReceived) -> bool:
     return bool(len(what.batch.tx.flags) and what.batch.tx.flags[-1] & 2)
 
 
@@ -82,7 +82,7 @@ def _value(value: object) -> str:
             return f"acknowledged {_value(value.acknowledged)} covered {_value(value.covered)} created {value.created}"
         case Position():
             return f"{value.server[:4]} {value.gtid} {value.file}:{value.offset} seq {value.seq} epoch {value.epoch}"
-        case Place():
+        case ExecutedPosition():
             return f"{value.gtids} {value.file}:{value.offset}"
         case _:
             return str(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.dispatch.executed_position import Mode, Place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 from tests.support.fake_server import Server
@@ -14,7 +14,7 @@ def file_index(server: Server, name: str) -> int | None:
     return next((i for i, file in enumerate(files) if file.name == name), None)
 
 
-def distance(server: Server, a: Place, b: Place) -> int | None:
+def distance(server: Server, a: ExecutedPosition, b: ExecutedPosition) -> int | None:
     """Bytes of the server's log between two places; None where it no longer has the files beside them."""
     if a.seq == b.seq and a.gtids == b.gtids:
         return 0
@@ -24,14 +24,14 @@ def distance(server: Server, a: Place, b: Place) -> int | None:
     return abs(at[0] - at[1])
 
 
-def _bytes_before(server: Server, place: Place) -> int | None:
+def _bytes_before(server: Server, place: ExecutedPosition) -> int | None:
     index = file_index(server, place.file)
     if index is None or index < server.oldest:
         return None
     return sum(file.size for file in server.log.files[:index]) + place.offset
 
 
-def lost_to_purge(server: Server, place: Place | None) -> bool:
+def lost_to_purge(server: Server, place: ExecutedPosition | None) -> bool:
     """Has the server purged something that lies behind a place?"""
     if place is None:
         return False

@@ -18,7 +18,7 @@ from dispatcher.dispatch.events import Acknowledged, Added, Input, LoggedIn, Rem
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Progress
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from tests.simulation.histories import History
 from tests.simulation.lives import purge_would_be_noticed, write
@@ -229,7 +229,7 @@ class PlayedWorld(World):
         elif link.connect_at > self.now:
             return False
         elif self.refuses_until > self.now:
-            self.lost(link, BinlogError(Kind.CONNECT_FAILED, "refused", where=LABEL))
+            self.lost(link, BinlogError(ErrorKind.CONNECT_FAILED, "refused", where=LABEL))
         else:
             self.log_in(link)
         return True
@@ -266,12 +266,12 @@ class PlayedWorld(World):
         if wire.silent_since is not None:
             if self.now - wire.silent_since < SILENCE_MAX_S:
                 return False
-            self.lost(link, BinlogError(Kind.CONNECTION_LOST, "not a byte", where=LABEL))
+            self.lost(link, BinlogError(ErrorKind.CONNECTION_LOST, "not a byte", where=LABEL))
             return True
         return self.read_link(link)
 
-    def cut(self, link: Link, kind: Kind = Kind.CONNECTION_LOST) -> None:
-        """The connection ends, or the attempt to make one; `NAMESAKE`: the server ended it for another like it."""
+    def cut(self, link: Link, kind: ErrorKind = ErrorKind.CONNECTION_LOST) -> None:
+        """The connection, or the attempt to make one, ends."""
         self.lost(link, BinlogError(kind, "cut", where=LABEL))
 
     def stall(self, link: Link) -> None:
@@ -292,9 +292,9 @@ class PlayedWorld(World):
 
     # -- the disk --------------------------------------------------------------------------------------------
 
-    def lend(self, size: int) -> U8:
+    def allocate(self, size: int) -> U8:
         if self.now < self.disk_full_until:
-            raise BinlogError(Kind.SPILL, f"no room for {size} bytes")
+            raise BinlogError(ErrorKind.SPILL, f"no room for {size} bytes")
         return np.empty(size, dtype=np.uint8)
 
     def fill_disk(self) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from dispatcher.binlog.event.types import EventType
-from dispatcher.dispatch.executed_position import Mode, Place, make_place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.source.files.dump_stream import FilesSource
 from tests.support.event_encoder import SERVER, LogWriter, Statement, Transaction
@@ -66,12 +66,12 @@ def gtids_of(transactions: Sequence[Transaction], mode: Mode) -> GtidSet | Maria
     return gtids
 
 
-def expected(log: LogWriter, index: int, mode: Mode) -> Place:
+def expected(log: LogWriter, index: int, mode: Mode) -> ExecutedPosition:
     """The place before the transaction of this index."""
     before = log.transactions[:index]
     file = log.transactions[index].file
     offset = before[-1].end if before and before[-1].file == file else 4
-    return make_place(mode, str(gtids_of(before, mode)), file, offset)
+    return make_executed(mode, str(gtids_of(before, mode)), file, offset)
 
 
 @pytest.mark.parametrize("gtid", GTIDS)
@@ -82,7 +82,7 @@ def test_every_moment_of_a_log(tmp_path: Path, gtid: str) -> None:
     assert times == sorted(times) and len(times) == 7
     moments = [0, *(at + by for at in times for by in (-1, 0, 1))]
     view = view_of(tmp_path, *map(at_moment, moments))
-    end = make_place(view.mode, view.executed, view.file, view.offset)
+    end = make_executed(view.mode, view.executed, view.file, view.offset)
     for moment in moments:
         index = next((n for n, at in enumerate(times) if at >= moment), None)
         place = view.starts[at_moment(moment)]
@@ -92,7 +92,7 @@ def test_every_moment_of_a_log(tmp_path: Path, gtid: str) -> None:
         wanted = expected(log, index, view.mode)
         if index == 6 and moment < times[6] - 1_000_000:
             # The transaction that was never committed has that time, and lies at the end of the file before.
-            wanted = make_place(view.mode, str(wanted.gtids), log.files[4].name, 4)
+            wanted = make_executed(view.mode, str(wanted.gtids), log.files[4].name, 4)
         assert place == wanted, (moment, index)
         assert view.created[wanted.file] > 0
 
@@ -102,7 +102,7 @@ def test_a_moment_in_a_log_without_transactions_is_its_end(tmp_path: Path) -> No
     log.rotate()
     put(tmp_path, log)
     view = view_of(tmp_path, at_moment(0))
-    assert view.starts[at_moment(0)] == make_place(view.mode, "", log.file.name, log.file.size)
+    assert view.starts[at_moment(0)] == make_executed(view.mode, "", log.file.name, log.file.size)
 
 
 def test_a_moment_where_the_beginning_is_purged(tmp_path: Path) -> None:
@@ -113,12 +113,12 @@ def test_a_moment_where_the_beginning_is_purged(tmp_path: Path) -> None:
     third = next(t for t in log.transactions if t.file == log.files[2].name)
     late, behind = at_moment(third.commit_us + 1), at_offset(third.file, third.end)
     view = view_of(tmp_path, at_moment(0), late, behind)
-    assert view.starts[at_moment(0)] == make_place(view.mode, view.purged, log.files[2].name, 4)
+    assert view.starts[at_moment(0)] == make_executed(view.mode, view.purged, log.files[2].name, 4)
     assert view.purged == f"{SERVER}:1-3"
     after = view.starts[late]
-    assert isinstance(after, Place) and str(after.gtids) == f"{SERVER}:1-4"
+    assert isinstance(after, ExecutedPosition) and str(after.gtids) == f"{SERVER}:1-4"
     place = view.starts[behind]
-    assert isinstance(place, Place) and str(place.gtids) == f"{SERVER}:1-4"
+    assert isinstance(place, ExecutedPosition) and str(place.gtids) == f"{SERVER}:1-4"
 
 
 def test_damage_before_a_moment_is_its_own(tmp_path: Path) -> None:
@@ -132,9 +132,13 @@ def test_damage_before_a_moment_is_its_own(tmp_path: Path) -> None:
     starts = [at_moment(t.commit_us) for t in (first, third, log.transactions[-1])]
     behind = at_offset(third.file, third.end)
     view = view_of(tmp_path, *starts, behind)
-    assert [isinstance(view.starts[start], Place) for start in starts] == [True, False, True]
+    assert [isinstance(view.starts[start], ExecutedPosition) for start in starts] == [
+        True,
+        False,
+        True,
+    ]
     for found in (view.starts[starts[1]], view.starts[behind]):
-        assert isinstance(found, BinlogError) and found.kind is Kind.CHECKSUM_MISMATCH
+        assert isinstance(found, BinlogError) and found.kind is ErrorKind.CHECKSUM_MISMATCH
 
 
 def boundaries(log: LogWriter, name: str) -> tuple[list[int], set[int]]:
@@ -163,9 +167,9 @@ def test_every_offset_of_a_log(tmp_path: Path, gtid: str) -> None:
             if offset in between:
                 before = [t for t in log.transactions if (t.file, t.end) <= (name, offset)]
                 gtids = str(gtids_of(before, view.mode))
-                assert found == make_place(view.mode, gtids, name, offset)
+                assert found == make_executed(view.mode, gtids, name, offset)
             else:
-                kind = Kind.SETTINGS if offset <= size else Kind.HISTORY_DIFFERS
+                kind = ErrorKind.SETTINGS if offset <= size else ErrorKind.HISTORY_DIFFERS
                 assert isinstance(found, BinlogError) and found.kind is kind, offset
                 assert f"{name}:{offset}" in found.what
 
@@ -186,20 +190,20 @@ def test_every_gtid_of_a_mariadb_log(tmp_path: Path) -> None:
     count = len(log.transactions)
     wanted = ["", *(f"0-1-{n}" for n in range(1, count + 2)), "7-1-1", f"0-9-{count - 1}"]
     view = view_of(tmp_path, *map(at_gtids, wanted))
-    end = make_place(view.mode, view.executed, view.file, view.offset)
+    end = make_executed(view.mode, view.executed, view.file, view.offset)
     for n, gtid in enumerate(wanted[: count + 1]):
         place = view.starts[at_gtids(gtid)]
         assert place == (expected(log, n, view.mode) if n < count else end)
     assert view.starts[at_gtids(f"0-9-{count - 1}")] == view.starts[at_gtids(f"0-1-{count - 1}")]
     for ahead in (f"0-1-{count + 1}", "7-1-1"):
         found = view.starts[at_gtids(ahead)]
-        assert isinstance(found, BinlogError) and found.kind is Kind.HISTORY_DIFFERS
+        assert isinstance(found, BinlogError) and found.kind is ErrorKind.HISTORY_DIFFERS
     for file in log.files[:3]:
         (tmp_path / file.name).unlink()
     purged = view_of(tmp_path, *map(at_gtids, wanted[:6])).starts
     kinds = [found.kind for found in purged.values() if isinstance(found, BinlogError)]
-    assert kinds == [Kind.POSITION_PURGED] * 4
-    assert all(isinstance(purged[at_gtids(gtid)], Place) for gtid in ("0-1-4", "0-1-5"))
+    assert kinds == [ErrorKind.POSITION_PURGED] * 4
+    assert all(isinstance(purged[at_gtids(gtid)], ExecutedPosition) for gtid in ("0-1-4", "0-1-5"))
 
 
 def test_mysqls_gtids_need_not_be_found(tmp_path: Path) -> None:
@@ -210,13 +214,13 @@ def test_mysqls_gtids_need_not_be_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "kind", "said"),
     [
-        ("binlog.000001", Kind.POSITION_PURGED, "binlog.000002 to binlog.000006"),
-        ("binlog.000009", Kind.HISTORY_DIFFERS, "binlog.000002 to binlog.000006"),
-        ("other.000003", Kind.HISTORY_DIFFERS, "binlog.000002 to binlog.000006"),
-        ("binlog", Kind.HISTORY_DIFFERS, "binlog.000002 to binlog.000006"),
+        ("binlog.000001", ErrorKind.POSITION_PURGED, "binlog.000002 to binlog.000006"),
+        ("binlog.000009", ErrorKind.HISTORY_DIFFERS, "binlog.000002 to binlog.000006"),
+        ("other.000003", ErrorKind.HISTORY_DIFFERS, "binlog.000002 to binlog.000006"),
+        ("binlog", ErrorKind.HISTORY_DIFFERS, "binlog.000002 to binlog.000006"),
     ],
 )
-def test_files_that_are_not_there(tmp_path: Path, file: str, kind: Kind, said: str) -> None:
+def test_files_that_are_not_there(tmp_path: Path, file: str, kind: ErrorKind, said: str) -> None:
     put(tmp_path, log_of("mysql"))
     (tmp_path / "binlog.000001").unlink()
     found = view_of(tmp_path, at_offset(file, 4)).starts[at_offset(file, 4)]

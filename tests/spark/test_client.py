@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from spark_sink.client import Address, Client
 from tests.support.fake_daemon import Answer, FakeDaemon, fake_daemon, position, problem
 
@@ -76,7 +76,7 @@ def test_all_calls_over_one_connection(daemon: FakeDaemon) -> None:
 
 
 def test_503_is_waited_out_as_long_as_the_daemon_says(daemon: FakeDaemon) -> None:
-    busy = problem(503, Kind.RANGE_UNAVAILABLE, "still reading", Retry_After="7")
+    busy = problem(503, ErrorKind.RANGE_UNAVAILABLE, "still reading", Retry_After="7")
     daemon.faults["session"] = [busy, busy]
     clock = Clock()
     assert client_of(daemon.url, clock).open_session(None).number == 1
@@ -86,13 +86,13 @@ def test_503_is_waited_out_as_long_as_the_daemon_says(daemon: FakeDaemon) -> Non
 def test_backoff_doubles_up_to_ten_seconds_then_gives_up_at_the_deadline(
     daemon: FakeDaemon,
 ) -> None:
-    daemon.faults["session"] = [problem(503, Kind.RANGE_UNAVAILABLE, "still reading")] * 50
+    daemon.faults["session"] = [problem(503, ErrorKind.RANGE_UNAVAILABLE, "still reading")] * 50
     clock = Clock()
     with pytest.raises(BinlogError) as caught:
         client_of(daemon.url, clock, retry_timeout_s=60).open_session(None)
     assert clock.slept[:8] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0]
     assert clock.now <= 60
-    assert caught.value.kind is Kind.RANGE_UNAVAILABLE
+    assert caught.value.kind is ErrorKind.RANGE_UNAVAILABLE
     assert "still reading; gave up after" in str(caught.value)
 
 
@@ -120,7 +120,7 @@ def test_nobody_there_is_retried_and_then_named() -> None:
         clock = Clock()
         with pytest.raises(BinlogError) as caught:
             client_of(url, clock, retry_timeout_s=5).open_session(None)
-    assert caught.value.kind is Kind.CONNECT_FAILED
+    assert caught.value.kind is ErrorKind.CONNECT_FAILED
     assert f"consumer shop at {url}" in str(caught.value)
     assert len(clock.slept) > 3
 
@@ -128,15 +128,15 @@ def test_nobody_there_is_retried_and_then_named() -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (401, Kind.UNAUTHORIZED),
-        (404, Kind.UNKNOWN_CONSUMER),
-        (409, Kind.SESSION_FENCED),
-        (409, Kind.POSITION_UNKNOWN),
-        (410, Kind.POSITION_PURGED),
+        (401, ErrorKind.UNAUTHORIZED),
+        (404, ErrorKind.UNKNOWN_CONSUMER),
+        (409, ErrorKind.SESSION_FENCED),
+        (409, ErrorKind.POSITION_UNKNOWN),
+        (410, ErrorKind.POSITION_PURGED),
     ],
 )
 def test_final_answers_fail_at_once_with_the_daemons_words(
-    daemon: FakeDaemon, status: int, kind: Kind
+    daemon: FakeDaemon, status: int, kind: ErrorKind
 ) -> None:
     daemon.faults["session"] = [problem(status, kind, "what happened", "what to do")]
     clock = Clock()
@@ -151,7 +151,7 @@ def test_final_answers_fail_at_once_with_the_daemons_words(
 
 
 def test_a_malformed_request_is_the_users_error(daemon: FakeDaemon) -> None:
-    daemon.faults["session"] = [problem(422, Kind.SETTINGS, "after: key 'seq' is missing")]
+    daemon.faults["session"] = [problem(422, ErrorKind.SETTINGS, "after: key 'seq' is missing")]
     with pytest.raises(UserError, match="key 'seq' is missing"):
         client_of(daemon.url, Clock()).open_session(None)
 

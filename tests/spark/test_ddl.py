@@ -10,7 +10,7 @@ import pytest
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.sql.ddl import DdlKind
 from dispatcher.binlog.sql.lexer import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.alter import only_adds
 from spark_sink.ddl import HARMLESS, Action, changes_of
 from tests.servers import Server
@@ -83,7 +83,7 @@ def test_stopping(query: str, tables: list[str], why: str) -> None:
 def test_a_statement_that_is_not_understood_stops_without_showing_its_values() -> None:
     with pytest.raises(BinlogError) as caught:
         changes_of("FROBNICATE TABLE t SET x = 'secret'", "db")
-    assert caught.value.kind is Kind.UNSUPPORTED_CHANGE
+    assert caught.value.kind is ErrorKind.UNSUPPORTED_CHANGE
     assert "FROBNICATE TABLE T SET" in str(caught.value)
     assert "secret" not in str(caught.value)
 

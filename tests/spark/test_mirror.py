@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror import Mirror
 from tests.spark.conftest import Source, Target, assert_equal, to_end
 
@@ -140,7 +140,7 @@ def test_changes_that_a_mirror_cannot_follow_stop_it_and_keep_what_it_has(
         "INSERT INTO t VALUES (2, 2)",
     )
     error = job.fails()
-    assert error.kind is Kind.UNSUPPORTED_CHANGE
+    assert error.kind is ErrorKind.UNSUPPORTED_CHANGE
     assert f"table {source.database}.t: MODIFY v BIGINT cannot be applied" in error.what
     assert "ALTER TABLE t MODIFY v BIGINT" in error.what
     assert "binlog.0" in error.where

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.binlog.decode.missing_columns import NAMES
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.ddl import Action, Change, changes_of
 from spark_sink.keyed import key_events, require_columns
 from spark_sink.plan import Entry, Run, Statement, steps
@@ -84,7 +84,7 @@ def test_a_dropped_database_concerns_what_is_mirrored_and_what_is_about_to_be() 
 def test_two_layouts_in_one_transaction_cannot_be_told_apart() -> None:
     with pytest.raises(BinlogError) as caught:
         steps([entry(0, "t", 1, 2), entry(1, "t", 2, 2, layout="b")], changes_of, nothing_there)
-    assert caught.value.kind is Kind.UNSUPPORTED_CHANGE
+    assert caught.value.kind is ErrorKind.UNSUPPORTED_CHANGE
     assert "db.t" in str(caught.value)
 
 
@@ -149,7 +149,7 @@ def test_no_changes_are_no_events() -> None:
 def test_a_key_that_is_null_cannot_be_mirrored() -> None:
     with pytest.raises(BinlogError) as caught:
         key_events(changes(("insert", None, {"id": None, "name": "a"})), ["id"])
-    assert caught.value.kind is Kind.INVALID_VALUE
+    assert caught.value.kind is ErrorKind.INVALID_VALUE
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_rows_must_hold_what_is_written_and_the_key(
         return
     with pytest.raises(BinlogError, match=r"rows of table shop\.t") as caught:
         require_columns(batch, ["id"])
-    assert (caught.value.kind, caught.value.where) == (Kind.ROW_IMAGE, "seq 1")
+    assert (caught.value.kind, caught.value.where) == (ErrorKind.ROW_IMAGE, "seq 1")
     assert "binlog_row_image=FULL" in caught.value.remedy
 
 

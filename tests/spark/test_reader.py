@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import KEYS
 from spark_sink.options import Options
 from spark_sink.source import BinlogDataSource, BinlogStreamReader, Slice
@@ -165,7 +165,7 @@ def test_a_newer_reader_fences_this_one(daemon: FakeDaemon, new_reader: Any) -> 
     newer.initialOffset()
     with pytest.raises(BinlogError) as caught:
         older.latestOffset(start, ALL)
-    assert caught.value.kind is Kind.SESSION_FENCED
+    assert caught.value.kind is ErrorKind.SESSION_FENCED
     assert "session 1 is not the newest" in str(caught.value)
     assert "two readers need two consumers" in str(caught.value)
 
@@ -173,7 +173,7 @@ def test_a_newer_reader_fences_this_one(daemon: FakeDaemon, new_reader: Any) -> 
 def test_a_consumer_that_has_failed_for_good(daemon: FakeDaemon, new_reader: Any) -> None:
     reader = new_reader()
     start = reader.initialOffset()
-    daemon.faults["poll"] = [problem(410, Kind.POSITION_PURGED, "binlog.000001 is gone")]
+    daemon.faults["poll"] = [problem(410, ErrorKind.POSITION_PURGED, "binlog.000001 is gone")]
     with pytest.raises(BinlogError, match=r"binlog\.000001 is gone"):
         reader.latestOffset(start, ALL)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from dispatcher.model.errors import Kind
+from dispatcher.model.errors import ErrorKind
 from tests.spark.conftest import Source, to_end
 from tests.support.fake_daemon import problem
 
@@ -145,6 +145,6 @@ def test_a_table_in_its_own_types(spark: SparkSession, source: Source, tmp_path:
 def test_what_is_wrong_is_said(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     with pytest.raises(AnalysisException, match=r"unknown option .*maxbytespertriger"):
         assert not stream(spark, source, maxBytesPerTriger="1").schema
-    source.daemon.faults["session"] = [problem(404, Kind.UNKNOWN_CONSUMER, "no consumer shop")]
+    source.daemon.faults["session"] = [problem(404, ErrorKind.UNKNOWN_CONSUMER, "no consumer shop")]
     with pytest.raises(StreamingQueryException, match="unknown consumer: no consumer shop"):
         to_end(stream(spark, source), tmp_path / "c", Batches())

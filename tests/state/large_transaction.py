@@ -13,9 +13,9 @@ from pathlib import Path
 
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Filter, Routes
-from dispatcher.binlog.stream.segments import cool
+from dispatcher.binlog.stream.segments import release_pages
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import Mode, Steps, make_place
+from dispatcher.dispatch.executed_position import BatchGtids, Mode, make_executed
 from dispatcher.dispatch.queue import Queue
 from dispatcher.state.spill import Spill
 from tests.support.event_encoder import LogWriter, Statement
@@ -42,15 +42,15 @@ def events(count: int) -> Iterator[bytes]:
 def run(spill: Spill, count: int) -> int:
     routes = Routes()
     split = Splitter(routes, packets=False, checksum=True, buffer_bytes=MIB)
-    queues = [Queue(Filter(("shop",)), MIB, spill.lend) for _ in range(2)]
-    start = make_place(Mode.GTID, "", "binlog.000001", 4)
+    queues = [Queue(Filter(("shop",)), MIB, spill.allocate) for _ in range(2)]
+    start = make_executed(Mode.GTID, "", "binlog.000001", 4)
     for queue in queues:
         queue.reset("server", Mode.GTID, 0, start, 0)
     held = 0
     for raw in events(count):
         for batch in split.feed(raw):
             assert isinstance(batch, Batch)
-            steps = Steps.of(batch)
+            steps = BatchGtids.of(batch)
             for queue in queues:
                 queue.take(batch, steps, routes, 0, queue.queued, level=False)
                 held = max(held, queue.held_bytes)
@@ -71,7 +71,7 @@ def read(queue: Queue, count: int) -> None:
     size = 0
     for part in queue.read(start, answer.end):
         size += len(bytes(part))
-        cool(part)
+        release_pages(part)
     assert size > answer.bytes
     queue.acknowledge(answer.end)
 

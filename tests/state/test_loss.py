@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from dispatcher.state.store import SCHEMA_VERSION, StateStore, Stored
 
@@ -121,7 +121,7 @@ def test_nothing_is_acknowledged_while_another_file_stands_in_its_place(
     for attempt in (lambda: save(store, 10), lambda: store.next_session("shop"), store.check):
         with pytest.raises(BinlogError, match="another file has taken the place") as caught:
             attempt()
-        assert caught.value.kind is Kind.STATE_STORE
+        assert caught.value.kind is ErrorKind.STATE_STORE
         assert "restart the daemon" in caught.value.remedy
     # The remedy that needs no restart: what is open is written where it was.
     path.rename(tmp_path / "away.db")

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dispatcher.binlog.stream.segments import cool
-from dispatcher.model.errors import Action, BinlogError, Kind
+from dispatcher.binlog.stream.segments import release_pages
+from dispatcher.model.errors import Action, BinlogError, ErrorKind
 from dispatcher.state.spill import Spill
 
 MIB = 1 << 20
@@ -40,20 +40,20 @@ def resident_bytes() -> int:
 
 
 def test_what_is_lent_is_written_and_read_like_memory(spill: Spill, tmp_path: Path) -> None:
-    segment = spill.lend(3 * MIB + 5)
+    segment = spill.allocate(3 * MIB + 5)
     assert segment.flags.writeable and segment.dtype == np.uint8 and len(segment) == 3 * MIB + 5
     segment[:] = np.arange(len(segment), dtype=np.uint32).view(np.uint8)[: len(segment)]
     want = segment.tobytes()
-    cool(segment)
+    release_pages(segment)
     view = memoryview(segment)[MIB : 2 * MIB]  # type: ignore[arg-type]
     assert segment.tobytes() == want and view == want[MIB : 2 * MIB]
-    cool(view)
+    release_pages(view)
     assert view == want[MIB : 2 * MIB]
     assert list((tmp_path / "deep" / "spill").iterdir()) == [], "a file has no name"
 
 
 def test_space_comes_back_with_the_last_view(spill: Spill, tmp_path: Path) -> None:
-    segment = spill.lend(MIB)
+    segment = spill.allocate(MIB)
     view = memoryview(segment)[5:10]  # type: ignore[arg-type]
     part = segment[100:][5:]
     del segment
@@ -66,33 +66,33 @@ def test_space_comes_back_with_the_last_view(spill: Spill, tmp_path: Path) -> No
 
 def test_what_is_cooled_is_not_resident(spill: Spill) -> None:
     before = resident_bytes()
-    segment = spill.lend(8 * MIB)
+    segment = spill.allocate(8 * MIB)
     segment[:] = 7
     assert resident_bytes() - before >= 7 * MIB
-    cool(segment)
+    release_pages(segment)
     assert resident_bytes() - before < MIB
     assert int(segment.sum(dtype=np.int64)) == 7 * 8 * MIB
-    cool(memoryview(segment)[MIB:])  # type: ignore[arg-type]
+    release_pages(memoryview(segment)[MIB:])  # type: ignore[arg-type]
     assert resident_bytes() - before < MIB
 
 
 def test_memory_is_left_alone_by_cooling() -> None:
     memory = np.full(MIB, 3, dtype=np.uint8)
-    cool(memory)
-    cool(memoryview(memory)[5:])  # type: ignore[arg-type]
-    cool(memoryview(b"bytes"))
+    release_pages(memory)
+    release_pages(memoryview(memory)[5:])  # type: ignore[arg-type]
+    release_pages(memoryview(b"bytes"))
     assert (memory == 3).all()
 
 
 def test_no_more_is_lent_than_allowed(spill: Spill) -> None:
-    first = spill.lend(6 * MIB)
+    first = spill.allocate(6 * MIB)
     with pytest.raises(BinlogError, match=r"max_bytes_in_spill") as info:
-        spill.lend(4 * MIB + 1)
-    assert (info.value.kind, info.value.action) == (Kind.SPILL, Action.OPERATOR)
-    second = spill.lend(4 * MIB)
+        spill.allocate(4 * MIB + 1)
+    assert (info.value.kind, info.value.action) == (ErrorKind.SPILL, Action.OPERATOR)
+    second = spill.allocate(4 * MIB)
     assert spill.bytes == len(first) + len(second)
     del first
-    assert len(spill.lend(6 * MIB)) == 6 * MIB
+    assert len(spill.allocate(6 * MIB)) == 6 * MIB
 
 
 @pytest.fixture
@@ -107,17 +107,17 @@ def small_files() -> Iterator[None]:
 @pytest.mark.usefixtures("small_files")
 def test_a_full_disk_refuses_before_anything_is_written(spill: Spill) -> None:
     with pytest.raises(BinlogError, match="File too large") as info:
-        spill.lend(2 * MIB)
-    assert info.value.kind is Kind.SPILL and info.value.__cause__ is None
+        spill.allocate(2 * MIB)
+    assert info.value.kind is ErrorKind.SPILL and info.value.__cause__ is None
     assert spill.bytes == 0
-    assert len(spill.lend(MIB)) == MIB
+    assert len(spill.allocate(MIB)) == MIB
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BinlogError) as info:
         Spill(tmp_path / "file" / "spill", MIB)
-    assert info.value.kind is Kind.SPILL and str(tmp_path) in str(info.value)
+    assert info.value.kind is ErrorKind.SPILL and str(tmp_path) in str(info.value)
 
 
 def test_a_folder_of_before_that_others_may_enter_is_tightened(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ import sys, signal, os
 from pathlib import Path
 from dispatcher.state.spill import Spill
 spill = Spill(Path(sys.argv[1]), 1 << 24)
-segment = spill.lend(1 << 23)
+segment = spill.allocate(1 << 23)
 segment[:] = 1
 os.kill(os.getpid(), signal.SIGKILL)
 """

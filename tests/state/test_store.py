@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from dispatcher.binlog.event.transaction_payload import Compression, Payload
-from dispatcher.binlog.stream.xa_store import Changes, Entry, Flaw, Prepared, Spot
+from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault, XaStore
 from dispatcher.dispatch.effects import StoreVersions
 from dispatcher.dispatch.versions import Kept
-from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.model.position import Mark, Position
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import LogPosition, Position
 from dispatcher.state.store import SCHEMA_VERSION, StateStore, Stored
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -227,7 +227,7 @@ def test_a_second_process_is_refused_until_the_first_is_gone(path: Path) -> None
     with pytest.raises(BinlogError) as caught:
         StateStore(path)
     kill(child)
-    assert caught.value.kind is Kind.STATE_STORE
+    assert caught.value.kind is ErrorKind.STATE_STORE
     assert f"in use by another process (pid {child.pid})" in str(caught.value)
     assert "stop the other daemon" in caught.value.remedy
     StateStore(path).close()
@@ -249,7 +249,7 @@ def test_a_store_that_failed_to_open_is_not_locked(path: Path) -> None:
 def failure(path: Path) -> BinlogError:
     with pytest.raises(BinlogError) as caught:
         StateStore(path)
-    assert caught.value.kind is Kind.STATE_STORE
+    assert caught.value.kind is ErrorKind.STATE_STORE
     assert caught.value.where == str(path)
     return caught.value
 
@@ -295,7 +295,7 @@ def test_a_stored_position_that_is_none(path: Path, store: StateStore) -> None:
     db.close()
     with pytest.raises(BinlogError, match="stored position unreadable") as caught:
         store.load("shop")
-    assert caught.value.kind is Kind.STORED_POSITION
+    assert caught.value.kind is ErrorKind.STORED_POSITION
     assert "consumer shop" in caught.value.where
 
 
@@ -378,7 +378,7 @@ def test_a_full_disk_is_said_and_loses_nothing(store: StateStore) -> None:
     store._db.execute("PRAGMA max_page_count = 8")
     with pytest.raises(BinlogError, match="full") as caught:
         store.save([(f"consumer {n}", position(n), position(n), 0) for n in range(1, 1000)])
-    assert caught.value.kind is Kind.STATE_STORE and "free space" in caught.value.remedy
+    assert caught.value.kind is ErrorKind.STATE_STORE and "free space" in caught.value.remedy
     assert store.load("consumer 1") is None
     stored = store.load("shop")
     assert stored is not None and stored.acknowledged == position(1)
@@ -388,15 +388,15 @@ def test_a_closed_store_says_so(store: StateStore) -> None:
     store.close()
     with pytest.raises(BinlogError) as caught:
         store.load("shop")
-    assert caught.value.kind is Kind.STATE_STORE
+    assert caught.value.kind is ErrorKind.STATE_STORE
 
 
 # -- table versions -------------------------------------------------------------------------------------------
 
 
 def test_versions_are_kept_until_they_are_stored_anew(tmp_path: Path) -> None:
-    first = Mark("binlog.000001", 4, 100)
-    later, last = Mark("binlog.000001", 500, 100), Mark("binlog.000002", 157, 200)
+    first = LogPosition("binlog.000001", 4, 100)
+    later, last = LogPosition("binlog.000001", 500, 100), LogPosition("binlog.000002", 157, 200)
     definition = {"columns": [{"name": "größe", "mysql_type": "int"}], "primary": [["größe", 0]]}
     versions = (
         (("shop", "orders"), first, later, definition, False),
@@ -434,7 +434,9 @@ def test_an_older_store_is_brought_up_to_date(tmp_path: Path, version: int) -> N
         assert store.installation_id == installation
         assert store.epoch == 0
         assert store.session("shop") == session
-        store.save_versions("c", StoreVersions(Mark("b.1", 4), Kept("uuid", Mark("b.1", 4), ())))
+        store.save_versions(
+            "c", StoreVersions(LogPosition("b.1", 4), Kept("uuid", LogPosition("b.1", 4), ()))
+        )
         assert store.load_versions("c") is not None
         assert store.load_prepared("c") == []
     with closing(sqlite3.connect(path)) as db:
@@ -443,41 +445,43 @@ def test_an_older_store_is_brought_up_to_date(tmp_path: Path, version: int) -> N
 
 # -- prepared transactions ------------------------------------------------------------------------------------
 
-AT = Spot(Mark("binlog.000007", 1 << 33, 1_700_000_000), "uuid:tag", 5, "server")
-END = Spot(Mark("binlog.000008", 900), "", 0, "other")
-FLAW = Flaw(Kind.PREPARED, "too much", None, (("shop", "orders"), ("crm", None)))
+AT = LogPoint(LogPosition("binlog.000007", 1 << 33, 1_700_000_000), "uuid:tag", 5, "server")
+END = LogPoint(LogPosition("binlog.000008", 900), "", 0, "other")
+FLAW = XaFault(ErrorKind.PREPARED, "too much", None, (("shop", "orders"), ("crm", None)))
 ENTRIES = (
-    Entry(1, "X'00ff',X'',1", AT, Payload(Compression.NONE, 3, b"\0\1\xff")),
-    Entry(2, "X'',X'',0", AT, Payload(Compression.ZSTD, 1 << 40, bytes(5 << 20)), (), END),
-    Entry(5, "X'61',X'',1", AT, None, (FLAW, Flaw(Kind.STATEMENT_FORMAT, "x", "do", None)), AT),
+    XaEntry(1, "X'00ff',X'',1", AT, Payload(Compression.NONE, 3, b"\0\1\xff")),
+    XaEntry(2, "X'',X'',0", AT, Payload(Compression.ZSTD, 1 << 40, bytes(5 << 20)), (), END),
+    XaEntry(
+        5, "X'61',X'',1", AT, None, (FLAW, XaFault(ErrorKind.STATEMENT_FORMAT, "x", "do", None)), AT
+    ),
 )
 
 
-def fields(entries: Iterable[Entry]) -> list[tuple[object, ...]]:
+def fields(entries: Iterable[XaEntry]) -> list[tuple[object, ...]]:
     return [(e.number, e.xid, e.at, e.rows, e.flaws, e.end) for e in entries]
 
 
 def test_prepared_transactions_are_stored_with_progress(tmp_path: Path) -> None:
     with closing(StateStore(tmp_path / "state.db")) as store:
-        changes = Changes(ENTRIES, (), ())
+        changes = XaChanges(ENTRIES, (), ())
         store.save([("shop", position(1), position(2), 9)], "a", changes)
-        store.save([], "b", Changes(ENTRIES[:1], (), ()))
+        store.save([], "b", XaChanges(ENTRIES[:1], (), ()))
         store.save([], "a", changes)  # said again after a failure elsewhere
     with closing(StateStore(tmp_path / "state.db")) as store:
         assert store.load("shop") is not None
         assert fields(store.load_prepared("a")) == fields(ENTRIES)
         assert fields(store.load_prepared("b")) == fields(ENTRIES[:1])
-        store.save([], "a", Changes((), ((1, END),), (2, 77)))
+        store.save([], "a", XaChanges((), ((1, END),), (2, 77)))
         found = store.load_prepared("a")
         assert [(e.number, e.end) for e in found] == [(1, END), (5, AT)]
-        prepared = Prepared(stored=found)
+        prepared = XaStore(stored=found)
         assert (len(prepared), prepared.changes()) == (2, None)
 
 
 def test_progress_is_not_stored_without_its_prepared_transactions(tmp_path: Path) -> None:
     with closing(StateStore(tmp_path / "state.db")) as store:
         broken = replace(AT, server=object())  # type: ignore[arg-type]
-        entry = Entry(1, "x", broken, None)
+        entry = XaEntry(1, "x", broken, None)
         with pytest.raises(BinlogError):
-            store.save([("shop", position(1), position(2), 9)], "a", Changes((entry,), (), ()))
+            store.save([("shop", position(1), position(2), 9)], "a", XaChanges((entry,), (), ()))
         assert store.load("shop") is None

@@ -10,10 +10,10 @@ from uuid import UUID
 
 from dispatcher.binlog.event.header import MAGIC
 from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import Mode, Place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import packed_seq
 from dispatcher.source.mysql.dump_stream import Identity, LoggedInConnection, Stream, mode_of
@@ -29,7 +29,7 @@ class Share:
 
     def __init__(self, *databases: str) -> None:
         self.filter = Filter(databases)
-        self.log = Log()
+        self.log = ConsumerLog()
         self.head = b""
         self.seq = 0
         self.faults: list[str] = []
@@ -95,7 +95,7 @@ def dump(
     mode = mode_of(connection.facts) if held is not None else Mode.FILE
     if connection.facts.flavour == "mariadb":
         mode = Mode.MARIADB
-    place = Place(held or GtidSet(), file, offset, packed_seq(file, offset))
+    place = ExecutedPosition(held or GtidSet(), file, offset, packed_seq(file, offset))
     stream = connection.dump(mode, place, Routes(), 1 << 16)
     try:
         yield Dump(stream, Share(*databases), loop)

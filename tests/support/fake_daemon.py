@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from dispatcher.binlog.event.header import MAGIC, Record, encode_record
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 
 SERVER = "00000000-0000-0000-0000-000000000001"
@@ -50,7 +50,9 @@ class Answer:
     cut: bool = False
 
 
-def problem(status: int, kind: Kind, what: str, hint: str | None = None, **headers: str) -> Answer:
+def problem(
+    status: int, kind: ErrorKind, what: str, hint: str | None = None, **headers: str
+) -> Answer:
     error = BinlogError(kind, what, remedy=hint)
     document = {
         "type": "about:blank",
@@ -137,9 +139,11 @@ class FakeDaemon:
         if self.faults.get(call):
             return self.faults[call].pop(0)
         if token != self.token:
-            return problem(401, Kind.UNAUTHORIZED, "the token is not one of this consumer")
+            return problem(401, ErrorKind.UNAUTHORIZED, "the token is not one of this consumer")
         if call not in ("session", "tables") and body["session"] != self.session:
-            return problem(409, Kind.SESSION_FENCED, f"session {body['session']} is not the newest")
+            return problem(
+                409, ErrorKind.SESSION_FENCED, f"session {body['session']} is not the newest"
+            )
         result = getattr(self, f"_{call}")(body)
         if isinstance(result, Answer):
             return result
@@ -198,7 +202,7 @@ class FakeDaemon:
     def _tables(self, body: dict[str, Any]) -> dict[str, Any] | Answer:
         if body["table"] in self.tables:
             return dict(self.tables[body["table"]])
-        return problem(404, Kind.UNKNOWN_CONSUMER, f"table {body['table']} does not exist")
+        return problem(404, ErrorKind.UNKNOWN_CONSUMER, f"table {body['table']} does not exist")
 
     def _following(self, after: Position) -> Sequence[Transaction]:
         return [t for t in self.transactions if t.position.order > after.order]

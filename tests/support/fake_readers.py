@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from dispatcher.model.errors import Kind, UserError
+from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import Position
-from dispatcher.settings import Start
+from dispatcher.settings import StartSettings
 
 PLACE = Position("server", "", "binlog.000001", 4, 1, 1)
 
@@ -20,13 +20,13 @@ class FakeReaders:
     def __init__(self, names: tuple[str, ...] = ("shop", "billing")) -> None:
         self.names = names
         self.calls: list[str] = []
-        self.sought: list[Start] = []
+        self.sought: list[StartSettings] = []
         self.parts: list[bytes | memoryview] = [b"\xfebin", b"x" * 10]
 
     def _called(self, call: str, name: str) -> None:
         self.calls.append(call)
         if name not in self.names:
-            raise UserError(Kind.UNKNOWN_CONSUMER, repr(name))
+            raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(name))
 
     async def open_session(
         self, name: str, after: Position | None, read_only: bool
@@ -77,7 +77,7 @@ class FakeReaders:
         self._called("forget", name)
         return PLACE.as_dict()
 
-    async def seek(self, name: str, to: Start) -> dict[str, Any]:
+    async def seek(self, name: str, to: StartSettings) -> dict[str, Any]:
         self._called("seek", name)
         self.sought.append(to)
         return PLACE.as_dict()

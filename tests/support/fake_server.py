@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dispatcher.binlog.event.header import EventType
-from dispatcher.dispatch.executed_position import Mode, Place, dump_offset, make_place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, dump_offset, make_executed
 from dispatcher.dispatch.server_view import Boundary, ServerView
 from dispatcher.dispatch.specs import Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
 from tests.support.event_encoder import (
@@ -126,7 +126,7 @@ class Server:
         for index, file in enumerate(self.log.files[: self.extent[0]]):
             if file.name == name and index >= self.oldest:
                 return index
-        raise BinlogError(Kind.POSITION_PURGED, "could not find next log")
+        raise BinlogError(ErrorKind.POSITION_PURGED, "could not find next log")
 
     def grow(self, transactions: int) -> None:
         assert self.stops is not None
@@ -154,7 +154,7 @@ class Server:
         newest = self.log.files[stop.files - 1]
         found = {start: self._find(start) for start in starts if start.at != "gtid"}
         wanted = {name for name, _ in files} if probe is None else {*probe, newest.name}
-        wanted |= {place.file for place in found.values() if isinstance(place, Place)}
+        wanted |= {place.file for place in found.values() if isinstance(place, ExecutedPosition)}
         created = {
             file.name: file.created
             for file in self.log.files[self.oldest : stop.files]
@@ -192,43 +192,43 @@ class Server:
             at += len(raw)
         return Boundary(whole=False)
 
-    def _find(self, start: Start) -> Place | BinlogError:
+    def _find(self, start: Start) -> ExecutedPosition | BinlogError:
         if start.at == "file":
             return self._at_offset(start.file, start.offset)
         return self._at_moment(start.timestamp_us)
 
-    def _at_moment(self, moment: int) -> Place | BinlogError:
+    def _at_moment(self, moment: int) -> ExecutedPosition | BinlogError:
         """Before the first transaction that was committed then or later; at the end, where none was."""
         there = self.log.transactions[: self.stop.transactions]
         for i, transaction in enumerate(there):
             if transaction.commit_us >= moment:
                 return self._before(i)
         stop, newest = self.stop, self.log.files[self.extent[0] - 1]
-        return make_place(self.mode, stop.executed, newest.name, stop.offset)
+        return make_executed(self.mode, stop.executed, newest.name, stop.offset)
 
-    def _at_offset(self, file: str, offset: int) -> Place | BinlogError:
+    def _at_offset(self, file: str, offset: int) -> ExecutedPosition | BinlogError:
         """A place between two transactions, of what the server has."""
         size = dict(self.files).get(file)
         if size is None or offset > size:
-            return BinlogError(Kind.POSITION_PURGED, f"there is no {file}:{offset}")
+            return BinlogError(ErrorKind.POSITION_PURGED, f"there is no {file}:{offset}")
         index = next(i for i, each in enumerate(self.log.files) if each.name == file)
         if offset != size and offset not in between_transactions(self.log.files[index]):
-            return BinlogError(Kind.SETTINGS, f"no transaction begins at {file}:{offset}")
+            return BinlogError(ErrorKind.SETTINGS, f"no transaction begins at {file}:{offset}")
         number, done = file_number(file), self.log.transactions[: self.stop.transactions]
         before = [t for t in done if (file_number(t.file), t.end) <= (number, offset)]
         return self._place_after(before, file, offset)
 
-    def _before(self, index: int) -> Place | BinlogError:
+    def _before(self, index: int) -> ExecutedPosition | BinlogError:
         transaction = self.log.transactions[index]
         if transaction.file not in dict(self.files):
-            return BinlogError(Kind.POSITION_PURGED, f"{transaction.file} was purged")
+            return BinlogError(ErrorKind.POSITION_PURGED, f"{transaction.file} was purged")
         return self._place_after(self.log.transactions[:index], transaction.file, transaction.start)
 
-    def _place_after(self, done: Sequence[Transaction], file: str, offset: int) -> Place:
+    def _place_after(self, done: Sequence[Transaction], file: str, offset: int) -> ExecutedPosition:
         gtids = str(gtid_set(done)) if self.mode is Mode.GTID else ""
         if self.mode is Mode.MARIADB and done:
             gtids = f"0-1-{done[-1].gno}"
-        return make_place(self.mode, gtids, file, offset)
+        return make_executed(self.mode, gtids, file, offset)
 
     # -- what a consumer should get ---------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class Feed:
     is a mistake that no server notices: AssertionError.
     """
 
-    def __init__(self, server: Server, place: Place) -> None:
+    def __init__(self, server: Server, place: ExecutedPosition) -> None:
         self.server = server
         self._held: GtidSet | None = None
         self._offset = 4
@@ -299,21 +299,21 @@ class Feed:
     def _first_file(self, held: GtidSet) -> int:
         server = self.server
         if missing := GtidSet.parse(server.purged).subtract(held):
-            raise BinlogError(Kind.POSITION_PURGED, f"the server has purged {missing}")
+            raise BinlogError(ErrorKind.POSITION_PURGED, f"the server has purged {missing}")
         names = [file.name for file in server.log.files]
         for transaction in server.log.transactions[: server.stop.transactions]:
             if not held.has(transaction.source, transaction.gno):
                 return names.index(transaction.file)
         return server.extent[0] - 1
 
-    def _file_of(self, place: Place) -> int:
+    def _file_of(self, place: ExecutedPosition) -> int:
         server, log = self.server, self.server.log
         index = next((i for i, f in enumerate(log.files) if f.name == place.file), -1)
         if not server.oldest <= index < server.stop.files:
-            raise BinlogError(Kind.POSITION_PURGED, f"could not find {place.file}")
+            raise BinlogError(ErrorKind.POSITION_PURGED, f"could not find {place.file}")
         size = dict(server.files)[place.file]
         if self._offset > size:
-            raise BinlogError(Kind.HISTORY_DIFFERS, f"{place.file} has {size} bytes")
+            raise BinlogError(ErrorKind.HISTORY_DIFFERS, f"{place.file} has {size} bytes")
         assert self._offset in between_transactions(log.files[index]), (
             f"a dump from the middle: {place}"
         )

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dispatcher.binlog.stream.batch import Batch, Closed
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import Mode, Place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.source import ServerSource
 from tests.support.event_encoder import LogWriter, Statement
 from tests.support.fake_server import Feed, Server
@@ -90,7 +90,7 @@ class FakeSource:
         self.moves += 1
 
     def server(self) -> ServerSource:
-        raise BinlogError(Kind.METADATA_MISSING, "a fake server knows no tables")
+        raise BinlogError(ErrorKind.METADATA_MISSING, "a fake server knows no tables")
 
     # -- the account -----------------------------------------------------------------------------------------
 
@@ -119,7 +119,9 @@ class FakeOpened:
         assert not moments
         return self._source.fake.view(files, places=places)
 
-    def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> FakeStream:
+    def dump(
+        self, mode: Mode, place: ExecutedPosition, routes: Routes, buffer_bytes: int
+    ) -> FakeStream:
         assert mode is self._source.fake.mode
         self._over = True
         stream = FakeStream(self._source, self._number, place, routes, buffer_bytes)
@@ -139,7 +141,12 @@ class FakeStream:
     over = False
 
     def __init__(
-        self, source: FakeSource, number: int, place: Place, routes: Routes, buffer_bytes: int
+        self,
+        source: FakeSource,
+        number: int,
+        place: ExecutedPosition,
+        routes: Routes,
+        buffer_bytes: int,
     ) -> None:
         self.number = number
         self.place = place

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from dispatcher.binlog.stream.xa_store import Changes, Entry
+from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.effects import StoreVersions
 from dispatcher.dispatch.versions import Kept
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 
 DEADLINE_S = 20
@@ -51,7 +51,7 @@ class FakeState:
         self,
         progress: Sequence[tuple[str, Position, Position, int]],
         client: str,  # noqa: ARG002 - a test has one
-        prepared: Changes | None,
+        prepared: XaChanges | None,
     ) -> None:
         assert prepared is None, "a fake server prepares nothing"
         self._write()
@@ -59,7 +59,7 @@ class FakeState:
         for name, acknowledged, covered, created in progress:
             self.rows[name] = Stored(acknowledged, covered, created)
 
-    def load_prepared(self, client: str) -> list[Entry]:  # noqa: ARG002
+    def load_prepared(self, client: str) -> list[XaEntry]:  # noqa: ARG002
         return []
 
     def load_versions(self, client: str) -> Kept | None:
@@ -89,4 +89,4 @@ class FakeState:
     def _write(self) -> None:
         assert self._go_on.wait(DEADLINE_S)
         if self.full:
-            raise BinlogError(Kind.STATE_STORE, "the disk is full")
+            raise BinlogError(ErrorKind.STATE_STORE, "the disk is full")

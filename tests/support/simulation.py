@@ -23,32 +23,32 @@ from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.effects import (
     Close,
     Connect,
-    Dump,
     Effect,
-    LookUp,
+    FetchSchema,
     Pause,
+    PollServer,
     Resume,
     Retire,
+    StartDump,
     Store,
     StoreVersions,
-    Survey,
 )
 from dispatcher.dispatch.events import (
     Acknowledged,
-    Arrived,
+    BatchReceived,
     Input,
     LoggedIn,
     Lost,
-    Sought,
-    Surveyed,
+    SeekRequested,
+    ServerPolled,
     Tick,
 )
-from dispatcher.dispatch.executed_position import Mode, Place, make_place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.queue import Queue
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Progress
 from dispatcher.dispatch.versions import Kept
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 from tests.support.fake_server import Feed, Server, gtid_set
@@ -91,7 +91,7 @@ class Connection:
         self,
         server: Server,
         client: Client,
-        place: Place,
+        place: ExecutedPosition,
         rng: random.Random,
         sizes: tuple[int, ...] = SIZES,
     ) -> None:
@@ -143,7 +143,7 @@ class Link:
     server: Server | None = None
     view: ServerView | None = None
     logged_in: bool = False
-    dump: Dump | None = None
+    dump: StartDump | None = None
     connection: Connection | None = None
     paused: bool = False
 
@@ -151,7 +151,7 @@ class Link:
 class World:
     """See the module. `links`: by dispatcher; `store`: what is durable; `now`: s by the clock that `step` is given."""
 
-    lend: Callable[[int], U8] | None = None  # room on disk for transactions that do not fit
+    allocate: Callable[[int], U8] | None = None  # room on disk for transactions that do not fit
 
     def __init__(
         self,
@@ -180,10 +180,10 @@ class World:
     def boot(self) -> None:
         """Start the daemon, from what is stored and nothing else."""
         self.client = Client(
-            "user@host:3306", self.specs, dict(self.store), self.kept, self.limits, self.lend
+            "user@host:3306", self.specs, dict(self.store), self.kept, self.limits, self.allocate
         )
         self.links: dict[int, Link] = {}
-        self.orders: list[LookUp] = []
+        self.orders: list[FetchSchema] = []
         self.survey_ordered = False
         self.surveyed: ServerView | None = None  # what the server has said, and is not stepped yet
         self.to_store: dict[str, Progress] = {}
@@ -240,7 +240,7 @@ class World:
                     number = effect.dispatcher
                     assert number not in self.links, f"a second connection of dispatcher {number}"
                     self.links[number] = Link(number, self.now + effect.after_s)
-                case Dump():
+                case StartDump():
                     link = self.links[effect.dispatcher]
                     assert link.logged_in and link.dump is None, "a dump that nobody logged in for"
                     link.dump = effect
@@ -255,9 +255,9 @@ class World:
                     link.paused = pause
                 case Store():
                     self.to_store[effect.consumer] = effect.progress
-                case Survey():
+                case PollServer():
                     self.survey_ordered = True
-                case LookUp():
+                case FetchSchema():
                     self.orders.append(effect)
                     self.asked += 1
                 case StoreVersions():
@@ -310,7 +310,7 @@ class World:
     def tell_survey(self) -> None:
         view, self.surveyed = self.surveyed, None
         if view is not None:
-            self.step(Surveyed(view, 3600))
+            self.step(ServerPolled(view, 3600))
 
     def open(self, link: Link) -> None:
         if self.links.get(link.number) is not link:
@@ -347,7 +347,7 @@ class World:
             return True
         if batch is not None:
             created = connection.splitter.created.get(batch.file, 0)
-            self.step(Arrived(link.number, batch, created))
+            self.step(BatchReceived(link.number, batch, created))
         return batch is not None
 
     def read_all(self) -> None:
@@ -362,7 +362,7 @@ class World:
     def lose(self) -> None:
         for link in list(self.links.values()):
             if link.connection:
-                self.lost(link, BinlogError(Kind.CONNECTION_LOST, "cut"))
+                self.lost(link, BinlogError(ErrorKind.CONNECTION_LOST, "cut"))
 
     def tick_quietly(self) -> None:
         self.now += 0.2
@@ -398,17 +398,19 @@ class World:
         self.flush()
         return True
 
-    def seek_order(self, name: str, after: Position) -> Sought:
+    def seek_order(self, name: str, after: Position) -> SeekRequested:
         """The order to go to a reader's position, with what the server says just now."""
         view = self.server.view([after.file])
         starts = seeking.starts(self.client.consumers[name], after, view)
-        return Sought(name, after, self.server.view([after.file], starts) if starts else view)
+        return SeekRequested(
+            name, after, self.server.view([after.file], starts) if starts else view
+        )
 
     def acknowledge(self, name: str, position: Position) -> None:
         try:
             progress = self.client.progress_after(name, position)
         except BinlogError as error:
-            if error.kind is not Kind.RANGE_UNAVAILABLE:
+            if error.kind is not ErrorKind.RANGE_UNAVAILABLE:
                 raise
             return
         if progress is not None:
@@ -434,7 +436,7 @@ class World:
         try:
             answer = queue.next(after, bytes_max)
         except BinlogError as error:
-            if error.kind is Kind.RANGE_UNAVAILABLE:
+            if error.kind is ErrorKind.RANGE_UNAVAILABLE:
                 return
             raise
         end = answer.end
@@ -497,7 +499,7 @@ class World:
 
     def all_read(self) -> bool:
         last = self.server.view()
-        tip = make_place(self.server.mode, last.executed, last.file, last.offset)
+        tip = make_executed(self.server.mode, last.executed, last.file, last.offset)
         for name, reader in self.readers.items():
             if not reader.positions or name not in self.opened:
                 return False

@@ -17,7 +17,7 @@ from dispatcher.dispatch.events import Lost
 from dispatcher.dispatch.specs import ConsumerSpec
 from dispatcher.dispatch.status import STATES
 from dispatcher.dispatch.versions import Versions
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.telemetry.metrics import (
     CONNECTION_METRICS,
     CONSUMER_METRICS,
@@ -111,7 +111,7 @@ def test_the_version(metrics: Metrics) -> None:
 
 def test_dispatchers(metrics: Metrics, clients: list[Client]) -> None:
     (shared,), (alone,) = (client.dispatchers.values() for client in clients)
-    shared.phase, alone.phase = Phase.STREAMING, Phase.ROOMLESS
+    shared.phase, alone.phase = Phase.STREAMING, Phase.BACKPRESSURE_CLOSED
     shared.events, shared.bytes, shared.reconnects, shared.last_timestamp = 7, 700, 2, 1700000000
     names = {"connection": "repl@db1:3306", "dispatcher": "shop:1"}
     other = names | {"dispatcher": "alone:1"}
@@ -140,7 +140,7 @@ def test_a_connection_is_all_that_has_its_key(metrics: Metrics, clients: list[Cl
 
 def test_a_server_that_is_down(metrics: Metrics, clients: list[Client]) -> None:
     assert value(metrics, "source_up", dispatcher="shop:1") == 0
-    clients[0].step(Lost(1, BinlogError(Kind.CONNECT_FAILED, "refused")), 0.0)
+    clients[0].step(Lost(1, BinlogError(ErrorKind.CONNECT_FAILED, "refused")), 0.0)
     assert value(metrics, "source_up", dispatcher="shop:1") == 0
     assert value(metrics, "consumer_state", consumer="shop", state="connecting") == 1
 
@@ -174,13 +174,13 @@ def test_a_consumer_is_in_one_state(metrics: Metrics, clients: list[Client], pha
 
 def test_a_detached_consumer(metrics: Metrics, clients: list[Client]) -> None:
     client = clients[0]
-    client.dispatchers[1].leave(client.consumers["shop"], 0.0)
+    client.dispatchers[1].detach(client.consumers["shop"], 0.0)
     assert value(metrics, "consumer_state", consumer="shop", state="detached") == 1
     assert value(metrics, "consumer_state", consumer="billing", state="connecting") == 1
 
 
 def test_a_failed_consumer(metrics: Metrics, clients: list[Client]) -> None:
-    clients[0].consumers["shop"].failed = BinlogError(Kind.POSITION_PURGED, "gone")
+    clients[0].consumers["shop"].failed = BinlogError(ErrorKind.POSITION_PURGED, "gone")
     assert value(metrics, "consumer_state", consumer="shop", state="failed") == 1
     assert value(metrics, "consumer_state", consumer="billing", state="failed") == 0
 

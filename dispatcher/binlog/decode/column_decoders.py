@@ -27,7 +27,7 @@ from dispatcher.binlog.table_map.column_types import (
     cell_width,
     decimal_groups,
 )
-from dispatcher.model.errors import Kind
+from dispatcher.model.errors import ErrorKind
 
 Bytes = NDArray[np.uint8]
 Offsets = NDArray[np.int32]
@@ -74,7 +74,12 @@ class Invalid(Exception):
     """A cell that holds no value of its type, or none that can be told."""
 
     def __init__(
-        self, row: int, why: str, *, kind: Kind = Kind.INVALID_VALUE, remedy: str | None = None
+        self,
+        row: int,
+        why: str,
+        *,
+        kind: ErrorKind = ErrorKind.INVALID_VALUE,
+        remedy: str | None = None,
     ) -> None:
         self.row, self.why, self.kind, self.remedy = row, why, kind, remedy
 
@@ -338,7 +343,7 @@ def patched(buf: Bytes, at: Offsets, before: Offsets) -> Decoded:
             raise Invalid(
                 row,
                 "a change of JSON without the value that it changes",
-                kind=Kind.ROW_IMAGE,
+                kind=ErrorKind.ROW_IMAGE,
                 remedy="SET PERSIST binlog_row_value_options='', or binlog_row_image=FULL, on the server and for every"
                 " session, then copy the table afresh",
             )

@@ -20,7 +20,7 @@ from dispatcher.binlog.decode.gtid_text import texts_of
 from dispatcher.binlog.decode.index import Index
 from dispatcher.binlog.decode.index_kernels import COMMIT_US, EPOCH, FILE, GTID, POSITION, SEQ
 from dispatcher.binlog.decode.json_render import json_text
-from dispatcher.binlog.decode.missing_columns import NAMES, Absent, list_of_names
+from dispatcher.binlog.decode.missing_columns import NAMES, MissingColumns, list_of_names
 from dispatcher.binlog.decode.slices import cut
 from dispatcher.binlog.decode.table_decoder import TableDecoder, arrow_type, cell_widths
 from dispatcher.binlog.event.header import EventType
@@ -28,7 +28,7 @@ from dispatcher.binlog.event.query import statement
 from dispatcher.binlog.sql.ddl import QueryKind, classify
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import Column, TableMap, layout_id
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 __all__ = [
     "BATCH_ROWS",
@@ -117,7 +117,7 @@ def change_schema(
     Raises `BinlogError` UNSUPPORTED_TYPE or METADATA_MISSING, naming the column; `table` is for the message.
     """
     if not all(column.name for column in columns):
-        raise BinlogError(Kind.METADATA_MISSING, f"no column names for table {table}")
+        raise BinlogError(ErrorKind.METADATA_MISSING, f"no column names for table {table}")
     return _schema([pa.field(c.name, arrow_type(c, table, invalid_dates)) for c in columns])
 
 
@@ -284,7 +284,7 @@ def _ddl(index: Index, line: int) -> Ddl | None:
     if kind is QueryKind.DML:
         # The text may hold values, so only its verb is told.
         raise BinlogError(
-            Kind.STATEMENT_FORMAT,
+            ErrorKind.STATEMENT_FORMAT,
             f"{query.split(None, 1)[0][:20]} in database {database!r}",
             where=f"offset {offset}",
         )
@@ -366,7 +366,7 @@ def _absent(
     index: Index, events: NDArray[np.int64], table_map: TableMap, found: row_walk.Found, n: int
 ) -> list[pa.Array]:
     first, last = int(found.event[0]), int(found.event[n - 1])
-    absent = Absent.of(index.buf, events[first : last + 1], table_map.columns)
+    absent = MissingColumns.of(index.buf, events[first : last + 1], table_map.columns)
     if absent is None:
         return [pa.nulls(n, NAMES), pa.nulls(n, NAMES)]
     event = found.event[:n] - np.int32(first)
@@ -429,11 +429,13 @@ def _walk_error(code: int, offset: int, table_map: TableMap) -> BinlogError:
     where = f"offset {offset}"
     if code == row_walk.NO_COLUMNS:
         what = f"rows of table {table_map.label} hold no column at all, so how many they are is not known"
-        return BinlogError(Kind.ROW_IMAGE, what, where=where)
+        return BinlogError(ErrorKind.ROW_IMAGE, what, where=where)
     why = {
         row_walk.OTHER_OPTIONS: "have options that are not known",
         row_walk.OTHER_WIDTH: "have another number of columns than its TABLE_MAP",
         row_walk.TOO_MANY_ROWS: "are more than 2^24 in one event",
         row_walk.TOO_LARGE: "hold one of more than 2 GiB",
     }.get(code, "reach past the end of their event")
-    return BinlogError(Kind.MALFORMED_EVENT, f"rows of table {table_map.label} {why}", where=where)
+    return BinlogError(
+        ErrorKind.MALFORMED_EVENT, f"rows of table {table_map.label} {why}", where=where
+    )

@@ -22,7 +22,7 @@ from dispatcher.binlog.event.header import (
 )
 from dispatcher.binlog.event.mariadb_compressed import plain_log
 from dispatcher.binlog.kernel.bytes import I64, U8
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Index:
         """Raises `BinlogError` with the offset: MALFORMED_EVENT, CHECKSUM_MISMATCH, UNSUPPORTED_EVENT."""
         if data[:4] != MAGIC:
             raise BinlogError(
-                Kind.MALFORMED_EVENT, f"not a binlog: it begins with {bytes(data[:4])!r}"
+                ErrorKind.MALFORMED_EVENT, f"not a binlog: it begins with {bytes(data[:4])!r}"
             )
         buf, counts = _framed(data)
         if counts[kernels.COMPRESSED]:  # so that nobody behind knows of them
@@ -89,23 +89,23 @@ def _name(buf: U8, at: int, size: int) -> str:
         return buf[at : at + size].tobytes().decode()
     except UnicodeDecodeError:
         why = "record with a file name that is not UTF-8"
-        raise BinlogError(Kind.MALFORMED_EVENT, why, where=f"offset {at}") from None
+        raise BinlogError(ErrorKind.MALFORMED_EVENT, why, where=f"offset {at}") from None
 
 
 def _error(buf: U8, code: int, at: int) -> BinlogError:
     where = f"offset {at}"
     if code == kernels.CUT:
         why = "an event reaches past the end or is shorter than its header"
-        return BinlogError(Kind.MALFORMED_EVENT, why, where=where)
+        return BinlogError(ErrorKind.MALFORMED_EVENT, why, where=where)
     kind = int(buf[at + 4])
     name = type_name(kind)
     if code == kernels.CHECKSUM:
-        return BinlogError(Kind.CHECKSUM_MISMATCH, name, where=where)
+        return BinlogError(ErrorKind.CHECKSUM_MISMATCH, name, where=where)
     if code == kernels.UNSUPPORTED:
-        return BinlogError(Kind.UNSUPPORTED_EVENT, name, where=where, remedy=_remedy(kind))
+        return BinlogError(ErrorKind.UNSUPPORTED_EVENT, name, where=where, remedy=_remedy(kind))
     if code == kernels.RECORD_DIFFERS:
         return BinlogError(
-            Kind.UNSUPPORTED_EVENT,
+            ErrorKind.UNSUPPORTED_EVENT,
             f"record of version {int(buf[at + 21])}, this reader knows {RECORD_VERSION}",
             where=where,
             remedy="install the same version of binlog-dispatcher on both sides",
@@ -114,7 +114,7 @@ def _error(buf: U8, code: int, at: int) -> BinlogError:
         kernels.NO_RECORD: "outside a transaction: no record stands before it",
         kernels.NO_MAP: "without a TABLE_MAP in its transaction",
     }.get(code, "is cut short, or no FORMAT_DESCRIPTION_EVENT stands before it")
-    return BinlogError(Kind.MALFORMED_EVENT, f"{name} {why}", where=where)
+    return BinlogError(ErrorKind.MALFORMED_EVENT, f"{name} {why}", where=where)
 
 
 def _remedy(kind: int) -> str | None:

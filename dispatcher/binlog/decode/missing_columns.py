@@ -19,7 +19,7 @@ from dispatcher.binlog.table_map.column_types import Column
 NAMES = pa.list_(pa.field("element", pa.string()))
 
 
-class Absent(NamedTuple):
+class MissingColumns(NamedTuple):
     """`before`, `after`: per event, the line in `lists` or -1 where every column is in the image, or there is none."""
 
     lists: pa.Array
@@ -27,7 +27,7 @@ class Absent(NamedTuple):
     after: I64
 
     @classmethod
-    def of(cls, buf: U8, events: I64, columns: Sequence[Column]) -> Absent | None:
+    def of(cls, buf: U8, events: I64, columns: Sequence[Column]) -> MissingColumns | None:
         """For rows events of one layout; None where all of them hold all columns."""
         n = len(events)
         places = np.empty(2 * n, dtype=np.int64)

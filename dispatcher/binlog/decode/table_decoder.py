@@ -29,7 +29,7 @@ from dispatcher.binlog.table_map.column_types import (
     cell_width,
 )
 from dispatcher.binlog.table_map.parse import TableMap
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 _TEXTS = (Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.BLOB, *COMPRESSED_TYPES)
 
@@ -92,7 +92,7 @@ def _type_name(code: int) -> str:
 
 def _unsupported(table: str, column: Column, what: str) -> BinlogError:
     place = f"table {table}, column {column.name!r}" if table else f"column {column.name!r}"
-    return BinlogError(Kind.UNSUPPORTED_TYPE, f"{place}: {what}")
+    return BinlogError(ErrorKind.UNSUPPORTED_TYPE, f"{place}: {what}")
 
 
 class TableDecoder:

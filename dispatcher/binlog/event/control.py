@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass
 from decimal import Decimal
 
-from dispatcher.binlog.event.cursor import Reader, malformed
+from dispatcher.binlog.event.cursor import ByteCursor, malformed
 from dispatcher.binlog.event.gtid import Xid
 from dispatcher.binlog.event.query import Query, parse_query, text_of
 from dispatcher.binlog.event.types import EventType, type_name
@@ -23,17 +23,17 @@ from dispatcher.binlog.event.types import EventType, type_name
 
 def parse_rows_query(body: bytes) -> str:
     """The statement behind the rows that follow. The byte before it held its size once, and lies for long ones."""
-    read = Reader("ROWS_QUERY_EVENT", body)
+    read = ByteCursor("ROWS_QUERY_EVENT", body)
     read.take(1)
     return _loose(read)
 
 
 def parse_annotate_rows(body: bytes) -> str:
     """Likewise, MariaDB's."""
-    return _loose(Reader(type_name(EventType.MARIADB_ANNOTATE_ROWS), body))
+    return _loose(ByteCursor(type_name(EventType.MARIADB_ANNOTATE_ROWS), body))
 
 
-def _loose(read: Reader) -> str:
+def _loose(read: ByteCursor) -> str:
     # A statement is in its session's character set, which nothing here names.
     return read.rest().decode("utf-8", "replace")
 
@@ -47,7 +47,7 @@ class Intvar:
 
 
 def parse_intvar(body: bytes) -> Intvar:
-    read = Reader("INTVAR_EVENT", body)
+    read = ByteCursor("INTVAR_EVENT", body)
     kind, value = read.number(1), read.number(8)
     if kind not in (1, 2):
         raise malformed(read.name, f"is of the unknown kind {kind}")
@@ -56,7 +56,7 @@ def parse_intvar(body: bytes) -> Intvar:
 
 def parse_rand(body: bytes) -> tuple[int, int]:
     """The two seeds of RAND() for the statement that follows."""
-    read = Reader("RAND_EVENT", body)
+    read = ByteCursor("RAND_EVENT", body)
     return read.number(8), read.number(8)
 
 
@@ -74,7 +74,7 @@ _UNSIGNED = 1
 
 
 def parse_user_var(body: bytes) -> UserVar:
-    read = Reader("USER_VAR_EVENT", body)
+    read = ByteCursor("USER_VAR_EVENT", body)
     name = read.text(read.number(4))
     if read.number(1):
         return UserVar(name, None)
@@ -129,7 +129,7 @@ def _decimal(raw: bytes, precision: int, scale: int) -> Decimal:
 
 def parse_xid(body: bytes) -> int:
     """The storage engines' number of the transaction that ends here."""
-    return Reader("XID_EVENT", body).number(8)
+    return ByteCursor("XID_EVENT", body).number(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class XaPrepare:
 
 
 def parse_xa_prepare(body: bytes) -> XaPrepare:
-    read = Reader("XA_PREPARE_EVENT", body)
+    read = ByteCursor("XA_PREPARE_EVENT", body)
     one_phase, format_id = bool(read.number(1)), read.number(4, signed=True)
     gtrid, bqual = read.number(4), read.number(4)
     if gtrid > 64 or bqual > 64:
@@ -164,7 +164,7 @@ class Incident:
 
 
 def parse_incident(body: bytes) -> Incident:
-    read = Reader("INCIDENT_EVENT", body)
+    read = ByteCursor("INCIDENT_EVENT", body)
     number = read.number(2)
     return Incident(number, read.short_text() if len(read) else "")
 
@@ -179,13 +179,13 @@ class Heartbeat:
 
 def parse_heartbeat(kind: int, body: bytes, log_pos: int) -> Heartbeat:
     """`log_pos`: of the event's header, where version 1 has the position, in 32 bits."""
-    read = Reader(type_name(kind), body)
+    read = ByteCursor(type_name(kind), body)
     if kind == EventType.HEARTBEAT:
         return Heartbeat(read.decode(read.rest()), log_pos)
     file, position = "", 0
     while len(read) and (field := read.packed()):
         size = read.packed()
-        value = Reader(read.name, read.take(size))
+        value = ByteCursor(read.name, read.take(size))
         if field == 1:
             file = value.text(size)
         elif field == 2:
@@ -195,7 +195,7 @@ def parse_heartbeat(kind: int, body: bytes, log_pos: int) -> Heartbeat:
 
 def parse_binlog_checkpoint(body: bytes) -> str:
     """MariaDB: the oldest file that crash recovery needs."""
-    read = Reader(type_name(EventType.MARIADB_BINLOG_CHECKPOINT), body)
+    read = ByteCursor(type_name(EventType.MARIADB_BINLOG_CHECKPOINT), body)
     return read.text(read.number(4))
 
 
@@ -209,7 +209,7 @@ class StartEncryption:
 
 
 def parse_start_encryption(body: bytes) -> StartEncryption:
-    read = Reader(type_name(EventType.MARIADB_START_ENCRYPTION), body)
+    read = ByteCursor(type_name(EventType.MARIADB_START_ENCRYPTION), body)
     return StartEncryption(read.number(1), read.number(4), read.take(12))
 
 
@@ -223,7 +223,7 @@ class StartV3:
 
 
 def parse_start_v3(body: bytes) -> StartV3:
-    read = Reader(type_name(EventType.START_V3), body)
+    read = ByteCursor(type_name(EventType.START_V3), body)
     version, server = read.number(2), read.take(50).split(b"\0")[0]
     return StartV3(version, server.decode("ascii", "replace"), read.number(4))
 
@@ -244,7 +244,7 @@ class TransactionContext:
 
 
 def parse_transaction_context(body: bytes) -> TransactionContext:
-    read = Reader("TRANSACTION_CONTEXT_EVENT", body)
+    read = ByteCursor("TRANSACTION_CONTEXT_EVENT", body)
     uuid_size, thread_id, specified = read.number(1), read.number(4), bool(read.number(1))
     snapshot_size, writes, reads = read.number(4), read.number(4), read.number(4)
     uuid, snapshot = read.text(uuid_size), read.take(snapshot_size)
@@ -253,7 +253,7 @@ def parse_transaction_context(body: bytes) -> TransactionContext:
     )
 
 
-def _items(read: Reader, count: int) -> tuple[bytes, ...]:
+def _items(read: ByteCursor, count: int) -> tuple[bytes, ...]:
     if 2 * count > len(read):
         raise malformed(read.name, f"names {count} items, which do not fit")
     return tuple(read.take(read.number(2)) for _ in range(count))
@@ -269,7 +269,7 @@ class ViewChange:
 
 
 def parse_view_change(body: bytes) -> ViewChange:
-    read = Reader("VIEW_CHANGE_EVENT", body)
+    read = ByteCursor("VIEW_CHANGE_EVENT", body)
     view_id = read.decode(read.take(40).split(b"\0")[0])
     sequence_number, count = read.number(8), read.number(4)
     if 6 * count > len(read):
@@ -291,7 +291,7 @@ class LoadBlock:
 
 
 def parse_load_block(kind: int, body: bytes) -> LoadBlock:
-    read = Reader(type_name(kind), body)
+    read = ByteCursor(type_name(kind), body)
     file_id = read.number(4)
     has_data = kind in (EventType.APPEND_BLOCK, EventType.BEGIN_LOAD_QUERY)
     return LoadBlock(file_id, read.rest() if has_data else b"")
@@ -311,7 +311,7 @@ class LoadQuery:
 
 def parse_load_query(body: bytes) -> LoadQuery:
     query = parse_query(body, load=True)
-    read = Reader("EXECUTE_LOAD_QUERY_EVENT", body, 13)
+    read = ByteCursor("EXECUTE_LOAD_QUERY_EVENT", body, 13)
     file_id, start, end = read.number(4), read.number(4), read.number(4)
     return LoadQuery(query, file_id, start, end, read.number(1))
 
@@ -330,7 +330,7 @@ class Load:
 
 
 def parse_load(kind: int, body: bytes) -> Load:
-    read = Reader(type_name(kind), body)
+    read = ByteCursor(type_name(kind), body)
     thread_id, _, skip_lines = read.number(4), read.number(4), read.number(4)
     table_size, database_size, count = read.number(1), read.number(1), read.number(4)
     file_id = read.number(4) if kind == EventType.CREATE_FILE else None

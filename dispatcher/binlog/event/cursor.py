@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 
 def malformed(name: str, why: str) -> BinlogError:
-    return BinlogError(Kind.MALFORMED_EVENT, f"{name} {why}")
+    return BinlogError(ErrorKind.MALFORMED_EVENT, f"{name} {why}")
 
 
-class Reader:
+class ByteCursor:
     """A place in `data`. `name`: the event's, for messages. Reads raise BinlogError (MALFORMED_EVENT) at the end."""
 
     def __init__(self, name: str, data: bytes, at: int = 0) -> None:

@@ -35,7 +35,7 @@ from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.kernel.bytes import I64, U8, Int, little
 from dispatcher.binlog.kernel.crc import crc32
 from dispatcher.binlog.kernel.jit import njit
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 FIRST_OFFSET = len(MAGIC)
 
@@ -82,13 +82,13 @@ def parse_format(raw: bytes) -> FormatDescription:
     try:
         found = parse_format_description(raw)
     except BinlogError as error:
-        if error.kind is Kind.UNSUPPORTED_EVENT:
+        if error.kind is ErrorKind.UNSUPPORTED_EVENT:
             raise
         raise BinlogError(error.kind, error.what, remedy=_REMEDY) from None
     if not server_numbers(found.server_version):
         name = type_name(EventType.FORMAT_DESCRIPTION)
         what = f"{name} names no server version, but {found.server_version!r}"
-        raise BinlogError(Kind.MALFORMED_EVENT, what, remedy=_REMEDY)
+        raise BinlogError(ErrorKind.MALFORMED_EVENT, what, remedy=_REMEDY)
     return found
 
 
@@ -141,7 +141,7 @@ class LogReader:
         missing = int.from_bytes(rest[9:13], "little") - len(rest) if len(rest) >= 13 else 0
         what = f"the file ends inside {type_name(rest[4]) if len(rest) > 4 else 'an event'}"
         raise BinlogError(
-            Kind.MALFORMED_EVENT,
+            ErrorKind.MALFORMED_EVENT,
             what + (f", {missing} bytes are missing" if missing > 0 else ""),
             where=f"{self.name}, offset {self.offset}",
             remedy="everything before it was read; the file is being written, was cut, or its server crashed",
@@ -170,7 +170,7 @@ class LogReader:
                 raise _bad_size(data, at)
             elif code == _BAD_CHECKSUM:
                 kind = type_name(data[at + 4])
-                raise BinlogError(Kind.CHECKSUM_MISMATCH, kind, remedy=_REMEDY)
+                raise BinlogError(ErrorKind.CHECKSUM_MISMATCH, kind, remedy=_REMEDY)
 
     def _apart(self, data: bytes, line: I64) -> Block:
         """A block of the one event that changes how those after it are read."""
@@ -181,7 +181,9 @@ class LogReader:
         elif self.format is None:
             raise _no_format(data, start)
         elif self.format.checksum and zlib.crc32(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
-            raise BinlogError(Kind.CHECKSUM_MISMATCH, type_name(int(line[0, TYPE])), remedy=_REMEDY)
+            raise BinlogError(
+                ErrorKind.CHECKSUM_MISMATCH, type_name(int(line[0, TYPE])), remedy=_REMEDY
+            )
         return Block(self.name, self.format, data, line)
 
 
@@ -257,11 +259,11 @@ def _check_magic(data: bytes, name: str) -> None:
         return
     if not data:
         raise BinlogError(
-            Kind.MALFORMED_EVENT, "the file is empty", where=name, remedy="name a binlog file"
+            ErrorKind.MALFORMED_EVENT, "the file is empty", where=name, remedy="name a binlog file"
         )
     if data[:4] == _ENCRYPTED_MAGIC:
         raise BinlogError(
-            Kind.UNSUPPORTED_EVENT,
+            ErrorKind.UNSUPPORTED_EVENT,
             "the file is encrypted (binlog_encryption=ON)",
             where=name,
             remedy="read it through its server, which decrypts it: mysql://user@host:port/FILE",
@@ -269,13 +271,13 @@ def _check_magic(data: bytes, name: str) -> None:
     for magic, packer, unpacker in _PACKED_BY:
         if data[:4].startswith(magic[:4]):
             raise BinlogError(
-                Kind.MALFORMED_EVENT,
+                ErrorKind.MALFORMED_EVENT,
                 f"the file is packed by {packer}",
                 where=name,
                 remedy=f"unpack it: {unpacker} FILE | binlog-dispatcher inspect -",
             )
     raise BinlogError(
-        Kind.MALFORMED_EVENT,
+        ErrorKind.MALFORMED_EVENT,
         f"not a binlog: it begins with {data[:4]!r}, not {MAGIC!r}",
         where=name,
         remedy="name a binlog file, as SHOW BINARY LOGS lists them",
@@ -287,12 +289,12 @@ def _no_format(data: bytes, at: int) -> BinlogError:
         # Version 1 (3.23) has headers of 13 bytes, which only the event's size tells from version 3 (4.0, 4.1).
         version = 1 if int.from_bytes(data[at + 9 : at + 13], "little") < 75 else 3
         return BinlogError(
-            Kind.UNSUPPORTED_EVENT,
+            ErrorKind.UNSUPPORTED_EVENT,
             f"{type_name(EventType.START_V3)}: a log of binlog version {version}, as MySQL before 5.0 wrote it",
             remedy="only version 4, which MySQL writes since 5.0, is read",
         )
     return BinlogError(
-        Kind.MALFORMED_EVENT,
+        ErrorKind.MALFORMED_EVENT,
         f"{type_name(data[at + 4])} before any FORMAT_DESCRIPTION_EVENT",
         remedy="the beginning of the file is missing; copy it again from the server",
     )
@@ -303,12 +305,12 @@ def _bad_size(data: bytes, at: int) -> BinlogError:
         return _no_format(data, at)
     size = int.from_bytes(data[at + 9 : at + 13], "little")
     what = f"{type_name(data[at + 4])} names a size of {size} bytes"
-    return BinlogError(Kind.MALFORMED_EVENT, what, remedy=_REMEDY)
+    return BinlogError(ErrorKind.MALFORMED_EVENT, what, remedy=_REMEDY)
 
 
 def _encrypted_from_here() -> BinlogError:
     return BinlogError(
-        Kind.UNSUPPORTED_EVENT,
+        ErrorKind.UNSUPPORTED_EVENT,
         "the events behind START_ENCRYPTION_EVENT are encrypted (encrypt_binlog=ON)",
         remedy="read them through their server, which decrypts them: mysql://user@host:port/FILE",
     )

@@ -17,9 +17,9 @@ from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
-from dispatcher.binlog.event.cursor import Reader, malformed
+from dispatcher.binlog.event.cursor import ByteCursor, malformed
 from dispatcher.binlog.event.types import EventType, type_name
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GNO_MAX, TAG, GtidSet, MariadbGtids
 
 _HEAD = struct.Struct("<B16sq")  # flags, UUID, number
@@ -66,7 +66,7 @@ def parse_gtid_event(kind: int, body: bytes) -> Gtid:
     """A GTID (33), ANONYMOUS_GTID (34) or GTID_TAGGED (42) event; raises `BinlogError` MALFORMED_EVENT."""
     if kind == EventType.GTID_TAGGED:
         return _tagged(body)
-    read = Reader(type_name(kind), body)
+    read = ByteCursor(type_name(kind), body)
     flags, raw, gno = _HEAD.unpack(read.take(_HEAD.size))
     source = uuid_text(raw)
     if kind == EventType.ANONYMOUS_GTID:
@@ -100,15 +100,17 @@ def _tagged(body: bytes) -> Gtid:
 
     The UUID is an array of 16 integers, so a byte above 127 takes two bytes; the tag is a size and its characters.
     """
-    read = Reader(_TAGGED, body)
+    read = ByteCursor(_TAGGED, body)
     if (version := read.varied()) != 1:
-        raise BinlogError(Kind.UNSUPPORTED_EVENT, f"{_TAGGED} of serialization version {version}")
+        raise BinlogError(
+            ErrorKind.UNSUPPORTED_EVENT, f"{_TAGGED} of serialization version {version}"
+        )
     if read.varied() != len(body):
         raise malformed(_TAGGED, "names a size that is not its own")
     needed = read.varied()
     if needed > 12:
         raise BinlogError(
-            Kind.UNSUPPORTED_EVENT, f"{_TAGGED} with a field {needed - 1} of a later version"
+            ErrorKind.UNSUPPORTED_EVENT, f"{_TAGGED} with a field {needed - 1} of a later version"
         )
     found: dict[int, int] = {}
     source = tag = ""
@@ -137,7 +139,7 @@ def _tagged(body: bytes) -> Gtid:
     )  # fmt: skip
 
 
-def _byte(read: Reader) -> int:
+def _byte(read: ByteCursor) -> int:
     if (value := read.varied()) > 255:
         raise malformed(_TAGGED, f"has {value} for a byte of its UUID")
     return value
@@ -218,7 +220,7 @@ class MariadbGtid:
 
 def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
     """`server_id`: of the event's header. Raises `BinlogError` MALFORMED_EVENT."""
-    read = Reader(type_name(EventType.MARIADB_GTID), body)
+    read = ByteCursor(type_name(EventType.MARIADB_GTID), body)
     sequence, domain, flags = read.number(8), read.number(4), read.number(1)
     commit_id = read.number(8) if flags & GROUP_COMMIT_ID else None
     xid = extra = alter_of = None
@@ -237,7 +239,7 @@ def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
 def parse_mariadb_gtid_list(body: bytes) -> tuple[MariadbGtid, ...]:
     """What the files before this one hold: the last GTID of each domain and server, flags 0. The last one of a domain
     is the domain's."""
-    read = Reader(type_name(EventType.MARIADB_GTID_LIST), body)
+    read = ByteCursor(type_name(EventType.MARIADB_GTID_LIST), body)
     count = read.number(4) & 0x0FFFFFFF  # the rest are flags
     found = []
     for _ in range(count):

@@ -15,11 +15,11 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from dispatcher.binlog.event.cursor import Reader, malformed
+from dispatcher.binlog.event.cursor import ByteCursor, malformed
 from dispatcher.binlog.event.gtid import Gtid, MariadbGtid, parse_gtid_event, parse_mariadb_gtid
 from dispatcher.binlog.event.query import Query, parse_query
 from dispatcher.binlog.event.types import EventType, type_name
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import SEQ_OFFSET_BITS, has_file_number
 
 # What other modules take from here although it is defined elsewhere.
@@ -94,11 +94,11 @@ def parse_format_description(event: bytes) -> FormatDescription:
         raise malformed(name, f"names checksum algorithm {algorithm} (0 and 1 are known)")
     checksum = int.from_bytes(event[-4:], "little")
     if algorithm and zlib.crc32(_not_in_use(event[:-4])) != checksum:
-        raise BinlogError(Kind.CHECKSUM_MISMATCH, name)
+        raise BinlogError(ErrorKind.CHECKSUM_MISMATCH, name)
     version, header_size = int.from_bytes(event[19:21], "little"), event[fixed - 1]
     if version != 4 or header_size != HEADER_SIZE:
         raise BinlogError(
-            Kind.UNSUPPORTED_EVENT,
+            ErrorKind.UNSUPPORTED_EVENT,
             f"{name} of binlog version {version} with headers of {header_size} bytes (server {text!r})",
             remedy="only version 4 with headers of 19 bytes, which MySQL writes since 5.0, is read",
         )
@@ -128,7 +128,7 @@ def _not_in_use(event: bytes) -> bytes:
 
 def parse_rotate(body: bytes) -> tuple[str, int]:
     """File name and offset where the log goes on."""
-    read = Reader("ROTATE_EVENT", body)
+    read = ByteCursor("ROTATE_EVENT", body)
     position, name = read.number(8), read.rest()
     if not name:
         raise malformed(read.name, "names no file")
@@ -195,11 +195,11 @@ def parse_record(body: bytes) -> Record | None:
     _, version, name_size, epoch, seq, offset, commit_us, first_event = RECORD.unpack_from(body)
     if version != RECORD_VERSION:
         raise BinlogError(
-            Kind.UNSUPPORTED_EVENT,
+            ErrorKind.UNSUPPORTED_EVENT,
             f"record of version {version}, this reader knows {RECORD_VERSION}",
             remedy="install the same version of binlog-dispatcher on both sides",
         )
     if len(body) < RECORD.size + name_size:
         raise malformed(type_name(EventType.IGNORABLE), "a record's file name is cut short")
-    name = Reader(type_name(EventType.IGNORABLE), body, RECORD.size).text(name_size)
+    name = ByteCursor(type_name(EventType.IGNORABLE), body, RECORD.size).text(name_size)
     return Record(epoch, seq, name, offset, commit_us, first_event)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import zlib
 
-from dispatcher.binlog.event.cursor import Reader, malformed
+from dispatcher.binlog.event.cursor import ByteCursor, malformed
 from dispatcher.binlog.event.header import HEADER_SIZE, MAGIC, parse_format_description
 from dispatcher.binlog.event.types import EventType, type_name
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 _FIRST, _LAST = (
     int(EventType.MARIADB_QUERY_COMPRESSED),
@@ -50,7 +50,7 @@ def plain_event(event: bytes, *, checksum: bool) -> bytes:
     kind = EventType(event[4])
     end = len(event) - 4 * checksum
     if checksum and zlib.crc32(event[:end]) != int.from_bytes(event[end:], "little"):
-        raise BinlogError(Kind.CHECKSUM_MISMATCH, type_name(kind))
+        raise BinlogError(ErrorKind.CHECKSUM_MISMATCH, type_name(kind))
     plain = plain_body(kind, event[HEADER_SIZE:end])
     size = HEADER_SIZE + len(plain) + 4 * checksum
     out = event[:4] + bytes((_PLAIN[kind],)) + event[5:9] + size.to_bytes(4, "little")
@@ -60,7 +60,7 @@ def plain_event(event: bytes, *, checksum: bool) -> bytes:
 
 def plain_body(kind: int, body: bytes) -> bytes:
     """The plain event's body; no header, no checksum, and not verified."""
-    read = Reader(type_name(kind), body)
+    read = ByteCursor(type_name(kind), body)
     if kind == EventType.MARIADB_QUERY_COMPRESSED:
         read.take(8)
         database_size = read.number(1)
@@ -78,7 +78,7 @@ def plain_body(kind: int, body: bytes) -> bytes:
     return body[: read.at] + _uncompress(read)
 
 
-def _uncompress(read: Reader) -> bytes:
+def _uncompress(read: ByteCursor) -> bytes:
     head = read.number(1)
     if not head & 0x80 or head & 0x70:
         raise malformed(read.name, f"has an unknown compression ({head:#04x})")

@@ -15,7 +15,7 @@ from typing import Any
 
 from dispatcher.binlog.charset import transcode
 from dispatcher.binlog.charset.collations import charset_of
-from dispatcher.binlog.event.cursor import Reader, malformed
+from dispatcher.binlog.event.cursor import ByteCursor, malformed
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def parse_query(body: bytes, *, load: bool = False) -> Query:
 
     Raises `BinlogError` MALFORMED_EVENT.
     """
-    read = Reader("EXECUTE_LOAD_QUERY_EVENT" if load else "QUERY_EVENT", body)
+    read = ByteCursor("EXECUTE_LOAD_QUERY_EVENT" if load else "QUERY_EVENT", body)
     thread_id, execution_s = read.number(4), read.number(4)
     database_size, error_code, status_size = read.number(1), read.number(2), read.number(2)
     if load:
@@ -90,7 +90,7 @@ def parse_query(body: bytes, *, load: bool = False) -> Query:
         raise malformed(
             read.name, "has status variables or a database name that reach past the end"
         )
-    status = _status(Reader(f"{read.name} (status variables)", read.take(status_size)))
+    status = _status(ByteCursor(f"{read.name} (status variables)", read.take(status_size)))
     database = read.zero_ended(database_size)
     return Query(database, read.rest(), status, error_code, thread_id, execution_s)
 
@@ -135,7 +135,7 @@ _OVER_MAX_DATABASES = 254
 _ALTER_ENDS = 0x04 | 0x08  # FL_COMMIT_ALTER, FL_ROLLBACK_ALTER
 
 
-def _status(read: Reader) -> Status:
+def _status(read: ByteCursor) -> Status:
     found: dict[str, Any] = {}
     while len(read):
         code = read.number(1)
@@ -151,7 +151,7 @@ def _status(read: Reader) -> Status:
     return replace(Status(), **found)
 
 
-def _longer(read: Reader, code: int, found: dict[str, Any]) -> bool:
+def _longer(read: ByteCursor, code: int, found: dict[str, Any]) -> bool:
     """The variables that are more than one integer; False where the code is not known."""
     if code == 2:  # Q_CATALOG of 5.0.0 to 5.0.3: it ends in a zero byte, unless it is empty
         size = read.number(1)
@@ -182,7 +182,7 @@ def _longer(read: Reader, code: int, found: dict[str, Any]) -> bool:
     return True
 
 
-def _zero_ended(read: Reader) -> str:
+def _zero_ended(read: ByteCursor) -> str:
     name = bytearray()
     while byte := read.take(1)[0]:
         name.append(byte)

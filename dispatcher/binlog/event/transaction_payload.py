@@ -16,11 +16,11 @@ from enum import IntEnum
 import numpy as np
 import zstandard
 
-from dispatcher.binlog.event.cursor import Reader, malformed
+from dispatcher.binlog.event.cursor import ByteCursor, malformed
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.kernel.bytes import U8, u32
 from dispatcher.binlog.kernel.jit import njit
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 CHUNK_BYTES = 1 << 20
 NAME = type_name(EventType.TRANSACTION_PAYLOAD)
@@ -49,10 +49,10 @@ def parse(body: bytes | memoryview) -> Payload:
 
     Raises `BinlogError`: MALFORMED_EVENT, UNSUPPORTED_EVENT for a compression that is not known.
     """
-    read = Reader(NAME, bytes(body[:_HEAD_MAX]))
+    read = ByteCursor(NAME, bytes(body[:_HEAD_MAX]))
     found: dict[int, int] = {}
     while field := read.packed():
-        value = Reader(NAME, read.take(read.packed()))
+        value = ByteCursor(NAME, read.take(read.packed()))
         if field in (1, 2, 3):  # payload size, compression, uncompressed size
             found[field] = value.packed()
             value.end()
@@ -62,7 +62,9 @@ def parse(body: bytes | memoryview) -> Payload:
     if found[1] != len(data):
         raise malformed(NAME, f"says that it holds {found[1]} bytes, and holds {len(data)}")
     if found[2] not in list(Compression):
-        raise BinlogError(Kind.UNSUPPORTED_EVENT, f"{NAME} of the unknown compression {found[2]}")
+        raise BinlogError(
+            ErrorKind.UNSUPPORTED_EVENT, f"{NAME} of the unknown compression {found[2]}"
+        )
     compression = Compression(found[2])
     size = found.get(3)
     if compression is Compression.NONE:

@@ -69,7 +69,7 @@ class _Folding:
         return builder.xor(builder.xor(low, high), onto)
 
 
-def _fold(_typing: Any, buf: Any, _start: Any, _size: Any) -> Any:
+def _merge(_typing: Any, buf: Any, _start: Any, _size: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         bytes_ = builder.bitcast(array.data, _I8.as_pointer())
@@ -139,6 +139,6 @@ def _fold_rest(builder: Any, folding: _Folding, block: Any, done: Any, size: Any
     return result
 
 
-fold = cast(Callable[[NDArray[np.uint8], int, int], tuple[np.uint64, np.uint64]], intrinsic(_fold))
+fold = cast(Callable[[NDArray[np.uint8], int, int], tuple[np.uint64, np.uint64]], intrinsic(_merge))
 """fold(buf, start, size): 16 bytes, as two little-endian words, that leave the same CRC as the first
 `size // 16 * 16` bytes of `buf` from `start`, with the initial value of the CRC folded in. `size` is at least 64."""

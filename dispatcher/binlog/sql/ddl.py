@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dispatcher.binlog.sql.lexer import Bounds, Name, NotUnderstoodError, Tokens
+from dispatcher.binlog.sql.lexer import Bounds, Name, NotUnderstoodError, SqlTokens
 
 
 class QueryKind(StrEnum):
@@ -51,7 +51,7 @@ class DdlKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ddl:
+class ParsedStatement:
     """A statement, as far as routing needs it.
 
     `tables`: (database, table) of each table touched, as written, in order; not those that are only
@@ -106,7 +106,7 @@ def classify(query: str) -> QueryKind:
 
 
 def _by_more_words(query: str, kind: QueryKind) -> QueryKind:
-    tokens = Tokens(query)
+    tokens = SqlTokens(query)
     first = tokens.word()
     if first == "ROLLBACK":
         tokens.take("WORK")
@@ -123,7 +123,7 @@ def _by_more_words(query: str, kind: QueryKind) -> QueryKind:
 
 def _behind_settings(query: str) -> QueryKind:
     """The kind of SET STATEMENT ... FOR statement; OTHER where that cannot be found in reasonable time."""
-    tokens = Tokens(query, bounds=ROUTING_BOUNDS)
+    tokens = SqlTokens(query, bounds=ROUTING_BOUNDS)
     if not tokens.skip_to("FOR"):
         return QueryKind.OTHER
     tokens.take_any("(")
@@ -133,12 +133,12 @@ def _behind_settings(query: str) -> QueryKind:
 
 def first_word(query: str) -> str:
     """The statement's verb, in capitals; "" where it has none."""
-    return Tokens(query).word()
+    return SqlTokens(query).word()
 
 
 def savepoint(query: str) -> tuple[str, str]:
     """(SAVEPOINT, ROLLBACK or RELEASE; the savepoint's name as servers compare it) of a statement of that kind."""
-    tokens = Tokens(query)
+    tokens = SqlTokens(query)
     verb = tokens.word()
     tokens.take("WORK")
     tokens.take("TO")
@@ -152,21 +152,21 @@ def savepoint(query: str) -> tuple[str, str]:
 
 def xa_verb(query: str) -> str:
     """START, BEGIN, END, PREPARE, COMMIT or ROLLBACK of an XA statement."""
-    tokens = Tokens(query)
+    tokens = SqlTokens(query)
     tokens.word()
     return tokens.word()
 
 
 def parse(
     query: str, default_database: str, sql_mode: int = 0, bounds: Bounds | None = None
-) -> Ddl:
+) -> ParsedStatement:
     """What a statement touches.
 
     `default_database`: the session's, for names that name none; `sql_mode`: the session's flags, as
     in the event's status variables. `bounds`: how much of it is read; a statement that cannot be
     understood within them is not understood.
     """
-    tokens = Tokens(query, sql_mode, bounds)
+    tokens = SqlTokens(query, sql_mode, bounds)
     tokens.default_database = default_database
     try:
         found = _statement(tokens)
@@ -175,12 +175,12 @@ def parse(
     return found if tokens.complete else _UNKNOWN
 
 
-_UNKNOWN = Ddl(DdlKind.OTHER, parsed=False)
+_UNKNOWN = ParsedStatement(DdlKind.OTHER, parsed=False)
 
 
-def _statement(tokens: Tokens) -> Ddl:
+def _statement(tokens: SqlTokens) -> ParsedStatement:
     if tokens.peek() is None:  # a comment: MariaDB's "# Dummy event" for an event that it hides
-        return Ddl(DdlKind.OTHER)
+        return ParsedStatement(DdlKind.OTHER)
     verb = tokens.word()
     if verb == "SET" and tokens.take("STATEMENT"):
         if not tokens.skip_to("FOR"):
@@ -192,17 +192,17 @@ def _statement(tokens: Tokens) -> Ddl:
     return read(tokens)
 
 
-def _create(tokens: Tokens) -> Ddl:
+def _create(tokens: SqlTokens) -> ParsedStatement:
     tokens.take("OR", "REPLACE")
     if tokens.take("TEMPORARY"):
-        return Ddl(DdlKind.TEMPORARY_TABLE)
+        return ParsedStatement(DdlKind.TEMPORARY_TABLE)
     if tokens.take("TABLE"):
         tokens.if_exists()
-        return Ddl(DdlKind.CREATE_TABLE, (tokens.name(),))
+        return ParsedStatement(DdlKind.CREATE_TABLE, (tokens.name(),))
     return _other_object(tokens, DdlKind.CREATE_DATABASE)
 
 
-def _alter(tokens: Tokens) -> Ddl:
+def _alter(tokens: SqlTokens) -> ParsedStatement:
     tokens.take_any("ONLINE", "OFFLINE", "IGNORE")
     if tokens.take("TABLE"):
         tokens.if_exists()
@@ -213,7 +213,7 @@ def _alter(tokens: Tokens) -> Ddl:
 _NAMING_CLAUSES = ("RENAME", "EXCHANGE", "CONVERT")
 
 
-def _alter_table(tokens: Tokens, table: Name) -> Ddl:
+def _alter_table(tokens: SqlTokens, table: Name) -> ParsedStatement:
     """The clauses that name a second table; each stands at the beginning of one."""
     tables, renamed = [table], []
     more = True
@@ -238,27 +238,27 @@ def _alter_table(tokens: Tokens, table: Name) -> Ddl:
             tokens.need("TO", "TABLE")
             tables.append(tokens.name())
         more = tokens.skip_clause()
-    return Ddl(DdlKind.ALTER_TABLE, tuple(tables), renamed=tuple(renamed))
+    return ParsedStatement(DdlKind.ALTER_TABLE, tuple(tables), renamed=tuple(renamed))
 
 
-def _drop(tokens: Tokens) -> Ddl:
+def _drop(tokens: SqlTokens) -> ParsedStatement:
     if tokens.take("TEMPORARY"):
-        return Ddl(DdlKind.TEMPORARY_TABLE)
+        return ParsedStatement(DdlKind.TEMPORARY_TABLE)
     if tokens.take("TABLE") or tokens.take("TABLES"):
         tokens.if_exists()
-        return Ddl(DdlKind.DROP_TABLE, tokens.names())
+        return ParsedStatement(DdlKind.DROP_TABLE, tokens.names())
     return _other_object(tokens, DdlKind.DROP_DATABASE)
 
 
-def _truncate(tokens: Tokens) -> Ddl:
+def _truncate(tokens: SqlTokens) -> ParsedStatement:
     # TABLE is reserved, so it is no table's name here.
     tokens.take("TABLE")
-    return Ddl(DdlKind.TRUNCATE, (tokens.name(),))
+    return ParsedStatement(DdlKind.TRUNCATE, (tokens.name(),))
 
 
-def _rename(tokens: Tokens) -> Ddl:
+def _rename(tokens: SqlTokens) -> ParsedStatement:
     if tokens.take("USER"):
-        return Ddl(DdlKind.ACCOUNT)
+        return ParsedStatement(DdlKind.ACCOUNT)
     if not tokens.take("TABLE"):
         tokens.need("TABLES")
     tokens.if_exists()
@@ -272,32 +272,32 @@ def _rename(tokens: Tokens) -> Ddl:
         renamed.append((old, tokens.name()))
         if not tokens.take(","):
             tables = tuple(name for pair in renamed for name in pair)
-            return Ddl(DdlKind.RENAME_TABLE, tables, renamed=tuple(renamed))
+            return ParsedStatement(DdlKind.RENAME_TABLE, tables, renamed=tuple(renamed))
 
 
-def _maintain(tokens: Tokens) -> Ddl:
+def _maintain(tokens: SqlTokens) -> ParsedStatement:
     tokens.take_any("NO_WRITE_TO_BINLOG", "LOCAL")
     if tokens.take("TABLE") or tokens.take("TABLES"):
-        return Ddl(DdlKind.MAINTENANCE, tokens.names())
+        return ParsedStatement(DdlKind.MAINTENANCE, tokens.names())
     tokens.need("VIEW")
-    return Ddl(DdlKind.MAINTENANCE, tokens.names())
+    return ParsedStatement(DdlKind.MAINTENANCE, tokens.names())
 
 
-def _set(tokens: Tokens) -> Ddl:
+def _set(tokens: SqlTokens) -> ParsedStatement:
     if tokens.take("PASSWORD") or tokens.take("DEFAULT", "ROLE"):
-        return Ddl(DdlKind.ACCOUNT)
+        return ParsedStatement(DdlKind.ACCOUNT)
     raise NotUnderstoodError
 
 
-def _account(_tokens: Tokens) -> Ddl:
-    return Ddl(DdlKind.ACCOUNT)
+def _account(_tokens: SqlTokens) -> ParsedStatement:
+    return ParsedStatement(DdlKind.ACCOUNT)
 
 
-def _server_wide(_tokens: Tokens) -> Ddl:
-    return Ddl(DdlKind.OTHER)
+def _server_wide(_tokens: SqlTokens) -> ParsedStatement:
+    return ParsedStatement(DdlKind.OTHER)
 
 
-def _other_object(tokens: Tokens, database_kind: DdlKind) -> Ddl:
+def _other_object(tokens: SqlTokens, database_kind: DdlKind) -> ParsedStatement:
     """What CREATE, ALTER and DROP have beside tables."""
     if tokens.take("DATABASE") or tokens.take("SCHEMA"):
         return _database(tokens, database_kind)
@@ -306,17 +306,17 @@ def _other_object(tokens: Tokens, database_kind: DdlKind) -> Ddl:
     if tokens.take("INDEX"):
         if not tokens.skip_to("ON"):
             raise NotUnderstoodError
-        return Ddl(DdlKind.INDEX, (tokens.name(),))
+        return ParsedStatement(DdlKind.INDEX, (tokens.name(),))
     if tokens.take("VIEW"):
         tokens.if_exists()
-        return Ddl(DdlKind.VIEW, tokens.names())
+        return ParsedStatement(DdlKind.VIEW, tokens.names())
     if tokens.take("SEQUENCE"):  # MariaDB: a table with one row
         tokens.if_exists()
-        return Ddl(DdlKind.OTHER, tokens.names())
+        return ParsedStatement(DdlKind.OTHER, tokens.names())
     if any(tokens.at(word) for word in ("USER", "ROLE")):
-        return Ddl(DdlKind.ACCOUNT)
+        return ParsedStatement(DdlKind.ACCOUNT)
     if any(tokens.at(word) for word in _SERVER_OBJECTS):
-        return Ddl(DdlKind.OTHER)
+        return ParsedStatement(DdlKind.OTHER)
     return _routine(tokens)
 
 
@@ -327,7 +327,7 @@ _SERVER_OBJECTS = (
 )
 
 
-def _database(tokens: Tokens, kind: DdlKind) -> Ddl:
+def _database(tokens: SqlTokens, kind: DdlKind) -> ParsedStatement:
     tokens.if_exists()
     following = tokens.peek()
     # ALTER DATABASE may leave the name out; then an option comes at once.
@@ -335,21 +335,21 @@ def _database(tokens: Tokens, kind: DdlKind) -> Ddl:
     if kind is DdlKind.ALTER_DATABASE and (
         following is None or (following.kind == "word" and following.text.upper() in options)
     ):
-        return Ddl(kind, databases=(tokens.default_database,))
-    return Ddl(kind, databases=(tokens.identifier(),))
+        return ParsedStatement(kind, databases=(tokens.default_database,))
+    return ParsedStatement(kind, databases=(tokens.identifier(),))
 
 
-def _routine(tokens: Tokens) -> Ddl:
+def _routine(tokens: SqlTokens) -> ParsedStatement:
     if tokens.take("PACKAGE"):
         tokens.take("BODY")
     elif not any(tokens.take(word) for word in ("PROCEDURE", "FUNCTION", "TRIGGER", "EVENT")):
         raise NotUnderstoodError
     tokens.if_exists()
     database, _ = tokens.name()
-    return Ddl(DdlKind.ROUTINE, databases=(database,) if database else ())
+    return ParsedStatement(DdlKind.ROUTINE, databases=(database,) if database else ())
 
 
-def _skip_attributes(tokens: Tokens) -> None:
+def _skip_attributes(tokens: SqlTokens) -> None:
     """ALGORITHM = x, DEFINER = user@host, SQL SECURITY x: before VIEW and routines."""
     while True:
         if tokens.take("ALGORITHM"):
@@ -368,7 +368,7 @@ def _skip_attributes(tokens: Tokens) -> None:
             return
 
 
-_VERBS: dict[str, Callable[[Tokens], Ddl]] = {
+_VERBS: dict[str, Callable[[SqlTokens], ParsedStatement]] = {
     "CREATE": _create,
     "ALTER": _alter,
     "DROP": _drop,

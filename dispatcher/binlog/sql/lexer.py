@@ -89,7 +89,7 @@ class Bounds(NamedTuple):
     pieces: int
 
 
-class Token(NamedTuple):
+class SqlToken(NamedTuple):
     """`kind`: quoted (a name), text, word, sign, or open (a quote that is never closed). `keyword`: a word or sign in
     upper case, "" for all else, which can be no key word. `end`: the offset behind it."""
 
@@ -99,7 +99,7 @@ class Token(NamedTuple):
     end: int
 
     @classmethod
-    def of(cls, match: re.Match[str]) -> Token:
+    def of(cls, match: re.Match[str]) -> SqlToken:
         kind, text = str(match.lastgroup), match[0]
         keyword = text.upper() if kind == "word" else text if kind == "sign" else ""
         return cls(kind, text, keyword, match.end())
@@ -116,7 +116,7 @@ class Token(NamedTuple):
         return None
 
 
-class Tokens:
+class SqlTokens:
     """A statement's tokens, read one after the other.
 
     `complete`: False once reading has come to where the bounds cut the statement, or to a quote that is never closed:
@@ -134,14 +134,14 @@ class Tokens:
         self._end = len(query) if bounds is None else min(len(query), bounds.characters)
         self._pieces_max = 0 if bounds is None else bounds.pieces
         self._at = 0  # behind the last token that was read
-        self._next: list[Token] = []
+        self._next: list[SqlToken] = []
 
-    def __iter__(self) -> Iterator[Token]:
+    def __iter__(self) -> Iterator[SqlToken]:
         """Take what is left."""
         while (token := self.advance()) is not None:
             yield token
 
-    def _read(self) -> Token | None:
+    def _read(self) -> SqlToken | None:
         match = self._lexicon.match(self._query, self._at, self._end)
         if match is not None and match.lastgroup == "skip":
             self._count(match)
@@ -149,7 +149,7 @@ class Tokens:
         if match is None:
             return None
         self._count(match)
-        return Token.of(match)
+        return SqlToken.of(match)
 
     def _count(self, match: re.Match[str]) -> str:
         """Note that a piece was read; returns its kind."""
@@ -162,7 +162,7 @@ class Tokens:
             self.complete = False
         return kind
 
-    def peek(self, n: int = 0) -> Token | None:
+    def peek(self, n: int = 0) -> SqlToken | None:
         while len(self._next) <= n:
             token = self._read()
             if token is None:
@@ -170,7 +170,7 @@ class Tokens:
             self._next.append(token)
         return self._next[n]
 
-    def advance(self) -> Token | None:
+    def advance(self) -> SqlToken | None:
         token = self._next.pop(0) if self._next else self._read()
         if token is not None:
             self.offset = token.end

@@ -31,8 +31,8 @@ from dispatcher.binlog.stream.batch import (
 )
 from dispatcher.binlog.stream.reframe import Unpacking
 from dispatcher.binlog.stream.routes import ALL, Routes
-from dispatcher.binlog.stream.xa_store import Flaw, Keeping, Prepared
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.binlog.stream.xa_store import XaFault, XaRecorder, XaStore
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 Out = list[Batch | Closed]
 
@@ -50,7 +50,7 @@ class Batching:
         self.sources: list[str] = []
         self.heartbeats = 0
         # None: the rows of prepared transactions are of no use to anybody.
-        self.prepared: Prepared | None = Prepared()
+        self.prepared: XaStore | None = XaStore()
         self._head: Head | None = None  # of the file whose first transaction is still to come
         self._room_bytes = max(buffer_bytes, 1 << 14)
         self._buf: U8 = np.empty(self._room_bytes, dtype=np.uint8)
@@ -77,7 +77,7 @@ class Batching:
         self._failed: BinlogError | None = None  # damage behind what the last split() returned
         self._unpacking: Unpacking | None = None  # the compressed transaction that is looked into
         self._inside = False  # likewise, a small one
-        self._keeping: Keeping | None = None  # the open XA transaction
+        self._keeping: XaRecorder | None = None  # the open XA transaction
         self._reserve = 0  # bytes at the end of the buffer that are not for the source, but for small ones' events
         self._scratch = 0  # where the next of these go
 
@@ -307,11 +307,11 @@ class Batching:
         )
 
     def _fault(
-        self, kind: Kind, what: str, out: Out, *, route: int = ALL, remedy: str | None = None
+        self, kind: ErrorKind, what: str, out: Out, *, route: int = ALL, remedy: str | None = None
     ) -> None:
         if self._keeping:
             targets = self.routes.targets[route] if route >= 0 else None
-            self._keeping.flaws.append(Flaw(kind, what, remedy, targets))
+            self._keeping.flaws.append(XaFault(kind, what, remedy, targets))
         error = BinlogError(kind, what, where=self._place(), remedy=remedy)
         self._flush(out, Fault(error, route))
 

@@ -11,7 +11,7 @@ text goes along only if all of its tables are the consumer's.
 Nothing is left of what did not happen: a transaction that ends with ROLLBACK takes its bytes with it (and counts, as
 one without anything of the consumer's), and ROLLBACK TO takes the log back to where it was at its savepoint.
 
-A transaction, and even a statement, may span batches and segments. `Log` remembers what is needed between them.
+A transaction, and even a statement, may span batches and segments. `ConsumerLog` remembers what is needed between them.
 
 A transaction that outgrows the memory it may have (`large_bytes`) goes on in *spilled* segments, from the lender that
 the log was given: files that look like memory, so nothing that copies, reads, or drops knows the difference. What the
@@ -31,12 +31,12 @@ from dispatcher.binlog.event import header
 from dispatcher.binlog.kernel.bytes import I32, I64, U8
 from dispatcher.binlog.stream import copy_kernel as k
 from dispatcher.binlog.stream.batch import ABORTED, CONTINUED, OPEN, ROLLED_BACK, Batch
-from dispatcher.binlog.stream.segments import POOL, Lend, Outstanding, cool
+from dispatcher.binlog.stream.segments import POOL, Allocate, Outstanding, release_pages
 from dispatcher.model.position import SEQ_OFFSET_BITS, file_number
 
 
 @dataclass(slots=True)
-class Taken:
+class AppendResult:
     """Transactions that became complete: index in the batch's arrays, logical end, seq, number of events copied."""
 
     tx: I32
@@ -45,7 +45,7 @@ class Taken:
     events: I32
 
 
-class Mark(NamedTuple):
+class Savepoint(NamedTuple):
     """What there was of an open transaction at a savepoint: logical offsets of its end and record, events copied."""
 
     end: int
@@ -62,7 +62,7 @@ class Segment(NamedTuple):
     spilled: bool
 
 
-class Log:
+class ConsumerLog:
     """One consumer's bytes, written once and read by *logical* offset (bytes since the log was made).
 
     Made of segments of at most `segment_max` bytes, smaller while there is little to hold, or as large as one unit
@@ -70,7 +70,7 @@ class Log:
     up is served from large segments and a quiet consumer soon from small ones. `allocated` counts segments in memory
     whole, also those that were dropped while a reader still has views of them, and `spilled` the others: that is what
     they cost. Behind `committed` lie the bytes of a transaction that is
-    not complete; `rollback()` drops them, also after `lend` has raised.
+    not complete; `rollback()` drops them, also after `allocate` has raised.
 
     Bounds, in bytes, where `taken` is what one `take` added and a unit is a rows event with all that must stand before
     it: segments that a take begins hold at most 2 * taken + `segment_max` in all, because what is left at a segment's
@@ -84,7 +84,7 @@ class Log:
     PIECE = 1 << 20  # of a spilled segment, for a reader that cools what it has sent
 
     def __init__(
-        self, segment_max: int = 1 << 20, *, lend: Lend | None = None, large_bytes: int = 0
+        self, segment_max: int = 1 << 20, *, allocate: Allocate | None = None, large_bytes: int = 0
     ) -> None:
         self.committed = 0
         self.kept = 0
@@ -92,7 +92,7 @@ class Log:
         self.spilled = 0
         self.spilled_end = 0  # logical end of the newest complete transaction that was spilled
         self._segment_max = max(segment_max, self.SEGMENT_MIN)
-        self._lend = lend
+        self._allocate = allocate
         self._large_bytes = large_bytes
         self._segments: list[Segment] = []
         self._spilled_from = -1  # where the open transaction's spilled part begins
@@ -100,7 +100,7 @@ class Log:
         self._end = self._forgotten = 0
         self._cs: I64 = np.zeros(k.STATE_SIZE, dtype=np.int64)
         self._cs[k.EVENT] = -1
-        self._marks: dict[int, Mark] = {}  # savepoints of the open transaction
+        self._marks: dict[int, Savepoint] = {}  # savepoints of the open transaction
         self._record_at = self._rows_at = 0  # logical offsets of what the kernel knows as EARLIER
         self._index = (
             np.empty(0, dtype=np.int32),
@@ -113,12 +113,12 @@ class Log:
 
     def take(
         self, batch: Batch, wants: U8, skip: U8 | None, *, epoch: int, seq: int, packed: bool
-    ) -> tuple[Taken, int]:
+    ) -> tuple[AppendResult, int]:
         """Copy what is wanted of `batch`; returns the transactions completed and the seq after all of them.
 
-        Raises what `lend` raises; then nothing of the batch counts, and `rollback()` must follow. `wants`: one byte per
-        route. `skip`: one byte per transaction, 1 = the consumer has it already. `seq`: of the last transaction before
-        the batch. `packed`: number by file and offset instead of counting.
+        Raises what `allocate` raises; then nothing of the batch counts, and `rollback()` must follow. `wants`: one byte
+        per route. `skip`: one byte per transaction, 1 = the consumer has it already. `seq`: of the last transaction
+        before the batch. `packed`: number by file and offset instead of counting.
         """
         n = len(batch.tx.first)
         skip = self._skipped(batch, skip)
@@ -170,10 +170,10 @@ class Log:
         if indexed:
             self.committed, self.spilled_end = int(end[indexed - 1]), spilled_end
         if self._segments and self._segments[-1].spilled:
-            cool(self._segments[-1].bytes)
+            release_pages(self._segments[-1].bytes)
         if n and not batch.tx.flags[-1] & OPEN:
             self._marks.clear()
-        taken = Taken(
+        taken = AppendResult(
             tx[:indexed].copy(),
             end[:indexed].copy(),
             seqs[:indexed].copy(),
@@ -194,18 +194,18 @@ class Log:
         """Drop the bytes of the transaction that is not complete."""
         self._marks.clear()
         # As if nothing of the open transaction had been taken: its beginning is carried, and copied anew.
-        self._return_to(Mark(self.committed, 0, 0, 0))
+        self._return_to(Savepoint(self.committed, 0, 0, 0))
         self.drop(
             self._forgotten
         )  # the segment that held the end of what is forgotten, and its beginning
 
-    def _mark(self) -> Mark:
+    def _mark(self) -> Savepoint:
         cs = self._cs
         record = int(cs[k.RECORD])
         at = self._segments[-1].base + record if record >= 0 else self._record_at
-        return Mark(self._end, int(cs[k.BEGUN]), at, int(cs[k.COPIED]))
+        return Savepoint(self._end, int(cs[k.BEGUN]), at, int(cs[k.COPIED]))
 
-    def _return_to(self, mark: Mark) -> None:
+    def _return_to(self, mark: Savepoint) -> None:
         while self._segments and self._segments[-1].base >= mark.end:
             self._gone(self._segments.pop())
         self._end = mark.end
@@ -256,19 +256,19 @@ class Log:
             if cs[k.LAST_ROWS] >= 0:
                 self._rows_at, cs[k.LAST_ROWS] = base + int(cs[k.LAST_ROWS]), k.EARLIER
             if self._segments[-1].spilled:
-                cool(self._segments[-1].bytes)
+                release_pages(self._segments[-1].bytes)
             if self._end == base:  # nothing was written into it
                 self._gone(self._segments.pop())
         size = min(max(size, self.SEGMENT_MIN), self._segment_max)
-        if self._lend and self._is_large(begin, max(size, need)):
+        if self._allocate and self._is_large(begin, max(size, need)):
             grown = min(max(self._end - begin, self.SPILLED_MIN), self.SPILLED_MAX)
-            segment = Segment(self._end, self._lend(max(grown, need)), spilled=True)
+            segment = Segment(self._end, self._allocate(max(grown, need)), spilled=True)
             self.spilled += len(segment.bytes)
             if self._spilled_from < 0:
                 self._spilled_from = self._end
         else:
             self._last_size = size
-            segment = Segment(self._end, POOL.lend(max(size, need)), spilled=False)
+            segment = Segment(self._end, POOL.allocate(max(size, need)), spilled=False)
             self.kept += len(segment.bytes)
         self._segments.append(segment)
 

@@ -19,7 +19,7 @@ from dispatcher.binlog.stream.batch import OPEN
 from dispatcher.binlog.stream.batch_builder import Batching, Out
 from dispatcher.binlog.stream.reframe import Unpacking
 from dispatcher.binlog.stream.routes import ALL
-from dispatcher.binlog.stream.xa_store import Flaw, Inner
+from dispatcher.binlog.stream.xa_store import Inner, XaFault
 
 
 class Inside(Batching):
@@ -70,7 +70,7 @@ class Inside(Batching):
             self._read_chunks(inner, start, end, out)
         return True
 
-    def _flaws(self, flaws: tuple[Flaw, ...], out: Out) -> None:
+    def _flaws(self, flaws: tuple[XaFault, ...], out: Out) -> None:
         """Stop those who must not go on here."""
         for flaw in flaws:
             route = ALL if flaw.targets is None else self.routes.ddl(flaw.targets)

@@ -7,7 +7,7 @@ that array is gone: views keep the array alive, and its end is what returns the 
 
 Segments of a transaction that is too large for memory are lent by somebody else, who maps them to a file. Pages of
 those that were written or read are resident until the system wants them back, or until somebody says that they are not
-needed for now (`cool`).
+needed for now (`release_pages`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 U8 = NDArray[np.uint8]
-Lend = Callable[[int], U8]
+Allocate = Callable[[int], U8]
 """An array of so many bytes, writable, its content undefined. Raises BinlogError where there is no room for it."""
 
 POOLED_MIN = 1 << 18  # smaller ones are cheap enough
@@ -34,7 +34,7 @@ class Pool:
         self._idle: dict[int, list[U8]] = {}
         self.idle_bytes = 0
 
-    def lend(self, size: int) -> U8:
+    def allocate(self, size: int) -> U8:
         """An array of `size` bytes, their content undefined."""
         if size < POOLED_MIN:
             return np.empty(size, dtype=np.uint8)
@@ -75,7 +75,7 @@ class Outstanding:
         return sum(list(self._sizes.values())) if self._sizes else 0
 
 
-def cool(view: U8 | memoryview | bytes) -> None:
+def release_pages(view: U8 | memoryview | bytes) -> None:
     """Give back the resident memory behind a view of a segment that is mapped to a file; of any other, nothing.
 
     The bytes stay: the next look at them takes them from the system's cache or the file. So this is safe at any time,

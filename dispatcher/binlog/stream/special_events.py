@@ -42,7 +42,7 @@ from dispatcher.binlog.stream.batch_builder import Out
 from dispatcher.binlog.stream.routes import ALL, NOBODY, Target
 from dispatcher.binlog.stream.xa import Xa
 from dispatcher.binlog.stream.xa_store import Inner
-from dispatcher.model.errors import SEEK, BinlogError, Kind
+from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 from dispatcher.model.gtid import GNO_MAX
 
 # Known, without rows, nothing to do.
@@ -150,7 +150,9 @@ class Rare(Xa):
             query = control.parse_load_query(body).query
             self._statement_fault("LOAD DATA", query, out)
         elif code in _OLD_LOADS:
-            self._fault(Kind.STATEMENT_FORMAT, f"{type_name(code)} (LOAD DATA as a statement)", out)
+            self._fault(
+                ErrorKind.STATEMENT_FORMAT, f"{type_name(code)} (LOAD DATA as a statement)", out
+            )
         elif code in _IGNORED or flags & header.FLAG_IGNORABLE or self._decrypted(code):
             self.ignored[type_name(code)] += 1
         else:
@@ -158,7 +160,7 @@ class Rare(Xa):
             if code == EventType.INCIDENT:
                 what += f" ({control.parse_incident(body).message})"
             known = EventType(code) if code in list(EventType) else EventType.UNKNOWN
-            self._fault(Kind.UNSUPPORTED_EVENT, what, out, remedy=_REMEDIES.get(known))
+            self._fault(ErrorKind.UNSUPPORTED_EVENT, what, out, remedy=_REMEDIES.get(known))
         return None
 
     def _decrypted(self, code: int) -> bool:
@@ -207,7 +209,7 @@ class Rare(Xa):
         """Note a source of GTIDs. Those with a name of their own are not found by the kernel."""
         if len(self.sources) >= k.SOURCES_MAX:
             raise BinlogError(
-                Kind.UNSUPPORTED_EVENT, f"more than {k.SOURCES_MAX} sources of GTIDs", where=self._place()
+                ErrorKind.UNSUPPORTED_EVENT, f"more than {k.SOURCES_MAX} sources of GTIDs", where=self._place()
             )  # fmt: skip
         n = len(self.sources)
         if name is None:
@@ -299,7 +301,7 @@ class Rare(Xa):
         if query.updated_databases:
             route = self.routes.ddl((database, None) for database in query.updated_databases)
         what = f"{verb} as a statement, in database {query.database!r}"
-        self._fault(Kind.STATEMENT_FORMAT, what, out, route=route)
+        self._fault(ErrorKind.STATEMENT_FORMAT, what, out, route=route)
 
     def _savepoint(self, text: str, out: Out) -> None:
         """SAVEPOINT, ROLLBACK TO, RELEASE: consumers' logs remember the first and return to it with the second."""
@@ -316,7 +318,9 @@ class Rare(Xa):
             if name in self._savepoints:
                 self._append(ROLLBACK_TO, self._savepoints[name])
             else:
-                self._fault(Kind.UNSUPPORTED_EVENT, "ROLLBACK TO a savepoint that was not set", out)
+                self._fault(
+                    ErrorKind.UNSUPPORTED_EVENT, "ROLLBACK TO a savepoint that was not set", out
+                )
 
     def _targets(self, query: header.Query, text: str) -> int:
         """The route of a DDL: what the server says is updated and what the statement names; if neither, all."""

@@ -30,7 +30,7 @@ from dispatcher.binlog.stream import splitter_kernel as k
 from dispatcher.binlog.stream.batch import Batch, Closed
 from dispatcher.binlog.stream.reframe import Unpacking
 from dispatcher.binlog.stream.special_events import Rare
-from dispatcher.model.errors import SEEK, BinlogError, Kind
+from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
 # What a call of `split` may do in Python: some 40 ms, in the units of `rare.work_of`.
 WORK_MAX = 1024
@@ -227,11 +227,11 @@ class Splitter(Rare):
         kind = int(self._buf[off + 4]) if off + 4 < st[k.END] else -1
         name = type_name(kind) if kind >= 0 else "an event"
         if code == k.CHECKSUM:
-            return BinlogError(Kind.CHECKSUM_MISMATCH, name, where=self._place())
+            return BinlogError(ErrorKind.CHECKSUM_MISMATCH, name, where=self._place())
         if code == k.MALFORMED and st[k.REASON] == k.OUTSIDE and kind in _OF_ROWS:
             version = self.format.server_version if self.format else ""
             if header.server_numbers(version)[:2] == (5, 1):
-                return BinlogError(Kind.UNSUPPORTED_EVENT, f"{name} {_WITHOUT_BEGIN}", where=self._place(),
+                return BinlogError(ErrorKind.UNSUPPORTED_EVENT, f"{name} {_WITHOUT_BEGIN}", where=self._place(),
                                    remedy=_REMEDY_51)  # fmt: skip
         return header.malformed(
             name, k.WHY[int(st[k.REASON])] if code == k.MALFORMED else "is not one"

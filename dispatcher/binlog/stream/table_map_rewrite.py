@@ -27,7 +27,7 @@ _HEAD = HEADER_SIZE + POST_HEADER_SIZE
 
 
 @dataclass(slots=True)
-class Seen:
+class TableIdCache:
     """By route: table id and size of the newest TABLE_MAP that was looked at (-1 = none), and its tail's number."""
 
     ids: I64 = field(default_factory=lambda: np.full(64, -1, dtype=np.int64))
@@ -48,7 +48,7 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Tails:
+class MetadataSuffixes:
     """Bodies to be written, back to back."""
 
     data: U8 = field(default_factory=lambda: np.zeros(1 << 12, dtype=np.uint8))
@@ -125,7 +125,7 @@ def rewrite(  # noqa: PLR0913 - as above
         at += size
 
 
-def replaced(batch: Batch, which: I32, tails: Tails) -> Batch:
+def replaced(batch: Batch, which: I32, tails: MetadataSuffixes) -> Batch:
     """The batch with the tails `which` (one per event) in its TABLE_MAPs; the same one where there is none.
 
     The buffer is the splitter's, and so are its arrays: the new batch has its own.

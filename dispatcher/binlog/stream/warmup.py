@@ -15,7 +15,7 @@ from dispatcher.binlog.event import header, transaction_payload
 from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.binlog.stream import copy_kernel, reframe, table_map_rewrite
 from dispatcher.binlog.stream.batch import Batch, Events, Transactions
-from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
 
@@ -53,7 +53,7 @@ def load_kernels() -> None:
     batch = Batch(
         nothing, FormatDescription(b"", "", 0, True, False), "", 0, 0, Events.empty(0), Transactions.empty(0), [], 0, 0
     )  # fmt: skip
-    Log().take(batch, nothing, None, epoch=0, seq=0, packed=False)
+    ConsumerLog().take(batch, nothing, None, epoch=0, seq=0, packed=False)
     event = np.zeros(64, dtype=np.uint8)
     event[9] = len(event)
     copy_kernel.end_statement(event, 0, 1)
@@ -64,8 +64,8 @@ def load_kernels() -> None:
     reframe.reframe(none_read, nothing, 0, 1)
     reframe.unframe(nothing, batch.ev, 0, 0, nothing, 1)
     seen, tails, none = (
-        table_map_rewrite.Seen(),
-        table_map_rewrite.Tails(),
+        table_map_rewrite.TableIdCache(),
+        table_map_rewrite.MetadataSuffixes(),
         np.empty(0, dtype=np.int32),
     )
     table_map_rewrite.find(nothing, batch.ev, nothing, seen.ids, seen.sizes, seen.tails, none, 0)

@@ -38,9 +38,9 @@ from dispatcher.binlog.sql import ddl
 from dispatcher.binlog.stream import splitter_kernel as k
 from dispatcher.binlog.stream.batch_builder import Out
 from dispatcher.binlog.stream.embedded import Inside
-from dispatcher.binlog.stream.xa_store import Flaw, Inner, Keeping, Spot
-from dispatcher.model.errors import SEEK, Kind
-from dispatcher.model.position import Mark
+from dispatcher.binlog.stream.xa_store import Inner, LogPoint, XaFault, XaRecorder
+from dispatcher.model.errors import SEEK, ErrorKind
+from dispatcher.model.position import LogPosition
 
 _NOT_READ = (
     f"move the consumer before the transaction's XA PREPARE, where its rows stand ({SEEK}), or copy its tables afresh"
@@ -66,25 +66,25 @@ class Xa(Inside):
             xid = Xid.parse(text)
             if xid is not None:
                 return self._xa_end(xid, event, out, commit=verb == "COMMIT")
-            self._fault(Kind.UNSUPPORTED_EVENT, text[:300], out)
+            self._fault(ErrorKind.UNSUPPORTED_EVENT, text[:300], out)
             self._end_transaction()
         else:
-            self._fault(Kind.UNSUPPORTED_EVENT, text[:300], out)
+            self._fault(ErrorKind.UNSUPPORTED_EVENT, text[:300], out)
             if state < k.TX_BEGUN:
                 self._end_transaction()
         return None
 
     def _keep(self, offset: int, begin: bytes) -> None:
         self._st[k.TX] = k.TX_XA
-        self._keeping = Keeping(self.prepared, self._spot(offset), begin)
+        self._keeping = XaRecorder(self.prepared, self._spot(offset), begin)
 
-    def _spot(self, offset: int) -> Spot:
+    def _spot(self, offset: int) -> LogPoint:
         """`offset`: behind the GTID event of the open transaction."""
         st = self._st
         source = self.sources[int(st[k.SOURCE])] if st[k.SOURCE] >= 0 else ""
-        mark = Mark(self.file, offset, self.created.get(self.file, 0))
+        mark = LogPosition(self.file, offset, self.created.get(self.file, 0))
         server = self.prepared.server if self.prepared else ""
-        return Spot(mark, source, int(st[k.GNO]) if source else 0, server)
+        return LogPoint(mark, source, int(st[k.GNO]) if source else 0, server)
 
     # -- the end of a group ----------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class Xa(Inside):
         self._end_transaction()
         return None
 
-    def _at_once(self, keeping: Keeping, what: str, event: bytes, out: Out) -> Inner | None:
+    def _at_once(self, keeping: XaRecorder, what: str, event: bytes, out: Out) -> Inner | None:
         """The transaction is committed where it stands."""
         self._keep_listed()
         rows = keeping.rows()
@@ -115,15 +115,15 @@ class Xa(Inside):
         self._end_transaction()
         return None
 
-    def _overflow(self, keeping: Keeping, what: str, out: Out) -> None:
+    def _overflow(self, keeping: XaRecorder, what: str, out: Out) -> None:
         assert self.prepared is not None
         size = self.prepared.bytes_max
         what = f"{what}: its rows do not fit into the {size} bytes for prepared transactions"
         route = self.routes.ddl(keeping.tables)
-        self._fault(Kind.PREPARED, what, out, route=route, remedy=_NO_ROOM)
+        self._fault(ErrorKind.PREPARED, what, out, route=route, remedy=_NO_ROOM)
 
     def _inner(
-        self, rows: transaction_payload.Payload, event: bytes, flaws: tuple[Flaw, ...]
+        self, rows: transaction_payload.Payload, event: bytes, flaws: tuple[XaFault, ...]
     ) -> Inner:
         assert self.format is not None
         return Inner(rows, _xid_event(event), self.format.mariadb, flaws)
@@ -145,7 +145,7 @@ class Xa(Inside):
             self.ignored["prepared transaction rolled back"] += 1
         elif entry is None:
             what = f"XA COMMIT {xid}, of which no XA PREPARE was read"
-            self._fault(Kind.PREPARED, what, out, remedy=_NOT_READ)
+            self._fault(ErrorKind.PREPARED, what, out, remedy=_NOT_READ)
         else:
             self._flaws(entry.flaws, out)
         self._end_transaction()

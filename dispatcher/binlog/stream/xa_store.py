@@ -1,7 +1,7 @@
 """XA transactions that are prepared: their rows are kept until XA COMMIT, which is where they happen.
 
 XA PREPARE writes a transaction's rows into the log, XA COMMIT or XA ROLLBACK stands somewhere behind it, under a GTID
-of its own: minutes or files later, from another session, after a restart of the server or of the daemon. `Prepared` is
+of its own: minutes or files later, from another session, after a restart of the server or of the daemon. `XaStore` is
 what is kept of one connection key, shared by the splitters of all its dispatchers, which read different parts of one
 log at their own pace.
 
@@ -29,8 +29,8 @@ from dispatcher.binlog.event import transaction_payload
 from dispatcher.binlog.event.transaction_payload import Compression, Payload
 from dispatcher.binlog.kernel.bytes import U8
 from dispatcher.binlog.stream.routes import Target
-from dispatcher.model.errors import Kind
-from dispatcher.model.position import Mark
+from dispatcher.model.errors import ErrorKind
+from dispatcher.model.position import LogPosition
 
 BYTES_MAX = 256 << 20
 SMALL_BYTES = 1 << 14  # less than this is not worth compressing
@@ -38,20 +38,20 @@ ENTRY_BYTES = 512  # about what one costs beside its rows
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class XaFault:
     """Why some must stop where a transaction is committed. `targets`: the tables it is about, None = any."""
 
-    kind: Kind
+    kind: ErrorKind
     what: str
     remedy: str | None
     targets: tuple[Target, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class LogPoint:
     """A prepare, or the end of one: the offset behind its GTID event, the GTID ("" and 0 = none), the server's uuid."""
 
-    mark: Mark
+    mark: LogPosition
     source: str = ""
     gno: int = 0
     server: str = ""
@@ -62,16 +62,16 @@ class Spot:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class XaEntry:
     """One prepared transaction. `rows`: its events without checksums, from BEGIN on where the server writes one; None
     where they were not kept, which `flaws` explain. `end`: of its XA COMMIT or XA ROLLBACK, once that was read."""
 
     number: int  # in the order in which they were kept
     xid: str
-    at: Spot
+    at: LogPoint
     rows: Payload | None
-    flaws: tuple[Flaw, ...] = ()
-    end: Spot | None = None
+    flaws: tuple[XaFault, ...] = ()
+    end: LogPoint | None = None
 
     @property
     def bytes(self) -> int:
@@ -79,28 +79,28 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class XaChanges:
     """What the store lacks: entries that are new or came to their end since, and the numbers of those that are gone."""
 
-    put: tuple[Entry, ...]
-    ended: tuple[tuple[int, Spot], ...]
+    put: tuple[XaEntry, ...]
+    ended: tuple[tuple[int, LogPoint], ...]
     gone: tuple[int, ...]
 
 
-class Prepared:
+class XaStore:
     """The prepared transactions of one connection key. `stored`: those of the store, in the order of their numbers.
 
     `server`: the uuid of the server that is read from now on; whoever logs in sets it before anything is read.
     """
 
-    def __init__(self, bytes_max: int = BYTES_MAX, stored: Iterable[Entry] = ()) -> None:
+    def __init__(self, bytes_max: int = BYTES_MAX, stored: Iterable[XaEntry] = ()) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
         self.server = ""
-        self._entries: dict[int, Entry] = {}
-        self._by_xid: dict[str, list[Entry]] = {}
-        self._ended: dict[int, Entry] = {}
-        self._stored: dict[int, Spot | None] = {}  # what the store has, and with which end
+        self._entries: dict[int, XaEntry] = {}
+        self._by_xid: dict[str, list[XaEntry]] = {}
+        self._ended: dict[int, XaEntry] = {}
+        self._stored: dict[int, LogPoint | None] = {}  # what the store has, and with which end
         self._dirty: dict[int, None] = {}
         self._next = 1
         for entry in stored:
@@ -111,12 +111,14 @@ class Prepared:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[XaEntry]:
         return iter(self._entries.values())
 
     # -- splitters -------------------------------------------------------------------------------------------
 
-    def keep(self, xid: str, at: Spot, rows: Payload | None, flaws: tuple[Flaw, ...]) -> None:
+    def keep(
+        self, xid: str, at: LogPoint, rows: Payload | None, flaws: tuple[XaFault, ...]
+    ) -> None:
         """A prepare was read."""
         end = None
         for known in list(self._by_xid.get(xid, ())):
@@ -129,9 +131,9 @@ class Prepared:
                 self._drop(known)
             elif known.end is None and _before(known.at, at):
                 self._end(known, at)  # it must have, where nobody read
-        self._add(Entry(self._next, xid, at, rows, flaws, end))
+        self._add(XaEntry(self._next, xid, at, rows, flaws, end))
 
-    def find(self, xid: str, end: Spot) -> Entry | None:
+    def find(self, xid: str, end: LogPoint) -> XaEntry | None:
         """Which transaction ends here? None where its prepare was not read, or is forgotten."""
         found = None
         for entry in self._by_xid.get(xid, ()):
@@ -143,7 +145,7 @@ class Prepared:
                 found = entry
         return found
 
-    def ended(self, entry: Entry, end: Spot) -> None:
+    def ended(self, entry: XaEntry, end: LogPoint) -> None:
         """Its XA COMMIT or XA ROLLBACK was read."""
         if entry.number in self._entries:
             self._end(entry, end)
@@ -156,7 +158,7 @@ class Prepared:
 
     # -- the core --------------------------------------------------------------------------------------------
 
-    def forget(self, passed: Callable[[Spot], bool]) -> None:
+    def forget(self, passed: Callable[[LogPoint], bool]) -> None:
         """Drop what has ended at a spot that everybody has acknowledged, for good."""
         for entry in list(self._ended.values()):
             assert entry.end is not None
@@ -168,14 +170,14 @@ class Prepared:
         """Number of the entry that was kept last."""
         return self._next - 1
 
-    def retain(self, valid: Callable[[Spot], bool], upto: int) -> None:
+    def retain(self, valid: Callable[[LogPoint], bool], upto: int) -> None:
         """Drop what was prepared in a history that is no more. `upto`: the `newest` before the server was asked what
         its history is; what was read since is beyond what it said."""
         for entry in list(self._entries.values()):
             if entry.number <= upto and not valid(entry.at):
                 self._drop(entry)
 
-    def changes(self) -> Changes | None:
+    def changes(self) -> XaChanges | None:
         """What is to be stored with the next progress; None where that is nothing. `stored` must follow, or this is
         said again."""
         put, ended, gone = [], [], []
@@ -191,10 +193,10 @@ class Prepared:
         if not (put or ended or gone):
             return None
         # Entries change; what is handed to another thread must not.
-        fixed = tuple(Entry(e.number, e.xid, e.at, e.rows, e.flaws, e.end) for e in put)
-        return Changes(fixed, tuple(ended), tuple(gone))
+        fixed = tuple(XaEntry(e.number, e.xid, e.at, e.rows, e.flaws, e.end) for e in put)
+        return XaChanges(fixed, tuple(ended), tuple(gone))
 
-    def stored(self, changes: Changes) -> None:
+    def stored(self, changes: XaChanges) -> None:
         """They are durable."""
         for entry in changes.put:
             self._stored[entry.number] = entry.end
@@ -214,7 +216,7 @@ class Prepared:
 
     # -- smaller parts ---------------------------------------------------------------------------------------
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: XaEntry) -> None:
         self._next = max(self._next, entry.number + 1)
         self._entries[entry.number] = entry
         self._by_xid.setdefault(entry.xid, []).append(entry)
@@ -223,14 +225,14 @@ class Prepared:
         if entry.end is not None:
             self._ended[entry.number] = entry
 
-    def _end(self, entry: Entry, end: Spot) -> None:
+    def _end(self, entry: XaEntry, end: LogPoint) -> None:
         # The first to read it says where that was: on another server it has the same GTID and lies elsewhere.
         if entry.end is None or not _same(entry.end, end):
             entry.end = end
             self._ended[entry.number] = entry
             self._dirty[entry.number] = None
 
-    def _drop(self, entry: Entry) -> None:
+    def _drop(self, entry: XaEntry) -> None:
         number = entry.number
         del self._entries[number]
         self._ended.pop(number, None)
@@ -245,11 +247,11 @@ class Prepared:
             self._dirty.pop(number, None)
 
 
-def _one_log(one: Spot, two: Spot) -> bool:
+def _one_log(one: LogPoint, two: LogPoint) -> bool:
     return one.server == two.server or not (one.server and two.server)
 
 
-def _same(one: Spot, two: Spot) -> bool:
+def _same(one: LogPoint, two: LogPoint) -> bool:
     if one.gtid is not None and two.gtid is not None and one.gtid != two.gtid:
         return False
     if not _one_log(one, two):
@@ -257,14 +259,14 @@ def _same(one: Spot, two: Spot) -> bool:
     return one.mark.key == two.mark.key and not _elsewhere(one, two)
 
 
-def _elsewhere(one: Spot, two: Spot) -> bool:
+def _elsewhere(one: LogPoint, two: LogPoint) -> bool:
     """Are they of two files of one name, as before and after a reset?"""
     a, b = one.mark, two.mark
     known = 0 not in (a.created, b.created)
     return _one_log(one, two) and a.file == b.file and known and a.created != b.created
 
 
-def _before(one: Spot, two: Spot) -> bool:
+def _before(one: LogPoint, two: LogPoint) -> bool:
     """Does one lie before the other, as far as can be told? Where it cannot, on two servers, it is taken to."""
     if _one_log(one, two):
         return one.mark.key < two.mark.key and not _elsewhere(one, two)
@@ -274,16 +276,16 @@ def _before(one: Spot, two: Spot) -> bool:
 # -- while a transaction is open ------------------------------------------------------------------------------
 
 
-class Keeping:
+class XaRecorder:
     """What is kept of an XA transaction until it is known how it goes on. `at`: where it begins.
 
     `prepared` None: nobody wants the rows.
     """
 
-    def __init__(self, prepared: Prepared | None, at: Spot, first: bytes) -> None:
+    def __init__(self, prepared: XaStore | None, at: LogPoint, first: bytes) -> None:
         """`first`: its BEGIN, or nothing."""
         self.at = at
-        self.flaws: list[Flaw] = []
+        self.flaws: list[XaFault] = []
         self.tables: dict[Target, None] = {}
         self.whole = True  # did all of it fit?
         self._prepared = prepared
@@ -340,7 +342,7 @@ class Inner:
     rows: Payload
     last: bytes = b""
     begun: bool = False
-    flaws: tuple[Flaw, ...] = ()
+    flaws: tuple[XaFault, ...] = ()
 
     @property
     def size(self) -> int | None:

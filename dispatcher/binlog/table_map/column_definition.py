@@ -13,7 +13,7 @@ from typing import Any
 from dispatcher.binlog.charset import collations
 from dispatcher.binlog.table_map import inet
 from dispatcher.binlog.table_map.column_types import OLD_TEMPORALS, Column, Type
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 _COLUMN_TYPE = re.compile(
     r"\s*([a-z0-9_]+)\s*(?:\((.*)\))?\s*([a-z0-9 ]*)\Z", re.IGNORECASE | re.DOTALL
@@ -154,4 +154,4 @@ def _unescape(text: str) -> str:
 
 
 def _unknown(label: str, name: str, text: str) -> BinlogError:
-    return BinlogError(Kind.UNSUPPORTED_TYPE, f"table {label}, column {name!r}: type {text}")
+    return BinlogError(ErrorKind.UNSUPPORTED_TYPE, f"table {label}, column {name!r}: type {text}")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dispatcher.binlog.charset.collations import BINARY
-from dispatcher.binlog.event.cursor import Reader
+from dispatcher.binlog.event.cursor import ByteCursor
 from dispatcher.binlog.table_map import inet
 from dispatcher.binlog.table_map.column_definition import defined_columns, fits
 from dispatcher.binlog.table_map.column_types import (
@@ -33,13 +33,13 @@ from dispatcher.binlog.table_map.parse import types_of
 from dispatcher.binlog.table_map.wire import (
     NAME,
     Field,
-    Skeleton,
+    RawTableMap,
     bits,
     optional,
     packed,
     sized,
 )
-from dispatcher.model.errors import SEEK, BinlogError, Kind
+from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
 Definition = Mapping[str, Any]
 """A table as `net.server.table_columns` describes it."""
@@ -47,11 +47,11 @@ Definition = Mapping[str, Any]
 
 def incomplete(body: bytes, *, mariadb: bool) -> bool:
     """Does a TABLE_MAP's body need a definition? Raises `BinlogError` MALFORMED_EVENT."""
-    skeleton = Skeleton.of(body)
+    skeleton = RawTableMap.of(body)
     return Field.COLUMN_NAME not in skeleton.fields or (mariadb and _ambiguous(skeleton))
 
 
-def _ambiguous(skeleton: Skeleton) -> bool:
+def _ambiguous(skeleton: RawTableMap) -> bool:
     """Is there a column of which MariaDB does not say whether it is BINARY(n) or of a type stored as one, or how many
     bytes its cells have?"""
     if Field.COLUMN_TYPES in skeleton.fields:
@@ -60,7 +60,7 @@ def _ambiguous(skeleton: Skeleton) -> bool:
     found = Optional(types, mariadb=True)
     for code in (Field.DEFAULT_CHARSET, Field.COLUMN_CHARSET):
         if code in skeleton.fields:
-            found.read(code, Reader(NAME, skeleton.fields[code]))
+            found.read(code, ByteCursor(NAME, skeleton.fields[code]))
     return any(
         code in OLD_TEMPORALS
         or (
@@ -78,7 +78,7 @@ def enriched_body(body: bytes, definition: Definition, *, mariadb: bool = False)
     Raises `BinlogError` METADATA_MISSING where the definition contradicts the event or does not know what the event
     lacks, UNSUPPORTED_TYPE for a column type that is not known.
     """
-    skeleton = Skeleton.of(body)
+    skeleton = RawTableMap.of(body)
     columns = defined_columns(definition)
     _check(skeleton, definition, columns)
     ours = _Fields(skeleton, definition, columns)
@@ -97,7 +97,7 @@ def enriched_body(body: bytes, definition: Definition, *, mariadb: bool = False)
 # -- the definition -------------------------------------------------------------------------------------------
 
 
-def _check(skeleton: Skeleton, definition: Definition, columns: Sequence[Column]) -> None:
+def _check(skeleton: RawTableMap, definition: Definition, columns: Sequence[Column]) -> None:
     if len(columns) != len(skeleton.types):
         raise _other(
             skeleton, f"has {len(columns)} columns where the event has {len(skeleton.types)}"
@@ -118,9 +118,9 @@ def _check(skeleton: Skeleton, definition: Definition, columns: Sequence[Column]
             raise _other(skeleton, f"column {column.name!r} is NOT NULL, which the event denies")
 
 
-def _other(skeleton: Skeleton, why: str) -> BinlogError:
+def _other(skeleton: RawTableMap, why: str) -> BinlogError:
     return BinlogError(
-        Kind.METADATA_MISSING,
+        ErrorKind.METADATA_MISSING,
         f"the definition known of table {skeleton.database}.{skeleton.table} is not that of the event: it {why}",
         remedy="the table was altered without a trace in the log (sql_log_bin=0, or the position is older than the"
         f" alteration): move the consumer behind it ({SEEK}), and copy the table afresh",
@@ -137,7 +137,7 @@ class _Fields:
     """Each method writes one field; an empty value means that the server would leave it out."""
 
     def __init__(
-        self, skeleton: Skeleton, definition: Definition, columns: Sequence[Column]
+        self, skeleton: RawTableMap, definition: Definition, columns: Sequence[Column]
     ) -> None:
         self.table = f"{skeleton.database}.{skeleton.table}"
         self.codes = [code for code, _ in skeleton.types]
@@ -215,7 +215,7 @@ class _Fields:
             entry = self.entries[i]
             if entry.get("labels", ()) is None:
                 raise BinlogError(
-                    Kind.METADATA_MISSING,
+                    ErrorKind.METADATA_MISSING,
                     f"table {self.table}, column {entry['name']!r}: a label holds '?' or a character that the server's"
                     " schema shows as '?'",
                     remedy="SET GLOBAL binlog_row_metadata=FULL, and move the consumer behind the change"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from dispatcher.binlog.charset import transcode
 from dispatcher.binlog.charset.collations import BINARY
-from dispatcher.binlog.event.cursor import Reader, malformed
+from dispatcher.binlog.event.cursor import ByteCursor, malformed
 from dispatcher.binlog.table_map import inet
 from dispatcher.binlog.table_map.column_types import (
     CHARACTER_TYPES,
@@ -26,7 +26,7 @@ from dispatcher.binlog.table_map.column_types import (
     Type,
 )
 from dispatcher.binlog.table_map.wire import NAME, Field
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 TEXTS_OF_MARIADB = CHARACTER_TYPES | {Type.GEOMETRY}
 _FRACTION = re.compile(r"\w+\([1-6]\)")
@@ -52,7 +52,7 @@ class Optional:
     labels: dict[int, list[bytes]] = field(default_factory=dict)
     hidden: set[int] = field(default_factory=set)
 
-    def read(self, code: int, read: Reader) -> None:  # noqa: C901, PLR0912 - one branch per field
+    def read(self, code: int, read: ByteCursor) -> None:  # noqa: C901, PLR0912 - one branch per field
         match code:
             case Field.SIGNEDNESS:
                 self.unsigned = set(_set_bits(read, self._of(SIGNED_TYPES)))
@@ -112,13 +112,13 @@ class Optional:
     def _of(self, wanted: frozenset[Type] | tuple[Type, ...]) -> list[int]:
         return [i for i, (code, _) in enumerate(self.types) if code in wanted]
 
-    def _numbers(self, read: Reader, wanted: Type) -> dict[int, int]:
+    def _numbers(self, read: ByteCursor, wanted: Type) -> dict[int, int]:
         columns, numbers = self._of((wanted,)), read.all_packed()
         if len(numbers) != len(columns):
             raise read.bad(f"tells of {len(numbers)} {wanted.name} columns of {len(columns)}")
         return dict(zip(columns, numbers, strict=True))
 
-    def _declared(self, read: Reader) -> None:
+    def _declared(self, read: ByteCursor) -> None:
         names = []
         while len(read):
             names.append(read.short_text())
@@ -128,7 +128,7 @@ class Optional:
         for i, name in self.declared.items():
             if self.types[i][0] in OLD_TEMPORALS and _FRACTION.match(name):
                 raise BinlogError(
-                    Kind.UNSUPPORTED_TYPE,
+                    ErrorKind.UNSUPPORTED_TYPE,
                     f"column {i + 1}: {name} in MariaDB's old form, whose size is not in the log",
                     remedy="ALTER TABLE ... FORCE, with mysql56_temporal_format=ON, gives it the new form",
                 )
@@ -140,7 +140,7 @@ class Optional:
         fits = code == Type.STRING and inet.SIZES.get(declared) == size
         return declared if fits and self.charsets.get(i, BINARY) == BINARY else ""
 
-    def _default_text_charset(self, read: Reader) -> None:
+    def _default_text_charset(self, read: ByteCursor) -> None:
         start = read.at
         if self.mariadb and (geometries := self._of((Type.GEOMETRY,))):
             self.default_charset = self._default_charset(read, self._of(TEXTS_OF_MARIADB))
@@ -149,7 +149,7 @@ class Optional:
             read.at = start
         self.default_charset = self._default_charset(read, self._of(CHARACTER_TYPES))
 
-    def _default_charset(self, read: Reader, columns: list[int]) -> int:
+    def _default_charset(self, read: ByteCursor, columns: list[int]) -> int:
         default = read.packed()
         self.charsets.update(dict.fromkeys(columns, default))
         exceptions = read.all_packed()
@@ -161,7 +161,9 @@ class Optional:
             raise read.bad("names a column without its character set")
         return default
 
-    def _column_charset(self, read: Reader, columns: list[int], more: Type | None = None) -> None:
+    def _column_charset(
+        self, read: ByteCursor, columns: list[int], more: Type | None = None
+    ) -> None:
         values = read.all_packed()
         with_more = self._of((*CHARACTER_TYPES, more)) if more else columns
         if len(values) == len(with_more):
@@ -174,7 +176,7 @@ class Optional:
         for i in self._of((Type.GEOMETRY,)):
             self.charsets.pop(i, None)
 
-    def _names(self, read: Reader) -> None:
+    def _names(self, read: ByteCursor) -> None:
         self.names = []
         while len(read):
             self.names.append(read.text(read.packed()))
@@ -185,7 +187,7 @@ class Optional:
         if len(set(self.names)) != len(self.names):
             raise read.bad("names a column twice")
 
-    def _labels(self, read: Reader, wanted: Type) -> None:
+    def _labels(self, read: ByteCursor, wanted: Type) -> None:
         columns = self._of((wanted,))
         at = 0
         while len(read):
@@ -197,13 +199,13 @@ class Optional:
             self.labels[columns[at]] = [read.take(read.packed()) for _ in range(count)]
             at += 1
 
-    def _key(self, read: Reader, columns: list[int]) -> None:
+    def _key(self, read: ByteCursor, columns: list[int]) -> None:
         if any(at >= len(self.types) for at in columns) or len(set(columns)) != len(columns):
             raise read.bad(f"has a primary key of columns {columns}, of {len(self.types)}")
         self.key = tuple(columns)
 
 
-def _set_bits(read: Reader, columns: list[int]) -> Iterator[int]:
+def _set_bits(read: ByteCursor, columns: list[int]) -> Iterator[int]:
     bits = read.take((len(columns) + 7) // 8)
     for i, column in enumerate(columns):
         if bits[i >> 3] & 0x80 >> (i & 7):

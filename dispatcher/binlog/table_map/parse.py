@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-from dispatcher.binlog.event.cursor import Reader, malformed
+from dispatcher.binlog.event.cursor import ByteCursor, malformed
 from dispatcher.binlog.table_map.column_definition import defined_columns, fits
 from dispatcher.binlog.table_map.column_types import META_BYTES, OLD_TEMPORALS, Column, Type
 from dispatcher.binlog.table_map.optional_metadata import Optional
-from dispatcher.binlog.table_map.wire import NAME, POST_HEADER_SIZE, Field, Skeleton
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.binlog.table_map.wire import NAME, POST_HEADER_SIZE, Field, RawTableMap
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 __all__ = ["POST_HEADER_SIZE", "Column", "TableMap", "defined_columns", "layout_id", "types_of"]
 
@@ -55,11 +55,11 @@ class TableMap:
         Raises `BinlogError`: MALFORMED_EVENT with the offset in the body, UNSUPPORTED_TYPE for a type code whose cells
         have a length that is not known.
         """
-        skeleton = Skeleton.of(bytes(body))
+        skeleton = RawTableMap.of(bytes(body))
         fields = skeleton.fields
         optional = Optional(types_of(skeleton), mariadb=Field.COLUMN_VISIBILITY not in fields)
         for code, value in fields.items():
-            optional.read(code, Reader(f"{NAME} (optional field {code})", value))
+            optional.read(code, ByteCursor(f"{NAME} (optional field {code})", value))
         return cls(
             skeleton.table_id,
             skeleton.database,
@@ -110,7 +110,7 @@ class TableMap:
         """Raises `BinlogError` METADATA_MISSING where a column has no name."""
         if not self.named:
             raise BinlogError(
-                Kind.METADATA_MISSING,
+                ErrorKind.METADATA_MISSING,
                 f"the log holds no column names for table {self.label}",
                 remedy="SET PERSIST binlog_row_metadata=FULL on the server (MySQL 8.0.14, MariaDB 10.5 or newer), or"
                 " supply the table's definition",
@@ -118,7 +118,7 @@ class TableMap:
 
     def _other_version(self, why: str) -> BinlogError:
         return BinlogError(
-            Kind.METADATA_MISSING,
+            ErrorKind.METADATA_MISSING,
             f"the definition supplied for table {self.label} is not that of the event: it {why}",
             remedy="the table was altered meanwhile; set binlog_row_metadata=FULL, or copy the table afresh",
         )
@@ -129,7 +129,7 @@ def layout_id(body: bytes) -> str:
     return blake2b(body[POST_HEADER_SIZE:], digest_size=8).hexdigest()
 
 
-def types_of(skeleton: Skeleton) -> tuple[tuple[int, int], ...]:
+def types_of(skeleton: RawTableMap) -> tuple[tuple[int, int], ...]:
     """(type, meta) of each column as `types` describes them. Raises `BinlogError` MALFORMED_EVENT."""
     return tuple(
         (code, _meta(code, raw, f"column {i + 1}")) for i, (code, raw) in enumerate(skeleton.types)

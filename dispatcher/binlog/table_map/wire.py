@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from dispatcher.binlog.event.cursor import Reader
+from dispatcher.binlog.event.cursor import ByteCursor
 from dispatcher.binlog.table_map.column_types import LABEL_TYPES, META_BYTES, Type
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 NAME = "TABLE_MAP_EVENT"
 POST_HEADER_SIZE = 8  # table id (6), flags (2)
@@ -47,7 +47,7 @@ class Field(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Skeleton:
+class RawTableMap:
     """`types`: (type code, metadata) per column, ENUM and SET told from CHAR; `fields`: the optional ones in their
     order, type to value; `start`, `end`: offsets in the body of the number of columns and of the first optional field.
     """
@@ -62,20 +62,20 @@ class Skeleton:
     end: int
 
     @classmethod
-    def of(cls, body: bytes) -> Skeleton:
+    def of(cls, body: bytes) -> RawTableMap:
         """Take a body (no header, no checksum) apart.
 
         Raises `BinlogError`: MALFORMED_EVENT with the offset in the body, UNSUPPORTED_TYPE for a type code whose
         metadata have a size that is not known.
         """
-        read = Reader(NAME, body)
+        read = ByteCursor(NAME, body)
         try:
             return cls._of(read)
         except BinlogError as error:
             raise error.at(f"body offset {read.at}") from None
 
     @classmethod
-    def _of(cls, read: Reader) -> Skeleton:
+    def _of(cls, read: ByteCursor) -> RawTableMap:
         table_id = read.number(6)
         read.number(2)
         database, table = _name(read), _name(read)
@@ -83,7 +83,7 @@ class Skeleton:
         if not 1 <= count <= _COLUMNS_MAX:
             raise read.bad(f"has {count} columns")
         codes = read.take(count)
-        metadata = Reader(f"{NAME} (metadata)", read.take(read.packed()))
+        metadata = ByteCursor(f"{NAME} (metadata)", read.take(read.packed()))
         types = tuple(_types(codes, metadata, f"{database}.{table}"))
         nulls = read.take((count + 7) // 8)
         nullable = tuple(bool(nulls[i >> 3] >> (i & 7) & 1) for i in range(count))
@@ -96,20 +96,20 @@ class Skeleton:
 
 def names_of(body: bytes) -> tuple[str, str]:
     """Database and table alone, of a body whose columns may be anything. Raises `BinlogError` MALFORMED_EVENT."""
-    read = Reader(NAME, body, POST_HEADER_SIZE)
+    read = ByteCursor(NAME, body, POST_HEADER_SIZE)
     return _name(read), _name(read)
 
 
-def _name(read: Reader) -> str:
+def _name(read: ByteCursor) -> str:
     return read.zero_ended(read.number(1))
 
 
-def _types(codes: bytes, metadata: Reader, label: str) -> Iterator[tuple[int, bytes]]:
+def _types(codes: bytes, metadata: ByteCursor, label: str) -> Iterator[tuple[int, bytes]]:
     for i, code in enumerate(codes):
         if code not in META_BYTES:
             name = f" ({Type(code).name})" if code in list(Type) else ""
             what = f"table {label}, column {i + 1}: type code {code}{name}"
-            raise BinlogError(Kind.UNSUPPORTED_TYPE, what)
+            raise BinlogError(ErrorKind.UNSUPPORTED_TYPE, what)
         meta = metadata.take(META_BYTES[code])
         yield (meta[0] if code == Type.STRING and meta[0] in LABEL_TYPES else code), meta
     metadata.end()
@@ -119,7 +119,7 @@ def _types(codes: bytes, metadata: Reader, label: str) -> Iterator[tuple[int, by
 
 
 def packed(value: int) -> bytes:
-    """The integer that `Reader.packed` reads."""
+    """The integer that `ByteCursor.packed` reads."""
     if value < 251:
         return bytes((value,))
     for first, size in ((252, 2), (253, 3)):

@@ -29,28 +29,28 @@ from uuid import UUID, uuid5
 from dispatcher.binlog.stream.batch import Batch, Closed
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import Mode, Place, make_place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number
-from dispatcher.settings import Files
+from dispatcher.settings import FilesSettings
 from dispatcher.source.files.folder import (
     CHUNK_BYTES,
     File,
+    FileHead,
     Folder,
-    Head,
     Tip,
     empty,
     next_name,
     open_descriptor,
     preamble,
 )
-from dispatcher.source.files.gtid_skip import Known
+from dispatcher.source.files.gtid_skip import ExecutedFilter
 from dispatcher.source.files.log_probe import FolderLog
 from dispatcher.source.mysql.source import ServerSource
-from dispatcher.source.start_search import files_of, find
+from dispatcher.source.start_search import files_of, find_starts
 
 POLL_S = 0.2
 
@@ -89,14 +89,14 @@ class FilesSource:
 
     def server(self) -> ServerSource:
         raise BinlogError(
-            Kind.METADATA_MISSING,
+            ErrorKind.METADATA_MISSING,
             "a folder of binlog files does not tell the columns of a table",
             where=self.label,
             remedy="SET PERSIST binlog_row_metadata=FULL on the server that writes the files, so that they tell it",
         )
 
 
-def files_source(files: Files, installation: UUID) -> FilesSource:
+def files_source(files: FilesSettings, installation: UUID) -> FilesSource:
     """The source of a declared consumer.
 
     Files do not say which server wrote them (its server id is no identity: most have 1), so the folder stands for it:
@@ -119,7 +119,7 @@ class OpenedFiles:
         self._server = server
         files = folder.files()
         folder.forget(files)
-        self._heads: dict[str, Head] = {}
+        self._heads: dict[str, FileHead] = {}
         for file in files:
             head = folder.head(file.name)
             if head is not None:
@@ -146,9 +146,9 @@ class OpenedFiles:
         oldest = next(iter(self._heads.values())).held
         purged = str(oldest or "") if self.mode is Mode.GTID else ""
         tip = self.tip
-        end = make_place(self.mode, str(tip.gtids), tip.file, tip.offset)
+        end = make_executed(self.mode, str(tip.gtids), tip.file, tip.offset)
         log = FolderLog(self._folder, self._heads, self.mode, self._files, purged=purged, end=end)
-        found = find(log, starts)
+        found = find_starts(log, starts)
         wanted = {*files, *files_of(found), tip.file}
         return ServerView(
             server=self._server,
@@ -163,7 +163,9 @@ class OpenedFiles:
             starts=found,
         )
 
-    def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> FilesStream:
+    def dump(
+        self, mode: Mode, place: ExecutedPosition, routes: Routes, buffer_bytes: int
+    ) -> FilesStream:
         splitter = Splitter(routes, packets=False, checksum=False, buffer_bytes=buffer_bytes)
         stream = FilesStream(self._folder, splitter, mode, follow=self._follow)
         if mode is not Mode.GTID:
@@ -171,10 +173,10 @@ class OpenedFiles:
         assert isinstance(place.gtids, GtidSet)
         for name, head in reversed(self._heads.items()):
             if isinstance(head.held, GtidSet) and place.gtids.contains(head.held):
-                known = Known(place, len(place.gtids) - len(head.held))
+                known = ExecutedFilter(place, len(place.gtids) - len(head.held))
                 return stream.begin(name, head.start, known)
         raise BinlogError(
-            Kind.POSITION_PURGED,
+            ErrorKind.POSITION_PURGED,
             f"no file begins at or before {str(place.gtids)[:200] or 'the first transaction'}",
             where=self._folder.label,
         )
@@ -199,7 +201,7 @@ class FilesStream:
         self._folder = folder
         self._mode = mode
         self._follow = follow
-        self._known: Known | None = None
+        self._known: ExecutedFilter | None = None
         self._name = ""
         self._offset = 0  # of the next byte to be read
         self._file: _OpenFile | None = None
@@ -207,7 +209,7 @@ class FilesStream:
         self._listed_at = -1  # when the folder changed last, as of the last time that it was listed
         self._interrupted = asyncio.Event()
 
-    def begin(self, name: str, offset: int, known: Known | None = None) -> FilesStream:
+    def begin(self, name: str, offset: int, known: ExecutedFilter | None = None) -> FilesStream:
         """`known`: with GTIDs, what is to be left out."""
         self._name, self._offset, self._known = name, offset, known
         return self
@@ -329,7 +331,7 @@ class FilesStream:
 
     # -- is a file whole? ------------------------------------------------------------------------------------
 
-    def _check_whole(self, following: Head) -> None:
+    def _check_whole(self, following: FileHead) -> None:
         """Raises BinlogError (FILES) unless what was read is all that the server wrote before the next file."""
         splitter = self.splitter
         if splitter.file != self._name or splitter.ignored["STOP_EVENT"] > self._stops:
@@ -347,7 +349,7 @@ class FilesStream:
                 "copy it again, now that the server has closed it",
             )
 
-    def _lacks(self, head: Head, following: Head) -> str:
+    def _lacks(self, head: FileHead, following: FileHead) -> str:
         """What the next file says it follows, and this one does not hold."""
         held = empty(head) if head.held is None else head.held
         tip = self._folder.scan(self._name, head, head.start, held)
@@ -369,7 +371,7 @@ class FilesStream:
 
     def _lost(self, why: str) -> BinlogError:
         remedy = "nothing to do; the daemon looks into the folder again"
-        return BinlogError(Kind.CONNECTION_LOST, why, where=self._folder.label, remedy=remedy)
+        return BinlogError(ErrorKind.CONNECTION_LOST, why, where=self._folder.label, remedy=remedy)
 
 
 class _OpenFile:

@@ -34,8 +34,8 @@ from dispatcher.binlog.event.header import EventType, FormatDescription
 from dispatcher.binlog.stream.batch import OPEN, Batch
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import Gtids, Mode, Steps
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.dispatch.executed_position import BatchGtids, Gtids, Mode
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
 from dispatcher.source.start_search import NOT_NUMBERED, NUMBERED
@@ -59,7 +59,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class FileHead:
     """How a file begins.
 
     `format`: as a server would send it: never "in use", whatever the file says. `held`: what the files before this one
@@ -98,9 +98,9 @@ class Folder:
         self.path = path
         self.label = f"files:{path}" if prefix is None else f"files:{path / prefix}"
         self._prefix = prefix
-        self._heads: dict[str, tuple[bytes, Head]] = {}
+        self._heads: dict[str, tuple[bytes, FileHead]] = {}
         # The newest file, and where its end was.
-        self._scanned: tuple[str, Head, Tip] | None = None
+        self._scanned: tuple[str, FileHead, Tip] | None = None
 
     # -- which files -----------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class Folder:
 
     # -- how they begin --------------------------------------------------------------------------------------
 
-    def head(self, name: str) -> Head | None:
+    def head(self, name: str) -> FileHead | None:
         """None for a file whose beginning is not written yet. Raises BinlogError (FILES) for what is no binlog."""
         try:
             with open_regular(self.path / name) as file:
@@ -190,7 +190,7 @@ class Folder:
             raise self.cannot(error, name) from error
         return bool(int.from_bytes(flags, "little") & header.FLAG_IN_USE)
 
-    def _read_head(self, name: str, fd: int) -> Head | None:
+    def _read_head(self, name: str, fd: int) -> FileHead | None:
         start = os.pread(fd, 4 + _FORMAT_BYTES_MAX, 0)
         if start[:4] == _ENCRYPTED:
             raise self._encrypted(name)
@@ -216,13 +216,15 @@ class Folder:
             raise self._damaged(name, 4, error) from None
         return self._rest_of_head(name, fd, format_, 4 + size)
 
-    def _rest_of_head(self, name: str, fd: int, format_: FormatDescription, start: int) -> Head:
+    def _rest_of_head(self, name: str, fd: int, format_: FormatDescription, start: int) -> FileHead:
         held: Gtids | None = None
         at, end = start, os.fstat(fd).st_size
         while len(raw := os.pread(fd, header.HEADER_SIZE, at)) == header.HEADER_SIZE:
             code, size = raw[4], int.from_bytes(raw[9:13], "little")
             if code in NUMBERED or code in NOT_NUMBERED:
-                return Head(format_, start, held, "gtid" if code in NUMBERED else "anonymous", at)
+                return FileHead(
+                    format_, start, held, "gtid" if code in NUMBERED else "anonymous", at
+                )
             if code == EventType.MARIADB_START_ENCRYPTION:
                 raise self._encrypted(name)
             if size < header.HEADER_SIZE or at + size > end:
@@ -234,11 +236,11 @@ class Folder:
                 except BinlogError as error:
                     raise self._damaged(name, at, error) from None
             at += size
-        return Head(format_, start, held, "", at)
+        return FileHead(format_, start, held, "", at)
 
     # -- where the log ends ----------------------------------------------------------------------------------
 
-    def mode(self, heads: dict[str, Head]) -> Mode:
+    def mode(self, heads: dict[str, FileHead]) -> Mode:
         """How the transactions of all these files are numbered. Raises BinlogError (FILES) where there are none yet."""
         newest = next(reversed(heads.values()), None)
         if newest is not None and newest.format.mariadb:
@@ -252,7 +254,7 @@ class Folder:
         numbered = all(head.first == "gtid" and head.held is not None for head in begun)
         return Mode.GTID if numbered else Mode.FILE
 
-    def tip(self, names: list[str], heads: dict[str, Head]) -> Tip:
+    def tip(self, names: list[str], heads: dict[str, FileHead]) -> Tip:
         """The end of the log. Damage ends it too: those who come there are told."""
         first = len(names) - 1
         while first > 0 and heads[names[first]].held is None and heads[names[first]].first == "":
@@ -263,7 +265,7 @@ class Folder:
         assert tip is not None, "a log without files"
         return tip
 
-    def _scan_on(self, name: str, head: Head, before: Tip | None) -> Tip:
+    def _scan_on(self, name: str, head: FileHead, before: Tip | None) -> Tip:
         try:
             known = self._scanned
             if known and known[:2] == (name, head) and known[2].file != name:
@@ -282,12 +284,12 @@ class Folder:
         self._scanned = name, head, tip
         return tip
 
-    def scan(self, name: str, head: Head, offset: int, gtids: Gtids) -> Tip:
+    def scan(self, name: str, head: FileHead, offset: int, gtids: Gtids) -> Tip:
         """Read a file from a place between two transactions on, as far as it can be read."""
         file = name
         open_ = gtids
         for batch in _readable(batches_of(self.path / name, head, offset)):
-            steps = Steps.of(batch)
+            steps = BatchGtids.of(batch)
             if steps.ended.any():
                 gtids = steps.after(gtids, len(steps.source))
             open_ = gtids
@@ -304,7 +306,7 @@ class Folder:
     # -- what can be wrong -----------------------------------------------------------------------------------
 
     def wrong(self, what: str, remedy: str | None = None) -> BinlogError:
-        return BinlogError(Kind.FILES, what, where=self.label, remedy=remedy)
+        return BinlogError(ErrorKind.FILES, what, where=self.label, remedy=remedy)
 
     def cannot(self, error: OSError, name: str) -> BinlogError:
         """What the file system said."""
@@ -328,7 +330,7 @@ class Folder:
         )
 
 
-def preamble(name: str, head: Head, offset: int, *, checksum: bool) -> bytes:
+def preamble(name: str, head: FileHead, offset: int, *, checksum: bool) -> bytes:
     """What a server sends before a file's events: a ROTATE that names the place, and the FORMAT_DESCRIPTION.
 
     `checksum`: do the events before it end in one? In a dump from the middle the FORMAT_DESCRIPTION says no position.
@@ -347,7 +349,7 @@ def preamble(name: str, head: Head, offset: int, *, checksum: bool) -> bytes:
     return rotate + raw
 
 
-def empty(head: Head) -> Gtids:
+def empty(head: FileHead) -> Gtids:
     return MariadbGtids() if head.format.mariadb else GtidSet()
 
 
@@ -371,7 +373,7 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(open_descriptor(path), "rb", buffering=0)
 
 
-def batches_of(path: Path, head: Head, offset: int) -> Iterator[Batch]:
+def batches_of(path: Path, head: FileHead, offset: int) -> Iterator[Batch]:
     """A file's batches for nobody, from between two transactions on; each is valid until the next one is asked for.
 
     Raises BinlogError where the file is damaged, OSError where it cannot be read.

@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dispatcher.binlog.stream.batch import ABORTED, OPEN, Batch
-from dispatcher.dispatch.executed_position import Mode, Place, Steps
-from dispatcher.model.errors import SEEK, BinlogError, Kind
+from dispatcher.dispatch.executed_position import BatchGtids, ExecutedPosition, Mode
+from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
 
-class Known:
+class ExecutedFilter:
     """The transactions of a GTID dump that are held already, and how many of them are still to come."""
 
-    def __init__(self, held: Place, left: int) -> None:
+    def __init__(self, held: ExecutedPosition, left: int) -> None:
         self._held = held
         self._left = left
 
@@ -22,7 +22,7 @@ class Known:
         ended = (batch.tx.flags & (OPEN | ABORTED)) == 0
         if (batch.tx.source[ended] < 0).any():
             raise BinlogError(
-                Kind.UNSUPPORTED_EVENT,
+                ErrorKind.UNSUPPORTED_EVENT,
                 "a transaction without a GTID among others that have one",
                 where=f"{label}, before {batch.file}:{batch.offset}",
                 remedy="remove the files up to this one from the folder, and move the consumer to the set that"
@@ -30,7 +30,7 @@ class Known:
             )
         if not self._left:
             return
-        skip = Steps.of(batch).skip(Mode.GTID, self._held)
+        skip = BatchGtids.of(batch).skip(Mode.GTID, self._held)
         if skip is None:
             return
         new = skip == 0

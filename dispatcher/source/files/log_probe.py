@@ -7,8 +7,8 @@ from collections.abc import Generator, Mapping, Sequence
 
 from dispatcher.binlog.event import header
 from dispatcher.binlog.stream.batch import Batch
-from dispatcher.dispatch.executed_position import Gtids, Mode, Place
-from dispatcher.source.files.folder import Folder, Head, batches_of, open_regular
+from dispatcher.dispatch.executed_position import ExecutedPosition, Gtids, Mode
+from dispatcher.source.files.folder import FileHead, Folder, batches_of, open_regular
 from dispatcher.source.start_search import First
 
 
@@ -18,12 +18,12 @@ class FolderLog:
     def __init__(
         self,
         folder: Folder,
-        heads: Mapping[str, Head],
+        heads: Mapping[str, FileHead],
         mode: Mode,
         files: Sequence[tuple[str, int]],
         *,
         purged: str,
-        end: Place,
+        end: ExecutedPosition,
     ) -> None:
         self.mode = mode
         self.files: Sequence[tuple[str, int]] = [

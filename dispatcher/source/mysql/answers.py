@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import pymysql
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import FILE_NUMBER_MAX, SEQ_OFFSET_BITS, has_file_number
 from dispatcher.source.mysql.driver import Connection
@@ -86,7 +86,7 @@ def conversing(connection: Connection, request: str) -> Iterator[None]:
 def not_understood(request: str, why: str, where: str = "") -> BinlogError:
     """The fault of a server that answers `request` with something that is no answer to it."""
     return BinlogError(
-        Kind.CONNECT_FAILED,
+        ErrorKind.CONNECT_FAILED,
         f"the server's answer to {_short(request)} is not understood: {_short(why)}",
         where=where,
         remedy="connect to a MySQL or MariaDB server itself; what answers is something else, or a proxy",

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 from dispatcher.binlog.event.header import EVENT_BYTES_MAX, HEADER_SIZE, malformed, type_name
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.replication_commands import (
     Identity,
     ask_by_file,
@@ -48,7 +48,7 @@ class LogServer:
             connection.close()
         if not self.facts.log_bin:
             raise BinlogError(
-                Kind.SERVER_SETTING,
+                ErrorKind.SERVER_SETTING,
                 "log_bin=OFF: the server writes no binlog",
                 where=endpoint.label,
                 remedy="start the server with --log-bin",

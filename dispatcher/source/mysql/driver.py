@@ -25,7 +25,7 @@ import pymysql
 from pymysql.constants import CR
 from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 # PyMySQL's class takes a parameter in its stubs only, so the name is for annotations.
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
@@ -63,7 +63,7 @@ class Driver(_Base):
             return
         if not self.takes_key and not self._on_loopback():
             raise BinlogError(
-                Kind.CONNECT_FAILED,
+                ErrorKind.CONNECT_FAILED,
                 "without TLS the server asks for the password encrypted with a public key that it sends itself, and"
                 " whoever answers in its place could read it",
                 where=self.where,
@@ -122,7 +122,7 @@ class ClearText:
         connection = self._connection
         if not (connection.verified and connection._secure):  # noqa: SLF001 - as PyMySQL's own methods ask
             raise BinlogError(
-                Kind.CONNECT_FAILED,
+                ErrorKind.CONNECT_FAILED,
                 "the server asks for the password in clear text, and its certificate was not verified",
                 where=connection.where,
                 remedy="set tls.mode to verify_identity, with tls.ca, or let the account use another method",

@@ -18,10 +18,10 @@ from functools import partial
 from dispatcher.binlog.stream.batch import Batch, Closed
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import Mode, Place, dump_offset
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, dump_offset
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.source.mysql.log_probe import ServerLog, mode_of
 from dispatcher.source.mysql.replication_commands import (
@@ -30,10 +30,10 @@ from dispatcher.source.mysql.replication_commands import (
     ask_by_gtids,
     at_end,
     drop,
+    duplicates,
     ended,
     introduce,
     lost,
-    namesakes,
     register,
     socket_of,
 )
@@ -59,7 +59,7 @@ def blocking(found: Sequence[BinlogError]) -> list[BinlogError]:
     return [
         f
         for f in found
-        if f.kind is Kind.GRANT_MISSING or "log_bin" in f.what or "binlog_format" in f.what
+        if f.kind is ErrorKind.GRANT_MISSING or "log_bin" in f.what or "binlog_format" in f.what
     ]
 
 
@@ -120,7 +120,9 @@ class LoggedInConnection:
         with self._leaving():
             return ServerLog(self.endpoint, self.facts).view(files, starts, places)
 
-    def dump(self, mode: Mode, place: Place, routes: Routes, buffer_bytes: int) -> Stream:
+    def dump(
+        self, mode: Mode, place: ExecutedPosition, routes: Routes, buffer_bytes: int
+    ) -> Stream:
         """Ask for the log from `place` on; the socket is the stream's from then on."""
         known, identity = self.facts, self._identity
         connection, mariadb = self._connection, known.flavour == "mariadb"
@@ -133,7 +135,7 @@ class LoggedInConnection:
                 checksum=checksum,
                 heartbeat_s=self._heartbeat_s,
             )
-            others = namesakes(connection, identity, known)
+            others = duplicates(connection, identity, known)
             register(connection, identity)
             if mode is Mode.GTID:
                 assert isinstance(place.gtids, GtidSet)
@@ -153,16 +155,16 @@ class LoggedInConnection:
     def _ended(self, others: Sequence[str], packet: bytes) -> BinlogError:
         """What the packet means that ended the dump. `others`: hosts that had our identity when it began.
 
-        MySQL 5.6 says nothing to the one of two namesakes that it ends.
+        MySQL 5.6 says nothing to the one of two duplicates that it ends.
         """
         error = ended(packet, self.endpoint.label)
-        if error.kind is Kind.NAMESAKE or (others and at_end(packet)):
+        if error.kind is ErrorKind.DUPLICATE_SERVER_UUID or (others and at_end(packet)):
             own = self._identity
             what = f"a replica with our server uuid {own.server_uuid} (server id {own.server_id}) has connected"
             seen = f"; when we did, {', '.join(others)} had them" if others else ""
-            return BinlogError(Kind.NAMESAKE, f"{what}{seen}", where=error.where)
+            return BinlogError(ErrorKind.DUPLICATE_SERVER_UUID, f"{what}{seen}", where=error.where)
         # The server would answer the same again; another one may not.
-        if self._leave and error.kind is not Kind.CONNECTION_LOST:
+        if self._leave and error.kind is not ErrorKind.CONNECTION_LOST:
             self._leave()
         return error
 

@@ -16,58 +16,58 @@ import ssl
 
 import pymysql
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 FATAL_READING_LOG = 1236
 _TEXT_MAX = 1000  # characters of a server's text that are passed on
 
 _KIND_BY_NUMBER = {
     # the way to the server
-    1040: Kind.CONNECT_FAILED,  # too many connections
-    1047: Kind.CONNECT_FAILED,  # unknown command: a node of a cluster that is not ready, or a proxy
-    1129: Kind.CONNECT_FAILED,  # host is blocked
-    1203: Kind.CONNECT_FAILED,  # max_user_connections
-    1226: Kind.CONNECT_FAILED,  # account's resource limit
-    2002: Kind.CONNECT_FAILED,
-    2003: Kind.CONNECT_FAILED,
-    2005: Kind.CONNECT_FAILED,
-    2012: Kind.CONNECT_FAILED,  # error in server handshake
-    2020: Kind.CONNECT_FAILED,  # an answer that is larger than ours are
-    2026: Kind.CONNECT_FAILED,  # TLS
-    2059: Kind.CONNECT_FAILED,  # authentication plugin cannot be loaded
-    2061: Kind.CONNECT_FAILED,  # authentication plugin's error
-    3032: Kind.CONNECT_FAILED,  # offline_mode
-    3159: Kind.CONNECT_FAILED,  # require_secure_transport
+    1040: ErrorKind.CONNECT_FAILED,  # too many connections
+    1047: ErrorKind.CONNECT_FAILED,  # unknown command: a node of a cluster that is not ready, or a proxy
+    1129: ErrorKind.CONNECT_FAILED,  # host is blocked
+    1203: ErrorKind.CONNECT_FAILED,  # max_user_connections
+    1226: ErrorKind.CONNECT_FAILED,  # account's resource limit
+    2002: ErrorKind.CONNECT_FAILED,
+    2003: ErrorKind.CONNECT_FAILED,
+    2005: ErrorKind.CONNECT_FAILED,
+    2012: ErrorKind.CONNECT_FAILED,  # error in server handshake
+    2020: ErrorKind.CONNECT_FAILED,  # an answer that is larger than ours are
+    2026: ErrorKind.CONNECT_FAILED,  # TLS
+    2059: ErrorKind.CONNECT_FAILED,  # authentication plugin cannot be loaded
+    2061: ErrorKind.CONNECT_FAILED,  # authentication plugin's error
+    3032: ErrorKind.CONNECT_FAILED,  # offline_mode
+    3159: ErrorKind.CONNECT_FAILED,  # require_secure_transport
     # the account
-    1044: Kind.ACCESS_DENIED,
-    1045: Kind.ACCESS_DENIED,
-    1130: Kind.ACCESS_DENIED,  # no account for this host
-    1251: Kind.ACCESS_DENIED,  # client lacks the authentication protocol
-    1524: Kind.ACCESS_DENIED,  # the account's plugin is not loaded
-    1698: Kind.ACCESS_DENIED,  # no password login (unix_socket)
-    1820: Kind.ACCESS_DENIED,  # password must be changed first
-    1862: Kind.ACCESS_DENIED,  # password has expired
-    3118: Kind.ACCESS_DENIED,  # account is locked
-    3955: Kind.ACCESS_DENIED,  # account is locked for a while: failed logins
-    4151: Kind.ACCESS_DENIED,  # account is locked (MariaDB)
-    1142: Kind.GRANT_MISSING,
-    1143: Kind.GRANT_MISSING,
-    1227: Kind.GRANT_MISSING,
+    1044: ErrorKind.ACCESS_DENIED,
+    1045: ErrorKind.ACCESS_DENIED,
+    1130: ErrorKind.ACCESS_DENIED,  # no account for this host
+    1251: ErrorKind.ACCESS_DENIED,  # client lacks the authentication protocol
+    1524: ErrorKind.ACCESS_DENIED,  # the account's plugin is not loaded
+    1698: ErrorKind.ACCESS_DENIED,  # no password login (unix_socket)
+    1820: ErrorKind.ACCESS_DENIED,  # password must be changed first
+    1862: ErrorKind.ACCESS_DENIED,  # password has expired
+    3118: ErrorKind.ACCESS_DENIED,  # account is locked
+    3955: ErrorKind.ACCESS_DENIED,  # account is locked for a while: failed logins
+    4151: ErrorKind.ACCESS_DENIED,  # account is locked (MariaDB)
+    1142: ErrorKind.GRANT_MISSING,
+    1143: ErrorKind.GRANT_MISSING,
+    1227: ErrorKind.GRANT_MISSING,
     # replication
-    29: Kind.SERVER_LOG,  # MariaDB: a file is not there
-    1372: Kind.HISTORY_DIFFERS,  # no such position in the log
-    1373: Kind.POSITION_PURGED,  # unknown log file
-    1381: Kind.SERVER_SETTING,  # log_bin=OFF
-    1789: Kind.POSITION_PURGED,
-    3546: Kind.HISTORY_DIFFERS,
-    1950: Kind.HISTORY_DIFFERS,  # MariaDB: out-of-order GTID in strict mode
-    1945: Kind.HISTORY_DIFFERS,  # MariaDB: GTID not in the log
-    1955: Kind.HISTORY_DIFFERS,  # MariaDB: GTID not in the log, higher ones are
-    4052: Kind.NAMESAKE,  # MariaDB
+    29: ErrorKind.SERVER_LOG,  # MariaDB: a file is not there
+    1372: ErrorKind.HISTORY_DIFFERS,  # no such position in the log
+    1373: ErrorKind.POSITION_PURGED,  # unknown log file
+    1381: ErrorKind.SERVER_SETTING,  # log_bin=OFF
+    1789: ErrorKind.POSITION_PURGED,
+    3546: ErrorKind.HISTORY_DIFFERS,
+    1950: ErrorKind.HISTORY_DIFFERS,  # MariaDB: out-of-order GTID in strict mode
+    1945: ErrorKind.HISTORY_DIFFERS,  # MariaDB: GTID not in the log
+    1955: ErrorKind.HISTORY_DIFFERS,  # MariaDB: GTID not in the log, higher ones are
+    4052: ErrorKind.DUPLICATE_SERVER_UUID,  # MariaDB
     # ours
-    1064: Kind.INTERNAL,
-    1193: Kind.INTERNAL,
-    1835: Kind.INTERNAL,  # malformed packet
+    1064: ErrorKind.INTERNAL,
+    1193: ErrorKind.INTERNAL,
+    1835: ErrorKind.INTERNAL,  # malformed packet
 }
 
 _DAMAGED = (
@@ -100,62 +100,62 @@ _NO_GTID = (
 )
 
 # Lower-case fragments of 1236's texts; the first that occurs decides.
-_LOG_FAULTS: tuple[tuple[str, Kind, str | None], ...] = (
-    ("same server_uuid", Kind.NAMESAKE, None),
-    ("same server_id", Kind.NAMESAKE, None),
+_LOG_FAULTS: tuple[tuple[str, ErrorKind, str | None], ...] = (
+    ("same server_uuid", ErrorKind.DUPLICATE_SERVER_UUID, None),
+    ("same server_id", ErrorKind.DUPLICATE_SERVER_UUID, None),
     # What the position needs is gone.
-    ("purged required binary logs", Kind.POSITION_PURGED, None),
-    ("has purged binary logs containing gtids", Kind.POSITION_PURGED, None),
-    ("required binlog files have been purged", Kind.POSITION_PURGED, None),
-    ("could not find first log file name", Kind.POSITION_PURGED, None),
-    ("could not find next log", Kind.POSITION_PURGED, None),
+    ("purged required binary logs", ErrorKind.POSITION_PURGED, None),
+    ("has purged binary logs containing gtids", ErrorKind.POSITION_PURGED, None),
+    ("required binlog files have been purged", ErrorKind.POSITION_PURGED, None),
+    ("could not find first log file name", ErrorKind.POSITION_PURGED, None),
+    ("could not find next log", ErrorKind.POSITION_PURGED, None),
     # The position is not of this log.
-    ("more gtids than the", Kind.HISTORY_DIFFERS, None),
-    ("is not in the master's binlog", Kind.HISTORY_DIFFERS, None),
-    ("binlog on the master is missing the gtid", Kind.HISTORY_DIFFERS, None),
-    ("slave gtid state not found in binlog", Kind.HISTORY_DIFFERS, None),
-    ("position > file size", Kind.HISTORY_DIFFERS, None),
-    ("impossible position", Kind.HISTORY_DIFFERS, None),
-    ("incorrect position in master binlog", Kind.HISTORY_DIFFERS, None),
+    ("more gtids than the", ErrorKind.HISTORY_DIFFERS, None),
+    ("is not in the master's binlog", ErrorKind.HISTORY_DIFFERS, None),
+    ("binlog on the master is missing the gtid", ErrorKind.HISTORY_DIFFERS, None),
+    ("slave gtid state not found in binlog", ErrorKind.HISTORY_DIFFERS, None),
+    ("position > file size", ErrorKind.HISTORY_DIFFERS, None),
+    ("impossible position", ErrorKind.HISTORY_DIFFERS, None),
+    ("incorrect position in master binlog", ErrorKind.HISTORY_DIFFERS, None),
     # The server is not set up for it.
-    ("binary log is not open", Kind.SERVER_SETTING, "start the server with --log-bin"),
-    ("server id was not set", Kind.SERVER_SETTING, _SERVER_ID),
-    ("server_id was not set", Kind.SERVER_SETTING, _SERVER_ID),
+    ("binary log is not open", ErrorKind.SERVER_SETTING, "start the server with --log-bin"),
+    ("server id was not set", ErrorKind.SERVER_SETTING, _SERVER_ID),
+    ("server_id was not set", ErrorKind.SERVER_SETTING, _SERVER_ID),
     (
         "cannot start in auto_position mode",
-        Kind.SERVER_SETTING,
+        ErrorKind.SERVER_SETTING,
         "leave gtid_mode at ON while consumers hold GTID positions",
     ),
     (
         "cannot replicate gtid-transaction",
-        Kind.SERVER_SETTING,
+        ErrorKind.SERVER_SETTING,
         "the log holds transactions with GTIDs, which a server with gtid_mode=OFF does not send: set gtid_mode to"
         " OFF_PERMISSIVE or higher, or start the consumer behind them",
     ),
-    ("cannot replicate anonymous transaction", Kind.UNSUPPORTED_EVENT, _NO_GTID),
+    ("cannot replicate anonymous transaction", ErrorKind.UNSUPPORTED_EVENT, _NO_GTID),
     # The server cannot read its own log.
-    ("crc check", Kind.CHECKSUM_MISMATCH, _DAMAGED),
+    ("crc check", ErrorKind.CHECKSUM_MISMATCH, _DAMAGED),
     # A dump's own limit is 1 GiB, larger than any event: a size beyond it is none.
-    ("exceeded max_allowed_packet", Kind.SERVER_LOG, _DAMAGED),
-    ("truncated in the middle of event", Kind.SERVER_LOG, _DAMAGED),
-    ("bogus data in log event", Kind.SERVER_LOG, _DAMAGED),
-    ("reading log event", Kind.SERVER_LOG, _DAMAGED),
-    ("could not find format_description_event", Kind.SERVER_LOG, _DAMAGED),
-    ("corrupt binlog", Kind.SERVER_LOG, _DAMAGED),
-    ("error reading header of binary log", Kind.SERVER_LOG, _DAMAGED),
-    ("failed to read the binary log index", Kind.SERVER_LOG, _DAMAGED),
-    ("could not open log file", Kind.SERVER_LOG, _DAMAGED),
-    ("bad magic number", Kind.SERVER_LOG, _DAMAGED),
-    ("reading the header from the binary log", Kind.SERVER_LOG, _DAMAGED),
+    ("exceeded max_allowed_packet", ErrorKind.SERVER_LOG, _DAMAGED),
+    ("truncated in the middle of event", ErrorKind.SERVER_LOG, _DAMAGED),
+    ("bogus data in log event", ErrorKind.SERVER_LOG, _DAMAGED),
+    ("reading log event", ErrorKind.SERVER_LOG, _DAMAGED),
+    ("could not find format_description_event", ErrorKind.SERVER_LOG, _DAMAGED),
+    ("corrupt binlog", ErrorKind.SERVER_LOG, _DAMAGED),
+    ("error reading header of binary log", ErrorKind.SERVER_LOG, _DAMAGED),
+    ("failed to read the binary log index", ErrorKind.SERVER_LOG, _DAMAGED),
+    ("could not open log file", ErrorKind.SERVER_LOG, _DAMAGED),
+    ("bad magic number", ErrorKind.SERVER_LOG, _DAMAGED),
+    ("reading the header from the binary log", ErrorKind.SERVER_LOG, _DAMAGED),
     (
         "failed to decrypt",
-        Kind.SERVER_LOG,
+        ErrorKind.SERVER_LOG,
         "give the server its keyring back: it cannot decrypt its binlog",
     ),
     # We asked in a way that no server understands.
-    ("checksum that", Kind.INTERNAL, None),
-    ("position < 4", Kind.INTERNAL, None),
-    ("malformed slave request", Kind.INTERNAL, None),
+    ("checksum that", ErrorKind.INTERNAL, None),
+    ("position < 4", ErrorKind.INTERNAL, None),
+    ("malformed slave request", ErrorKind.INTERNAL, None),
 )
 
 
@@ -167,7 +167,7 @@ def server_error(number: int, text: str, *, where: str = "") -> BinlogError:
         for fragment, kind, remedy in _LOG_FAULTS:
             if fragment in lower:
                 return BinlogError(kind, what, where=where, remedy=remedy)
-    kind = _KIND_BY_NUMBER.get(number, Kind.CONNECTION_LOST)
+    kind = _KIND_BY_NUMBER.get(number, ErrorKind.CONNECTION_LOST)
     return BinlogError(kind, what, where=where, remedy=_REMEDY_BY_NUMBER.get(number))
 
 
@@ -179,13 +179,15 @@ def client_error(error: pymysql.Error, *, where: str = "") -> BinlogError:
         fault = _tls_fault(cause, where)
     elif isinstance(cause, OSError):
         what = cause.strerror or str(cause) or type(cause).__name__
-        fault = BinlogError(Kind.CONNECT_FAILED, what, where=where)
+        fault = BinlogError(ErrorKind.CONNECT_FAILED, what, where=where)
     elif arguments and isinstance(arguments[0], int):
         fault = server_error(
             arguments[0], str(arguments[1]) if len(arguments) > 1 else "", where=where
         )
     else:
-        fault = BinlogError(Kind.CONNECTION_LOST, str(error) or type(error).__name__, where=where)
+        fault = BinlogError(
+            ErrorKind.CONNECTION_LOST, str(error) or type(error).__name__, where=where
+        )
     fault.__cause__ = error
     return fault
 
@@ -207,4 +209,4 @@ def _tls_fault(error: ssl.SSLError, where: str) -> BinlogError:
         remedy = (
             "compare the server's tls_version and certificates with the consumer's tls settings"
         )
-    return BinlogError(Kind.CONNECT_FAILED, what, where=where, remedy=remedy)
+    return BinlogError(ErrorKind.CONNECT_FAILED, what, where=where, remedy=remedy)

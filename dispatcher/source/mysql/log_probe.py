@@ -19,15 +19,22 @@ from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import Gtids, Mode, make_place
+from dispatcher.dispatch.executed_position import Gtids, Mode, make_executed
 from dispatcher.dispatch.server_view import Boundary, ServerView
 from dispatcher.dispatch.specs import Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.blocking_dump import asked, events_of
 from dispatcher.source.mysql.error_map import FATAL_READING_LOG, number_of
 from dispatcher.source.mysql.replication_commands import at_end, ended, lost, socket_of
 from dispatcher.source.mysql.server_facts import Connection, Endpoint, ServerFacts
-from dispatcher.source.start_search import NOT_NUMBERED, NUMBERED, First, commit_us, files_of, find
+from dispatcher.source.start_search import (
+    NOT_NUMBERED,
+    NUMBERED,
+    First,
+    commit_us,
+    files_of,
+    find_starts,
+)
 
 TIMEOUT_S = 10
 BUFFER_BYTES = 1 << 20
@@ -51,7 +58,7 @@ class ServerLog:
         self.mode = mode_of(known)
         self.files: Sequence[tuple[str, int]] = [(file.name, file.size) for file in known.files]
         self.purged = known.gtid_purged
-        self.end = make_place(self.mode, known.gtid_executed, known.file, known.offset)
+        self.end = make_executed(self.mode, known.gtid_executed, known.file, known.offset)
         self._endpoint = endpoint
         self._known = known
         self._heads: dict[str, tuple[Gtids | None, First | None]] = {}
@@ -64,7 +71,7 @@ class ServerLog:
     ) -> ServerView:
         """What the rules need to know; creation times of these files, of the newest, of those that are found, and of
         those of `places`; what stands at these."""
-        found = find(self, starts)
+        found = find_starts(self, starts)
         there = {name for name, _ in self.files}
         created, boundaries = self.probed(places)
         for name in dict.fromkeys((*files, *files_of(found), self._known.file)):
@@ -233,7 +240,7 @@ class ServerLog:
             for n, raw in enumerate(itertools.chain.from_iterable(found)):
                 if n == LOOK_EVENTS_MAX:
                     what = f"{n} events from {name} on hold no transaction"
-                    raise BinlogError(Kind.CONNECT_FAILED, what, where=label)
+                    raise BinlogError(ErrorKind.CONNECT_FAILED, what, where=label)
                 yield raw
 
 
@@ -271,12 +278,12 @@ def _is_of_the_file(event: _Event) -> bool:
 
 def _unreadable(error: BinlogError) -> bool:
     """True if the server has the file, and read bytes there that are no event."""
-    purged = error.kind is Kind.CONNECTION_LOST  # see `_purged_meanwhile`
+    purged = error.kind is ErrorKind.CONNECTION_LOST  # see `_purged_meanwhile`
     return number_of(error) == FATAL_READING_LOG and not purged
 
 
 def _purged_meanwhile(error: BinlogError) -> BinlogError:
     """The file was listed a moment ago: the next look will find out what there is."""
-    if error.kind is not Kind.POSITION_PURGED:
+    if error.kind is not ErrorKind.POSITION_PURGED:
         return error
-    return BinlogError(Kind.CONNECTION_LOST, error.what, where=error.where)
+    return BinlogError(ErrorKind.CONNECTION_LOST, error.what, where=error.where)

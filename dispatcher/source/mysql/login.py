@@ -21,7 +21,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from dispatcher import settings
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.answers import not_understood
 from dispatcher.source.mysql.driver import ClearText, Connection, Driver, trusting_context
 from dispatcher.source.mysql.error_map import client_error
@@ -87,7 +87,7 @@ def label_of(endpoints: Sequence[Endpoint]) -> str:
     return ",".join((first.label, *(other.label.rpartition("@")[2] for other in rest)))
 
 
-def endpoints_of(connection: settings.Connection) -> tuple[Endpoint, ...]:
+def endpoints_of(connection: settings.ConnectionSettings) -> tuple[Endpoint, ...]:
     """Where its consumers read from. Those that may share a connection get equal ones."""
     mysql, tls = connection.mysql, connection.tls
     assert mysql is not None, "a folder of files has no server"
@@ -140,12 +140,12 @@ def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
         fault = client_error(error, where=place)
         # Before the login is through, a lost connection is one that never was: "2013 lost
         # connection" is what PyMySQL says of a port that accepts and then is silent, or hangs up.
-        if fault.kind is Kind.CONNECTION_LOST:
-            raise BinlogError(Kind.CONNECT_FAILED, fault.what, where=place) from error
+        if fault.kind is ErrorKind.CONNECTION_LOST:
+            raise BinlogError(ErrorKind.CONNECT_FAILED, fault.what, where=place) from error
         raise fault from error
     except RuntimeError as error:  # a package that an authentication method needs
         raise BinlogError(
-            Kind.CONNECT_FAILED,
+            ErrorKind.CONNECT_FAILED,
             str(error),
             where=place,
             remedy="let the account use caching_sha2_password or mysql_native_password",
@@ -170,7 +170,7 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
     except OSError as error:  # SSLError is one, too
         files = ", ".join(str(file) for file in (tls.ca, tls.cert, tls.key) if file is not None)
         raise BinlogError(
-            Kind.CONNECT_FAILED,
+            ErrorKind.CONNECT_FAILED,
             f"cannot use the TLS files {files}: {error.strerror or error}",
             where=endpoint.label,
             remedy="tls.ca, tls.cert and tls.key name readable PEM files that belong together",
@@ -191,7 +191,7 @@ def _pinned_key(endpoint: Endpoint) -> bytes | None:
         load_pem_public_key(key)
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
         raise BinlogError(
-            Kind.CONNECT_FAILED,
+            ErrorKind.CONNECT_FAILED,
             f"cannot use the public key in {file}: {getattr(error, 'strerror', None) or error}",
             where=endpoint.label,
             remedy="tls.server_public_key names a readable PEM file with the server's public RSA key",

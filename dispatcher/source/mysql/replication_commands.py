@@ -19,7 +19,7 @@ from uuid import UUID, uuid4, uuid5
 import pymysql
 from pymysql.constants.COMMAND import COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID, COM_REGISTER_SLAVE
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.answers import Row, ask, conversing, fetch, number, text
 from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.error_map import client_error
@@ -85,7 +85,7 @@ def introduce(
     fetch(connection, statement, tuple(settings.values()))
 
 
-def namesakes(connection: Connection, identity: Identity, known: ServerFacts) -> list[str]:
+def duplicates(connection: Connection, identity: Identity, known: ServerFacts) -> list[str]:
     """The hosts of the replicas of this identity that the server knows just now, as they registered; one of them may be
     a predecessor of ours that died without a word. Raises BinlogError."""
 
@@ -97,7 +97,7 @@ def namesakes(connection: Connection, identity: Identity, known: ServerFacts) ->
     try:
         replicas = ask(connection, statement, replica)
     except BinlogError as error:
-        if error.kind is Kind.GRANT_MISSING:  # MariaDB tells its administrators only
+        if error.kind is ErrorKind.GRANT_MISSING:  # MariaDB tells its administrators only
             return []
         raise
     return [
@@ -169,7 +169,7 @@ def at_end(packet: bytes) -> bool:
 
 
 def lost(why: str, label: str, remedy: str | None = None) -> BinlogError:
-    return BinlogError(Kind.CONNECTION_LOST, why, where=label, remedy=remedy)
+    return BinlogError(ErrorKind.CONNECTION_LOST, why, where=label, remedy=remedy)
 
 
 def _command(connection: Connection, code: int, argument: bytes) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dispatcher.model.errors import BinlogError, Kind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.source.mysql.answers import (
     Row,
     ask,
@@ -122,7 +122,7 @@ def facts(connection: Connection) -> ServerFacts:
     try:
         file, offset, files = _log_status(connection, without_log.version)
     except BinlogError as error:
-        if error.kind is not Kind.GRANT_MISSING:
+        if error.kind is not ErrorKind.GRANT_MISSING:
             raise
         # The server's text depends on its version; what `findings` says of it is one, and helps.
         missing = next(_grant_findings(without_log, grants(connection), ()), error)
@@ -215,7 +215,7 @@ def _setting_findings(facts: ServerFacts) -> Iterator[BinlogError]:
 
 
 def _finding(what: str, remedy: str) -> BinlogError:
-    return BinlogError(Kind.SERVER_SETTING, what, remedy=remedy)
+    return BinlogError(ErrorKind.SERVER_SETTING, what, remedy=remedy)
 
 
 def _grant_findings(
@@ -223,7 +223,7 @@ def _grant_findings(
 ) -> Iterator[BinlogError]:
     def finding(privilege: str, on: str) -> BinlogError:
         return BinlogError(
-            Kind.GRANT_MISSING,
+            ErrorKind.GRANT_MISSING,
             f"the account lacks {privilege} on {on}",
             remedy=f"GRANT {privilege} ON {on} TO {grants.account or 'the account'}",
         )
@@ -263,7 +263,7 @@ def table_columns(connection: Connection, database: str, table: str) -> dict[str
     )
     if not columns:
         raise UserError(
-            Kind.UNKNOWN_TABLE,
+            ErrorKind.UNKNOWN_TABLE,
             f"there is no table {database}.{table}, or the account has no SELECT on it",
         )
     not_null = {name for name, _, nullable, _ in columns if nullable != "YES"}
@@ -342,7 +342,7 @@ def _log_status(connection: Connection, version: str) -> tuple[str, int, tuple[B
         lambda row: BinlogFile(log_file(row[0]), log_offset(row[1])),
     )
     if not status:
-        raise BinlogError(Kind.SERVER_SETTING, "the server does not say where its binlog ends")
+        raise BinlogError(ErrorKind.SERVER_SETTING, "the server does not say where its binlog ends")
     return *status[0], tuple(files)
 
 

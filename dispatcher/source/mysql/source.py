@@ -15,7 +15,7 @@ from dispatcher.source.mysql.log_probe import ServerLog
 from dispatcher.source.mysql.login import label_of
 from dispatcher.source.mysql.replication_commands import Identity
 from dispatcher.source.mysql.server_facts import Connection, Endpoint, ServerFacts, connect, facts
-from dispatcher.source.start_search import find
+from dispatcher.source.start_search import find_starts
 
 SURVEY_TIMEOUT_S = 5
 
@@ -96,7 +96,7 @@ class ServerSource:
         log = ServerLog(endpoint, known)
         created, boundaries = log.probed(places)
         view = log.bare(self._created_of(log, known, files) | created)
-        view = replace(view, starts=find(log, starts), boundaries=boundaries)
+        view = replace(view, starts=find_starts(log, starts), boundaries=boundaries)
         return view, known.expire_seconds
 
     def move_on(self, dispatcher: int) -> None:

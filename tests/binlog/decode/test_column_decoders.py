@@ -17,7 +17,7 @@ from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import InvalidDates, TableChanges
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support import jsonb_encoder
 from tests.support.rows_encoder import (
     BINARY,
@@ -91,10 +91,10 @@ EVERY: tuple[tuple[Spec, Any, Any], ...] = (
 )  # fmt: skip
 
 
-DAMAGE = (Kind.MALFORMED_EVENT, Kind.INVALID_VALUE, Kind.ROW_IMAGE)
+DAMAGE = (ErrorKind.MALFORMED_EVENT, ErrorKind.INVALID_VALUE, ErrorKind.ROW_IMAGE)
 
 
-def rows_or_damage(data: bytes, kinds: Sequence[Kind] = DAMAGE, **options: Any) -> list[Any]:
+def rows_or_damage(data: bytes, kinds: Sequence[ErrorKind] = DAMAGE, **options: Any) -> list[Any]:
     """Nothing where an error of one of the kinds is raised."""
     try:
         return rows_in(data, **options)
@@ -142,7 +142,7 @@ def test_every_type_comes_back(kind: int) -> None:
 
 def test_every_cut_of_rows_is_found_or_lies_between_rows() -> None:
     body = rows_body(30, [CELLS, NULLS])
-    kinds = (Kind.MALFORMED_EVENT, Kind.ROW_IMAGE)
+    kinds = (ErrorKind.MALFORMED_EVENT, ErrorKind.ROW_IMAGE)
     found = [
         len(rows_or_damage(log_of(COLUMNS, 30, body[:end]), kinds)) for end in range(len(body))
     ]
@@ -256,16 +256,21 @@ def test_changes_of_json_keep_their_bit_when_columns_are_absent() -> None:
         (
             None,
             jsonb_encoder.diff(0, "$.a", 1),
-            Kind.INVALID_VALUE,
+            ErrorKind.INVALID_VALUE,
             "a change of JSON to a value that is NULL",
         ),
-        (document({}), jsonb_encoder.diff(0, "$.a", 1), Kind.INVALID_VALUE, "column 'j': "),
-        (document({}), b"\7", Kind.INVALID_VALUE, "column 'j': "),
-        (text(b"\x0f", 4), jsonb_encoder.diff(0, "$.a", 1), Kind.INVALID_VALUE, "column 'j': "),
+        (document({}), jsonb_encoder.diff(0, "$.a", 1), ErrorKind.INVALID_VALUE, "column 'j': "),
+        (document({}), b"\7", ErrorKind.INVALID_VALUE, "column 'j': "),
+        (
+            text(b"\x0f", 4),
+            jsonb_encoder.diff(0, "$.a", 1),
+            ErrorKind.INVALID_VALUE,
+            "column 'j': ",
+        ),
     ],
 )
 def test_changes_that_cannot_be_applied(
-    before: bytes | None, diffs: bytes, kind: Kind, why: str
+    before: bytes | None, diffs: bytes, kind: ErrorKind, why: str
 ) -> None:
     row: Row = [*FULL[:2], before, *FULL[3:]]
     with pytest.raises(BinlogError) as caught:
@@ -279,7 +284,7 @@ def test_a_change_of_json_whose_value_is_not_in_the_log() -> None:
     changed = lsb_bits([False, False, True] + [False] * 8)
     with pytest.raises(BinlogError, match="without the value that it changes") as caught:
         rows_in(partial([True, False], [integer(1, 4)], after, present=there, present_after=changed))  # fmt: skip
-    assert caught.value.kind is Kind.ROW_IMAGE
+    assert caught.value.kind is ErrorKind.ROW_IMAGE
 
 
 def test_no_change_of_json_leaves_a_value_that_is_not_in_the_log_absent() -> None:
@@ -298,7 +303,7 @@ def test_every_cut_of_a_partial_update() -> None:
     whole = rows_body(39, [], width=11, data=image(FULL) + partial_image(after, [True, False]))
     assert rows_in(log_of(SOME, 39, whole))
     cuts = (log_of(SOME, 39, whole[:end]) for end in range(len(whole)))
-    assert not any(rows_or_damage(cut, [Kind.MALFORMED_EVENT]) for cut in cuts)
+    assert not any(rows_or_damage(cut, [ErrorKind.MALFORMED_EVENT]) for cut in cuts)
     unknown = whole.replace(image(FULL) + b"\1", image(FULL) + b"\2")
     with pytest.raises(BinlogError, match="options that are not known"):
         rows_in(log_of(SOME, 39, unknown))
@@ -353,7 +358,7 @@ def test_a_date_that_is_none_by_policy(spec: Spec, cell: bytes, shown: str) -> N
     assert one(spec, cell, invalid_dates=InvalidDates.TEXT) == shown
     with pytest.raises(BinlogError, match="a date that is none") as caught:
         one(spec, cell, invalid_dates=InvalidDates.ERROR)
-    assert caught.value.kind is Kind.INVALID_VALUE
+    assert caught.value.kind is ErrorKind.INVALID_VALUE
 
 
 @given(st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59)))  # noqa: DTZ001

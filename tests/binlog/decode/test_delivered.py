@@ -20,7 +20,7 @@ from dispatcher.binlog.decode.delivered import Ddl, TableChanges, TableSlice
 from dispatcher.binlog.event.query import statement
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support.rows_encoder import (
     SERVER,
     UTF8MB4,
@@ -279,7 +279,7 @@ def test_a_table_without_names_needs_a_definition() -> None:
     log.transaction((19, bare), orders(30, 1))
     with pytest.raises(BinlogError) as caught:
         list(delivered.changes(log.bytes()))
-    assert caught.value.kind is Kind.METADATA_MISSING
+    assert caught.value.kind is ErrorKind.METADATA_MISSING
     assert "shop.orders" in caught.value.what
     (part,) = delivered.split(log.bytes())  # taking apart needs no names
     definition = {
@@ -323,7 +323,7 @@ def with_event(kind: int, body: bytes, *, flags: int = 0) -> bytes:
 )
 def test_events_that_could_carry_data_are_refused(kind: int, remedy: str) -> None:
     error = caught(with_event(kind, bytes(60)))
-    assert error.kind is Kind.UNSUPPORTED_EVENT
+    assert error.kind is ErrorKind.UNSUPPORTED_EVENT
     assert remedy in error.remedy
 
 
@@ -333,12 +333,12 @@ def test_rows_without_any_column_are_refused() -> None:
     body = rows_body(30, [[]], width=3, present=b"\0")
     log.transaction(ORDERS_MAP, (30, body))
     error = caught(log.bytes())
-    assert error.kind is Kind.ROW_IMAGE
+    assert error.kind is ErrorKind.ROW_IMAGE
     assert "shop.orders" in error.what
     assert "binlog_row_image=FULL" in error.remedy
     with pytest.raises(BinlogError) as split_error:
         delivered.split(log.bytes())
-    assert split_error.value.kind is Kind.ROW_IMAGE
+    assert split_error.value.kind is ErrorKind.ROW_IMAGE
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_what_does_not_fit_together(make: Callable[[Delivered], object], why: st
     log = Delivered()
     make(log)
     error = caught(log.bytes())
-    assert error.kind is Kind.MALFORMED_EVENT
+    assert error.kind is ErrorKind.MALFORMED_EVENT
     assert why in error.what
 
 
@@ -369,7 +369,7 @@ def test_statements_that_change_rows_are_refused_without_their_values() -> None:
     log = Delivered()
     log.transaction((2, query_body("INSERT INTO t VALUES ('secret')")))
     error = caught(log.bytes())
-    assert error.kind is Kind.STATEMENT_FORMAT
+    assert error.kind is ErrorKind.STATEMENT_FORMAT
     assert "secret" not in str(error)
 
 
@@ -379,7 +379,7 @@ def test_a_record_of_another_version() -> None:
     log.transaction(ORDERS_MAP)
     log.out[start + 21] = 2
     error = caught(log.bytes())
-    assert error.kind is Kind.UNSUPPORTED_EVENT
+    assert error.kind is ErrorKind.UNSUPPORTED_EVENT
     assert "version 2" in error.what
 
 
@@ -401,7 +401,7 @@ def test_every_changed_byte_is_found_by_its_checksum() -> None:
     for at in range(4, len(data), 7):
         changed = data[:at] + bytes((data[at] ^ 0x10,)) + data[at + 1 :]
         assert caught(changed).kind in (
-            Kind.CHECKSUM_MISMATCH, Kind.MALFORMED_EVENT, Kind.UNSUPPORTED_EVENT,
+            ErrorKind.CHECKSUM_MISMATCH, ErrorKind.MALFORMED_EVENT, ErrorKind.UNSUPPORTED_EVENT,
         )  # fmt: skip
 
 
@@ -416,7 +416,7 @@ def test_every_cut_is_found_or_lies_between_events(checksum: bool) -> None:
         if end in bounds:
             list(delivered.changes(data[:end]))
         else:
-            assert caught(data[:end]).kind is Kind.MALFORMED_EVENT
+            assert caught(data[:end]).kind is ErrorKind.MALFORMED_EVENT
 
 
 def all_of(data: bytes) -> None:
@@ -427,11 +427,11 @@ def all_of(data: bytes) -> None:
                 part.batch.validate(full=True)
                 delivered.json_text(part.batch)
     except BinlogError as error:
-        assert error.kind is not Kind.INTERNAL  # noqa: PT017 - only its type matters
+        assert error.kind is not ErrorKind.INTERNAL  # noqa: PT017 - only its type matters
     try:
         delivered.split(data, max_payload_bytes=300)
     except BinlogError as error:
-        assert error.kind is not Kind.INTERNAL  # noqa: PT017
+        assert error.kind is not ErrorKind.INTERNAL  # noqa: PT017
 
 
 @settings(max_examples=300)
@@ -495,7 +495,7 @@ def test_status_variables_that_are_cut_short() -> None:
 def test_decoding_starts_without_what_an_executor_does_not_need(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(history())
     program = (
-        "import sys; from dispatcher.binlog import delivered;"
+        "import sys; from dispatcher.binlog.decode import delivered;"
         "list(delivered.changes(open(sys.argv[1], 'rb').read()));"
         "print([name for name in ('pandas', 'pydantic', 'pymysql', 'uvicorn', 'fastapi', 'structlog')"
         " if name in sys.modules])"

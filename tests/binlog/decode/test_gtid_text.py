@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog.decode.gtid_text import texts_of
 from dispatcher.binlog.event.header import EventType, parse_gtid_event
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support import control_encoder as c
 from tests.support import event_encoder as e
 
@@ -49,6 +49,6 @@ def test_a_damaged_one_is_a_typed_error() -> None:
         try:
             texts([e.event(EventType.GTID_TAGGED, short)])
         except BinlogError as error:
-            assert error.kind is Kind.MALFORMED_EVENT  # noqa: PT017 - what is behind the tag is not read
+            assert error.kind is ErrorKind.MALFORMED_EVENT  # noqa: PT017 - what is behind the tag is not read
     with pytest.raises(BinlogError, match="GTID_TAGGED_EVENT is damaged"):
         texts([e.event(EventType.GTID_TAGGED, body[:5] + b"\xff" * 30)])

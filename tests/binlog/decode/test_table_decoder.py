@@ -17,7 +17,7 @@ from dispatcher.binlog.decode.delivered import TableChanges
 from dispatcher.binlog.decode.table_decoder import arrow_type
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support.rows_encoder import (
     ASCII,
     BINARY,
@@ -306,7 +306,7 @@ def test_utf8_is_judged_as_python_does(raw: bytes) -> None:
     except UnicodeDecodeError:
         with pytest.raises(BinlogError) as caught:
             column(spec, [text("fine", 2), text(raw, 2)])
-        assert caught.value.kind is Kind.INVALID_VALUE
+        assert caught.value.kind is ErrorKind.INVALID_VALUE
         assert "shop.orders, column 's'" in caught.value.what
         assert "offset" in caught.value.where
     else:
@@ -351,7 +351,7 @@ def test_utf8_is_judged_as_python_does(raw: bytes) -> None:
 def test_bytes_that_are_no_value_are_named(spec: Spec, cell: bytes) -> None:
     with pytest.raises(BinlogError) as caught:
         column(spec, [None, cell])
-    assert caught.value.kind is Kind.INVALID_VALUE
+    assert caught.value.kind is ErrorKind.INVALID_VALUE
     assert "table shop.orders, column 'x'" in caught.value.what
     assert caught.value.where.startswith("offset ")
 
@@ -371,7 +371,7 @@ def test_bytes_that_are_no_value_are_named(spec: Spec, cell: bytes) -> None:
 def test_unsupported_types_name_table_and_column(spec: Spec, what: str) -> None:
     with pytest.raises(BinlogError) as caught:
         decoded([Spec("id", Type.LONG), spec], [[integer(1, 4), None]])
-    assert caught.value.kind is Kind.UNSUPPORTED_TYPE
+    assert caught.value.kind is ErrorKind.UNSUPPORTED_TYPE
     assert "table shop.orders, column 'x'" in caught.value.what
     assert what in caught.value.what
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog.event import control, gtid, header
 from dispatcher.binlog.event.control import Heartbeat, Intvar, UserVar, XaPrepare
-from dispatcher.binlog.event.cursor import Reader
+from dispatcher.binlog.event.cursor import ByteCursor
 from dispatcher.binlog.event.gtid import Gtid, MariadbGtid, Xid
 from dispatcher.binlog.event.query import Status, parse_query
 from dispatcher.binlog.event.types import EventType as E
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from tests.support import control_encoder as c
 from tests.support import event_encoder as e
@@ -71,7 +71,7 @@ def test_every_cut_and_change_is_a_typed_error_or_a_value(
         try:
             parse(bad)
         except BinlogError as error:
-            assert error.kind in (Kind.MALFORMED_EVENT, Kind.UNSUPPORTED_EVENT)  # noqa: PT017
+            assert error.kind in (ErrorKind.MALFORMED_EVENT, ErrorKind.UNSUPPORTED_EVENT)  # noqa: PT017
 
 
 @pytest.mark.parametrize(("parse", "data"), ALL)
@@ -82,7 +82,7 @@ def test_garbage_is_a_typed_error_or_a_value(
     try:
         parse(garbage)
     except BinlogError as error:
-        assert error.kind in (Kind.MALFORMED_EVENT, Kind.UNSUPPORTED_EVENT)  # noqa: PT017
+        assert error.kind in (ErrorKind.MALFORMED_EVENT, ErrorKind.UNSUPPORTED_EVENT)  # noqa: PT017
 
 
 # -- integers -------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_garbage_is_a_typed_error_or_a_value(
 @example(0, 0)
 @example(2**64 - 1, -(2**63))
 def test_integers_of_both_kinds(value: int, signed: int) -> None:
-    read = Reader("x", c.packed(value) + c.varied(value) + c.varied_signed(signed))
+    read = ByteCursor("x", c.packed(value) + c.varied(value) + c.varied_signed(signed))
     assert (read.packed(), read.varied(), read.varied_signed()) == (value, value, signed)
     read.end()
 
@@ -101,7 +101,7 @@ def test_integers_of_both_kinds(value: int, signed: int) -> None:
     ("raw", "value"), [("fbff07", 65535), ("00", 0), ("fe", 127), ("0102", 128), ("ff" * 9, 2**64 - 1)]
 )  # fmt: skip
 def test_the_manuals_varied_integers(raw: str, value: int) -> None:
-    assert Reader("x", bytes.fromhex(raw)).varied() == value
+    assert ByteCursor("x", bytes.fromhex(raw)).varied() == value
     assert c.varied(value).hex() == raw
 
 
@@ -158,7 +158,7 @@ def test_fields_of_a_later_version() -> None:
     needed = c.gtid_tagged_body(e.SERVER, "t", 5, more=more, last_needed=31)
     with pytest.raises(BinlogError, match="field 30 of a later version") as info:
         header.parse_gtid_event(42, needed)
-    assert info.value.kind is Kind.UNSUPPORTED_EVENT
+    assert info.value.kind is ErrorKind.UNSUPPORTED_EVENT
 
 
 def test_previous_gtids_with_tags_as_a_server_wrote_them() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dispatcher.binlog.event import header
 from dispatcher.binlog.event.header import EventType, Record
 from dispatcher.binlog.stream.splitter_kernel import advance_position
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support import event_encoder as e
 from tests.support.rows_encoder import query_body
 
@@ -84,7 +84,7 @@ def test_every_cut_is_a_typed_error_or_a_value(parse: Callable[[bytes], Any], da
         try:
             parse(data[:end])
         except BinlogError as error:
-            assert error.kind in (Kind.MALFORMED_EVENT, Kind.CHECKSUM_MISMATCH)  # noqa: PT017
+            assert error.kind in (ErrorKind.MALFORMED_EVENT, ErrorKind.CHECKSUM_MISMATCH)  # noqa: PT017
 
 
 @pytest.mark.parametrize(("parse", "data"), PARSERS)
@@ -97,7 +97,7 @@ def test_every_change_is_a_typed_error_or_a_value(
         parse(data[:place] + bytes((value,)) + data[place + 1 :])
     except BinlogError as error:
         assert error.kind in (  # noqa: PT017 - either outcome is right
-            Kind.MALFORMED_EVENT, Kind.CHECKSUM_MISMATCH, Kind.UNSUPPORTED_EVENT,
+            ErrorKind.MALFORMED_EVENT, ErrorKind.CHECKSUM_MISMATCH, ErrorKind.UNSUPPORTED_EVENT,
         )  # fmt: skip
 
 
@@ -189,7 +189,7 @@ def test_what_is_not_a_record_of_ours() -> None:
     newer[2] = 2
     with pytest.raises(BinlogError, match="record of version 2") as info:
         header.parse_record(bytes(newer))
-    assert info.value.kind is Kind.UNSUPPORTED_EVENT
+    assert info.value.kind is ErrorKind.UNSUPPORTED_EVENT
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_what_is_not_a_record_of_ours() -> None:
 def test_a_rotate_to_where_no_server_goes_is_malformed(file: str, position: int) -> None:
     with pytest.raises(BinlogError) as caught:
         header.parse_rotate(e.rotate_body(file, position))
-    assert caught.value.kind is Kind.MALFORMED_EVENT
+    assert caught.value.kind is ErrorKind.MALFORMED_EVENT
 
 
 def test_a_rotate_to_the_longest_name_goes_into_records() -> None:
@@ -211,4 +211,4 @@ def test_a_rotate_to_the_longest_name_goes_into_records() -> None:
 def test_a_record_of_a_longer_name_is_refused() -> None:
     with pytest.raises(BinlogError) as caught:
         header.encode_record(Record(1, 2, "x" * 256, 4, 5, 6), checksum=True)
-    assert caught.value.kind is Kind.MALFORMED_EVENT
+    assert caught.value.kind is ErrorKind.MALFORMED_EVENT

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from dispatcher.binlog.event import mariadb_compressed, transaction_payload
 from dispatcher.binlog.event.header import EventType
 from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support import control_encoder as c
 from tests.support import event_encoder as e
 from tests.support.random_log import Wanted, delivered
@@ -118,7 +118,7 @@ def test_a_payload_that_lies_is_a_typed_error(body: bytes, why: str, small: bool
     got: list[Batch] = []
     with pytest.raises(BinlogError, match=why) as info:
         got.extend(transactions(log, small=small))
-    assert info.value.kind in (Kind.MALFORMED_EVENT, Kind.UNSUPPORTED_EVENT)
+    assert info.value.kind in (ErrorKind.MALFORMED_EVENT, ErrorKind.UNSUPPORTED_EVENT)
     # The payload's own place, or that of its transaction's beginning, however far into it the fault lies.
     first, bad = log.transactions[:2]
     assert info.value.where in [
@@ -138,7 +138,7 @@ def test_every_cut_of_a_payload_is_a_typed_error() -> None:
     for end in range(len(body)):
         with pytest.raises(BinlogError) as info:
             list(transactions(log_with(body[:end]), small=bool(end % 2)))
-        assert info.value.kind in (Kind.MALFORMED_EVENT, Kind.UNSUPPORTED_EVENT)
+        assert info.value.kind in (ErrorKind.MALFORMED_EVENT, ErrorKind.UNSUPPORTED_EVENT)
 
 
 def test_positions_in_a_payload_are_those_of_its_event() -> None:
@@ -163,7 +163,7 @@ def test_a_payload_larger_than_a_packet(size: int, checksum: bool) -> None:
         log.statement(e.Statement(T, ((0, size // 2), (0, size // 2), (0, 10))))
         log.commit()
     split = Splitter(Routes(), packets=True, checksum=checksum, buffer_bytes=1 << 14)
-    wanted, taken = Filter(["shop"]), Log()
+    wanted, taken = Filter(["shop"]), ConsumerLog()
     for batch in split.feed(log.stream()):
         assert isinstance(batch, Batch)
         wants = wanted.wants(split.routes)
@@ -190,7 +190,7 @@ def test_memory_is_that_of_the_compressed_bytes_and_a_few_chunks(event_bytes: in
     stream = log.stream()
     split = Splitter(Routes(), packets=True, checksum=True, buffer_bytes=1 << 16)
     other = Filter(["elsewhere"])
-    taken, seen, at = Log(), 0, 0
+    taken, seen, at = ConsumerLog(), 0, 0
     tracemalloc.start()
     while at < len(stream) or split.full:
         if not split.full:
@@ -243,12 +243,12 @@ def test_plain_events(kind: int, checksum: bool) -> None:
     for end in range(len(squeezed_body)):
         with pytest.raises(BinlogError) as info:
             mariadb_compressed.plain_body(kind, squeezed_body[:end])
-        assert info.value.kind is Kind.MALFORMED_EVENT
+        assert info.value.kind is ErrorKind.MALFORMED_EVENT
     if checksum:
         damaged = event[:25] + bytes((event[25] ^ 1,)) + event[26:]
         with pytest.raises(BinlogError) as info:
             mariadb_compressed.plain_event(damaged, checksum=True)
-        assert info.value.kind is Kind.CHECKSUM_MISMATCH
+        assert info.value.kind is ErrorKind.CHECKSUM_MISMATCH
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_a_compressed_event_that_lies_is_a_typed_error(tail: bytes, why: str) ->
     body = query_body("", "", b"")
     with pytest.raises(BinlogError, match=why) as info:
         mariadb_compressed.plain_body(165, body + tail)
-    assert info.value.kind is Kind.MALFORMED_EVENT
+    assert info.value.kind is ErrorKind.MALFORMED_EVENT
 
 
 def test_a_plain_log() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog.sql.ddl import (
     ROUTING_BOUNDS,
-    Ddl,
     DdlKind,
+    ParsedStatement,
     QueryKind,
     classify,
     first_word,
@@ -22,7 +22,7 @@ from dispatcher.binlog.sql.ddl import (
     xa_verb,
 )
 from dispatcher.binlog.sql.ddl import _statement as statement_of
-from dispatcher.binlog.sql.lexer import Bounds, Name, NotUnderstoodError, Tokens
+from dispatcher.binlog.sql.lexer import Bounds, Name, NotUnderstoodError, SqlTokens
 
 K, Q = DdlKind, QueryKind
 T: Name = ("shop", "t")
@@ -172,7 +172,7 @@ TABLES = [
 
 @pytest.mark.parametrize(("query", "kind", "tables"), TABLES)
 def test_tables(query: str, kind: DdlKind, tables: list[Name]) -> None:
-    assert parse(query, "shop") == Ddl(kind, tuple(tables))
+    assert parse(query, "shop") == ParsedStatement(kind, tuple(tables))
     assert classify(query) is Q.DDL
 
 
@@ -238,7 +238,7 @@ def test_a_backslash_is_what_the_session_said_it_is() -> None:
     ],
 )  # fmt: skip
 def test_databases(query: str, kind: DdlKind, databases: list[str]) -> None:
-    assert parse(query, "shop") == Ddl(kind, databases=tuple(databases))
+    assert parse(query, "shop") == ParsedStatement(kind, databases=tuple(databases))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_databases(query: str, kind: DdlKind, databases: list[str]) -> None:
     ],
 )
 def test_what_touches_no_table(query: str, kind: DdlKind) -> None:
-    assert parse(query, "shop") == Ddl(kind)
+    assert parse(query, "shop") == ParsedStatement(kind)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_what_touches_no_table(query: str, kind: DdlKind) -> None:
     ],
 )
 def test_what_is_not_understood_says_so(query: str) -> None:
-    assert parse(query, "shop") == Ddl(K.OTHER, parsed=False)
+    assert parse(query, "shop") == ParsedStatement(K.OTHER, parsed=False)
 
 
 identifiers = st.text(
@@ -346,7 +346,7 @@ def test_a_statement_with_a_quote_that_is_never_closed_is_not_understood(quote: 
 )
 def test_a_clause_ends_where_its_tokens_say(text: str, sql_mode: int, peeked: int) -> None:
     """`skip_clause` reads larger pieces than `skip_to`, and comes to the same places."""
-    fast, slow = Tokens(text, sql_mode), Tokens(text, sql_mode)
+    fast, slow = SqlTokens(text, sql_mode), SqlTokens(text, sql_mode)
     more = True
     while more:
         fast.peek(peeked)
@@ -377,7 +377,7 @@ LONG: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("kind", LONG)
 def test_pieces_that_are_read_grow_no_faster_than_the_statement(kind: str) -> None:
     def pieces(n: int) -> int:
-        tokens = Tokens(LONG[kind](n))
+        tokens = SqlTokens(LONG[kind](n))
         with contextlib.suppress(NotUnderstoodError):
             statement_of(tokens)
         return tokens.pieces
@@ -410,7 +410,7 @@ def test_time_grows_no_faster_than_the_statement(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in LONG if kind not in ("brackets", "view")])
 def test_the_daemon_reads_no_more_of_a_statement_than_its_bounds(kind: str) -> None:
-    tokens = Tokens(LONG[kind](300_000), bounds=ROUTING_BOUNDS)
+    tokens = SqlTokens(LONG[kind](300_000), bounds=ROUTING_BOUNDS)
     with contextlib.suppress(NotUnderstoodError):
         statement_of(tokens)
     assert tokens.pieces <= ROUTING_BOUNDS.pieces

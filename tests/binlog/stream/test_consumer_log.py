@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dispatcher.binlog.stream.batch import ABORTED, OPEN, Batch
-from dispatcher.binlog.stream.consumer_log import Log
+from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support import event_encoder as e
 from tests.support.random_log import Wanted, delivered, random_log, random_wanted
 
@@ -25,7 +25,7 @@ GTIDS = st.sampled_from(["mysql", "mysql", "tagged", "anonymous", "5.6", "none",
 Held = set[tuple[str, int]]
 
 
-class SmallLog(Log):
+class SmallLog(ConsumerLog):
     """Segments so small that every statement meets their borders."""
 
     SEGMENT_MIN = 64
@@ -43,7 +43,7 @@ class Lender:
     def __call__(self, size: int) -> NDArray[np.uint8]:
         self.calls += 1
         if self.calls >= self.refuses:
-            raise BinlogError(Kind.SPILL, "no room")
+            raise BinlogError(ErrorKind.SPILL, "no room")
         loan = np.zeros(size, dtype=np.uint8)
         self.lent += size
         weakref.finalize(loan, self._back, size)
@@ -70,10 +70,12 @@ class Taker:
 
     def __init__(self, rng: random.Random, wanted: Wanted, *, held: Held, packed: bool) -> None:
         self.lender = Lender()
-        lend = self.lender if rng.random() < 0.5 else None
+        allocate = self.lender if rng.random() < 0.5 else None
         large = rng.choice((0, 300, 5000))
         size = rng.choice((1, 200, 3000, 1 << 20))
-        self.log = (Log if rng.random() < 0.3 else SmallLog)(size, lend=lend, large_bytes=large)
+        self.log = (ConsumerLog if rng.random() < 0.3 else SmallLog)(
+            size, allocate=allocate, large_bytes=large
+        )
         self.filter = Filter(wanted.databases, wanted.tables)
         self.held = set(held)
         self.seq = len(held)
@@ -220,7 +222,7 @@ def test_a_lender_that_refuses_changes_nothing(seed: int, refuses: int) -> None:
     taker = Taker(rng, wanted, held=held, packed=False)
     taker.lender.refuses = refuses
     taker.log = SmallLog(
-        rng.choice((1, 500)), lend=taker.lender, large_bytes=rng.choice((0, 300, 2000))
+        rng.choice((1, 500)), allocate=taker.lender, large_bytes=rng.choice((0, 300, 2000))
     )
     routes = Routes()
     dropped = refused = 0
@@ -260,7 +262,7 @@ def test_memory_is_counted_and_bounded_by_what_is_held() -> None:
     routes = Routes()
     rng = random.Random(1)
     taker = Taker(rng, Wanted(("shop", "crm", "billing")), held=set(), packed=False)
-    taker.log = Log(1 << 16)
+    taker.log = ConsumerLog(1 << 16)
     largest = 0
     for batch in batches(rng, log, routes, set()):
         taker.take(batch, routes)

@@ -10,7 +10,7 @@ from dispatcher.binlog.stream.segments import POOLED_MIN, Pool
 
 def test_memory_comes_back_with_its_last_view() -> None:
     pool = Pool(4 * POOLED_MIN)
-    loan = pool.lend(POOLED_MIN)
+    loan = pool.allocate(POOLED_MIN)
     loan[5] = 7
     view = memoryview(loan)[5:10]  # type: ignore[arg-type]
     del loan
@@ -21,7 +21,7 @@ def test_memory_comes_back_with_its_last_view() -> None:
 
 def test_a_slice_of_an_array_holds_the_loan() -> None:
     pool = Pool(4 * POOLED_MIN)
-    part = pool.lend(POOLED_MIN)[3:][2:]
+    part = pool.allocate(POOLED_MIN)[3:][2:]
     assert pool.idle_bytes == 0 and len(part) == POOLED_MIN - 5
     del part
     assert pool.idle_bytes == POOLED_MIN
@@ -29,10 +29,10 @@ def test_a_slice_of_an_array_holds_the_loan() -> None:
 
 def test_idle_memory_is_lent_again_and_belongs_to_one_at_a_time() -> None:
     pool = Pool(4 * POOLED_MIN)
-    first = pool.lend(POOLED_MIN)
+    first = pool.allocate(POOLED_MIN)
     address = first.ctypes.data
     del first
-    second, third = pool.lend(POOLED_MIN), pool.lend(POOLED_MIN)
+    second, third = pool.allocate(POOLED_MIN), pool.allocate(POOLED_MIN)
     assert second.ctypes.data == address != third.ctypes.data
     assert pool.idle_bytes == 0
     assert second.flags.writeable and third.flags.writeable
@@ -40,7 +40,7 @@ def test_idle_memory_is_lent_again_and_belongs_to_one_at_a_time() -> None:
 
 def test_no_more_is_kept_than_allowed() -> None:
     pool = Pool(POOLED_MIN)
-    loans = [pool.lend(POOLED_MIN) for _ in range(3)]
+    loans = [pool.allocate(POOLED_MIN) for _ in range(3)]
     loans.clear()
     assert pool.idle_bytes == POOLED_MIN
 
@@ -48,7 +48,7 @@ def test_no_more_is_kept_than_allowed() -> None:
 @pytest.mark.parametrize("size", [0, 1, POOLED_MIN - 1])
 def test_small_ones_are_not_pooled(size: int) -> None:
     pool = Pool(1 << 24)
-    loan = pool.lend(size)
+    loan = pool.allocate(size)
     assert len(loan) == size and loan.dtype == np.uint8
     del loan
     assert pool.idle_bytes == 0

@@ -17,14 +17,14 @@ from dispatcher.binlog.stream import splitter_kernel
 from dispatcher.binlog.stream.batch import Batch, Closed
 from dispatcher.binlog.stream.routes import ALL, NOBODY, Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support import control_encoder as c
 from tests.support import event_encoder as e
 from tests.support.random_log import random_log
 from tests.support.rows_encoder import query_body
 
 SEEDS = st.integers(0, 2**32 - 1)
-DAMAGE = (Kind.MALFORMED_EVENT, Kind.CHECKSUM_MISMATCH, Kind.UNSUPPORTED_EVENT)
+DAMAGE = (ErrorKind.MALFORMED_EVENT, ErrorKind.CHECKSUM_MISMATCH, ErrorKind.UNSUPPORTED_EVENT)
 ROLES = {
     a.FRAME: "frame", a.TABLE_MAP: "map", a.ROWS: "rows", a.ROWS_END: "rows", a.TEXT: "text", a.DDL: "ddl",
     a.SAVEPOINT: "savepoint", a.ROLLBACK_TO: "undo",
@@ -324,7 +324,7 @@ def test_what_is_not_understood_is_a_fault_for_all(
     _, (batch,) = faulty(in_transaction(kind, body))
     assert batch.fault is not None
     assert batch.fault.route == ALL
-    assert batch.fault.error.kind is Kind.UNSUPPORTED_EVENT
+    assert batch.fault.error.kind is ErrorKind.UNSUPPORTED_EVENT
     assert name in batch.fault.error.what
     assert batch.fault.error.where.startswith("binlog.000001:")
     assert remedy in batch.fault.error.remedy
@@ -361,7 +361,7 @@ def test_load_data_as_a_statement_concerns_its_databases() -> None:
 
     flat, (batch,) = faulty(write)
     assert batch.fault is not None
-    assert batch.fault.error.kind is Kind.STATEMENT_FORMAT
+    assert batch.fault.error.kind is ErrorKind.STATEMENT_FORMAT
     assert batch.fault.error.what == "LOAD DATA as a statement, in database 'crm'"
     assert Filter(["shop"]).wants(flat.routes)[batch.fault.route]
     assert not Filter(["crm"]).wants(flat.routes)[batch.fault.route]
@@ -371,7 +371,7 @@ def test_load_data_as_a_statement_concerns_its_databases() -> None:
 def test_load_data_of_old_servers(kind: int) -> None:
     _, (batch,) = faulty(in_transaction(kind, bytes(20)))
     assert batch.fault is not None
-    assert (batch.fault.error.kind, batch.fault.route) == (Kind.STATEMENT_FORMAT, ALL)
+    assert (batch.fault.error.kind, batch.fault.route) == (ErrorKind.STATEMENT_FORMAT, ALL)
 
 
 def test_partial_updates_are_rows() -> None:
@@ -467,7 +467,7 @@ def test_data_as_a_statement_concerns_its_databases(
 
     flat, (batch,) = faulty(write)
     assert batch.fault is not None
-    assert batch.fault.error.kind is Kind.STATEMENT_FORMAT
+    assert batch.fault.error.kind is ErrorKind.STATEMENT_FORMAT
     assert batch.fault.error.where.startswith("binlog.000001:")
     if concerned is None:
         assert batch.fault.route == ALL
@@ -526,7 +526,7 @@ def test_rows_outside_a_transaction_are_refused(kind: int, body: bytes) -> None:
     log.add(kind, body)
     with pytest.raises(BinlogError, match="stands outside a transaction") as info:
         feed(splitter(), [log.stream()])
-    assert info.value.kind is Kind.MALFORMED_EVENT
+    assert info.value.kind is ErrorKind.MALFORMED_EVENT
     assert info.value.where.startswith("binlog.000001:")
 
 
@@ -537,7 +537,7 @@ def test_a_table_map_without_a_name_is_refused(database: str, table: str) -> Non
     log.add(EventType.TABLE_MAP, e.table_map_body(database, table, 1))
     with pytest.raises(BinlogError, match="TABLE_MAP_EVENT names no table") as info:
         feed(splitter(), [log.stream()])
-    assert info.value.kind is Kind.MALFORMED_EVENT
+    assert info.value.kind is ErrorKind.MALFORMED_EVENT
 
 
 def test_rows_without_their_table_map_are_refused() -> None:
@@ -609,13 +609,15 @@ def test_events_before_the_format_description_are_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        ({"checksum": 9}, Kind.MALFORMED_EVENT),
-        ({"flip": -1}, Kind.CHECKSUM_MISMATCH),
-        ({"flip": 30}, Kind.CHECKSUM_MISMATCH),
-        ({"cut": 60}, Kind.MALFORMED_EVENT),
+        ({"checksum": 9}, ErrorKind.MALFORMED_EVENT),
+        ({"flip": -1}, ErrorKind.CHECKSUM_MISMATCH),
+        ({"flip": 30}, ErrorKind.CHECKSUM_MISMATCH),
+        ({"cut": 60}, ErrorKind.MALFORMED_EVENT),
     ],
 )
-def test_a_format_description_that_cannot_be_trusted(change: dict[str, int], kind: Kind) -> None:
+def test_a_format_description_that_cannot_be_trusted(
+    change: dict[str, int], kind: ErrorKind
+) -> None:
     raw = bytearray(e.format_description(checksum=change.get("checksum", 1)))  # type: ignore[arg-type]
     if "flip" in change:
         raw[change["flip"]] ^= 1
@@ -763,9 +765,9 @@ def test_too_many_sources_of_gtids_are_said() -> None:
 
 @pytest.mark.parametrize(
     ("version", "kind"),
-    [("5.1.73-log", Kind.UNSUPPORTED_EVENT), ("5.5.62-log", Kind.MALFORMED_EVENT)],
+    [("5.1.73-log", ErrorKind.UNSUPPORTED_EVENT), ("5.5.62-log", ErrorKind.MALFORMED_EVENT)],
 )
-def test_rows_without_begin_are_named_as_those_of_mysql_51(version: str, kind: Kind) -> None:
+def test_rows_without_begin_are_named_as_those_of_mysql_51(version: str, kind: ErrorKind) -> None:
     """It logs changes of MyISAM tables like that; later servers begin a transaction."""
     body = e.table_map_body("shop", "orders", 1)
     old = version.startswith("5.1")
@@ -794,7 +796,7 @@ def test_an_event_over_1_gib_is_refused_at_its_header(packets: bool) -> None:
     split.feed(e.event_packet(head) if packets else head)
     with pytest.raises(BinlogError) as caught:
         split.feed(b"\xff\xff\xff\1\0" + raw if packets else bytes(raw))
-    assert caught.value.kind is Kind.MALFORMED_EVENT
+    assert caught.value.kind is ErrorKind.MALFORMED_EVENT
     assert len(split.room()) < 1 << 20
 
 

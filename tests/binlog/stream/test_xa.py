@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dispatcher.binlog.stream.batch import Batch, Closed, Fault
 from dispatcher.binlog.stream.routes import ALL, Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.binlog.stream.xa_store import Entry, Prepared
-from dispatcher.model.errors import Kind
+from dispatcher.binlog.stream.xa_store import XaEntry, XaStore
+from dispatcher.model.errors import ErrorKind
 from tests.binlog.stream.test_splitter import Flat, check, cuts, expected, feed
 from tests.support import event_encoder as e
 from tests.support.xa_log import XIDS, XaLog, random_xa_log
@@ -25,7 +25,7 @@ ROWS = e.Statement((("shop", "orders"),), ((0, 10),))
 XID = XIDS[1]
 
 
-def splitter(log: XaLog, prepared: Prepared, *, seed: int = 0, file: str = "") -> Splitter:
+def splitter(log: XaLog, prepared: XaStore, *, seed: int = 0, file: str = "") -> Splitter:
     rng = random.Random(seed)
     checksum = next((f for f in log.files if f.name == file), log.files[0]).checksum
     split = Splitter(
@@ -40,7 +40,7 @@ def splitter(log: XaLog, prepared: Prepared, *, seed: int = 0, file: str = "") -
 def test_rows_come_with_the_commit(seed: int, gtid: str) -> None:
     rng = random.Random(seed)
     log = random_xa_log(rng, gtid=gtid, size_max=rng.choice((50, 3000, 20_000)))
-    prepared = Prepared()
+    prepared = XaStore()
     split = splitter(log, prepared, seed=seed)
     check(feed(split, cuts(rng, log.stream())), log)
     assert split.offset == log.file.size
@@ -53,9 +53,9 @@ class Store:
     """What a state store would hold."""
 
     def __init__(self) -> None:
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, XaEntry] = {}
 
-    def save(self, prepared: Prepared) -> None:
+    def save(self, prepared: XaStore) -> None:
         changes = prepared.changes()
         if changes is None:
             return
@@ -72,7 +72,7 @@ class Store:
             entry.number: entry.end for entry in prepared
         }
 
-    def load(self) -> list[Entry]:
+    def load(self) -> list[XaEntry]:
         return [self.entries[number] for number in sorted(self.entries)]
 
 
@@ -87,7 +87,7 @@ def test_a_restart_between_prepare_and_commit(seed: int, gtid: str) -> None:
     rng = random.Random(seed)
     log = random_xa_log(rng, gtid=gtid)
     want = expected(log)
-    store, prepared = Store(), Prepared()
+    store, prepared = Store(), XaStore()
     n = rng.randrange(1, len(want))
     # The first one reads on, beyond what is stored.
     split = splitter(log, prepared, seed=seed)
@@ -101,7 +101,7 @@ def test_a_restart_between_prepare_and_commit(seed: int, gtid: str) -> None:
     store.save(prepared)
     assert flat.done == want[: len(flat.done)]
     stream, file = tail(log, n)
-    split = splitter(log, Prepared(stored=store.load()), seed=seed, file=file)
+    split = splitter(log, XaStore(stored=store.load()), seed=seed, file=file)
     split.file = file
     flat = feed(split, cuts(rng, stream))
     assert not flat.faults
@@ -114,7 +114,7 @@ def test_several_read_different_parts(seed: int, gtid: str) -> None:
     rng = random.Random(seed)
     log = random_xa_log(rng, gtid=gtid)
     want = expected(log)
-    prepared = Prepared()
+    prepared = XaStore()
     first = splitter(log, prepared, seed=seed)
     runs = [(first, Flat(first.routes), list(cuts(rng, log.stream())), 0)]
     while any(chunks for _, _, chunks, _ in runs):
@@ -150,11 +150,11 @@ def test_a_commit_whose_prepare_was_not_read_is_a_fault_for_all(gtid: str) -> No
     log.finish(XID)
     log.finish(XID, "ROLLBACK")
     log.prepare(XID, one(log))
-    split = splitter(log, Prepared())
+    split = splitter(log, XaStore())
     (fault,) = faults_of(split.feed(log.stream()))
     assert fault.route == ALL
     error = fault.error
-    assert error.kind is Kind.PREPARED
+    assert error.kind is ErrorKind.PREPARED
     assert error.what == "XA COMMIT X'00ff275c3b',X'62',7, of which no XA PREPARE was read"
     assert error.where.startswith("binlog.000001:")
 
@@ -162,7 +162,7 @@ def test_a_commit_whose_prepare_was_not_read_is_a_fault_for_all(gtid: str) -> No
 def test_nobody_wants_the_rows() -> None:
     rng = random.Random(3)
     log = random_xa_log(rng, transactions=40)
-    split = splitter(log, Prepared())
+    split = splitter(log, XaStore())
     split.prepared = None
     flat = feed(split, cuts(rng, log.stream()))
     assert not flat.faults
@@ -176,7 +176,7 @@ def test_what_is_committed_before_is_not_what_was_prepared_behind_it() -> None:
     log.finish(XID)
     log.prepare(XID, one(log, (ROWS, ROWS)))
     log.finish(XID)
-    prepared = Prepared()
+    prepared = XaStore()
     for n, faults in ((2, 0), (1, 1), (3, 0), (2, 0)):
         stream, file = tail(log, n)
         split = splitter(log, prepared, file=file)
@@ -203,13 +203,13 @@ def test_what_does_not_fit_is_a_fault_of_its_tables(gtid: str, how: str) -> None
     if how == "prepare":
         log.finish(XID)
     log.finish(XIDS[0])
-    prepared = Prepared(1500)
+    prepared = XaStore(1500)
     split = splitter(log, prepared)
     batches = [batch for chunk in cuts(noise, log.stream()) for batch in split.feed(chunk)]
     flat, faults = Flat(split.routes).add(batches), faults_of(batches)
     assert len(faults) == (2 if how == "prepare" else 1), "at the prepare, and where it is missed"
     for fault in faults:
-        assert fault.error.kind is Kind.PREPARED
+        assert fault.error.kind is ErrorKind.PREPARED
         assert "do not fit into the 1500 bytes" in fault.error.what
         for database, concerned in (("shop", 1), ("crm", 1), ("billing", 0)):
             assert Filter([database]).wants(split.routes)[fault.route] == concerned
@@ -220,7 +220,7 @@ def test_what_does_not_fit_is_a_fault_of_its_tables(gtid: str, how: str) -> None
 def test_memory_of_an_open_transaction_is_bounded() -> None:
     log = XaLog()
     log.prepare(XID, one(log, [LARGE] * 60))
-    prepared = Prepared(200_000)
+    prepared = XaStore(200_000)
     split = splitter(log, prepared)
     held = 0
     for chunk in cuts(random.Random(2), log.stream()):
@@ -240,13 +240,13 @@ def test_a_statement_within_is_a_fault_also_where_only_the_commit_is_read() -> N
     log = XaLog()
     log.prepare(XID, fill)
     log.finish(XID)
-    prepared = Prepared()
+    prepared = XaStore()
     flat = feed(splitter(log, prepared), [log.stream()])
-    assert [fault.kind for fault in flat.faults] == [Kind.STATEMENT_FORMAT] * 2
+    assert [fault.kind for fault in flat.faults] == [ErrorKind.STATEMENT_FORMAT] * 2
     stream, file = tail(log, 1)
     split = splitter(log, prepared, file=file)
     split.file = file
     (fault,) = faults_of(split.feed(stream))
-    assert fault.error.kind is Kind.STATEMENT_FORMAT
+    assert fault.error.kind is ErrorKind.STATEMENT_FORMAT
     assert Filter(["crm"]).wants(split.routes)[fault.route]
     assert not Filter(["shop"]).wants(split.routes)[fault.route]

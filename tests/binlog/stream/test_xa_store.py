@@ -14,32 +14,34 @@ from dispatcher.binlog.event.transaction_payload import Compression, Payload
 from dispatcher.binlog.stream.xa_store import (
     ENTRY_BYTES,
     SMALL_BYTES,
-    Changes,
-    Entry,
-    Flaw,
     Inner,
-    Keeping,
-    Prepared,
-    Spot,
+    LogPoint,
+    XaChanges,
+    XaEntry,
+    XaFault,
+    XaRecorder,
+    XaStore,
 )
-from dispatcher.model.errors import BinlogError, Kind
-from dispatcher.model.position import Mark
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import LogPosition
 
 
-def spot(n: int, *, file: int = 1, gno: int = 0, server: str = "s1", created: int = 1) -> Spot:
-    return Spot(Mark(f"binlog.{file:06}", n, created), "uuid" if gno else "", gno, server)
+def spot(n: int, *, file: int = 1, gno: int = 0, server: str = "s1", created: int = 1) -> LogPoint:
+    return LogPoint(
+        LogPosition(f"binlog.{file:06}", n, created), "uuid" if gno else "", gno, server
+    )
 
 
 def rows(size: int = 100) -> Payload:
     return Payload(Compression.NONE, size, bytes(size))
 
 
-def kept(prepared: Prepared) -> list[tuple[str, int, int | None]]:
+def kept(prepared: XaStore) -> list[tuple[str, int, int | None]]:
     return [(e.xid, e.at.mark.offset, e.end.mark.offset if e.end else None) for e in prepared]
 
 
 def test_an_end_belongs_to_the_last_prepare_before_it() -> None:
-    prepared = Prepared()
+    prepared = XaStore()
     for at in (10, 30, 50):
         prepared.keep("x", spot(at), rows(), ())
     prepared.keep("y", spot(12), rows(), ())
@@ -57,7 +59,7 @@ def test_an_end_belongs_to_the_last_prepare_before_it() -> None:
 
 
 def test_a_prepare_that_is_read_again_adds_nothing() -> None:
-    prepared = Prepared()
+    prepared = XaStore()
     for _ in range(2):
         prepared.keep("x", spot(10), rows(), ())
     (entry,) = prepared
@@ -68,7 +70,7 @@ def test_a_prepare_that_is_read_again_adds_nothing() -> None:
 
 
 def test_another_server_is_told_by_gtids() -> None:
-    prepared = Prepared()
+    prepared = XaStore()
     prepared.keep("x", spot(500, file=9, gno=5), rows(), ())
     (entry,) = prepared
     # A commit that comes from there, on a replica whose files begin anew.
@@ -85,7 +87,7 @@ def test_another_server_is_told_by_gtids() -> None:
 
 
 def test_a_file_of_the_same_name_is_another_history() -> None:
-    prepared = Prepared()
+    prepared = XaStore()
     prepared.keep("x", spot(10, created=1), rows(), ())
     assert prepared.find("x", spot(20, created=2)) is None
     prepared.keep("x", spot(10, created=2), rows(7), ())
@@ -99,7 +101,7 @@ def test_a_file_of_the_same_name_is_another_history() -> None:
 
 def test_what_has_ended_goes_first_where_room_is_short() -> None:
     one = ENTRY_BYTES + 100
-    prepared = Prepared(3 * one)
+    prepared = XaStore(3 * one)
     for n in range(3):
         prepared.keep(f"x{n}", spot(n), rows(), ())
     assert not prepared.has_room(1)
@@ -115,8 +117,8 @@ def test_what_has_ended_goes_first_where_room_is_short() -> None:
 
 
 def test_what_did_not_fit_is_kept_when_it_is_read_with_room() -> None:
-    prepared = Prepared()
-    flaw = Flaw(Kind.PREPARED, "too much", None, ())
+    prepared = XaStore()
+    flaw = XaFault(ErrorKind.PREPARED, "too much", None, ())
     prepared.keep("x", spot(10), None, (flaw,))
     (entry,) = prepared
     prepared.ended(entry, spot(20))
@@ -129,9 +131,9 @@ class Disk:
     """What is stored."""
 
     def __init__(self) -> None:
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, XaEntry] = {}
 
-    def write(self, changes: Changes) -> None:
+    def write(self, changes: XaChanges) -> None:
         self.entries |= {entry.number: entry for entry in changes.put}
         for number, end in changes.ended:
             self.entries[number].end = end
@@ -139,7 +141,7 @@ class Disk:
             self.entries.pop(number, None)
 
 
-def use(prepared: Prepared, n: int, rng: random.Random) -> None:
+def use(prepared: XaStore, n: int, rng: random.Random) -> None:
     what, xid = rng.random(), rng.choice("abc")
     if what < 0.5:
         prepared.keep(xid, spot(n), rows(rng.randrange(1000)), ())
@@ -158,8 +160,8 @@ def use(prepared: Prepared, n: int, rng: random.Random) -> None:
 def test_the_store_follows(seed: int) -> None:
     """Saves fail, are made twice at a time, and come late; what is stored in the end is what there is."""
     rng = random.Random(seed)
-    prepared, disk = Prepared(20 * ENTRY_BYTES), Disk()
-    flying: list[Changes] = []
+    prepared, disk = XaStore(20 * ENTRY_BYTES), Disk()
+    flying: list[XaChanges] = []
     for n in range(60):
         use(prepared, n, rng)
         if rng.random() < 0.3 and (changes := prepared.changes()):
@@ -177,7 +179,7 @@ def test_the_store_follows(seed: int) -> None:
     assert [(e.number, e.xid, e.end) for e in stored] == [
         (e.number, e.xid, e.end) for e in prepared
     ]
-    again = Prepared(stored=stored)
+    again = XaStore(stored=stored)
     assert kept(again) == kept(prepared)
     assert again.bytes == prepared.bytes
     again.keep("new", spot(99), rows(), ())
@@ -187,7 +189,7 @@ def test_the_store_follows(seed: int) -> None:
 @pytest.mark.parametrize("size", [0, 10, SMALL_BYTES - 1, SMALL_BYTES, 3 << 20])
 def test_kept_rows_are_what_they_were(size: int) -> None:
     data = random.Random(size).randbytes(min(size, 5000)) + bytes(max(size - 5000, 0))
-    keeping = Keeping(Prepared(), spot(1), b"BEGIN")
+    keeping = XaRecorder(XaStore(), spot(1), b"BEGIN")
     for at in range(0, len(data), 70_000):
         keeping.add(np.frombuffer(data[at : at + 70_000], dtype=np.uint8))
     got = keeping.rows()

@@ -12,8 +12,8 @@ from pymysql.converters import encoders
 
 from dispatcher.binlog.table_map.enrich import enriched_body, incomplete
 from dispatcher.binlog.table_map.parse import TableMap
-from dispatcher.binlog.table_map.wire import Field, Skeleton
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.binlog.table_map.wire import Field, RawTableMap
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.table_schema import table_definition
 from tests.servers import Server
 from tests.support.rows_encoder import Spec, table_map
@@ -54,8 +54,8 @@ def test_what_is_missing_is_supplied_and_nothing_else() -> None:
     assert incomplete(short, mariadb=False)
     assert not incomplete(full, mariadb=False)
     assert (
-        Skeleton.of(enriched_body(full, definition())).fields.items()
-        >= Skeleton.of(full).fields.items()
+        RawTableMap.of(enriched_body(full, definition())).fields.items()
+        >= RawTableMap.of(full).fields.items()
     )
 
 
@@ -73,7 +73,7 @@ def test_what_is_missing_is_supplied_and_nothing_else() -> None:
 def test_a_definition_that_contradicts_the_event_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(BinlogError) as caught:
         enriched_body(table_map(COLUMNS, full=False), definition(**change))
-    assert caught.value.kind is Kind.METADATA_MISSING
+    assert caught.value.kind is ErrorKind.METADATA_MISSING
     assert "shop.orders" in caught.value.what
 
 
@@ -92,7 +92,7 @@ def test_columns_that_only_mariadb_leaves_open_are_named_by_their_types() -> Non
         "primary": [],
     }  # fmt: skip
     completed = enriched_body(body, known, mariadb=True)
-    assert Skeleton.of(completed).fields[Field.COLUMN_TYPES] == b"\x04uuid\x00"
+    assert RawTableMap.of(completed).fields[Field.COLUMN_TYPES] == b"\x04uuid\x00"
     assert not incomplete(completed, mariadb=True)
     known["columns"][0] = entry("u", "binary(16)", bytes=16)
     assert enriched_body(body, known, mariadb=True) == body
@@ -111,7 +111,7 @@ def test_old_temporals_of_mariadb_are_known_to_have_no_fractions_before_they_are
     known["columns"][0] = entry("t", "time(3) /* mariadb-5.3 */")
     with pytest.raises(BinlogError, match=r"time\(3\) in MariaDB's old form") as refused:
         TableMap.parse(enriched_body(body, known, mariadb=True))
-    assert refused.value.kind is Kind.UNSUPPORTED_TYPE
+    assert refused.value.kind is ErrorKind.UNSUPPORTED_TYPE
 
 
 def test_text_of_that_size_is_not_taken_for_an_address() -> None:
@@ -121,7 +121,7 @@ def test_text_of_that_size_is_not_taken_for_an_address() -> None:
 
 def test_every_cut_is_a_typed_error() -> None:
     body = table_map(COLUMNS)
-    skeleton = Skeleton.of(body)
+    skeleton = RawTableMap.of(body)
     whole = {skeleton.end}
     at = skeleton.end
     for value in skeleton.fields.values():
@@ -131,8 +131,8 @@ def test_every_cut_is_a_typed_error() -> None:
         if size in whole:
             continue
         with pytest.raises(BinlogError) as caught:
-            Skeleton.of(body[:size])
-        assert caught.value.kind in (Kind.MALFORMED_EVENT, Kind.UNSUPPORTED_TYPE)
+            RawTableMap.of(body[:size])
+        assert caught.value.kind in (ErrorKind.MALFORMED_EVENT, ErrorKind.UNSUPPORTED_TYPE)
 
 
 # -- against servers ------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_a_label_that_the_schema_cannot_show_is_not_guessed(
     full = table_maps(mysql97, database, ["t"], "FULL")["t"]
     with pytest.raises(BinlogError) as caught:
         enriched_body(short, known)
-    assert caught.value.kind is Kind.METADATA_MISSING
+    assert caught.value.kind is ErrorKind.METADATA_MISSING
     assert f"table {database}.t, column 'e'" in caught.value.what
     assert enriched_body(full, known) == full  # which holds them
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap, defined_columns, layout_id
 from dispatcher.binlog.table_map.wire import Field
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support.rows_encoder import (
     ASCII,
     BINARY,
@@ -41,7 +41,7 @@ COLUMNS = (
 def malformed(body: bytes) -> BinlogError:
     with pytest.raises(BinlogError) as caught:
         TableMap.parse(body)
-    assert caught.value.kind is Kind.MALFORMED_EVENT
+    assert caught.value.kind is ErrorKind.MALFORMED_EVENT
     return caught.value
 
 
@@ -171,7 +171,7 @@ def test_fractions_in_the_old_form_of_mariadb_are_refused_where_they_are_declare
     extra = optional(Field.COLUMN_TYPES, b"\0" + bytes((len(name),)) + name)
     with pytest.raises(BinlogError, match=r"column 2: timestamp\(3\)") as caught:
         TableMap.parse(table_map(columns, extra=extra))
-    assert caught.value.kind is Kind.UNSUPPORTED_TYPE
+    assert caught.value.kind is ErrorKind.UNSUPPORTED_TYPE
     plain = TableMap.parse(
         table_map(columns, extra=optional(Field.COLUMN_TYPES, b"\0\x09timestamp"))
     )
@@ -218,7 +218,7 @@ def test_every_cut_is_found() -> None:
         try:
             parsed = TableMap.parse(body[:end])
         except BinlogError as error:
-            assert error.kind is Kind.MALFORMED_EVENT  # noqa: PT017 - a cut between two fields is fine
+            assert error.kind is ErrorKind.MALFORMED_EVENT  # noqa: PT017 - a cut between two fields is fine
             assert "body offset" in error.where  # noqa: PT017
         else:  # cut between two optional fields: fewer are there
             assert parsed != whole
@@ -232,7 +232,7 @@ def test_mutations_raise_only_typed_errors(data: st.DataObject) -> None:
     try:
         TableMap.parse(bytes(body))
     except BinlogError as error:
-        assert error.kind in (Kind.MALFORMED_EVENT, Kind.UNSUPPORTED_TYPE)  # noqa: PT017
+        assert error.kind in (ErrorKind.MALFORMED_EVENT, ErrorKind.UNSUPPORTED_TYPE)  # noqa: PT017
 
 
 @given(st.binary(max_size=300))
@@ -240,7 +240,7 @@ def test_any_bytes_raise_only_typed_errors(body: bytes) -> None:
     try:
         TableMap.parse(body)
     except BinlogError as error:
-        assert error.kind in (Kind.MALFORMED_EVENT, Kind.UNSUPPORTED_TYPE)  # noqa: PT017
+        assert error.kind in (ErrorKind.MALFORMED_EVENT, ErrorKind.UNSUPPORTED_TYPE)  # noqa: PT017
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_impossible_metadata() -> None:
 def test_an_unknown_type_names_table_and_column() -> None:
     with pytest.raises(BinlogError) as caught:
         TableMap.parse(table_map([Spec("x", 200)], full=False))
-    assert caught.value.kind is Kind.UNSUPPORTED_TYPE
+    assert caught.value.kind is ErrorKind.UNSUPPORTED_TYPE
     assert "shop.orders, column 1" in caught.value.what
     with pytest.raises(BinlogError, match=r"column 1: type code 0 \(DECIMAL_OLD\)"):
         TableMap.parse(table_map([Spec("x", Type.DECIMAL_OLD)], full=False))
@@ -325,7 +325,7 @@ def test_supplied_columns_make_a_bare_table_map_full() -> None:
     bare = TableMap.parse(table_map(COLUMNS, full=False))
     with pytest.raises(BinlogError, match=r"shop\.orders") as caught:
         bare.require_names()
-    assert caught.value.kind is Kind.METADATA_MISSING
+    assert caught.value.kind is ErrorKind.METADATA_MISSING
     assert "binlog_row_metadata=FULL" in caught.value.remedy
     full = bare.with_columns(SUPPLIED)
     full.require_names()
@@ -343,7 +343,7 @@ def test_a_definition_of_another_version_is_refused(at: int) -> None:
     for wrong in (head + tail, [*head, {**columns[at], "mysql_type": "json"}, *tail]):
         with pytest.raises(BinlogError) as caught:
             bare.with_columns({**SUPPLIED, "columns": wrong})
-        assert caught.value.kind is Kind.METADATA_MISSING
+        assert caught.value.kind is ErrorKind.METADATA_MISSING
         assert "shop.orders" in caught.value.what
 
 
@@ -394,5 +394,5 @@ def test_labels_are_unquoted() -> None:
 def test_unknown_column_types_are_named(text: str) -> None:
     with pytest.raises(BinlogError) as caught:
         defined_columns(definition(("c", text, None)))
-    assert caught.value.kind is Kind.UNSUPPORTED_TYPE
+    assert caught.value.kind is ErrorKind.UNSUPPORTED_TYPE
     assert "shop.orders, column 'c'" in caught.value.what

@@ -16,7 +16,7 @@ import signal
 from typing import Any
 
 from dispatcher.binlog.stream.batch import OPEN
-from dispatcher.dispatch.events import Acknowledged, Arrived, Input
+from dispatcher.dispatch.events import Acknowledged, BatchReceived, Input
 from dispatcher.runtime.client_runner import ClientRunner
 from dispatcher.state.store import StateStore
 
@@ -34,12 +34,12 @@ def _pass() -> None:
 
 
 def _killing_step(self: ClientRunner, what: Input) -> None:
-    if isinstance(what, Arrived) and _point == "read" and len(what.batch.tx.first):
+    if isinstance(what, BatchReceived) and _point == "read" and len(what.batch.tx.first):
         _pass()
     if isinstance(what, Acknowledged) and _point == "committed":
         _pass()
     _step(self, what)
-    if isinstance(what, Arrived) and _point == "routed":
+    if isinstance(what, BatchReceived) and _point == "routed":
         flags = what.batch.tx.flags
         if len(flags) and flags[-1] & OPEN:
             _pass()

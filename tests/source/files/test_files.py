@@ -22,11 +22,18 @@ from dispatcher.binlog.stream.batch import Batch
 from dispatcher.cli import app
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.dispatcher import Phase
-from dispatcher.dispatch.effects import Connect, Dump, Effect, Store
-from dispatcher.dispatch.events import Acknowledged, Arrived, Ended, LoggedIn, Lost, Sought
-from dispatcher.dispatch.executed_position import Mode, Place, make_place
+from dispatcher.dispatch.effects import Connect, Effect, StartDump, Store
+from dispatcher.dispatch.events import (
+    Acknowledged,
+    BatchReceived,
+    Ended,
+    LoggedIn,
+    Lost,
+    SeekRequested,
+)
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.specs import ConsumerSpec, Progress, Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
 from dispatcher.source.files.dump_stream import FilesSource, FilesStream
@@ -74,10 +81,10 @@ def source_of(folder: Path, *, follow: bool = False, prefix: str | None = None) 
     return FilesSource(folder, prefix, follow=follow, server=IDENTITY)
 
 
-def end_of(source: FilesSource) -> Place:
+def end_of(source: FilesSource) -> ExecutedPosition:
     view, expire_s = source.survey()
     assert expire_s is None
-    return make_place(view.mode, view.executed, view.file, view.offset)
+    return make_executed(view.mode, view.executed, view.file, view.offset)
 
 
 class Dispatched:
@@ -111,7 +118,7 @@ class Dispatched:
             self.client.starts_to_find(self.number),
         )
         effects = self._execute(self.client.step(LoggedIn(self.number, view), 0))
-        dumps = [effect for effect in effects if isinstance(effect, Dump)]
+        dumps = [effect for effect in effects if isinstance(effect, StartDump)]
         if dumps:
             self.stream = opened.dump(
                 dumps[0].mode, dumps[0].place, self.client.routes, self._buffer_bytes
@@ -131,7 +138,9 @@ class Dispatched:
                             break
                         self.batches += 1
                         created = stream.splitter.created.get(batch.file, 0)
-                        self._execute(self.client.step(Arrived(self.number, batch, created), 0))
+                        self._execute(
+                            self.client.step(BatchReceived(self.number, batch, created), 0)
+                        )
         except BinlogError as error:
             self._execute(self.client.step(Lost(self.number, error), 0))
             raise
@@ -189,7 +198,7 @@ def written(log: LogWriter, first: int = 0) -> list[tuple[str, int]]:
     return [(t.file, t.end) for t in log.transactions[first:] if not t.aborted]
 
 
-async def fails(reading: Dispatched, kind: Kind = Kind.FILES) -> str:
+async def fails(reading: Dispatched, kind: ErrorKind = ErrorKind.FILES) -> str:
     with pytest.raises(BinlogError) as caught:
         await reading.read()
     reading.close()
@@ -201,7 +210,7 @@ async def fails(reading: Dispatched, kind: Kind = Kind.FILES) -> str:
 def refused(folder: Path, prefix: str | None = None) -> str:
     with pytest.raises(BinlogError) as caught:
         source_of(folder, prefix=prefix).open(1)
-    assert caught.value.kind is Kind.FILES and "files:" in caught.value.where
+    assert caught.value.kind is ErrorKind.FILES and "files:" in caught.value.where
     return caught.value.what
 
 
@@ -336,7 +345,7 @@ async def test_with_gtids_it_goes_on_where_a_server_was_left(tmp_path: Path) -> 
         else:
             assert reading.login() is None
             failed = reading.client.consumers["all"].failed
-            assert failed is not None and failed.kind is Kind.HISTORY_DIFFERS
+            assert failed is not None and failed.kind is ErrorKind.HISTORY_DIFFERS
 
 
 async def test_a_reader_that_seeks_back_after_the_end(tmp_path: Path) -> None:
@@ -347,7 +356,7 @@ async def test_a_reader_that_seeks_back_after_the_end(tmp_path: Path) -> None:
     reading.client.step(Acknowledged("all", reading.position, reading.position), 0)
     reading.close()
     effects = reading._execute(
-        reading.client.step(Sought("all", early, reading.source.survey()[0]), 0)
+        reading.client.step(SeekRequested("all", early, reading.source.survey()[0]), 0)
     )
     assert any(isinstance(effect, Connect) for effect in effects)
     await reading.read()
@@ -520,7 +529,7 @@ async def test_following_a_copy_that_is_replaced_by_a_newer_one(tmp_path: Path) 
     other.begin_file()
     newer.write_bytes(other.file.raw + bytes(10_000))
     newer.rename(tmp_path / "binlog.000001")
-    assert "was replaced" in await fails(reading, Kind.CONNECTION_LOST)
+    assert "was replaced" in await fails(reading, ErrorKind.CONNECTION_LOST)
 
 
 async def test_a_file_that_shrinks_or_vanishes_while_it_is_followed(tmp_path: Path) -> None:
@@ -536,12 +545,12 @@ async def test_a_file_that_shrinks_or_vanishes_while_it_is_followed(tmp_path: Pa
         reading = Dispatched(tmp_path, follow=True)
         await reading.read(lambda reading=reading: len(reading.transactions) == 8)  # type: ignore[misc]
         spoil()
-        assert what in await fails(reading, Kind.CONNECTION_LOST)
+        assert what in await fails(reading, ErrorKind.CONNECTION_LOST)
         if newest.exists():
             # What was delivered is no part of the log any more.
             reading.login()
             failed = reading.client.consumers["all"].failed
-            assert failed is not None and failed.kind is Kind.HISTORY_DIFFERS
+            assert failed is not None and failed.kind is ErrorKind.HISTORY_DIFFERS
 
 
 async def test_a_crash_recovery_that_cuts_the_newest_file(tmp_path: Path) -> None:
@@ -556,7 +565,7 @@ async def test_a_crash_recovery_that_cuts_the_newest_file(tmp_path: Path) -> Non
         lambda: reading.stream is not None and reading.stream._offset == log.file.size
     )
     os.truncate(tmp_path / log.file.name, end)
-    assert "has become shorter" in await fails(reading, Kind.CONNECTION_LOST)
+    assert "has become shorter" in await fails(reading, ErrorKind.CONNECTION_LOST)
     log.file.events = [(raw, t) for raw, t in log.file.events if t is None or t.end]
     log.file.size = end
     log.crash()
@@ -583,7 +592,7 @@ async def test_files_that_are_purged(tmp_path: Path) -> None:
         late = Dispatched(folder, progress=Progress(position, position, 0))
         assert late.login() is None
         failed = late.client.consumers["all"].failed
-        assert failed is not None and failed.kind is Kind.POSITION_PURGED
+        assert failed is not None and failed.kind is ErrorKind.POSITION_PURGED
         if gtid == "mysql":
             assert source_of(folder).open(1).view([]).purged == f"{SERVER}:1-12"
             # The earliest start is the first file's.
@@ -597,11 +606,11 @@ async def test_a_file_that_is_purged_while_it_is_read(tmp_path: Path) -> None:
     await reading.read(lambda: len(reading.transactions) >= 4)
     for file in log.files[:4]:
         (tmp_path / file.name).unlink()
-    what = await fails(reading, Kind.CONNECTION_LOST)
+    what = await fails(reading, ErrorKind.CONNECTION_LOST)
     assert "is gone" in what
     reading.login()
     failed = reading.client.consumers["all"].failed
-    assert failed is not None and failed.kind is Kind.POSITION_PURGED
+    assert failed is not None and failed.kind is ErrorKind.POSITION_PURGED
 
 
 async def test_an_interrupt_ends_the_waiting(tmp_path: Path) -> None:
@@ -779,7 +788,7 @@ async def test_damage_in_the_middle_is_told_when_it_is_reached(tmp_path: Path) -
     with pytest.raises(BinlogError) as caught:
         await reading.read()
     reading.close()
-    assert caught.value.kind is Kind.CHECKSUM_MISMATCH
+    assert caught.value.kind is ErrorKind.CHECKSUM_MISMATCH
     assert f"binlog.000002:{log.transactions[6].end}" in caught.value.where
     assert reading.transactions == written(log)[:7]
     assert end_of(source_of(tmp_path)).seq == 7
@@ -864,7 +873,7 @@ def test_what_only_a_server_can_tell(tmp_path: Path) -> None:
     put(tmp_path, fill(LogWriter()))
     with pytest.raises(BinlogError) as caught:
         source_of(tmp_path).server()
-    assert caught.value.kind is Kind.METADATA_MISSING
+    assert caught.value.kind is ErrorKind.METADATA_MISSING
     assert "binlog_row_metadata=FULL" in caught.value.remedy
 
 
@@ -881,7 +890,7 @@ async def test_tables_that_the_log_does_not_describe(
     await reading.read(lambda: reading.client.consumers["all"].failed is not None)
     reading.close()
     failed = reading.client.consumers["all"].failed
-    assert failed is not None and failed.kind is Kind.METADATA_MISSING
+    assert failed is not None and failed.kind is ErrorKind.METADATA_MISSING
     assert "table shop.orders at binlog.000001:" in failed.what
     assert "mysql: instead of files:" in failed.remedy
 
@@ -919,7 +928,7 @@ def test_names() -> None:
     assert Folder(Path("/x"), None).label == "files:/x"
 
 
-def same(tip: Place, reading: Dispatched) -> bool:
+def same(tip: ExecutedPosition, reading: Dispatched) -> bool:
     """Is the tip where the reading is? Without GTIDs in the heads it cannot know those of older files."""
     queued = reading.queue.queued
     if reading.queue.mode is Mode.FILE:

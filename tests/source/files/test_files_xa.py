@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.dispatch.specs import Start
-from dispatcher.model.errors import Kind
+from dispatcher.model.errors import ErrorKind
 from tests.source.files.test_files import Dispatched, insert, put, written
 from tests.support.event_encoder import SERVER, Statement
 from tests.support.xa_log import XIDS, XaLog
@@ -56,4 +56,4 @@ async def test_a_start_behind_what_a_file_before_prepared(tmp_path: Path) -> Non
             await reading.read()
             failed = reading.client.consumers["all"].failed
             assert failed is not None
-            assert failed.kind is Kind.PREPARED
+            assert failed.kind is ErrorKind.PREPARED

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.blocking_dump import events_of
 
 NEXT = b"the next event, in a packet"
@@ -49,9 +49,9 @@ def test_what_a_server_says_instead() -> None:
         + b"#HY000Could not find first log file name in binary log index file"
     )
     for stream, kind, said in (
-        (packet(error), Kind.POSITION_PURGED, "Could not find first log file"),
-        (packet(b"\0event")[:-2], Kind.CONNECTION_LOST, "closed the connection"),
-        (packet(b"\x05what"), Kind.CONNECTION_LOST, "unknown packet"),
+        (packet(error), ErrorKind.POSITION_PURGED, "Could not find first log file"),
+        (packet(b"\0event")[:-2], ErrorKind.CONNECTION_LOST, "closed the connection"),
+        (packet(b"\x05what"), ErrorKind.CONNECTION_LOST, "unknown packet"),
     ):
         with pytest.raises(BinlogError, match=said) as caught:
             dump(stream, 5)

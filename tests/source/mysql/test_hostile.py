@@ -11,8 +11,8 @@ import pytest
 
 from dispatcher.binlog.stream.batch import Closed
 from dispatcher.binlog.stream.routes import Routes
-from dispatcher.dispatch.executed_position import Mode, make_place
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.dispatch.executed_position import Mode, make_executed
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql import log_probe
 from dispatcher.source.mysql.login import Endpoint
 from dispatcher.source.mysql.server_facts import examine_hosts
@@ -20,8 +20,8 @@ from dispatcher.source.mysql.source import ServerSource
 from tests.support.hostile_answers import ANSWERS, DUMPS, dumps
 from tests.support.hostile_server import Answers, HostileServer, Session
 
-NOT_UNDERSTOOD = (Kind.CONNECT_FAILED, Kind.CONNECTION_LOST)
-DAMAGED = (*NOT_UNDERSTOOD, Kind.MALFORMED_EVENT, Kind.CHECKSUM_MISMATCH)
+NOT_UNDERSTOOD = (ErrorKind.CONNECT_FAILED, ErrorKind.CONNECTION_LOST)
+DAMAGED = (*NOT_UNDERSTOOD, ErrorKind.MALFORMED_EVENT, ErrorKind.CHECKSUM_MISMATCH)
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def read(source: ServerSource) -> None:
                     raise stream.ended(batch)
 
     with closing(source.open(1)) as opened:
-        stream = opened.dump(Mode.GTID, make_place(Mode.GTID, "", "", 4), Routes(), 1 << 20)
+        stream = opened.dump(Mode.GTID, make_executed(Mode.GTID, "", "", 4), Routes(), 1 << 20)
         with closing(stream):
             asyncio.run(asyncio.wait_for(batches(), 60))
 
@@ -122,5 +122,5 @@ def test_an_event_of_4_gib_is_refused_at_its_header(
         pytest.raises(BinlogError, match="4294967295 bytes") as caught,
     ):
         read_it(source)
-    assert caught.value.kind is Kind.MALFORMED_EVENT
+    assert caught.value.kind is ErrorKind.MALFORMED_EVENT
     assert sum(sent) <= 2 << 24  # no more than what sockets hold, and the packet that was begun

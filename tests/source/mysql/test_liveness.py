@@ -18,8 +18,8 @@ import pytest
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import Mode, make_place
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.dispatch.executed_position import Mode, make_executed
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source import protocols as source_module
 from dispatcher.source.mysql.dump_stream import LoggedInConnection, Stream
 from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode, connect
@@ -30,7 +30,7 @@ from tests.support.dumps import account
 from tests.support.event_encoder import LogWriter, Statement
 
 IDLE_S = 3.0
-SILENT = (Kind.CONNECT_FAILED, Kind.CONNECTION_LOST)
+SILENT = (ErrorKind.CONNECT_FAILED, ErrorKind.CONNECTION_LOST)
 
 
 @contextmanager
@@ -180,7 +180,7 @@ def test_a_server_that_falls_silent_in_a_dump(dumped: Dumped) -> None:
     assert dumped.read() == 5
     with pytest.raises(BinlogError, match="not a byte for 3 s, not even a heartbeat") as caught:
         dumped.read(lambda: dumped.wait(IDLE_S + 0.1))
-    assert caught.value.kind is Kind.CONNECTION_LOST
+    assert caught.value.kind is ErrorKind.CONNECTION_LOST
 
 
 def test_a_byte_now_and_then_is_life(dumped: Dumped) -> None:
@@ -281,7 +281,7 @@ def test_a_heartbeat_comes_from_a_quiet_server(mysql97: Server, endpoint: Endpoi
     """A heartbeat a tenth of what a silent dump is given: it outlives many of them."""
     connection = LoggedInConnection(endpoint, Identity.for_once(), heartbeat_s=0.1)
     view = connection.view(())
-    place = make_place(view.mode, view.executed, view.file, view.offset)
+    place = make_executed(view.mode, view.executed, view.file, view.offset)
     stream = connection.dump(Mode.GTID, place, Routes(), 1 << 16)
 
     async def listen() -> None:

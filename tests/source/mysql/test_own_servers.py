@@ -15,10 +15,10 @@ import pytest
 
 from dispatcher.binlog.stream.batch import Batch, Closed
 from dispatcher.binlog.stream.routes import Routes
-from dispatcher.dispatch.executed_position import Mode, Place, make_place
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.source.mysql.dump_stream import Stream
 from dispatcher.source.mysql.login import Endpoint
@@ -125,8 +125,8 @@ def test_starts_in_the_log_of_a_server(own: Own, kind: str) -> None:
     view = view_of(source, at_moment(0), at_moment(future), *starts)
 
     for one in written:
-        exact = make_place(view.mode, one.gtids, one.file, one.offset)
-        beginning = make_place(view.mode, one.gtids, one.file, 4)
+        exact = make_executed(view.mode, one.gtids, one.file, one.offset)
+        beginning = make_executed(view.mode, one.gtids, one.file, 4)
         assert view.starts[at_offset(one.file, one.offset)] == exact
         for moment in one.moments:
             assert view.starts[at_moment(moment)] == (beginning if one.begins_file else exact), (
@@ -136,8 +136,8 @@ def test_starts_in_the_log_of_a_server(own: Own, kind: str) -> None:
             assert view.starts[at_gtids(one.gtids)] == (beginning if one.begins_file else exact)
         assert view.created[one.file] > 0
     oldest = server.binlogs()[0][0]
-    assert view.starts[at_moment(0)] == make_place(view.mode, "", oldest, 4)
-    assert view.starts[at_moment(future)] == make_place(
+    assert view.starts[at_moment(0)] == make_executed(view.mode, "", oldest, 4)
+    assert view.starts[at_moment(future)] == make_executed(
         view.mode, view.executed, view.file, view.offset
     )
 
@@ -162,11 +162,15 @@ def test_offsets_in_the_log_of_a_server(own: Own, kind: str) -> None:
     between = {at for at, name in events if name in begins}
     offsets = sorted({at + by for at, _ in events for by in (0, 1)})
     view = view_of(source_of(endpoint), *(at_offset(file, offset) for offset in offsets))
-    good = {offset for offset in offsets if isinstance(view.starts[at_offset(file, offset)], Place)}
+    good = {
+        offset
+        for offset in offsets
+        if isinstance(view.starts[at_offset(file, offset)], ExecutedPosition)
+    }
     assert good == between, events
     for offset in set(offsets) - good:
         found = view.starts[at_offset(file, offset)]
-        assert isinstance(found, BinlogError) and found.kind is Kind.SETTINGS
+        assert isinstance(found, BinlogError) and found.kind is ErrorKind.SETTINGS
 
 
 def test_transactions_that_the_server_counts_but_never_logged_are_in_each_start(own: Own) -> None:
@@ -177,7 +181,7 @@ def test_transactions_that_the_server_counts_but_never_logged_are_in_each_start(
     _, file, offset = end_of(server)
     view = view_of(source_of(endpoint), at_moment(0), at_offset(file, offset))
     place, beginning = view.starts[at_offset(file, offset)], view.starts[at_moment(0)]
-    assert isinstance(place, Place) and isinstance(beginning, Place)
+    assert isinstance(place, ExecutedPosition) and isinstance(beginning, ExecutedPosition)
     for found in (place, beginning):
         assert isinstance(found.gtids, GtidSet)
         assert found.gtids.contains(GtidSet.parse(view.purged))
@@ -193,7 +197,9 @@ def test_transactions_that_the_server_counts_but_never_logged_are_in_each_start(
 class Reading:
     """A dispatcher's stream, read on a loop of its own."""
 
-    def __init__(self, source: ServerSource, mode: Mode, place: Place, number: int = 1) -> None:
+    def __init__(
+        self, source: ServerSource, mode: Mode, place: ExecutedPosition, number: int = 1
+    ) -> None:
         opened = source.open(number)
         try:
             self.stream: Stream = opened.dump(mode, place, Routes(), 1 << 16)
@@ -229,7 +235,7 @@ class Reading:
         return caught.value
 
 
-def refusal(source: ServerSource, mode: Mode, place: Place) -> BinlogError:
+def refusal(source: ServerSource, mode: Mode, place: ExecutedPosition) -> BinlogError:
     try:
         reading = Reading(source, mode, place)
     except BinlogError as error:
@@ -245,15 +251,15 @@ def test_gtids_that_the_server_purged_or_never_had(own: Own) -> None:
     newest, _ = server.binlog_position()
     oldest = server.binlogs()[0][0]
     server.execute(f"PURGE BINARY LOGS TO '{newest}'")
-    purged = refusal(source, Mode.GTID, make_place(Mode.GTID, "", "", 0))
-    assert purged.kind is Kind.POSITION_PURGED and "purged" in purged.what
+    purged = refusal(source, Mode.GTID, make_executed(Mode.GTID, "", "", 0))
+    assert purged.kind is ErrorKind.POSITION_PURGED and "purged" in purged.what
     ((uuid,),) = server.execute("SELECT @@server_uuid")
-    ahead = refusal(source, Mode.GTID, make_place(Mode.GTID, f"{uuid}:1-1000000", "", 0))
-    assert ahead.kind is Kind.HISTORY_DIFFERS and "more GTIDs" in ahead.what
-    gone = refusal(source, Mode.FILE, make_place(Mode.FILE, "", oldest, 4))
-    assert gone.kind is Kind.POSITION_PURGED
-    beyond = refusal(source, Mode.FILE, make_place(Mode.FILE, "", newest, 1 << 30))
-    assert beyond.kind is Kind.HISTORY_DIFFERS
+    ahead = refusal(source, Mode.GTID, make_executed(Mode.GTID, f"{uuid}:1-1000000", "", 0))
+    assert ahead.kind is ErrorKind.HISTORY_DIFFERS and "more GTIDs" in ahead.what
+    gone = refusal(source, Mode.FILE, make_executed(Mode.FILE, "", oldest, 4))
+    assert gone.kind is ErrorKind.POSITION_PURGED
+    beyond = refusal(source, Mode.FILE, make_executed(Mode.FILE, "", newest, 1 << 30))
+    assert beyond.kind is ErrorKind.HISTORY_DIFFERS
 
 
 def test_a_start_behind_transactions_without_gtids(own: Own) -> None:
@@ -274,9 +280,9 @@ def test_a_start_behind_transactions_without_gtids(own: Own) -> None:
     view = view_of(source_of(endpoint), *starts)
     assert view.starts[starts[0]] == view.starts[starts[2]]
     refused = view.starts[starts[1]]
-    assert isinstance(refused, BinlogError) and refused.kind is Kind.UNSUPPORTED_EVENT
+    assert isinstance(refused, BinlogError) and refused.kind is ErrorKind.UNSUPPORTED_EVENT
     assert "gtid_mode=ON" in refused.remedy
-    assert isinstance(view.starts[starts[2]], Place)
+    assert isinstance(view.starts[starts[2]], ExecutedPosition)
     server.execute(f"PURGE BINARY LOGS TO '{after[0]}'")
 
 
@@ -309,8 +315,8 @@ def test_a_log_that_the_server_cannot_read(own: Own, kind: str) -> None:
             path.rename(path.with_suffix(".away"))
         else:
             overwrite(path, damage(log, third))
-        found = refusal(source, mode, make_place(mode, "", name, 4))
-        assert found.kind is Kind.SERVER_LOG, (how, found)
+        found = refusal(source, mode, make_executed(mode, "", name, 4))
+        assert found.kind is ErrorKind.SERVER_LOG, (how, found)
         assert source.endpoint is hosts[-1], how  # another host may be able to
         if how == "gone":
             path.with_suffix(".away").rename(path)
@@ -318,11 +324,11 @@ def test_a_log_that_the_server_cannot_read(own: Own, kind: str) -> None:
     variable = "source_verify_checksum" if kind == "mysql97" else "master_verify_checksum"
     server.execute(f"SET GLOBAL {variable} = ON")
     overwrite(path, log[: third + 20] + bytes([log[third + 20] ^ 1]) + log[third + 21 :])
-    found = refusal(source_of(endpoint), mode, make_place(mode, "", name, 4))
-    assert found.kind is Kind.CHECKSUM_MISMATCH and "MySQL error 1236" in found.what
+    found = refusal(source_of(endpoint), mode, make_executed(mode, "", name, 4))
+    assert found.kind is ErrorKind.CHECKSUM_MISMATCH and "MySQL error 1236" in found.what
     server.execute(f"SET GLOBAL {variable} = OFF")
-    found = refusal(source_of(endpoint), mode, make_place(mode, "", name, 4))
-    assert found.kind is Kind.CHECKSUM_MISMATCH and "1236" not in found.what  # we looked
+    found = refusal(source_of(endpoint), mode, make_executed(mode, "", name, 4))
+    assert found.kind is ErrorKind.CHECKSUM_MISMATCH and "1236" not in found.what  # we looked
     overwrite(path, log)
 
 
@@ -339,7 +345,7 @@ def test_a_namesake_is_named(own: Own, kind: str) -> None:
     server, endpoint = own(kind)
     ours, theirs = source_of(endpoint), source_of(endpoint)
     view = view_of(ours)
-    end = make_place(view.mode, view.executed, view.file, view.offset)
+    end = make_executed(view.mode, view.executed, view.file, view.offset)
     ends: list[BinlogError] = []
     with Reading(ours, view.mode, end, number=2) as another, ExitStack() as stack:
         last: Reading | None = None
@@ -350,11 +356,11 @@ def test_a_namesake_is_named(own: Own, kind: str) -> None:
             if last is not None:
                 ends.append(last.end())
             last = reading
-        assert another.transactions(4) == 4  # one installation's dispatchers are no namesakes
+        assert another.transactions(4) == 4  # one installation's dispatchers are no duplicates
     # 5.6 may just end the first, who cannot know why.
     named = ends.pop()
-    assert all(end.kind is Kind.NAMESAKE for end in ends) or kind == "mysql56"
-    assert named.kind is Kind.NAMESAKE
+    assert all(end.kind is ErrorKind.DUPLICATE_SERVER_UUID for end in ends) or kind == "mysql56"
+    assert named.kind is ErrorKind.DUPLICATE_SERVER_UUID
     assert "server uuid" in named.what and "server id" in named.what
     # MariaDB does not tell replicas of each other.
     seen = f"; when we did, {socket.gethostname()} had them"
@@ -384,7 +390,7 @@ def test_a_host_that_fails_is_left_and_one_that_does_not_stays(own: Own, nobody:
         with pytest.raises(BinlogError) as caught:
             source.open(1)
         kinds.append(caught.value.kind)
-    assert kinds == [Kind.CONNECT_FAILED, Kind.ACCESS_DENIED, Kind.GRANT_MISSING]
+    assert kinds == [ErrorKind.CONNECT_FAILED, ErrorKind.ACCESS_DENIED, ErrorKind.GRANT_MISSING]
     for _ in range(2):
         assert view_of(source).server == server.execute("SELECT @@server_uuid")[0][0]
         assert source.endpoint is good
@@ -408,7 +414,9 @@ def test_those_who_fail_together_leave_one_host(own: Own) -> None:
     for opened in (first, second):
         opened.close()
         with pytest.raises(BinlogError):
-            opened.dump(Mode.FILE, make_place(Mode.FILE, "", "binlog.000001", 4), Routes(), 1 << 16)
+            opened.dump(
+                Mode.FILE, make_executed(Mode.FILE, "", "binlog.000001", 4), Routes(), 1 << 16
+            )
     assert source.endpoint is hosts[1]
 
 
@@ -419,9 +427,9 @@ def test_hosts_are_examined_one_by_one(own: Own, nobody: int) -> None:
     assert not any("another host" in what for what in alone)
     found = examine_hosts([with_gtids, without, replace(with_gtids, port=nobody), mariadb], ["d"])
     assert [(label, error.kind) for label, error in found if "metadata" not in error.what] == [
-        (without.label, Kind.SERVER_SETTING),
-        (f"repl@127.0.0.1:{nobody}", Kind.CONNECT_FAILED),
-        (mariadb.label, Kind.SERVER_SETTING),
+        (without.label, ErrorKind.SERVER_SETTING),
+        (f"repl@127.0.0.1:{nobody}", ErrorKind.CONNECT_FAILED),
+        (mariadb.label, ErrorKind.SERVER_SETTING),
     ]
     assert sum("another host's log is another history" in error.what for _, error in found) == 2
 
@@ -480,7 +488,7 @@ def test_a_host_that_no_other_can_stand_in_for_is_refused_and_not_left(
     for _ in range(3):
         with pytest.raises(BinlogError, match="another host's log is another history") as caught:
             source.open(1)
-        assert caught.value.kind is Kind.SERVER_SETTING
+        assert caught.value.kind is ErrorKind.SERVER_SETTING
         assert str(without_place(caught.value)) in checked
         assert source.endpoint is endpoint
     # One that cannot be reached is left for the next, which is refused as well.
@@ -490,7 +498,7 @@ def test_a_host_that_no_other_can_stand_in_for_is_refused_and_not_left(
         with pytest.raises(BinlogError) as caught:
             source.open(1)
         kinds.append(caught.value.kind)
-    assert kinds == [Kind.CONNECT_FAILED, Kind.SERVER_SETTING, Kind.SERVER_SETTING]
+    assert kinds == [ErrorKind.CONNECT_FAILED, ErrorKind.SERVER_SETTING, ErrorKind.SERVER_SETTING]
 
 
 def without_place(error: BinlogError) -> BinlogError:

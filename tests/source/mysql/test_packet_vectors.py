@@ -20,8 +20,8 @@ from pymysql.protocol import EOFPacketWrapper, MysqlPacket, OKPacketWrapper
 from dispatcher.binlog.stream.batch import Closed
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import Mode, Place
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.source.mysql import dump_stream as net
 from dispatcher.source.mysql.dump_stream import Identity, LoggedInConnection
@@ -59,19 +59,19 @@ DUMP_ERRORS = {
     "position beyond the file's end": (
         unhex("4f0000 01 ff d404")
         + b"#HY000Client requested master to start replication from position > file size",
-        Kind.HISTORY_DIFFERS,
+        ErrorKind.HISTORY_DIFFERS,
     ),
     "position within an event": (
         unhex("e10000 03 ff d404")
         + b"#HY000bogus data in log event; the first event 'mysql-bin.000001' at 160, the last event read from "
         b"'/opt/mysql/data/binlog/mysql-bin.000001' at 123, the last byte read from "
         b"'/opt/mysql/data/binlog/mysql-bin.000001' at 179.",
-        Kind.SERVER_LOG,
+        ErrorKind.SERVER_LOG,
     ),
     "file that is gone": (
         unhex("440000 01 ff d404")
         + b"#HY000Could not find first log file name in binary log index file",
-        Kind.POSITION_PURGED,
+        ErrorKind.POSITION_PURGED,
     ),
 }
 
@@ -206,14 +206,16 @@ def facts() -> ServerFacts:
 def test_registration_and_dump(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     # As in the article, the replica has no name and the number 9999.
     monkeypatch.setattr(socket, "gethostname", lambda: "")
-    monkeypatch.setattr(net, "namesakes", lambda *_: [])
+    monkeypatch.setattr(net, "duplicates", lambda *_: [])
     wire.log_in()
     session = object.__new__(LoggedInConnection)
     session.endpoint, session.facts = Endpoint("127.0.0.1", 3306, "qbench", "secret"), facts()
     session._connection, session._heartbeat_s, session._flush_s = wire.raw, 0, 1.0
     session._identity, session._leave = Identity(UUID(int=9999), 9999), None
     wire.says(ANSWER, ANSWER)  # to the SET statement and to the registration
-    session.dump(Mode.FILE, Place(GtidSet(), "mysql-bin.000001", 154, 0), Routes(), 1 << 16)
+    session.dump(
+        Mode.FILE, ExecutedPosition(GtidSet(), "mysql-bin.000001", 154, 0), Routes(), 1 << 16
+    )
     sent = wire.heard()
     statement = 4 + int.from_bytes(sent[:3], "little")
     assert sent[4:8] == b"\3SET"
@@ -222,7 +224,7 @@ def test_registration_and_dump(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(("packet", "kind"), DUMP_ERRORS.values(), ids=DUMP_ERRORS)
-def test_errors_that_end_a_dump(wire: Wire, packet: bytes, kind: Kind) -> None:
+def test_errors_that_end_a_dump(wire: Wire, packet: bytes, kind: ErrorKind) -> None:
     splitter = Splitter(Routes(), packets=True, checksum=True, buffer_bytes=1 << 16)
     (closed,) = splitter.feed(packet)
     assert isinstance(closed, Closed)

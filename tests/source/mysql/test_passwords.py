@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql import driver
 from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode, connect
 from tests.servers import Server
@@ -98,7 +98,7 @@ def learned(running: HostileServer) -> bool:
 def refused(running: HostileServer, tls: Tls) -> BinlogError:
     with pytest.raises(BinlogError) as caught:
         connect(endpoint(running, tls), timeout_s=5)
-    assert caught.value.kind is Kind.CONNECT_FAILED
+    assert caught.value.kind is ErrorKind.CONNECT_FAILED
     assert caught.value.where == f"repl@127.0.0.1:{running.port}"
     return caught.value
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.model.errors import BinlogError, Kind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.source.mysql import server_facts as server_module
 from dispatcher.source.mysql.driver import Connection
@@ -95,13 +95,13 @@ def test_login_without_tls(any_server: Server) -> None:
 def test_a_wrong_password(any_server: Server) -> None:
     with account(any_server, "wrong_password") as endpoint:
         error = refusal(replace(endpoint, password="not this one"))
-    assert error.kind is Kind.ACCESS_DENIED
+    assert error.kind is ErrorKind.ACCESS_DENIED
     assert "password" in error.remedy
 
 
 def test_an_unknown_user(any_server: Server) -> None:
     error = refusal(Endpoint(any_server.host, any_server.port, "nobody_known", "secret 17"))
-    assert error.kind is Kind.ACCESS_DENIED
+    assert error.kind is ErrorKind.ACCESS_DENIED
 
 
 def test_tls(mysql97: Server) -> None:
@@ -109,7 +109,7 @@ def test_tls(mysql97: Server) -> None:
         assert whoami(endpoint) == ("with_tls", True)
         assert whoami(replace(endpoint, tls=Tls(TlsMode.REQUIRED))) == ("with_tls", True)
         error = refusal(replace(endpoint, tls=Tls(TlsMode.DISABLED)))
-        assert error.kind is Kind.ACCESS_DENIED
+        assert error.kind is ErrorKind.ACCESS_DENIED
 
 
 def test_tls_with_a_verified_certificate(server_factory: ServerFactory) -> None:
@@ -122,7 +122,7 @@ def test_tls_with_a_verified_certificate(server_factory: ServerFactory) -> None:
         identity = refusal(replace(endpoint, tls=replace(trusting, mode=TlsMode.VERIFY_IDENTITY)))
         stranger = refusal(replace(endpoint, tls=Tls(TlsMode.VERIFY_CA)))
     for error in (identity, stranger):
-        assert error.kind is Kind.CONNECT_FAILED
+        assert error.kind is ErrorKind.CONNECT_FAILED
         assert "certificate is not trusted" in error.what and "tls.ca" in error.remedy
 
 
@@ -130,13 +130,13 @@ def test_tls_where_the_server_has_none(mysql56: Server) -> None:
     with account(mysql56, "wants_tls") as endpoint:
         assert whoami(endpoint) == ("wants_tls", False)
         error = refusal(replace(endpoint, tls=Tls(TlsMode.REQUIRED)))
-    assert error.kind is Kind.CONNECT_FAILED and "SSL is required" in error.what
+    assert error.kind is ErrorKind.CONNECT_FAILED and "SSL is required" in error.what
 
 
 def test_tls_files_that_are_none(tmp_path: Path) -> None:
     missing = Tls(TlsMode.VERIFY_CA, ca=tmp_path / "missing.pem")
     error = refusal(Endpoint("127.0.0.1", 1, "u", "secret 17", missing))
-    assert error.kind is Kind.CONNECT_FAILED and "missing.pem" in error.what
+    assert error.kind is ErrorKind.CONNECT_FAILED and "missing.pem" in error.what
     (tmp_path / "text.pem").write_text("no certificate")
     broken = Tls(TlsMode.REQUIRED, cert=tmp_path / "text.pem")
     assert "text.pem" in refusal(Endpoint("127.0.0.1", 1, "u", "secret 17", broken)).what
@@ -174,24 +174,24 @@ def test_nobody_listens() -> None:
     with listener(None) as port:
         pass
     error = refusal(local(port))
-    assert error.kind is Kind.CONNECT_FAILED and "refused" in error.what.lower()
+    assert error.kind is ErrorKind.CONNECT_FAILED and "refused" in error.what.lower()
 
 
 def test_an_unknown_host() -> None:
     error = refusal(Endpoint("no-such-host.invalid", 3306, "repl", "secret 17"))
-    assert error.kind is Kind.CONNECT_FAILED
+    assert error.kind is ErrorKind.CONNECT_FAILED
 
 
 def test_somebody_listens_and_is_silent() -> None:
     with listener(lambda _: None) as port:
         error = refusal(local(port), timeout_s=0.2)
-    assert error.kind is Kind.CONNECT_FAILED and "timed out" in error.what
+    assert error.kind is ErrorKind.CONNECT_FAILED and "timed out" in error.what
 
 
 def test_somebody_listens_and_hangs_up() -> None:
     with listener(lambda peer: peer.shutdown(socket.SHUT_RDWR)) as port:
         error = refusal(local(port), timeout_s=5)
-    assert error.kind is Kind.CONNECT_FAILED
+    assert error.kind is ErrorKind.CONNECT_FAILED
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_somebody_listens_and_hangs_up() -> None:
 def test_what_listens_is_not_mysql(greeting: bytes) -> None:
     with listener(lambda peer: peer.sendall(greeting)) as port:
         error = refusal(local(port), timeout_s=0.3)
-    assert error.kind is Kind.CONNECT_FAILED
+    assert error.kind is ErrorKind.CONNECT_FAILED
 
 
 def handshake(plugin: bytes) -> bytes:
@@ -234,7 +234,7 @@ def test_the_password_is_not_given_to_who_asks_for_it_in_clear_text(plugin: byte
 
     with listener(ask) as port:
         error = refusal(local(port), timeout_s=5)
-    assert error.kind is Kind.CONNECT_FAILED and "clear text" in error.what
+    assert error.kind is ErrorKind.CONNECT_FAILED and "clear text" in error.what
     assert heard and b"secret 17" not in heard
 
 
@@ -309,8 +309,8 @@ def test_facts_without_the_grant(any_server: Server) -> None:
         with pytest.raises(BinlogError) as caught:
             facts(connection)
         found = examine(connection)
-    assert caught.value.kind is Kind.GRANT_MISSING
-    assert [error.kind for error in found] == [Kind.GRANT_MISSING] * 2
+    assert caught.value.kind is ErrorKind.GRANT_MISSING
+    assert [error.kind for error in found] == [ErrorKind.GRANT_MISSING] * 2
     assert "REPLICATION SLAVE" in found[0].what and "REPLICATION CLIENT" in found[1].what
     assert "GRANT REPLICATION CLIENT ON *.* TO " in found[1].remedy
     assert "no_grant" in found[1].remedy
@@ -386,7 +386,7 @@ ALL_GRANTS = parse_grants(["GRANT ALL PRIVILEGES ON *.* TO `root`@`%`"])
 )
 def test_one_finding(changes: dict[str, object], what: str, remedy: str) -> None:
     (error,) = findings(replace(WHOLE, **changes), ALL_GRANTS, ["shop"])  # type: ignore[arg-type]
-    assert error.kind is Kind.SERVER_SETTING
+    assert error.kind is ErrorKind.SERVER_SETTING
     assert what in error.what and remedy in error.remedy
 
 
@@ -398,7 +398,9 @@ def test_a_server_that_is_as_it_should_be() -> None:
 def test_all_findings_at_once() -> None:
     broken = replace(WHOLE, log_bin=False, binlog_format="STATEMENT", row_image="MINIMAL")
     found = findings(broken, parse_grants(["GRANT USAGE ON *.* TO `u`@`%`"]), ["a", "b"])
-    assert [error.kind for error in found] == [Kind.SERVER_SETTING] * 3 + [Kind.GRANT_MISSING] * 4
+    assert [error.kind for error in found] == [ErrorKind.SERVER_SETTING] * 3 + [
+        ErrorKind.GRANT_MISSING
+    ] * 4
 
 
 def test_findings_of_a_server_that_is_set_wrong(server_factory: ServerFactory) -> None:
@@ -512,4 +514,4 @@ def test_no_such_table(any_server: Server, new_database: Callable[[Server], str]
         pytest.raises(BinlogError, match=f"no table {database}.nothing") as caught,
     ):
         table_columns(connection, database, "nothing")
-    assert caught.value.kind is Kind.UNKNOWN_TABLE
+    assert caught.value.kind is ErrorKind.UNKNOWN_TABLE
