@@ -52,10 +52,10 @@ EXIT_FAULT = 1
 FILES_RESERVED = 256  # file descriptors for all but the API's connections
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
-Load = Callable[[], Settings]
+LoadSettings = Callable[[], Settings]
 
 
-def run(settings: Settings, load: Load) -> int:
+def run_daemon(settings: Settings, load: LoadSettings) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code. Raises BinlogError for what keeps it from starting.
 
     `load` reads the settings again, as they were read for the start.
@@ -124,7 +124,7 @@ class _Listener(uvicorn.Server):
 class Daemon:
     """Everything that runs on the loop."""
 
-    def __init__(self, settings: Settings, load: Load, state: StateStore) -> None:
+    def __init__(self, settings: Settings, load: LoadSettings, state: StateStore) -> None:
         self._settings = settings
         self._load = load
         self._log = structlog.get_logger("dispatcher")

@@ -81,8 +81,8 @@ def _nothing_collected() -> Iterator[None]:
         gc.enable()
 
 
-@app.command()
-def run(
+@app.command("run")
+def run_command(
     config: Config,
     strict: Annotated[
         bool, typer.Option("--strict", help="Check the servers first; any finding ends it.")
@@ -106,12 +106,12 @@ def run(
         with _nothing_collected():
             from dispatcher import app as daemon  # noqa: PLC0415
 
-        code = daemon.run(settings, load)
+        code = daemon.run_daemon(settings, load)
     raise typer.Exit(code)
 
 
-@app.command()
-def check(config: Config) -> None:
+@app.command("check")
+def check_command(config: Config) -> None:
     """Check the settings, then all servers that they name, and say everything that is wrong."""
     with faults():
         settings = _settings(config)
@@ -124,8 +124,8 @@ def check(config: Config) -> None:
         typer.echo(f"fine: {consumers} consumer{'s' if consumers != 1 else ''}, no findings")
 
 
-@app.command()
-def binlogs(
+@app.command("binlogs")
+def binlogs_command(
     url: Url,
     as_json: Annotated[bool, typer.Option("--json", help="The daemon's answer as it is.")] = False,
     token_file: TokenFile = None,
@@ -150,7 +150,7 @@ def binlogs(
 
 
 @app.command("inspect")
-def inspect_(  # noqa: PLR0913 - one parameter per option
+def inspect_command(  # noqa: PLR0913 - one parameter per option
     logs: Annotated[
         list[str],
         typer.Argument(
@@ -236,10 +236,12 @@ def inspect_(  # noqa: PLR0913 - one parameter per option
 def _settings(
     config: list[Path], *, listen: str | None = None, log_level: str | None = None
 ) -> Settings:
-    from dispatcher.settings import load  # noqa: PLC0415
+    from dispatcher.settings import load_settings  # noqa: PLC0415
 
     options = {"api.listen": ("--listen", listen), "log.level": ("--log-level", log_level)}
-    return load(config, {key: given for key, given in options.items() if given[1] is not None})
+    return load_settings(
+        config, {key: given for key, given in options.items() if given[1] is not None}
+    )
 
 
 def _end_on(findings: list[str]) -> None:

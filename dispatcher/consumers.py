@@ -17,13 +17,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The consumer's name.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The consumer's name.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @app.command()
 def forget(
-    name: Name, url: Url, yes: Yes = False, token_file: TokenFile = None, ca: Ca = None
+    name: _Name, url: Url, yes: _Yes = False, token_file: TokenFile = None, ca: Ca = None
 ) -> None:
     """Drop what is stored of a consumer: it begins at the `start` of its settings, in a new epoch."""
     with faults():
@@ -33,7 +33,7 @@ def forget(
 
 @app.command()
 def seek(
-    name: Name,
+    name: _Name,
     url: Url,
     to: Annotated[
         str,
@@ -42,7 +42,7 @@ def seek(
             " says otherwise): the first transaction committed then or later.",
         ),
     ],
-    yes: Yes = False,
+    yes: _Yes = False,
     token_file: TokenFile = None,
     ca: Ca = None,
 ) -> None:

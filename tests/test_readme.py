@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.settings import load
+from dispatcher.settings import load_settings
 from dispatcher.source.mysql.server_facts import Endpoint, connect, examine
 from tests.servers.installs import Kind
 from tests.servers.plugin import ServerFactory
@@ -28,7 +28,7 @@ def test_the_settings_are_sound(tmp_path: Path) -> None:
     (text,) = blocks("yaml")
     file = tmp_path / "dispatcher.yaml"
     file.write_text(text)
-    settings = load([file], {}, {"REPL_PASSWORD": "a", "AUDIT_PASSWORD": "b"})
+    settings = load_settings([file], {}, {"REPL_PASSWORD": "a", "AUDIT_PASSWORD": "b"})
     assert list(settings.consumers) == ["shop", "billing", "audit"]
     keys = [consumer.connection_key for consumer in settings.consumers.values()]
     assert keys[0] == keys[1] != keys[2]

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field, field_validator
 from dispatcher.api.auth import Scope
 from dispatcher.api.documented import OF_CONSUMER, problems, scopes
 from dispatcher.api.guard import Guard
-from dispatcher.api.models import Natural, Position, RequestBody
-from dispatcher.api.routes import Consumer
+from dispatcher.api.models import Natural, PositionBody, RequestBody
+from dispatcher.api.routes import ConsumerName
 from dispatcher.settings import StartSettings
 
 
@@ -56,7 +56,7 @@ def _start(to: str | BaseModel) -> StartSettings:
 class MovedAnswer(BaseModel):
     """`position`: where the consumer goes on, in a new epoch."""
 
-    position: Position
+    position: PositionBody
 
 
 class Administrator(Protocol):
@@ -76,7 +76,7 @@ def administration_routes(administrator: Administrator, guard: Guard) -> APIRout
     )
 
     @router.post("/forget", operation_id="forget", openapi_extra=scopes(Scope.ADMINISTER))
-    async def forget(consumer: Consumer) -> MovedAnswer:
+    async def forget(consumer: ConsumerName) -> MovedAnswer:
         """Drop what is stored of the consumer: it begins at the `start` of its settings, in a new epoch.
 
         Open sessions are fenced, a consumer that has failed goes on. If the server lacks the place, nothing changes.
@@ -84,7 +84,7 @@ def administration_routes(administrator: Administrator, guard: Guard) -> APIRout
         return MovedAnswer.model_validate({"position": await administrator.forget(consumer)})
 
     @router.post("/seek", operation_id="seek", openapi_extra=scopes(Scope.ADMINISTER))
-    async def seek(consumer: Consumer, body: SeekRequest) -> MovedAnswer:
+    async def seek(consumer: ConsumerName, body: SeekRequest) -> MovedAnswer:
         """Move the consumer to a place of the server's log, in a new epoch.
 
         Open sessions are fenced, a consumer that has failed goes on. If the server lacks the place, nothing changes.

@@ -13,11 +13,11 @@ from dispatcher.api.administration import Administrator, administration_routes
 from dispatcher.api.auth import Token, Tokens
 from dispatcher.api.guard import Guard
 from dispatcher.api.limits import Limits
-from dispatcher.api.models import Daemon
+from dispatcher.api.models import ConsumerService
 from dispatcher.api.origin import OriginGuard
 from dispatcher.api.page import page_routes
 from dispatcher.api.routes import consumer_routes
-from dispatcher.api.status import Render, status_routes
+from dispatcher.api.status import RenderMetrics, status_routes
 
 _DESCRIPTION = (
     "Reads consumers' parts of MySQL binlogs. A position is passed back as it was returned. Errors are problem"
@@ -39,14 +39,14 @@ class Api:
 
     def __init__(  # noqa: PLR0913 - one parameter per part
         self,
-        daemon: Daemon,
+        daemon: ConsumerService,
         access: Access,
         limits: Limits,
         *,
         administrator: Administrator,
         listen: str,
         version: str,
-        metrics: Render,
+        metrics: RenderMetrics,
         ready: Callable[[], Sequence[str]],
     ) -> None:
         """`listen`: the host; `metrics` renders (text, content type); `ready` lists what keeps it from being ready."""

@@ -27,7 +27,7 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Position(RequestBody):
+class PositionBody(RequestBody):
     """A place between two transactions; pass it back as it was returned."""
 
     server: Annotated[str, Field(max_length=position.SERVER_MAX, pattern=r"^[\x21-\x7e]*$")]
@@ -46,7 +46,7 @@ class Position(RequestBody):
 
 
 class SessionRequest(RequestBody):
-    after: Position | None = None
+    after: PositionBody | None = None
     read_only: bool = False
 
 
@@ -54,15 +54,15 @@ class SessionAnswer(BaseModel):
     """`gap`: the position that was asked for lies before one, and the consumer goes on behind it."""
 
     session: int
-    position: Position
-    head: Position
+    position: PositionBody
+    head: PositionBody
     max_bytes_in_binlog_queue: int
     gap: bool
 
 
 class PollRequest(RequestBody):
     session: Natural
-    after: Position
+    after: PositionBody
     max_bytes: Natural | None = None
     wait_ms: Annotated[int, Field(ge=0, le=POLL_MAX_MS)] = 0
     markers: bool = False
@@ -71,8 +71,8 @@ class PollRequest(RequestBody):
 class PollAnswer(BaseModel):
     """`gap`: what lay behind the position was purged by the server, and `end` is where the consumer goes on."""
 
-    end: Position
-    head: Position
+    end: PositionBody
+    head: PositionBody
     bytes: int
     transactions: int
     gap: bool
@@ -80,31 +80,31 @@ class PollAnswer(BaseModel):
 
 class SlicesRequest(RequestBody):
     session: Natural
-    start: Position
-    end: Position
+    start: PositionBody
+    end: PositionBody
     n: Annotated[int, Field(ge=1, le=SLICES_MAX)]
 
 
 class SlicesAnswer(BaseModel):
-    cuts: list[Position]
+    cuts: list[PositionBody]
 
 
 class BinlogRequest(RequestBody):
     session: Natural
-    start: Position
-    end: Position
+    start: PositionBody
+    end: PositionBody
 
 
 class AckRequest(RequestBody):
     session: Natural
-    position: Position
+    position: PositionBody
 
 
 class AckAnswer(BaseModel):
-    acknowledged: Position
+    acknowledged: PositionBody
 
 
-class Column(BaseModel):
+class ColumnBody(BaseModel):
     name: str
     mysql_type: str
     nullable: bool
@@ -116,7 +116,7 @@ class TableAnswer(BaseModel):
 
     database: str
     table: str
-    columns: list[Column]
+    columns: list[ColumnBody]
     key: list[str]
 
 
@@ -145,8 +145,8 @@ class ConsumerRow(BaseModel):
     state: str
     lag_seconds: float
     unacknowledged_bytes: int
-    acknowledged: Position | None
-    covered: Position | None
+    acknowledged: PositionBody | None
+    covered: PositionBody | None
     runway_seconds: float | None
     detaches: int
     gaps: int
@@ -165,7 +165,7 @@ class Problem(BaseModel):
     hint: str
 
 
-class Daemon(Protocol):
+class ConsumerService(Protocol):
     """What readers and people may ask of the daemon; every method may raise BinlogError."""
 
     async def open_session(

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from dispatcher.api.documented import describe
 from dispatcher.api.guard import Guard
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+_Endpoint = Callable[[Request], Awaitable[Response]]
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:;"
@@ -84,7 +84,7 @@ def page_routes(guard: Guard) -> APIRouter:
     return router
 
 
-def _file(name: str, media_type: str, admit: Callable[[Request], None]) -> Endpoint:
+def _file(name: str, media_type: str, admit: Callable[[Request], None]) -> _Endpoint:
     async def file(request: Request) -> Response:
         admit(request)
         # Not kept: it is 2 MB, asked for once a week.

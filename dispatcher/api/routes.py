@@ -19,7 +19,7 @@ from dispatcher.api.models import (
     AckAnswer,
     AckRequest,
     BinlogRequest,
-    Daemon,
+    ConsumerService,
     PollAnswer,
     PollRequest,
     SessionAnswer,
@@ -33,7 +33,7 @@ from dispatcher.binlog.stream.segments import release_pages
 T = TypeVar("T")
 
 TABLE_NAME = r"^[^.]{1,64}\.[^/]{1,64}$"
-Consumer = Annotated[str, Path(description="Name of a declared consumer.", max_length=64)]
+ConsumerName = Annotated[str, Path(description="Name of a declared consumer.", max_length=64)]
 TableName = Annotated[
     str, Path(description="database.table", pattern=TABLE_NAME, examples=["shop.orders"])
 ]
@@ -45,7 +45,7 @@ _RANGE = {
 }
 
 
-def consumer_routes(daemon: Daemon, guard: Guard) -> APIRouter:
+def consumer_routes(daemon: ConsumerService, guard: Guard) -> APIRouter:
     router = APIRouter(
         prefix="/v1/consumers/{consumer}",
         tags=["readers"],
@@ -57,7 +57,7 @@ def consumer_routes(daemon: Daemon, guard: Guard) -> APIRouter:
     return router
 
 
-def _session_routes(router: APIRouter, daemon: Daemon, guard: Guard) -> None:
+def _session_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> None:
     polls = Slots("polls", guard.limits.polls_max, "api.max_polls_per_consumer")
 
     @router.post(
@@ -72,7 +72,9 @@ def _session_routes(router: APIRouter, daemon: Daemon, guard: Guard) -> None:
             }
         ),
     )
-    async def session(consumer: Consumer, body: SessionRequest, request: Request) -> SessionAnswer:
+    async def session(
+        consumer: ConsumerName, body: SessionRequest, request: Request
+    ) -> SessionAnswer:
         """Open a reading session. `after` wins over the stored position.
 
         Older sessions are refused from then on, unless it is read-only: that one fences no other and acknowledges
@@ -96,7 +98,7 @@ def _session_routes(router: APIRouter, daemon: Daemon, guard: Guard) -> None:
             ack={"session": "$request.body#/session", "position": "$response.body#/end"},
         ),
     )
-    async def poll(consumer: Consumer, body: PollRequest, request: Request) -> Response:
+    async def poll(consumer: ConsumerName, body: PollRequest, request: Request) -> Response:
         """Acknowledge everything up to `after`, then wait up to `wait_ms` for more.
 
         In a read-only session (0) it acknowledges nothing; in any other it needs the scope `acknowledge` too.
@@ -118,17 +120,17 @@ def _session_routes(router: APIRouter, daemon: Daemon, guard: Guard) -> None:
         return JSONResponse(answer)
 
     @router.post("/ack", operation_id="ack", openapi_extra=scopes(Scope.ACKNOWLEDGE))
-    async def ack(consumer: Consumer, body: AckRequest) -> AckAnswer:
+    async def ack(consumer: ConsumerName, body: AckRequest) -> AckAnswer:
         """Acknowledge everything up to `position` without polling."""
         acknowledged = await daemon.acknowledge(consumer, body.session, body.position.value())
         return AckAnswer.model_validate({"acknowledged": acknowledged})
 
 
-def _range_routes(router: APIRouter, daemon: Daemon, guard: Guard) -> None:
+def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> None:
     answers = Slots("answers", guard.limits.answers_max, "api.max_answers_per_consumer")
 
     @router.post("/slices", operation_id="slices", openapi_extra=scopes(Scope.READ))
-    async def slices(consumer: Consumer, body: SlicesRequest) -> SlicesAnswer:
+    async def slices(consumer: ConsumerName, body: SlicesRequest) -> SlicesAnswer:
         """At most `n` - 1 positions that cut the range (start, end] for reading it in parallel."""
         with answers.hold(consumer):
             cuts = await daemon.slices(
@@ -151,7 +153,7 @@ def _range_routes(router: APIRouter, daemon: Daemon, guard: Guard) -> None:
             }
         },
     )
-    async def binlog(consumer: Consumer, body: BinlogRequest) -> Response:
+    async def binlog(consumer: ConsumerName, body: BinlogRequest) -> Response:
         """The range (start, end] as a binlog. Repeatable for any range after the acknowledged position."""
         answers.acquire(consumer)
         try:
@@ -164,7 +166,7 @@ def _range_routes(router: APIRouter, daemon: Daemon, guard: Guard) -> None:
         return BinlogAnswer(parts, lambda: answers.release(consumer))
 
     @router.get("/tables/{name}", operation_id="table", openapi_extra=scopes(Scope.READ))
-    async def table(consumer: Consumer, name: TableName) -> TableAnswer:
+    async def table(consumer: ConsumerName, name: TableName) -> TableAnswer:
         """Columns and key of one of the consumer's tables, as the server has them now."""
         database, _, table = name.partition(".")
         return TableAnswer.model_validate(await daemon.table(consumer, database, table))

@@ -11,13 +11,16 @@ from fastapi.responses import PlainTextResponse
 from dispatcher.api.auth import Scope
 from dispatcher.api.documented import EVERY, GUARDED, problems, scopes
 from dispatcher.api.guard import Guard, token_of
-from dispatcher.api.models import ConsumerRow, Daemon
+from dispatcher.api.models import ConsumerRow, ConsumerService
 
-Render = Callable[[], Awaitable[tuple[bytes, str]]]
+RenderMetrics = Callable[[], Awaitable[tuple[bytes, str]]]
 
 
 def status_routes(
-    daemon: Daemon, guard: Guard, metrics: Render, ready: Callable[[], Sequence[str]]
+    daemon: ConsumerService,
+    guard: Guard,
+    metrics: RenderMetrics,
+    ready: Callable[[], Sequence[str]],
 ) -> APIRouter:
     """`metrics` renders (text, content type); `ready` lists what keeps the daemon from being ready."""
     router = APIRouter(tags=["status"], route_class=guard.route_class())

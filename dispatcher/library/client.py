@@ -33,7 +33,12 @@ from dispatcher.runtime.from_settings import client_group, consumer_spec
 from dispatcher.runtime.rates import Rates
 from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.threads import in_thread
-from dispatcher.settings import ConnectionSettings, StateSettings, Wanted, section
+from dispatcher.settings import (
+    ConnectionSettings,
+    StateSettings,
+    SubscriptionSettings,
+    parse_section,
+)
 from dispatcher.settings.model import CONSUMER_NAME
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
@@ -68,11 +73,11 @@ class BinlogClient:
         Reaches nothing yet. Raises UserError (SETTINGS) with everything that is wrong.
         """
         said = {"mysql": mysql, **connection} if mysql is not None else {**connection}
-        self._connection = section(ConnectionSettings, said, "BinlogClient")
+        self._connection = parse_section(ConnectionSettings, said, "BinlogClient")
         self._state: StateSettings | None = None
         if state is not None:
             mapping = dict(state) if isinstance(state, dict) else {"path": state}
-            self._state = section(StateSettings, mapping, "BinlogClient: state")
+            self._state = parse_section(StateSettings, mapping, "BinlogClient: state")
         self._binlogs: dict[str, Binlog] = {}
         self._creating: set[str] = set()
         self._rates = Rates()
@@ -189,7 +194,7 @@ class BinlogClient:
         said = {"databases": list(databases), **limits}
         if not isinstance(start, Position):
             said["start"] = options.written(start)
-        wanted = section(Wanted, said, f"binlog {name!r}")
+        wanted = parse_section(SubscriptionSettings, said, f"binlog {name!r}")
         if not CONSUMER_NAME.match(name):
             what = f"{name[:70]!r} is no name of a binlog"
             raise UserError(

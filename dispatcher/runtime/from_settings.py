@@ -7,7 +7,7 @@ from uuid import UUID
 
 from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, OnPurged, OnQueueFull, Start
 from dispatcher.runtime.client_service import ConsumerDecl, Group
-from dispatcher.settings import ConnectionSettings, Settings, Wanted
+from dispatcher.settings import ConnectionSettings, Settings, SubscriptionSettings
 from dispatcher.settings import StartSettings as DeclaredStart
 from dispatcher.source.files.dump_stream import files_source
 from dispatcher.source.mysql.server_facts import endpoints_of
@@ -34,7 +34,7 @@ def start_of(start: DeclaredStart) -> Start:
     return Start(start.at, start.gtid, start.file, start.offset, start.timestamp_us)
 
 
-def consumer_spec(name: str, wanted: Wanted) -> ConsumerSpec:
+def consumer_spec(name: str, wanted: SubscriptionSettings) -> ConsumerSpec:
     tables = None
     if wanted.tables is not None:
         split = (table.partition(".") for table in wanted.tables)

@@ -4,19 +4,18 @@
 the two together and finds everything that is wrong at once.
 """
 
-from dispatcher.settings.load import SettingsError, load, section
+from dispatcher.settings.load import SettingsError, load_settings, parse_section
 from dispatcher.settings.model import (
     ApiSettings,
     ConnectionSettings,
     ConsumerSettings,
     FilesSettings,
-    Listen,
     LogSettings,
     Settings,
     StartSettings,
     StateSettings,
+    SubscriptionSettings,
     TokenSettings,
-    Wanted,
 )
 
 __all__ = [
@@ -24,14 +23,13 @@ __all__ = [
     "ConnectionSettings",
     "ConsumerSettings",
     "FilesSettings",
-    "Listen",
     "LogSettings",
     "Settings",
     "SettingsError",
     "StartSettings",
     "StateSettings",
+    "SubscriptionSettings",
     "TokenSettings",
-    "Wanted",
-    "load",
-    "section",
+    "load_settings",
+    "parse_section",
 ]

@@ -28,11 +28,11 @@ from dispatcher.settings.model import (
     LimitSettings,
     Listen,
     LogSettings,
-    Section,
     Settings,
+    SettingsSection,
     StateSettings,
 )
-from dispatcher.settings.source import KeyPath, Origin, Tree, read
+from dispatcher.settings.source import KeyPath, Origin, Tree, read_sources
 
 # Keys that are looked for in a consumer, and what is there instead.
 _INSTEAD = {
@@ -58,7 +58,7 @@ _EXPECTED = {
     "too_short": "must not be empty",
 }
 
-S = TypeVar("S", bound=Section)
+S = TypeVar("S", bound=SettingsSection)
 
 
 class SettingsError(UserError):
@@ -74,7 +74,7 @@ class SettingsError(UserError):
         return self.what
 
 
-def load(
+def load_settings(
     paths: Sequence[Path],
     overrides: Mapping[str, tuple[str, Any]] | None = None,
     environment: Mapping[str, str] | None = None,
@@ -84,7 +84,7 @@ def load(
     `paths`: YAML files, or folders of them, later ones win. `overrides`: dotted key to (the option
     as it was typed, value). `environment` defaults to the process's.
     """
-    tree = read(paths, overrides or {}, os.environ if environment is None else environment)
+    tree = read_sources(paths, overrides or {}, os.environ if environment is None else environment)
     values = tree.values
     _unknown(tree, (), values, ("defaults", "consumers", "api", "state", "log"))
     consumers = _consumers(tree)
@@ -102,7 +102,7 @@ def load(
     return Settings(consumers=consumers, api=api, state=state, log=log, warnings=warnings_of(tree))
 
 
-def section(model: type[S], values: Mapping[str, Any], said_by: str) -> S:
+def parse_section(model: type[S], values: Mapping[str, Any], said_by: str) -> S:
     """One section from values that are at hand. Raises `SettingsError`; `said_by` stands before each finding."""
     tree = Tree(origins={(): Origin(said_by)})
     found = _section(tree, (), model, values)

@@ -26,7 +26,7 @@ from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.settings.values import (
     ByteSize,
-    Names,
+    NameList,
     ReadableFile,
     SecretFile,
     WholeNumber,
@@ -44,11 +44,11 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?\Z|[0-
 _MARIADB_GTID = re.compile(r"\d+-\d+-\d+(?:\s*,\s*\d+-\d+-\d+)*\Z")
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
-class PerConnection(Section):
+class ConnectionLimitSettings(SettingsSection):
     """Limits of a connection, on which consumers that share one must agree."""
 
     max_bytes_to_merge: ByteSize = Field(2**20, ge=0)
@@ -59,7 +59,7 @@ class PerConnection(Section):
     heartbeat_milliseconds: WholeNumber = Field(1000, ge=100, le=3_600_000)
 
 
-class PerConsumer(Section):
+class ConsumerLimitSettings(SettingsSection):
     """Limits of a consumer."""
 
     # What the consumer has not acknowledged, in memory; a transaction that is larger goes to disk.
@@ -73,7 +73,7 @@ class PerConsumer(Section):
     assume_current_schema: bool = False
 
 
-class LimitSettings(PerConnection, PerConsumer):
+class LimitSettings(ConnectionLimitSettings, ConsumerLimitSettings):
     """What `defaults` may say and each consumer may say otherwise."""
 
     # False: a connection of its own, never shared.
@@ -94,7 +94,7 @@ PER_CONNECTION = (
 )
 
 
-class ListenAddress(Section):
+class HostPort(SettingsSection):
     host: str
     port: int
 
@@ -106,14 +106,14 @@ class ListenAddress(Section):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Mysql(Section):
+class MysqlSettings(SettingsSection):
     """`user@host:port`, or `user@host1:port,host2:port` where one stands in for another; a port left out is 3306."""
 
     user: str
-    addresses: tuple[ListenAddress, ...]  # in the order in which they are tried
+    addresses: tuple[HostPort, ...]  # in the order in which they are tried
 
     @classmethod
-    def parse(cls, value: Any) -> Mysql:
+    def parse(cls, value: Any) -> MysqlSettings:
         if not isinstance(value, str):
             raise ValueError("expected text like repl@db1:3306")
         user, at, hosts = value.rpartition("@")
@@ -129,14 +129,14 @@ class Mysql(Section):
             host, port = split_host_port(text.strip(), 3306)
             if port == 0:
                 raise ValueError("port 0 is none")
-            addresses.append(ListenAddress(host=host, port=port))
+            addresses.append(HostPort(host=host, port=port))
         for n, address in enumerate(addresses):
             if address in addresses[:n]:
                 raise ValueError(f"names {address} twice")
         return cls(user=user, addresses=tuple(addresses))
 
 
-class FilesSettings(Section):
+class FilesSettings(SettingsSection):
     """A folder of binlog files. `prefix`: what stands before the number; None: the folder holds one log only."""
 
     path: Path
@@ -153,7 +153,7 @@ class FilesSettings(Section):
         return value
 
 
-class MysqlTls(Section):
+class MysqlTlsSettings(SettingsSection):
     """`mode` as in MySQL's --ssl-mode; `ca` verifies the server, `cert` and `key` tell who we are. Without TLS the
     password goes out encrypted with `server_public_key`, or with a key that the server sends."""
 
@@ -165,7 +165,7 @@ class MysqlTls(Section):
     allow_public_key_retrieval: bool = False
 
     @model_validator(mode="after")
-    def _fits(self) -> MysqlTls:
+    def _fits(self) -> MysqlTlsSettings:
         if self.mode not in ("disabled", "preferred"):
             if self.server_public_key is not None:
                 raise ValueError("server_public_key is of use with mode disabled or preferred only")
@@ -183,7 +183,7 @@ class MysqlTls(Section):
         return self
 
 
-class StartSettings(Section):
+class StartSettings(SettingsSection):
     """Where a consumer begins that has no stored position: one of the five forms of `at`."""
 
     at: Literal["earliest", "latest", "gtid", "file", "timestamp"] = "latest"
@@ -223,14 +223,14 @@ def _canonical_gtid(text: str) -> str:
         raise ValueError(f"{error.what}; {error.remedy}") from None
 
 
-class ConnectionSettings(PerConnection):
+class ConnectionSettings(ConnectionLimitSettings):
     """A server, or a folder of its files, and how to reach it."""
 
-    mysql: Annotated[Mysql | None, BeforeValidator(Mysql.parse)] = None
+    mysql: Annotated[MysqlSettings | None, BeforeValidator(MysqlSettings.parse)] = None
     files: FilesSettings | None = None
     password: SecretStr | None = None
     password_file: SecretFile | None = Field(None, repr=False)
-    tls: MysqlTls = MysqlTls()
+    tls: MysqlTlsSettings = MysqlTlsSettings()
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
@@ -270,11 +270,11 @@ class ConnectionSettings(PerConnection):
         return f"{self.mysql.user}@{','.join(map(str, self.mysql.addresses))}"
 
 
-class Wanted(PerConsumer):
+class SubscriptionSettings(ConsumerLimitSettings):
     """What a consumer reads, wherever it comes from."""
 
-    databases: Names = Field(min_length=1)
-    tables: Names | None = Field(None, min_length=1)  # "database.table"; None: all
+    databases: NameList = Field(min_length=1)
+    tables: NameList | None = Field(None, min_length=1)  # "database.table"; None: all
     start: Annotated[StartSettings, BeforeValidator(StartSettings.parse)] = StartSettings()
 
     @model_validator(mode="after")
@@ -285,11 +285,11 @@ class Wanted(PerConsumer):
         return self
 
 
-class ConsumerSettings(LimitSettings, Wanted, ConnectionSettings):
+class ConsumerSettings(LimitSettings, SubscriptionSettings, ConnectionSettings):
     """A declared reader."""
 
 
-class Listen(Section):
+class Listen(SettingsSection):
     """Port 0 takes any free one."""
 
     host: str = "127.0.0.1"
@@ -331,7 +331,7 @@ ScopeName = Literal["read", "acknowledge", "administer", "metrics"]
 OpenName = Literal["metrics", "docs", "readyz"]
 
 
-class TokenSettings(Section):
+class TokenSettings(SettingsSection):
     """`scopes`: None = read and acknowledge, and metrics if it is for all consumers."""
 
     token: SecretStr | None = None
@@ -354,12 +354,12 @@ class TokenSettings(Section):
         return secret.get_secret_value()
 
 
-class ApiTls(Section):
+class ApiTlsSettings(SettingsSection):
     cert: ReadableFile
     key: ReadableFile
 
 
-class ApiLimits(Section):
+class ApiLimitSettings(SettingsSection):
     """What one client of the API can take from the daemon."""
 
     # Beyond it the connection that has waited longest without a request is closed.
@@ -375,17 +375,17 @@ class ApiLimits(Section):
     write_timeout_seconds: WholeNumber = Field(default=60, ge=1, le=3600)
 
 
-class ApiSettings(ApiLimits):
+class ApiSettings(ApiLimitSettings):
     """`hosts`: names beside the listen address under which people reach the API; `open`: what needs no token."""
 
     listen: Annotated[Listen, BeforeValidator(Listen.parse)] = Listen()
     hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = ()
     tokens: tuple[TokenSettings, ...] = ()
     open: tuple[OpenName, ...] = ()
-    tls: ApiTls | None = None
+    tls: ApiTlsSettings | None = None
 
 
-class StateSettings(Section):
+class StateSettings(SettingsSection):
     """Two limits for all consumers together; 0: what would go there stops its consumer."""
 
     path: Path = Path("/var/lib/binlog-dispatcher/state.db")
@@ -395,12 +395,12 @@ class StateSettings(Section):
     max_bytes_in_prepared: ByteSize = Field(default=256 * 2**20, ge=0)
 
 
-class LogSettings(Section):
+class LogSettings(SettingsSection):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["console", "json"] = "console"
 
 
-class Settings(Section):
+class Settings(SettingsSection):
     consumers: dict[str, ConsumerSettings]
     api: ApiSettings = ApiSettings()
     state: StateSettings = StateSettings()

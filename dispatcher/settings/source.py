@@ -98,7 +98,7 @@ class Tree:
             self.origins.setdefault(path, origin)
 
 
-def read(
+def read_sources(
     paths: Sequence[Path], overrides: Mapping[str, tuple[str, Any]], environment: Mapping[str, str]
 ) -> Tree:
     """All sources as one tree. `overrides`: dotted key to (option as typed, value)."""

@@ -102,4 +102,4 @@ ByteSize = Annotated[int, BeforeValidator(parse_bytes)]
 WholeNumber = Annotated[int, BeforeValidator(parse_whole_number)]
 SecretFile = Annotated[SecretStr, BeforeValidator(_read_secret)]  # its content
 ReadableFile = Annotated[Path, AfterValidator(_readable)]
-Names = Annotated[tuple[str, ...], AfterValidator(_distinct)]
+NameList = Annotated[tuple[str, ...], AfterValidator(_distinct)]

@@ -40,7 +40,7 @@ from dispatcher.dispatch.effects import StoreVersions
 from dispatcher.dispatch.versions import Kept
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
-from dispatcher.state import prepared_rows
+from dispatcher.state import xa_rows
 from dispatcher.state.lock import StoreLock
 from dispatcher.state.private import FILE_MODE, tighten
 
@@ -126,7 +126,7 @@ _Row = tuple[int, str | None, str | None, int]  # session, acknowledged, covered
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredProgress:
     """What is stored of one consumer.
 
     `file_created`: when the server began `acknowledged.file`, in s since 1970; 0 where unknown.
@@ -183,7 +183,7 @@ class StateStore:
     def __repr__(self) -> str:
         return f"StateStore({str(self._path)!r})"
 
-    def load(self, consumer: str) -> Stored | None:
+    def load(self, consumer: str) -> StoredProgress | None:
         """What is stored of a consumer; None before its first `save`.
 
         Raises BinlogError: STORED_POSITION where its row alone cannot be read, STATE_STORE for the whole store.
@@ -196,7 +196,7 @@ class StateStore:
             return None
         try:
             positions = Position.from_json(acknowledged), Position.from_json(covered)
-            return Stored(*positions, int(session), int(file_created))
+            return StoredProgress(*positions, int(session), int(file_created))
         except (BinlogError, ValueError, TypeError) as error:
             what = error.what if isinstance(error, BinlogError) else str(error)
             where = f"consumer {consumer}, {self._path}"
@@ -219,12 +219,12 @@ class StateStore:
         with self._transaction() as db:
             db.executemany(_SAVE, rows)
             if prepared is not None:
-                prepared_rows.save(db, client, prepared)
+                xa_rows.save_xa(db, client, prepared)
 
     def load_prepared(self, client: str) -> list[XaEntry]:
         """The prepared transactions of a client, in the order in which they were read."""
         with self._mutex, self._faults():
-            return prepared_rows.load(self._db, client)
+            return xa_rows.load_xa(self._db, client)
 
     def load_versions(self, client: str) -> Kept | None:
         """What is stored of the tables that a client reads; None before the first `save_versions`."""

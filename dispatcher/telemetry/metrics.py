@@ -26,11 +26,11 @@ from dispatcher.dispatch.status import STATES, name_of
 
 PREFIX = "binlog_dispatcher_"
 
-Row = dict[str, Any]  # of GET /v1/binlogs
+StatusRow = dict[str, Any]  # of GET /v1/binlogs
 
 
 @dataclass(frozen=True, slots=True)
-class OfConnection:
+class ConnectionMetric:
     """A metric of one connection key. `name` without prefix; counters end in `_total`. Several clients may have one
     key; their values are added up."""
 
@@ -40,7 +40,7 @@ class OfConnection:
 
 
 @dataclass(frozen=True, slots=True)
-class OfDispatcher:
+class DispatcherMetric:
     """A metric of one dispatcher, for as long as there is that dispatcher."""
 
     name: str
@@ -49,26 +49,26 @@ class OfDispatcher:
 
 
 @dataclass(frozen=True, slots=True)
-class OfConsumer:
+class ConsumerMetric:
     """A metric of one consumer; `read` may return None for what is not known yet."""
 
     name: str
     meaning: str
-    read: Callable[[Row, Consumer], float | None]
+    read: Callable[[StatusRow, Consumer], float | None]
 
 
 CONNECTION_METRICS = (
-    OfConnection(
+    ConnectionMetric(
         "source_connections",
         "Replication connections that are open now.",
         lambda client: sum(d.open for d in client.dispatchers.values()),
     ),
-    OfConnection(
+    ConnectionMetric(
         "source_side_dispatchers",
         "Dispatchers beside the one furthest ahead of each client: 0 once all have caught up.",
         lambda client: max(0, len(client.dispatchers) - 1),
     ),
-    OfConnection(
+    ConnectionMetric(
         "source_merges_total",
         "Dispatchers that were merged into another one.",
         lambda client: client.merges,
@@ -76,35 +76,35 @@ CONNECTION_METRICS = (
 )
 
 DISPATCHER_METRICS = (
-    OfDispatcher(
+    DispatcherMetric(
         "source_up",
         "1 if the newest attempt to reach the server went well.",
         lambda dispatcher: dispatcher.error is None and dispatcher.phase is not Phase.CONNECTING,
     ),
-    OfDispatcher(
+    DispatcherMetric(
         "source_paused",
         "1 while a full queue keeps the connection from being read, be it open or closed for it.",
         lambda dispatcher: dispatcher.phase in (Phase.PAUSED, Phase.BACKPRESSURE_CLOSED),
     ),
-    OfDispatcher(
+    DispatcherMetric(
         "source_consumers",
         "Consumers that ride on it.",
         lambda dispatcher: len(dispatcher.attached),
     ),
-    OfDispatcher(
+    DispatcherMetric(
         "source_received_bytes_total",
         "Bytes of binlog events received.",
         lambda dispatcher: dispatcher.bytes,
     ),
-    OfDispatcher(
+    DispatcherMetric(
         "source_events_total", "Binlog events received.", lambda dispatcher: dispatcher.events
     ),
-    OfDispatcher(
+    DispatcherMetric(
         "source_reconnects_total",
         "Connections that were lost while they streamed.",
         lambda dispatcher: dispatcher.reconnects,
     ),
-    OfDispatcher(
+    DispatcherMetric(
         "source_last_event_timestamp_seconds",
         "When the newest event that was received was written, by the server's clock; 0: none yet.",
         lambda dispatcher: dispatcher.last_timestamp,
@@ -112,61 +112,61 @@ DISPATCHER_METRICS = (
 )
 
 CONSUMER_METRICS = (
-    OfConsumer("queue_bytes", "Memory that the queue holds.", lambda row, _: row["bytes"]),
-    OfConsumer(
+    ConsumerMetric("queue_bytes", "Memory that the queue holds.", lambda row, _: row["bytes"]),
+    ConsumerMetric(
         "queue_limit_bytes",
         "max_bytes_in_binlog_queue; a single transaction that is larger goes to disk.",
         lambda row, _: row["max_bytes"],
     ),
-    OfConsumer(
+    ConsumerMetric(
         "queue_events", "Events in the queue, not acknowledged.", lambda row, _: row["size"]
     ),
-    OfConsumer(
+    ConsumerMetric(
         "unacknowledged_bytes",
         "Bytes queued for the reader and not acknowledged by it.",
         lambda row, _: row["unacknowledged_bytes"],
     ),
-    OfConsumer(
+    ConsumerMetric(
         "lag_seconds",
         "Age of the oldest transaction that is not acknowledged; 0: the reader has all of them.",
         lambda row, _: row["lag_seconds"],
     ),
-    OfConsumer(
+    ConsumerMetric(
         "consumer_bytes_total",
         "Bytes put into the queue: what the consumer's databases cost it.",
         lambda _, consumer: consumer.queue.taken_bytes,
     ),
-    OfConsumer(
+    ConsumerMetric(
         "consumer_transactions_total",
         "Transactions put into the queue.",
         lambda _, consumer: consumer.queue.taken_transactions,
     ),
-    OfConsumer(
+    ConsumerMetric(
         "consumer_acknowledged_seq",
         "seq of the acknowledged position; grows by one with each transaction where there are GTIDs.",
         lambda row, _: row["acknowledged"]["seq"] if row["acknowledged"] else None,
     ),
-    OfConsumer(
+    ConsumerMetric(
         "runway_seconds",
         "How long until the server purges the oldest binlog that it still needs; none: never, or not known.",
         lambda row, _: row["runway_seconds"],
     ),
-    OfConsumer(
+    ConsumerMetric(
         "spilled_bytes",
         "Bytes on disk: transactions that are larger than its queue, not acknowledged.",
         lambda row, _: row["spilled_bytes"],
     ),
-    OfConsumer(
+    ConsumerMetric(
         "consumer_waited_seconds_total",
         "How long the others on its dispatcher have waited for room in its queue.",
         lambda _, consumer: consumer.patience.waited_s,
     ),
-    OfConsumer(
+    ConsumerMetric(
         "consumer_detaches_total",
         "How often the others went on without it, because its queue stayed full.",
         lambda row, _: row["detaches"],
     ),
-    OfConsumer(
+    ConsumerMetric(
         "consumer_gaps_total",
         "How often it went on behind what the server had purged (on_purged: latest).",
         lambda row, _: row["gaps"],
@@ -216,7 +216,7 @@ class Metrics:
     def __init__(
         self,
         version: str,
-        rows: Callable[[], Iterable[tuple[Row, Consumer]]],
+        rows: Callable[[], Iterable[tuple[StatusRow, Consumer]]],
         clients: Callable[[], Sequence[Client]],
     ) -> None:
         self._rows = rows
@@ -275,7 +275,7 @@ def _of_dispatchers(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[N
             yield
 
 
-def _of_consumers(rows: Iterable[tuple[Row, Consumer]], snapshot: Snapshot) -> Iterator[None]:
+def _of_consumers(rows: Iterable[tuple[StatusRow, Consumer]], snapshot: Snapshot) -> Iterator[None]:
     families = [snapshot.family(m.name, m.meaning, ("consumer",)) for m in CONSUMER_METRICS]
     states = snapshot.family(STATE_METRIC, STATE_MEANING, ("consumer", "state"))
     for row, consumer in rows:

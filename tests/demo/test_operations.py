@@ -10,7 +10,7 @@ from pathlib import Path
 from deploy.demo.operations import Shop, Statement, first_rows, operations
 from deploy.demo.scene import CONSUMERS, settings
 from deploy.demo.schema import DATABASES
-from dispatcher.settings.load import load
+from dispatcher.settings.load import load_settings
 
 
 def statements(writer: int, seed: int, count: int = 300) -> list[Statement]:
@@ -54,7 +54,7 @@ def test_ids_of_two_writers_are_never_the_same() -> None:
 def test_the_settings_are_what_the_daemon_takes(tmp_path: Path) -> None:
     file = tmp_path / "dispatcher.yaml"
     file.write_text(settings(3306, 8085, tmp_path / "state.db"))
-    given = load([file], environment={"DEMO_PASSWORD": "secret"})
+    given = load_settings([file], environment={"DEMO_PASSWORD": "secret"})
     assert list(given.consumers) == [one.name for one in CONSUMERS]
     for one in CONSUMERS:
         consumer = given.consumers[one.name]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from dispatcher.settings.load import load
+from dispatcher.settings.load import load_settings
 
 ROOT = Path(__file__).parents[2]
 # What an executor must not pay for, or that would open sockets there.
@@ -191,7 +191,7 @@ def test_the_settings_in_the_manifests_are_valid(tmp_path: Path) -> None:
         "API_TOKEN": "0123456789abcdef",
         "SCRAPE_TOKEN": "fedcba9876543210",
     }
-    settings = load([file], environment=secrets)
+    settings = load_settings([file], environment=secrets)
     assert list(settings.consumers) == ["shop"]
     assert [token.scopes for token in settings.api.tokens] == [
         ("read", "acknowledge"),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.model.errors import ErrorKind, UserError
-from dispatcher.settings import Settings, SettingsError, load
+from dispatcher.settings import Settings, SettingsError, load_settings
 from dispatcher.settings.exposure import password_warnings
 from dispatcher.settings.model import NO_SOURCE, PER_CONNECTION, LimitSettings
 from dispatcher.settings.values import parse_bytes, split_host_port
@@ -41,7 +41,7 @@ def settings(tmp_path: Path) -> Load:
         for n, text in enumerate(texts):
             files.append(tmp_path / f"{chr(ord('a') + n)}.yaml")
             files[-1].write_text(text, encoding="utf-8")
-        return load(files, options, env or {})
+        return load_settings(files, options, env or {})
 
     return call
 
@@ -102,8 +102,8 @@ SECRETS = {"REPL_PASSWORD": "r", "AUDIT_PASSWORD": "a"}
 
 
 def test_the_shipped_files_are_sound() -> None:
-    short = load([ROOT / "config" / "dispatcher.yaml"], {}, SECRETS)
-    long = load([ROOT / "config" / "dispatcher.example.yaml"], {}, SECRETS)
+    short = load_settings([ROOT / "config" / "dispatcher.yaml"], {}, SECRETS)
+    long = load_settings([ROOT / "config" / "dispatcher.example.yaml"], {}, SECRETS)
     assert [*short.consumers, "archive"] == list(long.consumers)
     assert list(short.consumers) == ["shop", "billing", "audit"]
     assert long.consumers["audit"] == short.consumers["audit"]
@@ -112,14 +112,14 @@ def test_the_shipped_files_are_sound() -> None:
 def test_the_example_shows_every_setting_with_its_default() -> None:
     """Uncommented or not, each name of the models stands in the file."""
     text = (ROOT / "config" / "dispatcher.example.yaml").read_text()
-    loaded = load([ROOT / "config" / "dispatcher.example.yaml"], {}, SECRETS)
+    loaded = load_settings([ROOT / "config" / "dispatcher.example.yaml"], {}, SECRETS)
     sections = [*loaded.consumers.values(), loaded.api, loaded.state, loaded.log]
     archive = loaded.consumers["archive"].files
     assert archive is not None and archive.follow
     for section in [*sections, loaded.consumers["shop"].tls, archive]:
         for name in type(section).model_fields:
             assert re.search(rf"\b{name}\b", text), name
-    default = load([ROOT / "config" / "dispatcher.yaml"], {}, SECRETS)
+    default = load_settings([ROOT / "config" / "dispatcher.yaml"], {}, SECRETS)
     assert (loaded.api, loaded.state, loaded.log) == (default.api, default.state, default.log)
 
 
@@ -166,7 +166,7 @@ def test_a_folder_stands_for_its_files_by_name(settings: Load, tmp_path: Path) -
     (folder / "20-more.yml").write_text("api: {listen: '127.0.0.1:20'}")
     (folder / "10-first.yaml").write_text(MINIMAL + "api: {listen: '127.0.0.1:10'}")
     (folder / "notes.txt").write_text("not: [yaml")
-    assert load([folder], {}, {}).api.listen.port == 20
+    assert load_settings([folder], {}, {}).api.listen.port == 20
 
 
 def test_the_environment_wins_over_files_and_the_command_line_over_it(settings: Load) -> None:
@@ -206,7 +206,7 @@ def test_everything_from_the_environment() -> None:
         "DISPATCHER__CONSUMERS__A__PASSWORD": "x",
         "DISPATCHER__CONSUMERS__A__DATABASES": "[d]",
     }
-    assert load([], {}, env).consumers["a"].databases == ("d",)
+    assert load_settings([], {}, env).consumers["a"].databases == ("d",)
 
 
 def test_variables_in_texts(settings: Load) -> None:
@@ -697,7 +697,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"a: \xff\n")
     (tmp_path / "empty.d").mkdir()
     with pytest.raises(SettingsError) as caught:
-        load([tmp_path / "none.yaml", tmp_path / "latin", tmp_path / "empty.d"], {}, {})
+        load_settings([tmp_path / "none.yaml", tmp_path / "latin", tmp_path / "empty.d"], {}, {})
     lines = "\n".join(caught.value.findings).replace(f"{tmp_path}/", "")
     assert "none.yaml: cannot be read: No such file or directory" in lines
     assert "latin: is not UTF-8 text" in lines
@@ -945,7 +945,7 @@ def warnings_at() -> Iterator[Callable[[str, int, int], tuple[str, ...]]]:
             file.chmod(mode)
             secret.write_text("geheim")
             secret.chmod(secret_mode)
-            loaded = load([file], None, {"REPL": "geheim"})
+            loaded = load_settings([file], None, {"REPL": "geheim"})
             return tuple(warning.replace(name, "FOLDER") for warning in loaded.warnings)
 
         yield call

@@ -12,7 +12,7 @@ import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from dispatcher.state.store import SCHEMA_VERSION, StateStore, Stored
+from dispatcher.state.store import SCHEMA_VERSION, StateStore, StoredProgress
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 INSTALLATION = "6d9f3a52-4a7b-4c1e-9f53-0c5d8b1a0242"
@@ -86,7 +86,7 @@ def test_a_deleted_file_is_written_anew_with_all_that_was_in_it(
     assert acknowledged(path) == 9
     store.close()
     again = StateStore(path)
-    assert again.load("shop") == Stored(position(9), position(9), session, 5)
+    assert again.load("shop") == StoredProgress(position(9), position(9), session, 5)
     assert again.installation_id == store.installation_id
     again.close()
 
@@ -177,7 +177,7 @@ def test_a_store_of_the_version_before_goes_on_where_it_was(path: Path) -> None:
         db.commit()
     store = StateStore(path, clock=lambda: 1.0)
     assert str(store.installation_id) == INSTALLATION
-    assert store.load("shop") == Stored(position(7), position(8), 3, 5)
+    assert store.load("shop") == StoredProgress(position(7), position(8), 3, 5)
     assert store.next_session("shop") == 1000
     assert store.next_session("shop") == 1001
     save(store, 9)

@@ -22,7 +22,7 @@ from dispatcher.dispatch.effects import StoreVersions
 from dispatcher.dispatch.versions import Kept
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
-from dispatcher.state.store import SCHEMA_VERSION, StateStore, Stored
+from dispatcher.state.store import SCHEMA_VERSION, StateStore, StoredProgress
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -52,14 +52,14 @@ def test_saved_progress_is_loaded(store: StateStore) -> None:
     store.save(
         [("shop", position(1), position(5), 1700000000), ("billing", position(2), position(2), 0)]
     )
-    assert store.load("shop") == Stored(position(1), position(5), 0, 1700000000)
-    assert store.load("billing") == Stored(position(2), position(2), 0, 0)
+    assert store.load("shop") == StoredProgress(position(1), position(5), 0, 1700000000)
+    assert store.load("billing") == StoredProgress(position(2), position(2), 0, 0)
 
 
 def test_a_later_save_replaces_the_earlier(store: StateStore) -> None:
     store.save([("shop", position(1), position(1), 7)])
     store.save([("shop", position(3), position(4), 8)])
-    assert store.load("shop") == Stored(position(3), position(4), 0, 8)
+    assert store.load("shop") == StoredProgress(position(3), position(4), 0, 8)
 
 
 def test_a_position_may_go_back(store: StateStore) -> None:
@@ -86,9 +86,9 @@ def test_session_numbers_grow_with_each_opening_and_are_the_time(path: Path) -> 
 def test_saving_leaves_the_session_alone_and_the_reverse(store: StateStore) -> None:
     first = store.next_session("shop")
     store.save([("shop", position(1), position(1), 5)])
-    assert store.load("shop") == Stored(position(1), position(1), first, 5)
+    assert store.load("shop") == StoredProgress(position(1), position(1), first, 5)
     second = store.next_session("shop")
-    assert store.load("shop") == Stored(position(1), position(1), second, 5)
+    assert store.load("shop") == StoredProgress(position(1), position(1), second, 5)
 
 
 def test_forget_removes_everything_of_one_consumer(store: StateStore) -> None:
@@ -108,7 +108,7 @@ def test_reopening_finds_all(path: Path) -> None:
     first.close()
     second = StateStore(path)
     assert second.installation_id == first.installation_id
-    assert second.load("shop") == Stored(position(1), position(5), session, 9)
+    assert second.load("shop") == StoredProgress(position(1), position(5), session, 9)
     second.close()
 
 
@@ -116,7 +116,7 @@ def test_names_and_positions_are_text_of_any_kind(store: StateStore) -> None:
     name = "läden'; DROP TABLE consumer; --"
     odd = Position("", "", "Ünicode.000001", 2**62, 2**63 - 1, 3)
     store.save([(name, odd, odd, 0)])
-    assert store.load(name) == Stored(odd, odd, 0, 0)
+    assert store.load(name) == StoredProgress(odd, odd, 0, 0)
 
 
 def test_the_file_syncs_every_commit(store: StateStore, path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_failed_save_stores_none_of_its_rows(store: StateStore) -> None:
 def test_readers_in_other_threads_see_whole_saves(store: StateStore) -> None:
     store.save([("shop", position(1), position(1), 1)])
     done = threading.Event()
-    torn: list[Stored] = []
+    torn: list[StoredProgress] = []
 
     def read() -> None:
         while not done.is_set():

@@ -26,8 +26,8 @@ from dispatcher.telemetry.metrics import (
     STATE_MEANING,
     STATE_METRIC,
     Metrics,
-    Row,
     Snapshot,
+    StatusRow,
 )
 
 # Of what is not known before a consumer has begun, and the server was asked.
@@ -52,7 +52,7 @@ def clients() -> list[Client]:
 
 @pytest.fixture
 def metrics(clients: list[Client]) -> Metrics:
-    def rows() -> list[tuple[Row, Consumer]]:
+    def rows() -> list[tuple[StatusRow, Consumer]]:
         return [
             (status.row(client, consumer, lambda _: (0.0, 0.0), 1e9), consumer)
             for client in clients

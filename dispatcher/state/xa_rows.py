@@ -17,7 +17,7 @@ _COLUMNS = (
 )
 
 
-def save(db: sqlite3.Connection, client: str, changes: XaChanges) -> None:
+def save_xa(db: sqlite3.Connection, client: str, changes: XaChanges) -> None:
     """Within the caller's transaction. What is put may be there already."""
     db.executemany(
         f"INSERT OR REPLACE INTO prepared (client, {_COLUMNS}) VALUES ({', '.join('?' * 14)})",
@@ -33,7 +33,7 @@ def save(db: sqlite3.Connection, client: str, changes: XaChanges) -> None:
     )
 
 
-def load(db: sqlite3.Connection, client: str) -> list[XaEntry]:
+def load_xa(db: sqlite3.Connection, client: str) -> list[XaEntry]:
     """In the order in which they were read."""
     query = f"SELECT {_COLUMNS} FROM prepared WHERE client = ? ORDER BY number"
     return [_entry(row) for row in db.execute(query, (client,))]
