@@ -63,7 +63,7 @@ class Backpressure:
             if not halted and not dispatcher.holds:
                 dispatcher.phase = Phase.STREAMING
                 return [Resume(dispatcher.number)]
-            if now - dispatcher.paused_since >= PAUSE_MAX_S:
+            if now >= dispatcher.paused_since + PAUSE_MAX_S:  # as `Client.next_wakeup` computes it
                 why = "a queue is full" if halted else "the server takes long to answer"
                 note = Note("info", "closed until there is room", fields)
                 # The others go on waiting, on the same budgets.

@@ -389,7 +389,7 @@ class Client:
     # -- storing ---------------------------------------------------------------------------------------------
 
     def _store_progress(self, now: float) -> list[Effect]:
-        if now - self._stored_at < STORE_COVERED_EVERY_S:
+        if now < self._stored_at + STORE_COVERED_EVERY_S:
             return []
         self._stored_at = now
         self._forget_prepared()

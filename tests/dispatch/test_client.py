@@ -72,9 +72,11 @@ def test_reconnects_while_a_queue_is_full_add_nothing_to_it() -> None:
     play.finish()
 
 
-def test_a_long_pause_closes_the_connection_until_there_is_room() -> None:
+@pytest.mark.parametrize("began", [0.0, 123.003])  # 123.003 + 5 - 123.003 < 5
+def test_a_long_pause_closes_the_connection_until_there_is_room(began: float) -> None:
     log = random_log(random.Random(4), transactions=200, size_max=2000, files=False)
     play = alone(log, limit=1)
+    play.now = began
     until_paused(play)
     wakeup = play.client.next_wakeup()
     assert wakeup == play.now + 5.0
