@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.dispatch.dispatcher import Phase
 from dispatcher.dispatch.effects import Close, Connect, Retire, StartDump, Store
-from dispatcher.dispatch.events import Added, LoggedIn, Lost, Removed
+from dispatcher.dispatch.events import Added, LoggedIn, Lost, Removed, Tick
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, OnPurged, Progress, Start
@@ -81,7 +81,8 @@ def test_a_long_pause_closes_the_connection_until_there_is_room(began: float) ->
     wakeup = play.client.next_wakeup()
     assert wakeup == play.now + 5.0
     play.now = wakeup
-    play.tick_quietly()
+    play.step(Tick())
+    play.flush()
     assert play.client.dispatchers[1].phase is Phase.BACKPRESSURE_CLOSED
     assert play.connection is None
     # What the closing of the connection raises in whoever read it changes nothing.
