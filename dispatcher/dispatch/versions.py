@@ -25,9 +25,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dispatcher.binlog.event.header import EventType
 from dispatcher.binlog.event.mariadb_compressed import plain_event
 from dispatcher.binlog.event.query import statement
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import u32
 from dispatcher.binlog.sql import ddl
 from dispatcher.binlog.stream.batch import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, Batch

@@ -10,8 +10,9 @@ from typing import Any
 from dispatcher.binlog.event import control, mariadb_compressed
 from dispatcher.binlog.event import gtid as gtid_events
 from dispatcher.binlog.event import transaction_payload as payloads
-from dispatcher.binlog.event.header import FormatDescription, parse_record, parse_rotate
+from dispatcher.binlog.event.header import FormatDescription, parse_rotate
 from dispatcher.binlog.event.query import Query, parse_query
+from dispatcher.binlog.event.record import parse_record
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.sql.ddl import QueryKind, classify
 from dispatcher.inspect.columns import charset_text, type_text

@@ -15,8 +15,9 @@ import pyarrow as pa
 from dispatcher.binlog.decode import arrow_buffers
 from dispatcher.binlog.decode.delivered import TableChanges, changes, row_counts
 from dispatcher.binlog.decode.row_walk import ROW_BITS
-from dispatcher.binlog.event.header import HEADER, MAGIC, FormatDescription, Record, encode_record
+from dispatcher.binlog.event.header import HEADER, MAGIC, FormatDescription
 from dispatcher.binlog.event.mariadb_compressed import is_compressed, plain_event
+from dispatcher.binlog.event.record import Record, encode_record
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.inspect.entry import InspectEntry

@@ -20,16 +20,10 @@ import pyarrow as pa
 
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges
-from dispatcher.binlog.event.header import (
-    CHECKSUM_SIZE,
-    HEADER_SIZE,
-    MAGIC,
-    EventType,
-    Record,
-    parse_gtid_event,
-    parse_mariadb_gtid,
-    parse_record,
-)
+from dispatcher.binlog.event.gtid import parse_gtid_event, parse_mariadb_gtid
+from dispatcher.binlog.event.header import CHECKSUM_SIZE, HEADER_SIZE, MAGIC
+from dispatcher.binlog.event.record import Record, parse_record
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.segments import release_pages
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
 from dispatcher.dispatch.queue import Single

@@ -12,7 +12,8 @@ import pytest
 
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.event.gtid import parse_previous_gtids
-from dispatcher.binlog.event.header import EventType, parse_query
+from dispatcher.binlog.event.query import parse_query
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.sql import ddl
 from dispatcher.model.gtid import GtidSet
 from tests.servers import Server

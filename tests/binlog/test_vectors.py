@@ -22,13 +22,8 @@ from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import TableChanges
 from dispatcher.binlog.event import header
 from dispatcher.binlog.event.control import parse_rows_query, parse_xid
-from dispatcher.binlog.event.header import (
-    HEADER,
-    MAGIC,
-    Gtid,
-    parse_format_description,
-    parse_gtid_event,
-)
+from dispatcher.binlog.event.gtid import Gtid, parse_gtid_event
+from dispatcher.binlog.event.header import HEADER, MAGIC, parse_format_description
 from dispatcher.binlog.event.query import Query, Status, parse_query
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import packed

@@ -27,7 +27,9 @@ from typing import Any, TypeVar
 import pymysql
 
 from dispatcher.binlog.decode import delivered
-from dispatcher.binlog.event.header import MAGIC, EventType, parse_format_description, parse_record
+from dispatcher.binlog.event.header import MAGIC, parse_format_description
+from dispatcher.binlog.event.record import parse_record
+from dispatcher.binlog.event.types import EventType
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import packed_seq
 from tests.daemon.forking import Forked, fork

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dispatcher.binlog.decode.delivered import TableChanges
-from dispatcher.binlog.event.header import EventType
+from dispatcher.binlog.event.types import EventType
 from tests.daemon.conftest import MakeDaemon, Source
 from tests.daemon.harness import Daemon, Reader, events, until
 from tests.servers import Server

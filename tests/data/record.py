@@ -15,7 +15,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from dispatcher.binlog.event.header import EventType, parse_format_description
+from dispatcher.binlog.event.header import parse_format_description
+from dispatcher.binlog.event.types import EventType
 from tests.servers import KINDS, Kind, start_server
 from tests.support import workload
 from tests.support.server_log import read_log

@@ -12,7 +12,8 @@ import pymysql
 from pymysql.converters import encoders
 from pymysql.cursors import Cursor
 
-from dispatcher.binlog.event.header import MAGIC, EventType, parse_format_description
+from dispatcher.binlog.event.header import MAGIC, parse_format_description
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dispatcher.binlog.event.header import EventType, Record, encode_record
+from dispatcher.binlog.event.record import Record, encode_record
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dispatcher.binlog.event.header import EventType, parse_format_description
+from dispatcher.binlog.event.header import parse_format_description
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.batch import Closed
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter

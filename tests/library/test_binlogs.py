@@ -28,7 +28,7 @@ from dispatcher import (
     Transaction,
     UserError,
 )
-from dispatcher.binlog.event.header import EventType
+from dispatcher.binlog.event.types import EventType
 from tests.daemon.harness import transactions
 from tests.support.event_encoder import LogWriter, Statement, incident_body
 from tests.support.rows_encoder import Delivered, Spec, encode_cell, integer, rows_body, table_map

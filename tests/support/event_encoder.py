@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from dispatcher.binlog.event.header import EventType
+from dispatcher.binlog.event.types import EventType
 from tests.support.control_encoder import gtid_tagged_body, payload_body
 from tests.support.rows_encoder import Spec, query_body, table_map
 

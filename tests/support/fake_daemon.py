@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from dispatcher.binlog.event.header import MAGIC, Record, encode_record
+from dispatcher.binlog.event.header import MAGIC
+from dispatcher.binlog.event.record import Record, encode_record
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 

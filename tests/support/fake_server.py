@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dispatcher.binlog.event.header import EventType
+from dispatcher.binlog.event.types import EventType
 from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, dump_offset, make_executed
 from dispatcher.dispatch.server_view import Boundary, ServerView
 from dispatcher.dispatch.specs import Start

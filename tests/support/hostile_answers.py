@@ -9,7 +9,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from dispatcher.binlog.event.header import EventType
+from dispatcher.binlog.event.types import EventType
 from tests.support.event_encoder import (
     ARTIFICIAL,
     TIME,

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
-from dispatcher.binlog.event.header import EventType, Record, encode_record
+from dispatcher.binlog.event.record import Record, encode_record
+from dispatcher.binlog.event.types import EventType
 from tests.support.event_encoder import (
     IGNORABLE,
     SERVER,

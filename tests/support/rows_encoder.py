@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from dispatcher.binlog.event.header import Record, encode_record
+from dispatcher.binlog.event.record import Record, encode_record
 from dispatcher.binlog.table_map.column_types import (
     CHARACTER_TYPES,
     DIGIT_BYTES,

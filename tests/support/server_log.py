@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dispatcher.binlog.event.header import (
-    EventType,
-    Record,
-    encode_record,
-    parse_format_description,
-)
+from dispatcher.binlog.event.header import parse_format_description
+from dispatcher.binlog.event.record import Record, encode_record
+from dispatcher.binlog.event.types import EventType
 from tests.servers import Server
 
 _GTIDS = (EventType.GTID, EventType.ANONYMOUS_GTID, EventType.MARIADB_GTID)

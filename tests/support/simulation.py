@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from dispatcher.binlog.event.header import EventType
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import U8
 from dispatcher.binlog.stream.batch import Batch, Closed
 from dispatcher.binlog.stream.splitter import Splitter

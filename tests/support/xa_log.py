@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from dispatcher.binlog.event.gtid import Xid
-from dispatcher.binlog.event.header import EventType
+from dispatcher.binlog.event.types import EventType
 from tests.support import control_encoder as c
 from tests.support.event_encoder import (
     SERVER,

@@ -23,8 +23,8 @@ from dispatcher.binlog.decode.json_render import json_text
 from dispatcher.binlog.decode.missing_columns import NAMES, MissingColumns, list_of_names
 from dispatcher.binlog.decode.slices import cut
 from dispatcher.binlog.decode.table_decoder import TableDecoder, arrow_type, cell_widths
-from dispatcher.binlog.event.header import EventType
 from dispatcher.binlog.event.query import statement
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.sql.ddl import QueryKind, classify
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import Column, TableMap, layout_id

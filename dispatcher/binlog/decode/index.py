@@ -13,14 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dispatcher.binlog.decode import index_kernels as kernels
-from dispatcher.binlog.event.header import (
-    MAGIC,
-    RECORD_VERSION,
-    EventType,
-    parse_format_description,
-    type_name,
-)
+from dispatcher.binlog.event.header import MAGIC, parse_format_description
 from dispatcher.binlog.event.mariadb_compressed import plain_log
+from dispatcher.binlog.event.record import RECORD_VERSION
+from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.kernel.bytes import I64, U8
 from dispatcher.model.errors import BinlogError, ErrorKind
 

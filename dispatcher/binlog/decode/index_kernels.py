@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dispatcher.binlog.decode import row_walk
-from dispatcher.binlog.event.header import HEADER_SIZE, RECORD_SIZE, RECORD_VERSION, EventType
+from dispatcher.binlog.event.header import HEADER_SIZE
+from dispatcher.binlog.event.record import RECORD_SIZE, RECORD_VERSION
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I64, U8, Int, little
 from dispatcher.binlog.kernel.crc import crc32
 from dispatcher.binlog.kernel.jit import njit

@@ -1,9 +1,8 @@
-"""The 19-byte header, the events that frame a file, our own record; and the door to all other parsers of one event.
+"""The 19-byte header of every event, and the events that frame a file: FORMAT_DESCRIPTION and ROTATE.
 
-The firehose (rows, table maps, GTIDs, BEGIN, XID) is read by the kernel in `scan`; what comes once a file or once a
-DDL is read one event at a time in Python: QUERY in `statements`, GTIDs in `gtid_events`, all others in `control`. Every
-parser takes the event's body without header and checksum and raises `BinlogError` (MALFORMED_EVENT) naming what is
-short; nothing keeps state.
+The splitter's kernel reads the frequent events (rows, table maps, GTIDs, BEGIN, XID); this package's modules parse all
+others one at a time in Python. A parser reads the event's body, without header and checksum unless its docstring says
+otherwise. It keeps no state, and raises `BinlogError` (MALFORMED_EVENT) naming the field that is missing.
 
 Sources: MySQL source, libs/mysql/binlog/event/binlog_event.h and control_events.cpp; MariaDB, sql/log_event.h.
 """
@@ -16,17 +15,9 @@ import zlib
 from dataclasses import dataclass
 
 from dispatcher.binlog.event.cursor import ByteCursor, malformed
-from dispatcher.binlog.event.gtid import Gtid, MariadbGtid, parse_gtid_event, parse_mariadb_gtid
-from dispatcher.binlog.event.query import Query, parse_query
-from dispatcher.binlog.event.types import EventType, type_name
+from dispatcher.binlog.event.types import EventType
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import SEQ_OFFSET_BITS, has_file_number
-
-# What other modules take from here although it is defined elsewhere.
-__all__ = [
-    "EventType", "Gtid", "MariadbGtid", "Query", "malformed", "parse_gtid_event", "parse_mariadb_gtid", "parse_query",
-    "type_name",
-]  # fmt: skip
 
 MAGIC = b"\xfebin"
 HEADER = struct.Struct("<IBIIIH")  # timestamp, type, server_id, event_size, log_pos, flags
@@ -138,68 +129,3 @@ def parse_rotate(body: bytes) -> tuple[str, int]:
     if not has_file_number(file) or position >> SEQ_OFFSET_BITS:
         raise malformed(read.name, f"names {file}:{position}, beyond what a server writes")
     return file, position
-
-
-# -- the record -----------------------------------------------------------------------------------------------
-
-RECORD_MAGIC = b"BD"
-RECORD_VERSION = 1
-RECORD = struct.Struct(
-    "<2sBBIQQqI"
-)  # magic, version, name length, epoch, seq, offset, commit_us, first_event
-RECORD_SIZE = HEADER_SIZE + RECORD.size  # without file name and checksum
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What a filtered binlog cannot say by itself: stands before each transaction that a consumer receives.
-
-    `file`, `offset`: the source's file and the offset in it just after the transaction; `commit_us`: its commit,
-    microseconds since 1970 UTC; `first_event`: index, within the transaction as delivered, of the event that follows.
-    """
-
-    epoch: int
-    seq: int
-    file: str
-    offset: int
-    commit_us: int
-    first_event: int
-
-
-def encode_record(
-    record: Record, *, checksum: bool, timestamp: int = 0, server_id: int = 0
-) -> bytes:
-    """The record as an IGNORABLE_LOG_EVENT, which the servers' own tools and replicas skip. Raises BinlogError for a
-    file name of more than 255 bytes."""
-    name = record.file.encode()
-    if len(name) > FILE_NAME_BYTES_MAX:
-        raise malformed("a record", f"names a file by {len(name)} bytes")
-    body = RECORD.pack(
-        RECORD_MAGIC, RECORD_VERSION, len(name), record.epoch, record.seq, record.offset, record.commit_us,
-        record.first_event,
-    )  # fmt: skip
-    size = RECORD_SIZE + len(name) + (CHECKSUM_SIZE if checksum else 0)
-    header = HEADER.pack(
-        timestamp, EventType.IGNORABLE, server_id, size, record.offset & 0xFFFFFFFF, FLAG_IGNORABLE
-    )
-    event = header + body + name
-    return event + zlib.crc32(event).to_bytes(4, "little") if checksum else event
-
-
-def parse_record(body: bytes) -> Record | None:
-    """Read the body (no header, no checksum) of an IGNORABLE_LOG_EVENT; None where it is not a record of ours."""
-    if body[:2] != RECORD_MAGIC:
-        return None
-    if len(body) < RECORD.size:
-        raise malformed(type_name(EventType.IGNORABLE), "a record is cut short")
-    _, version, name_size, epoch, seq, offset, commit_us, first_event = RECORD.unpack_from(body)
-    if version != RECORD_VERSION:
-        raise BinlogError(
-            ErrorKind.UNSUPPORTED_EVENT,
-            f"record of version {version}, this reader knows {RECORD_VERSION}",
-            remedy="install the same version of binlog-dispatcher on both sides",
-        )
-    if len(body) < RECORD.size + name_size:
-        raise malformed(type_name(EventType.IGNORABLE), "a record's file name is cut short")
-    name = ByteCursor(type_name(EventType.IGNORABLE), body, RECORD.size).text(name_size)
-    return Record(epoch, seq, name, offset, commit_us, first_event)

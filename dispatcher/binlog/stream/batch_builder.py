@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 
-from dispatcher.binlog.event import header
+from dispatcher.binlog.event.cursor import malformed
 from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.binlog.kernel.bytes import I64, U8, u32
 from dispatcher.binlog.stream import reframe
@@ -218,7 +218,7 @@ class Batching:
             if self._head and (self._head.previous is not None or txs > first_tx or fault):
                 self._head = None
         elif hi > lo or fault:
-            raise header.malformed("the log", "has events before its FORMAT_DESCRIPTION_EVENT").at(
+            raise malformed("the log", "has events before its FORMAT_DESCRIPTION_EVENT").at(
                 self._place()
             )
         if st[k.TX] != k.NO_TX:

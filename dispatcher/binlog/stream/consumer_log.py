@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dispatcher.binlog.event import header
+from dispatcher.binlog.event.record import Record, encode_record
 from dispatcher.binlog.kernel.bytes import I32, I64, U8
 from dispatcher.binlog.stream import copy_kernel as k
 from dispatcher.binlog.stream.batch import ABORTED, CONTINUED, OPEN, ROLLED_BACK, Batch
@@ -231,9 +231,7 @@ class ConsumerLog:
     @staticmethod
     def _record(batch: Batch, epoch: int) -> bytes:
         # Seq, offset and times come per transaction; what is left is the same for all of a batch.
-        return header.encode_record(
-            header.Record(epoch, 0, batch.file, 0, 0, 0), checksum=batch.format.checksum
-        )
+        return encode_record(Record(epoch, 0, batch.file, 0, 0, 0), checksum=batch.format.checksum)
 
     def _room(self, indexed: int) -> tuple[int, U8]:
         """The segment to write into. What follows a spilled transaction in a later batch is not for its segment."""

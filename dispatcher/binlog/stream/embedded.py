@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dispatcher.binlog.event import header, transaction_payload
+from dispatcher.binlog.event import transaction_payload
+from dispatcher.binlog.event.cursor import malformed
 from dispatcher.binlog.kernel.bytes import U8, u32
 from dispatcher.binlog.stream import reframe
 from dispatcher.binlog.stream import splitter_kernel as k
@@ -36,9 +37,9 @@ class Inside(Batching):
     def _payload(self, off: int, size: int) -> Inner:
         """What a TRANSACTION_PAYLOAD_EVENT holds."""
         if self._in_payload:
-            raise header.malformed(transaction_payload.NAME, "holds another one")
+            raise malformed(transaction_payload.NAME, "holds another one")
         if self._st[k.TX] != k.TX_STARTED:
-            raise header.malformed(transaction_payload.NAME, "stands where no transaction begins")
+            raise malformed(transaction_payload.NAME, "stands where no transaction begins")
         body = memoryview(self._buf)[off + 19 : off + size - 4 * int(self._st[k.CHECKED])]  # type: ignore[arg-type]
         return Inner(transaction_payload.parse(body))
 
@@ -105,9 +106,7 @@ class Inside(Batching):
             st[k.AT], st[k.END], st[k.PACKETS] = behind
             st[k.FILE_POS] = start if st[k.TX] != k.NO_TX else end
         if self._settle(transactions, start, end) != 1 or st[k.TX] != k.NO_TX:
-            raise header.malformed(
-                transaction_payload.NAME, "holds something else than one transaction"
-            )
+            raise malformed(transaction_payload.NAME, "holds something else than one transaction")
 
     def _look_into(self, chunk: U8) -> None:
         """Put a chunk into a buffer of its own, behind what its transaction carries."""
@@ -147,9 +146,7 @@ class Inside(Batching):
         """Go on behind the event that was read otherwise, in the buffer that holds it."""
         st = self._st
         if st[k.TX] != k.NO_TX or unpacked.transactions != 1:
-            raise header.malformed(
-                transaction_payload.NAME, "holds something else than one transaction"
-            )
+            raise malformed(transaction_payload.NAME, "holds something else than one transaction")
         outer = self._unpacking = unpacked.outer
         if outer:
             outer.transactions += 1

@@ -23,8 +23,17 @@ from uuid import UUID
 import numpy as np
 
 from dispatcher.binlog.event import control, header, mariadb_compressed, transaction_payload
-from dispatcher.binlog.event.gtid import COMPLETED_XA, PREPARED_XA, STANDALONE, parse_previous
-from dispatcher.binlog.event.header import EventType, type_name
+from dispatcher.binlog.event.cursor import malformed
+from dispatcher.binlog.event.gtid import (
+    COMPLETED_XA,
+    PREPARED_XA,
+    STANDALONE,
+    parse_gtid_event,
+    parse_mariadb_gtid,
+    parse_previous,
+)
+from dispatcher.binlog.event.query import Query, parse_query
+from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.kernel.bytes import u32
 from dispatcher.binlog.sql import ddl
 from dispatcher.binlog.sql.ddl import QueryKind
@@ -109,7 +118,7 @@ class Rare(Xa):
         )
         body = event[19 : len(event) - 4 * int(st[k.CHECKED])]
         if self._in_payload and code not in _IN_PAYLOAD and not flags & header.FLAG_IGNORABLE:
-            raise header.malformed(transaction_payload.NAME, f"holds a {type_name(code)}")
+            raise malformed(transaction_payload.NAME, f"holds a {type_name(code)}")
         if code == EventType.ROTATE:
             end = k.advance_position(self.offset, log_pos, size)
             self._rotate(body, 0 if flags & header.FLAG_ARTIFICIAL else end, out)
@@ -225,8 +234,8 @@ class Rare(Xa):
 
     def _gtid_tagged(self, event: bytes, body: bytes) -> None:
         if self._st[k.TX] != k.NO_TX:
-            raise header.malformed("GTID_TAGGED_EVENT", "stands inside a transaction")
-        gtid = header.parse_gtid_event(EventType.GTID_TAGGED, body)
+            raise malformed("GTID_TAGGED_EVENT", "stands inside a transaction")
+        gtid = parse_gtid_event(EventType.GTID_TAGGED, body)
         commit_us = gtid.immediate_commit_us or int.from_bytes(event[:4], "little") * 1_000_000
         self._open_transaction(k.TX_STARTED, self._named_source(gtid.name), gtid.gno, commit_us)
         self._append(FRAME, ALL)
@@ -238,12 +247,10 @@ class Rare(Xa):
         """
         st = self._st
         if st[k.TX] != k.NO_TX:
-            raise header.malformed(type_name(EventType.MARIADB_GTID), "stands inside a transaction")
-        gtid = header.parse_mariadb_gtid(body, int.from_bytes(event[5:9], "little"))
+            raise malformed(type_name(EventType.MARIADB_GTID), "stands inside a transaction")
+        gtid = parse_mariadb_gtid(body, int.from_bytes(event[5:9], "little"))
         if gtid.sequence >= GNO_MAX:
-            raise header.malformed(
-                type_name(EventType.MARIADB_GTID), f"has the number {gtid.sequence}"
-            )
+            raise malformed(type_name(EventType.MARIADB_GTID), f"has the number {gtid.sequence}")
         alone = gtid.flags & (STANDALONE | COMPLETED_XA)
         commit_us = int.from_bytes(event[:4], "little") * 1_000_000
         self._open_transaction(
@@ -260,7 +267,7 @@ class Rare(Xa):
 
     def _query(self, event: bytes, body: bytes, out: Out) -> Inner | None:
         """A QUERY_EVENT that is neither BEGIN nor COMMIT to the letter: a DDL, or the rarer frames."""
-        st, query = self._st, header.parse_query(body)
+        st, query = self._st, parse_query(body)
         text = query.query
         kind = ddl.classify(text)
         in_begun = st[k.TX] >= k.TX_BEGUN
@@ -295,7 +302,7 @@ class Rare(Xa):
                 self._end_transaction()
         return None
 
-    def _statement_fault(self, verb: str, query: header.Query, out: Out) -> None:
+    def _statement_fault(self, verb: str, query: Query, out: Out) -> None:
         """Data as a statement, for those whose databases it updates. Its text may hold values, so its verb is told."""
         route = ALL
         if query.updated_databases:
@@ -322,7 +329,7 @@ class Rare(Xa):
                     ErrorKind.UNSUPPORTED_EVENT, "ROLLBACK TO a savepoint that was not set", out
                 )
 
-    def _targets(self, query: header.Query, text: str) -> int:
+    def _targets(self, query: Query, text: str) -> int:
         """The route of a DDL: what the server says is updated and what the statement names; if neither, all."""
         parsed = ddl.parse(text, query.database, query.status.sql_mode, ddl.ROUTING_BOUNDS)
         targets: list[Target] = [

@@ -24,7 +24,8 @@ Sources: MySQL source, libs/mysql/binlog/event/*.h, sql/rpl_binlog_sender.cc; Ma
 from __future__ import annotations
 
 from dispatcher.binlog.event import header
-from dispatcher.binlog.event.header import EventType, type_name
+from dispatcher.binlog.event.cursor import malformed
+from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.kernel.bytes import u32
 from dispatcher.binlog.stream import splitter_kernel as k
 from dispatcher.binlog.stream.batch import Batch, Closed
@@ -189,7 +190,7 @@ class Splitter(Rare):
         if self._buf[at + 4] != 0 or size > header.EVENT_BYTES_MAX:
             # Before there is room for it: a claim costs a server nothing.
             name = "a packet" if self._buf[at + 4] else type_name(int(self._buf[at + 5 + 4]))
-            raise header.malformed(name, f"claims {size} bytes").at(self._place())
+            raise malformed(name, f"claims {size} bytes").at(self._place())
         wire = size + 1 + 4 * ((size + 1) // k.PACKET_MAX + 1)
         if have < wire:
             return False
@@ -197,7 +198,7 @@ class Splitter(Rare):
         while True:
             n = int.from_bytes(self._buf[source : source + 3].tobytes(), "little")
             if n > left or n != min(left, k.PACKET_MAX):
-                raise header.malformed(
+                raise malformed(
                     "a packet", f"of {n} bytes continues an event that lacks {left}"
                 ).at(self._place())
             self._buf[target : target + n] = self._buf[source + 4 : source + 4 + n].copy()
@@ -233,6 +234,6 @@ class Splitter(Rare):
             if header.server_numbers(version)[:2] == (5, 1):
                 return BinlogError(ErrorKind.UNSUPPORTED_EVENT, f"{name} {_WITHOUT_BEGIN}", where=self._place(),
                                    remedy=_REMEDY_51)  # fmt: skip
-        return header.malformed(
+        return malformed(
             name, k.WHY[int(st[k.REASON])] if code == k.MALFORMED else "is not one"
         ).at(self._place())

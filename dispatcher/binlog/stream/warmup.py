@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numba.core import event as numba_event
 
-from dispatcher.binlog.event import header, transaction_payload
+from dispatcher.binlog.event import transaction_payload
 from dispatcher.binlog.event.header import FormatDescription
+from dispatcher.binlog.event.record import Record, encode_record
 from dispatcher.binlog.stream import copy_kernel, reframe, table_map_rewrite
 from dispatcher.binlog.stream.batch import Batch, Events, Transactions
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
@@ -57,7 +58,7 @@ def load_kernels() -> None:
     event = np.zeros(64, dtype=np.uint8)
     event[9] = len(event)
     copy_kernel.end_statement(event, 0, 1)
-    record = header.encode_record(header.Record(0, 0, "", 0, 0, 0), checksum=True)
+    record = encode_record(Record(0, 0, "", 0, 0, 0), checksum=True)
     copy_kernel.finish_record(np.frombuffer(record, dtype=np.uint8).copy(), 0, len(record), 1, 1, 1)
     none_read = np.frombuffer(b"", dtype=np.uint8)
     transaction_payload.check(none_read)

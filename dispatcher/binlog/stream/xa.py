@@ -24,6 +24,7 @@ import struct
 import zlib
 
 from dispatcher.binlog.event import control, header, transaction_payload
+from dispatcher.binlog.event.cursor import malformed
 from dispatcher.binlog.event.gtid import (
     COMPLETED_XA,
     DDL,
@@ -92,7 +93,7 @@ class Xa(Inside):
         found = control.parse_xa_prepare(body)
         keeping = self._keeping
         if keeping is None:
-            raise header.malformed("XA_PREPARE_EVENT", "stands outside a transaction")
+            raise malformed("XA_PREPARE_EVENT", "stands outside a transaction")
         if found.one_phase:
             return self._at_once(keeping, str(found), event, out)
         self._keep_listed()

@@ -30,7 +30,8 @@ from typing import BinaryIO
 
 from dispatcher.binlog.event import header
 from dispatcher.binlog.event.gtid import parse_previous
-from dispatcher.binlog.event.header import EventType, FormatDescription
+from dispatcher.binlog.event.header import FormatDescription
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.batch import OPEN, Batch
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter

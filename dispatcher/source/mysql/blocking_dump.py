@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
-from dispatcher.binlog.event.header import EVENT_BYTES_MAX, HEADER_SIZE, malformed, type_name
+from dispatcher.binlog.event.cursor import malformed
+from dispatcher.binlog.event.header import EVENT_BYTES_MAX, HEADER_SIZE
+from dispatcher.binlog.event.types import type_name
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.replication_commands import (
     Identity,

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dispatcher.binlog.decode.gtid_text import texts_of
-from dispatcher.binlog.event.header import EventType, parse_gtid_event
+from dispatcher.binlog.event.gtid import parse_gtid_event
+from dispatcher.binlog.event.types import EventType
 from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support import control_encoder as c
 from tests.support import event_encoder as e

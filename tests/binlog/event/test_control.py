@@ -12,10 +12,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dispatcher.binlog.event import control, gtid, header
+from dispatcher.binlog.event import control, gtid
 from dispatcher.binlog.event.control import Heartbeat, Intvar, UserVar, XaPrepare
 from dispatcher.binlog.event.cursor import ByteCursor
-from dispatcher.binlog.event.gtid import Gtid, MariadbGtid, Xid
+from dispatcher.binlog.event.gtid import (
+    Gtid,
+    MariadbGtid,
+    Xid,
+    parse_gtid_event,
+    parse_mariadb_gtid,
+)
 from dispatcher.binlog.event.query import Status, parse_query
 from dispatcher.binlog.event.types import EventType as E
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -29,9 +35,9 @@ names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 XID = (7, b"\1\2\3", b"b")
 
 ALL: list[tuple[Callable[[bytes], Any], bytes]] = [
-    (partial(header.parse_gtid_event, 33), e.gtid_body(e.SERVER, 5, commit_us=1 << 50)),
-    (partial(header.parse_gtid_event, 42), c.gtid_tagged_body(e.SERVER, "tag", 5, original_us=9)),
-    (lambda b: header.parse_mariadb_gtid(b, 1),
+    (partial(parse_gtid_event, 33), e.gtid_body(e.SERVER, 5, commit_us=1 << 50)),
+    (partial(parse_gtid_event, 42), c.gtid_tagged_body(e.SERVER, "tag", 5, original_us=9)),
+    (lambda b: parse_mariadb_gtid(b, 1),
      c.mariadb_gtid_more_body(5, 1, 0x42, commit_id=9, xid=XID, extra=13, alter_of=3)),
     (gtid.parse_mariadb_gtid_list, c.mariadb_gtid_list_body([(0, 1, 5), (1, 2, 6)])),
     (gtid.parse_previous_gtids, c.tagged_set_body({(e.SERVER, ""): [(1, 5)], (e.SERVER, "t"): [(1, 2)]})),
@@ -111,17 +117,17 @@ def test_the_manuals_varied_integers(raw: str, value: int) -> None:
 @given(st.uuids(), st.integers(1, 2**63 - 2), st.integers(0, 2**55 - 1))
 def test_gtid_with_all_that_it_may_have(source: UUID, gno: int, us: int) -> None:
     body = e.gtid_body(source, gno, commit_us=us)[:-8]
-    assert header.parse_gtid_event(33, body) == Gtid(str(source), "", gno, 1, 0, 1, us, us)
+    assert parse_gtid_event(33, body) == Gtid(str(source), "", gno, 1, 0, 1, us, us)
     body = e.gtid_body(source, gno, commit_us=us | 1 << 55)[:-8] + (7).to_bytes(7, "little")
     body += c.packed(70_000) + (90_704 | 1 << 31).to_bytes(4, "little")
     body += (80_000).to_bytes(4, "little") + (99).to_bytes(8, "little")
     want = Gtid(str(source), "", gno, 1, 0, 1, us, 7, 70_000, 90_704, 80_000, 99)
-    assert header.parse_gtid_event(33, body) == want
+    assert parse_gtid_event(33, body) == want
     assert str(want) == f"{source}:{gno}"
 
 
 def test_an_anonymous_gtid() -> None:
-    gtid = header.parse_gtid_event(34, e.gtid_body(UUID(int=0), 0, commit_us=5))
+    gtid = parse_gtid_event(34, e.gtid_body(UUID(int=0), 0, commit_us=5))
     assert (str(gtid), gtid.source, gtid.gno, gtid.immediate_commit_us) == ("ANONYMOUS", "", 0, 5)
 
 
@@ -131,7 +137,7 @@ tags = st.from_regex(r"[a-z_][a-z0-9_]{0,31}", fullmatch=True)
 @given(st.uuids(), st.just("") | tags, st.integers(1, 2**63 - 2), u64, st.none() | u64)
 def test_gtid_tagged(source: UUID, tag: str, gno: int, us: int, original: int | None) -> None:
     body = c.gtid_tagged_body(source, tag, gno, commit_us=us, original_us=original)
-    gtid = header.parse_gtid_event(42, body)
+    gtid = parse_gtid_event(42, body)
     assert (gtid.source, gtid.tag, gtid.gno) == (str(source), tag, gno)
     assert (gtid.last_committed, gtid.sequence_number, gtid.transaction_length) == (3, 4, 1000)
     assert (gtid.immediate_commit_us, gtid.original_commit_us) == (
@@ -146,7 +152,7 @@ def test_gtid_tagged_as_a_server_wrote_it() -> None:
     body = bytes.fromhex(
         "026e000000028cf0e0f89503990222c503b1025d0204f103000000020404060674616708080a0c0c7f6b39886bc8600610d1041283120b"
     )
-    assert header.parse_gtid_event(42, body) == Gtid(
+    assert parse_gtid_event(42, body) == Gtid(
         "4678707c-e5a6-11f1-ac97-02fc00000001", "tag", 1, 0, 2, 3, 1795263774079339, 1795263774079339,
         308, 90704, 90704, None,
     )  # fmt: skip
@@ -154,10 +160,10 @@ def test_gtid_tagged_as_a_server_wrote_it() -> None:
 
 def test_fields_of_a_later_version() -> None:
     more = c.varied(30) + b"anything at all"
-    assert header.parse_gtid_event(42, c.gtid_tagged_body(e.SERVER, "t", 5, more=more)).gno == 5
+    assert parse_gtid_event(42, c.gtid_tagged_body(e.SERVER, "t", 5, more=more)).gno == 5
     needed = c.gtid_tagged_body(e.SERVER, "t", 5, more=more, last_needed=31)
     with pytest.raises(BinlogError, match="field 30 of a later version") as info:
-        header.parse_gtid_event(42, needed)
+        parse_gtid_event(42, needed)
     assert info.value.kind is ErrorKind.UNSUPPORTED_EVENT
 
 
@@ -174,12 +180,12 @@ def test_previous_gtids_with_tags_as_a_server_wrote_them() -> None:
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 2**64 - 1), u64)
 def test_mariadb_gtid(domain: int, sequence: int, number: int) -> None:
-    plain = header.parse_mariadb_gtid(e.mariadb_gtid_body(sequence, domain), 9)
+    plain = parse_mariadb_gtid(e.mariadb_gtid_body(sequence, domain), 9)
     assert plain == MariadbGtid(domain, 9, sequence, 4, None, None, 0)
     body = c.mariadb_gtid_more_body(
         sequence, domain, 0xC2, commit_id=number, xid=XID, extra=5, alter_of=number
     )
-    full = header.parse_mariadb_gtid(body, 9)
+    full = parse_mariadb_gtid(body, 9)
     assert full == MariadbGtid(domain, 9, sequence, 0xC2, number, Xid(*XID), 5, number)
     assert str(full) == f"{domain}-9-{sequence}"
     listed = gtid.parse_mariadb_gtid_list(c.mariadb_gtid_list_body([(domain, 9, sequence)]))

@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.binlog.event import header
-from dispatcher.binlog.event.header import EventType, Record
+from dispatcher.binlog.event.gtid import Gtid, parse_gtid_event
+from dispatcher.binlog.event.query import parse_query
+from dispatcher.binlog.event.record import Record, encode_record, parse_record
+from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.stream.splitter_kernel import advance_position
 from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support import event_encoder as e
@@ -22,13 +25,13 @@ GIB4 = 1 << 32
 
 
 def test_names() -> None:
-    assert header.type_name(30) == "WRITE_ROWS_EVENT"
-    assert header.type_name(23) == "WRITE_ROWS_EVENT_V1"
-    assert header.type_name(41) == "HEARTBEAT_EVENT_V2"
-    assert header.type_name(1) == "START_EVENT_V3"
-    assert header.type_name(33) == header.type_name(162) == "GTID_EVENT"
-    assert header.type_name(168) == "DELETE_ROWS_COMPRESSED_EVENT_V1"
-    assert header.type_name(250) == "UNKNOWN_EVENT_250"
+    assert type_name(30) == "WRITE_ROWS_EVENT"
+    assert type_name(23) == "WRITE_ROWS_EVENT_V1"
+    assert type_name(41) == "HEARTBEAT_EVENT_V2"
+    assert type_name(1) == "START_EVENT_V3"
+    assert type_name(33) == type_name(162) == "GTID_EVENT"
+    assert type_name(168) == "DELETE_ROWS_COMPRESSED_EVENT_V1"
+    assert type_name(250) == "UNKNOWN_EVENT_250"
 
 
 # -- offsets --------------------------------------------------------------------------------------------------
@@ -71,9 +74,9 @@ def body(raw: bytes) -> bytes:
 PARSERS: list[tuple[Callable[[bytes], Any], bytes]] = [
     (header.parse_format_description, e.format_description()),
     (header.parse_rotate, e.rotate_body("binlog.000002")),
-    (partial(header.parse_gtid_event, 33), e.gtid_body(e.SERVER, 5)),
-    (header.parse_query, query_body("BEGIN", "db", e.status_variables(updated_databases=["a", "b"]))),
-    (header.parse_record, body(header.encode_record(Record(1, 2, "f", 3, 4, 5), checksum=True))),
+    (partial(parse_gtid_event, 33), e.gtid_body(e.SERVER, 5)),
+    (parse_query, query_body("BEGIN", "db", e.status_variables(updated_databases=["a", "b"]))),
+    (parse_record, body(encode_record(Record(1, 2, "f", 3, 4, 5), checksum=True))),
 ]  # fmt: skip
 
 
@@ -117,8 +120,8 @@ def test_rotate_and_gtid() -> None:
         "binlog.000002",
         5 << 32,
     )
-    parsed = header.parse_gtid_event(33, e.gtid_56_body(e.SERVER, 77))
-    assert parsed == header.Gtid(str(e.SERVER), "", 77, 1)
+    parsed = parse_gtid_event(33, e.gtid_56_body(e.SERVER, 77))
+    assert parsed == Gtid(str(e.SERVER), "", 77, 1)
     with pytest.raises(BinlogError, match="not UTF-8"):
         header.parse_rotate(bytes(8) + b"\xff\xff")
 
@@ -138,13 +141,13 @@ def test_rotate_and_gtid() -> None:
     ],
 )
 def test_updated_databases(status: bytes, updated: tuple[str, ...] | None) -> None:
-    parsed = header.parse_query(query_body("DROP TABLE `a`.b", "shop", status))
+    parsed = parse_query(query_body("DROP TABLE `a`.b", "shop", status))
     assert (parsed.database, parsed.query) == ("shop", "DROP TABLE `a`.b")
     assert parsed.updated_databases == updated
 
 
 def test_a_statement_of_any_bytes_is_read() -> None:
-    parsed = header.parse_query(query_body(b"INSERT '\xff\xfe'", ""))
+    parsed = parse_query(query_body(b"INSERT '\xff\xfe'", ""))
     assert parsed.raw == b"INSERT '\xff\xfe'"
     assert parsed.query == "INSERT '\ufffd\ufffd'"
 
@@ -164,17 +167,17 @@ records = st.builds(
 
 @given(records, st.booleans())
 def test_record_round_trip(record: Record, checksum: bool) -> None:
-    raw = header.encode_record(record, checksum=checksum, timestamp=7, server_id=9)
+    raw = encode_record(record, checksum=checksum, timestamp=7, server_id=9)
     assert raw[4] == EventType.IGNORABLE
     assert raw[17] == header.FLAG_IGNORABLE
     assert int.from_bytes(raw[9:13], "little") == len(raw)
     if checksum:
         assert zlib.crc32(raw[:-4]) == int.from_bytes(raw[-4:], "little")
-    assert header.parse_record(raw[19:-4] if checksum else raw[19:]) == record
+    assert parse_record(raw[19:-4] if checksum else raw[19:]) == record
 
 
 def test_a_record_to_the_byte() -> None:
-    raw = header.encode_record(Record(1, 2, "bin.7", 3, 4, 5), checksum=False)
+    raw = encode_record(Record(1, 2, "bin.7", 3, 4, 5), checksum=False)
     assert raw[19:].hex() == (
         "424401050100000002000000000000000300000000000000040000000000000005000000"
         + b"bin.7".hex()
@@ -182,13 +185,13 @@ def test_a_record_to_the_byte() -> None:
 
 
 def test_what_is_not_a_record_of_ours() -> None:
-    assert header.parse_record(b"something else") is None
+    assert parse_record(b"something else") is None
     with pytest.raises(BinlogError, match="cut short"):
-        header.parse_record(b"BD\1")
-    newer = bytearray(body(header.encode_record(Record(1, 2, "f", 3, 4, 5), checksum=True)))
+        parse_record(b"BD\1")
+    newer = bytearray(body(encode_record(Record(1, 2, "f", 3, 4, 5), checksum=True)))
     newer[2] = 2
     with pytest.raises(BinlogError, match="record of version 2") as info:
-        header.parse_record(bytes(newer))
+        parse_record(bytes(newer))
     assert info.value.kind is ErrorKind.UNSUPPORTED_EVENT
 
 
@@ -204,11 +207,11 @@ def test_a_rotate_to_where_no_server_goes_is_malformed(file: str, position: int)
 
 def test_a_rotate_to_the_longest_name_goes_into_records() -> None:
     file, _ = header.parse_rotate(e.rotate_body("x" * 248 + ".000001"))
-    raw = header.encode_record(Record(1, 2, file, 4, 5, 6), checksum=True)
-    assert header.parse_record(raw[19:-4]) == Record(1, 2, file, 4, 5, 6)
+    raw = encode_record(Record(1, 2, file, 4, 5, 6), checksum=True)
+    assert parse_record(raw[19:-4]) == Record(1, 2, file, 4, 5, 6)
 
 
 def test_a_record_of_a_longer_name_is_refused() -> None:
     with pytest.raises(BinlogError) as caught:
-        header.encode_record(Record(1, 2, "x" * 256, 4, 5, 6), checksum=True)
+        encode_record(Record(1, 2, "x" * 256, 4, 5, 6), checksum=True)
     assert caught.value.kind is ErrorKind.MALFORMED_EVENT

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.binlog.event import mariadb_compressed, transaction_payload
-from dispatcher.binlog.event.header import EventType
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dispatcher.binlog.event.header import EventType
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream import batch as a
 from dispatcher.binlog.stream import splitter_kernel
 from dispatcher.binlog.stream.batch import Batch, Closed

@@ -17,7 +17,7 @@ from uuid import UUID
 import pytest
 from typer.testing import CliRunner
 
-from dispatcher.binlog.event.header import EventType
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.cli import app
 from dispatcher.dispatch.client import Client

@@ -1,0 +1,84 @@
+"""Our own event in a delivered binlog: an IGNORABLE_LOG_EVENT before each transaction, and before each slice of one.
+
+The servers' own tools and replicas skip an event with the flag LOG_EVENT_IGNORABLE_F, so a delivered binlog stays one
+that `mysqlbinlog` reads.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+from dispatcher.binlog.event.cursor import ByteCursor, malformed
+from dispatcher.binlog.event.header import (
+    CHECKSUM_SIZE,
+    FILE_NAME_BYTES_MAX,
+    FLAG_IGNORABLE,
+    HEADER,
+    HEADER_SIZE,
+)
+from dispatcher.binlog.event.types import EventType, type_name
+from dispatcher.model.errors import BinlogError, ErrorKind
+
+RECORD_MAGIC = b"BD"
+RECORD_VERSION = 1
+RECORD = struct.Struct(
+    "<2sBBIQQqI"
+)  # magic, version, name length, epoch, seq, offset, commit_us, first_event
+RECORD_SIZE = HEADER_SIZE + RECORD.size  # without file name and checksum
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a filtered binlog cannot say by itself: stands before each transaction that a consumer receives.
+
+    `file`, `offset`: the source's file and the offset in it just after the transaction; `commit_us`: its commit,
+    microseconds since 1970 UTC; `first_event`: index, within the transaction as delivered, of the event that follows.
+    """
+
+    epoch: int
+    seq: int
+    file: str
+    offset: int
+    commit_us: int
+    first_event: int
+
+
+def encode_record(
+    record: Record, *, checksum: bool, timestamp: int = 0, server_id: int = 0
+) -> bytes:
+    """The record as an IGNORABLE_LOG_EVENT, which the servers' own tools and replicas skip. Raises BinlogError for a
+    file name of more than 255 bytes."""
+    name = record.file.encode()
+    if len(name) > FILE_NAME_BYTES_MAX:
+        raise malformed("a record", f"names a file by {len(name)} bytes")
+    body = RECORD.pack(
+        RECORD_MAGIC, RECORD_VERSION, len(name), record.epoch, record.seq, record.offset, record.commit_us,
+        record.first_event,
+    )  # fmt: skip
+    size = RECORD_SIZE + len(name) + (CHECKSUM_SIZE if checksum else 0)
+    header = HEADER.pack(
+        timestamp, EventType.IGNORABLE, server_id, size, record.offset & 0xFFFFFFFF, FLAG_IGNORABLE
+    )
+    event = header + body + name
+    return event + zlib.crc32(event).to_bytes(4, "little") if checksum else event
+
+
+def parse_record(body: bytes) -> Record | None:
+    """Read the body (no header, no checksum) of an IGNORABLE_LOG_EVENT; None where it is not a record of ours."""
+    if body[:2] != RECORD_MAGIC:
+        return None
+    if len(body) < RECORD.size:
+        raise malformed(type_name(EventType.IGNORABLE), "a record is cut short")
+    _, version, name_size, epoch, seq, offset, commit_us, first_event = RECORD.unpack_from(body)
+    if version != RECORD_VERSION:
+        raise BinlogError(
+            ErrorKind.UNSUPPORTED_EVENT,
+            f"record of version {version}, this reader knows {RECORD_VERSION}",
+            remedy="install the same version of binlog-dispatcher on both sides",
+        )
+    if len(body) < RECORD.size + name_size:
+        raise malformed(type_name(EventType.IGNORABLE), "a record's file name is cut short")
+    name = ByteCursor(type_name(EventType.IGNORABLE), body, RECORD.size).text(name_size)
+    return Record(epoch, seq, name, offset, commit_us, first_event)
