@@ -225,11 +225,11 @@ def inspect_command(  # noqa: PLR0913 - one parameter per option
         login = command.Login(
             password_file, password_env, tls_mode, ca, server_public_key, get_server_public_key
         )
-        options = command.options(
+        options = command.parse_options(
             as_json=as_json, summary=summary, hexdump=hexdump, databases=database or (), tables=table or (),
             bounds=(start, stop), invalid_dates=invalid_dates,
         )  # fmt: skip
-        code = command.run(logs, options, login, follow=follow)
+        code = command.run_inspection(logs, options, login, follow=follow)
     raise typer.Exit(code)
 
 

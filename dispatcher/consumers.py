@@ -55,14 +55,14 @@ def seek(
 
 def _place(to: str) -> object:
     """As the API takes it. Raises UserError."""
-    from dispatcher.inspect.bounds import AtGtid, AtTime, parse_bound  # noqa: PLC0415
+    from dispatcher.inspect.bounds import GtidBound, TimeBound, parse_bound  # noqa: PLC0415
 
     if to in ("earliest", "latest"):
         return to
     bound = parse_bound(to, "--to")
-    if isinstance(bound, AtGtid):
+    if isinstance(bound, GtidBound):
         return {"gtid": to.strip().removeprefix("gtid:")}
-    if isinstance(bound, AtTime):
+    if isinstance(bound, TimeBound):
         return {"timestamp": to.strip()}
     if not bound.file:
         what = f"--to: {to!r} names no file"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from spark_sink.job import main
+from spark_sink.job import run_job
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_job())

@@ -45,7 +45,7 @@ _KIND_OF_STATUS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class DaemonEndpoint:
     """Where the daemon is and how to be let in. Goes to the executors, so it is a picklable value.
 
     `token_file` is read at every connection, so that a rotated token needs no restart; it must
@@ -104,7 +104,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class PolledRange:
     """What lies after a position: up to `end`, `bytes` of delivered binlog in `transactions`
     transactions.
     """
@@ -115,7 +115,7 @@ class Polled:
     transactions: int
 
 
-class Client:
+class ConsumerClient:
     """The calls of one consumer. Not thread-safe.
 
     `sleep`, `clock` (seconds, monotonic) and `jitter` (0..1) are replaced by tests only.
@@ -123,7 +123,7 @@ class Client:
 
     def __init__(
         self,
-        address: Address,
+        address: DaemonEndpoint,
         consumer: str,
         *,
         sleep: Callable[[float], None] = time.sleep,
@@ -161,7 +161,7 @@ class Client:
         max_bytes: int | None,
         wait_ms: int,
         markers: bool = False,
-    ) -> Polled:
+    ) -> PolledRange:
         """Acknowledge everything up to `after`, then wait up to `wait_ms` for what follows."""
         body = {
             "session": session,
@@ -171,7 +171,7 @@ class Client:
             "markers": markers,
         }
         answer = self._object("POST", "poll", body)
-        return Polled(
+        return PolledRange(
             end=self._position(answer, "end"),
             head=self._position(answer, "head"),
             bytes=self._value(answer, "bytes", int),

@@ -169,7 +169,7 @@ def _run(command: list[str]) -> str | None:
     return f"{Path(command[0]).name} ended with {done.returncode}: {' | '.join(telling)}"
 
 
-def main() -> int:
+def print_jars() -> int:
     try:
         jars = delta_jars()
     except BinlogError as failure:
@@ -180,4 +180,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(print_jars())

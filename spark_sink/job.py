@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from spark_sink import register
-from spark_sink.settings import Settings, load
+from spark_sink.settings import JobSettings, load_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,13 +49,13 @@ class Running:
 
 
 class Job:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: JobSettings) -> None:
         self._settings = settings
         self._stopping = False
 
     def run(self) -> int:
         """Run until stopped, failed, or (`available_now`) done; the process's exit code."""
-        spark = session(self._settings)
+        spark = spark_session(self._settings)
         # Behind the start of Spark, which sets a handler of its own.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
@@ -75,7 +75,7 @@ class Job:
 
     def _start(self, spark: SparkSession, consumer: str) -> Running:
         from spark_sink.mirror import Mirror  # noqa: PLC0415
-        from spark_sink.target import folder  # noqa: PLC0415
+        from spark_sink.target import folder_name  # noqa: PLC0415
 
         settings = self._settings
         mirror = Mirror(
@@ -90,7 +90,9 @@ class Job:
             stream.load()
             .writeStream.queryName(consumer)
             .foreachBatch(mirror)
-            .option("checkpointLocation", f"{settings.checkpoint.rstrip('/')}/{folder(consumer)}")
+            .option(
+                "checkpointLocation", f"{settings.checkpoint.rstrip('/')}/{folder_name(consumer)}"
+            )
         )
         if settings.available_now:
             writer = writer.trigger(availableNow=True)
@@ -121,7 +123,7 @@ class Job:
         return 1 if failed else 0
 
 
-def session(settings: Settings) -> SparkSession:
+def spark_session(settings: JobSettings) -> SparkSession:
     """A session that suits many small tables: few partitions, no user interface, UTC.
 
     Under spark-submit, its own settings win; `spark.jars` is set only where nothing brings Delta's
@@ -176,7 +178,7 @@ _DELTA = {
 }
 
 
-def _standalone(settings: Settings) -> dict[str, str]:
+def _standalone(settings: JobSettings) -> dict[str, str]:
     """Settings of a Spark that this process starts itself."""
     from spark_sink.jars import delta_settings  # noqa: PLC0415
 
@@ -222,10 +224,10 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def run_job(arguments: Sequence[str] | None = None) -> int:
     """The command line; exit code 0, 2 for bad input, 1 for anything else."""
     try:
-        settings = load(sys.argv[1:] if arguments is None else arguments)
+        settings = load_settings(sys.argv[1:] if arguments is None else arguments)
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
         logging.getLogger("spark_sink").setLevel(settings.log_level)
         if settings.log_level != "DEBUG":

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
@@ -34,7 +34,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink import keyed, plan
 from spark_sink.ddl import Action, changes_of
 from spark_sink.rows import spark_schema
-from spark_sink.target import Mirrored, Step, Worker, folder, unfolder
+from spark_sink.target import MirroredTable, StepSession, Version, folder_name, name_of_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,12 +66,12 @@ class Mirror:
         self._spark = spark
         self._consumer = consumer
         self._target = target.rstrip("/")
-        self._tables: dict[plan.Table, Mirrored] = {}
+        self._tables: dict[plan.TableName, MirroredTable] = {}
         self._tables_lock = threading.Lock()
-        self._workers: SimpleQueue[Worker] = SimpleQueue()
+        self._workers: SimpleQueue[StepSession] = SimpleQueue()
         self._parallel = parallel
         for _ in range(parallel):
-            self._workers.put(Worker(spark.newSession()))
+            self._workers.put(StepSession(spark.newSession()))
         self._busy = threading.Lock()
         self.failure: BaseException | None = None
 
@@ -120,7 +120,7 @@ class Mirror:
 
     # -- tables in parallel, steps in order ------------------------------------------------------------------
 
-    def _run_all(self, batch: DataFrame, steps: dict[plan.Table, list[plan.Step]]) -> None:
+    def _run_all(self, batch: DataFrame, steps: dict[plan.TableName, list[plan.Step]]) -> None:
         if not steps:
             return
         with ThreadPoolExecutor(
@@ -131,40 +131,44 @@ class Mirror:
         for task in tasks:
             task.result()
 
-    def _run(self, batch: DataFrame, name: plan.Table, steps: list[plan.Step]) -> None:
+    def _run(self, batch: DataFrame, name: plan.TableName, steps: list[plan.Step]) -> None:
         table = self._table(name)
         worker = self._workers.get()
         try:
             for step in steps:
-                if table.has(worker, Step(step.epoch, step.seq)):
+                if table.has(worker, Version(step.epoch, step.seq)):
                     continue
-                if isinstance(step, plan.Run):
+                if isinstance(step, plan.RowRun):
                     self._rows(batch, table, worker, step)
                 else:
                     _statement(table, worker, step)
         finally:
             self._workers.put(worker)
 
-    def _table(self, name: plan.Table) -> Mirrored:
+    def _table(self, name: plan.TableName) -> MirroredTable:
         with self._tables_lock:
             if name not in self._tables:
-                path = "/".join((self._target, *map(folder, name)))
-                self._tables[name] = Mirrored(self._consumer, *name, path)
+                path = "/".join((self._target, *map(folder_name, name)))
+                self._tables[name] = MirroredTable(self._consumer, *name, path)
             return self._tables[name]
 
     def _in_target(self, database: str) -> Iterable[str]:
         # pyspark has no file system of its own to offer; this is how Spark asks for one.
         jvm: Any = self._spark._jvm  # noqa: SLF001
         session: Any = self._spark._jsparkSession  # noqa: SLF001
-        path = jvm.org.apache.hadoop.fs.Path("/".join((self._target, folder(database))))
+        path = jvm.org.apache.hadoop.fs.Path("/".join((self._target, folder_name(database))))
         system = path.getFileSystem(session.sessionState().newHadoopConf())
         if not system.exists(path):
             return []
-        return sorted(unfolder(status.getPath().getName()) for status in system.listStatus(path))
+        return sorted(
+            name_of_folder(status.getPath().getName()) for status in system.listStatus(path)
+        )
 
     # -- one step --------------------------------------------------------------------------------------------
 
-    def _rows(self, batch: DataFrame, table: Mirrored, worker: Worker, run: plan.Run) -> None:
+    def _rows(
+        self, batch: DataFrame, table: MirroredTable, worker: StepSession, run: plan.RowRun
+    ) -> None:
         layout = TableMap.parse(run.table_map)
         place = f"consumer {self._consumer}, seq {run.seq}"
         if not layout.key:
@@ -180,7 +184,7 @@ class Mirror:
         anew = table.fit(worker, columns, place)
         entries = batch.where(F.col("entry").isin(run.entries))
         events = _last_events(entries, changes, key, self._invalid_dates)
-        step = Step(run.epoch, run.seq)
+        step = Version(run.epoch, run.seq)
         worker.expect(run.payload_bytes + (0 if anew else table.size_bytes(worker)))
         if anew:
             table.write(step, events.where("NOT deleted").select("row.*"), columns)
@@ -202,10 +206,10 @@ def _own_columns(changes: pa.Schema, layout: TableMap) -> StructType:
     )
 
 
-def _statement(table: Mirrored, worker: Worker, statement: plan.Statement) -> None:
+def _statement(table: MirroredTable, worker: StepSession, statement: plan.Statement) -> None:
     change = statement.change
     if change.action is Action.EMPTY:
-        table.empty(worker, Step(statement.epoch, statement.seq))
+        table.empty(worker, Version(statement.epoch, statement.seq))
     elif not table.is_empty(worker):
         raise BinlogError(
             ErrorKind.UNSUPPORTED_CHANGE,
@@ -220,7 +224,7 @@ def _shortened(query: str) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _entries(batch: DataFrame) -> list[plan.Entry]:
+def _entries(batch: DataFrame) -> list[plan.RawEntry]:
     rows = batch.select(
         F.col("entry").alias("number"),
         F.coalesce("database", F.lit("")).alias("database"),
@@ -236,7 +240,7 @@ def _entries(batch: DataFrame) -> list[plan.Entry]:
         F.coalesce("sql_mode", F.lit(0)).alias("sql_mode"),
         F.concat_ws(":", "file", "pos").alias("place"),
     ).collect()
-    return [plan.Entry(**{**row.asDict(), "table_map": bytes(row["table_map"])}) for row in rows]
+    return [plan.RawEntry(**{**row.asDict(), "table_map": bytes(row["table_map"])}) for row in rows]
 
 
 def _last_events(
@@ -244,7 +248,7 @@ def _last_events(
 ) -> DataFrame:
     """The last event of each key: `key`, `row`, `deleted`."""
     schema = spark_schema(keyed.event_schema(changes, key))
-    events = entries.select("payload").mapInArrow(decoder(key, invalid_dates), schema)
+    events = entries.select("payload").mapInArrow(partial(_decode, key, invalid_dates), schema)
     newest = Window.partitionBy(*(F.col("key").getField(name) for name in key)).orderBy(
         F.desc("seq"), F.desc("ordinal"), F.desc("part")
     )
@@ -252,16 +256,10 @@ def _last_events(
     return ranked.where("rank = 1").select("key", "row", "deleted")
 
 
-def decoder(
-    key: list[str], invalid_dates: InvalidDates = InvalidDates.NULL
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What each executor does with the payloads of a step."""
-    return partial(_decode, key, invalid_dates)
-
-
 def _decode(
     key: list[str], invalid_dates: InvalidDates, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Decode the payloads of a step into key events. Runs on the executors."""
     for batch in batches:
         for payload in batch.column("payload"):
             for changes in delivered.decode_table(payload.as_py(), invalid_dates=invalid_dates):

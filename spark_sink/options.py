@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import Position
-from spark_sink.client import Address
+from spark_sink.client import DaemonEndpoint
 
 KEYS = {
     "url": "address of the daemon, like http://host:8085",
@@ -41,10 +41,10 @@ RETRY_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SourceOptions:
     """`max_bytes`: None = a quarter of the queue's limit; `table`: (database, table) or None."""
 
-    address: Address
+    address: DaemonEndpoint
     consumer: str
     table: tuple[str, str] | None = None
     raw: bool = False
@@ -54,7 +54,7 @@ class Options:
     invalid_dates: InvalidDates = InvalidDates.NULL
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Options:
+    def parse(cls, given: Mapping[str, str]) -> SourceOptions:
         """Raises `UserError` with all findings at once."""
         findings: list[str] = []
         values: dict[str, str] = {}
@@ -87,7 +87,7 @@ class _Reader:
     def __init__(self, values: Mapping[str, str], findings: list[str]) -> None:
         self._values, self._findings = values, findings
 
-    def options(self) -> Options | None:
+    def options(self) -> SourceOptions | None:
         address = self._address()
         table, raw, start = self._table(), self._flag("raw"), self._start()
         max_bytes = self._size("maxBytesPerTrigger")
@@ -95,7 +95,7 @@ class _Reader:
         invalid_dates = self._invalid_dates()
         if address is None:
             return None
-        return Options(
+        return SourceOptions(
             address,
             self._values.get("consumer", ""),
             table,
@@ -106,10 +106,10 @@ class _Reader:
             invalid_dates,
         )
 
-    def _address(self) -> Address | None:
+    def _address(self) -> DaemonEndpoint | None:
         get = self._values.get
         try:
-            return Address(
+            return DaemonEndpoint(
                 get("url", ""),
                 token=get("token", ""),
                 token_file=get("tokenFile", ""),

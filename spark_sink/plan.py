@@ -19,11 +19,11 @@ from itertools import pairwise
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.ddl import Change
 
-Table = tuple[str, str]  # database, table
+TableName = tuple[str, str]  # database, table
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RawEntry:
     """A row of the raw stream without its payload: a slice of one table, or (`ddl` not "") a
     statement.
     """
@@ -44,7 +44,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Run:
+class RowRun:
     """Row changes of one table and one layout; `entries`: numbers of the raw rows that hold them."""
 
     epoch: int
@@ -67,20 +67,22 @@ class Statement:
     place: str
 
 
-Step = Run | Statement
+Step = RowRun | Statement
 # (query, default database, sql_mode) -> what it does to which tables
-Reader = Callable[[str, str, int], Iterable[Change]]
+StatementParser = Callable[[str, str, int], Iterable[Change]]
 # database -> the tables of it that are mirrored
-Mirrored = Callable[[str], Iterable[str]]
+ListTables = Callable[[str], Iterable[str]]
 
 
-def steps(entries: Iterable[Entry], read: Reader, mirrored: Mirrored) -> dict[Table, list[Step]]:
+def steps(
+    entries: Iterable[RawEntry], read: StatementParser, mirrored: ListTables
+) -> dict[TableName, list[Step]]:
     """Steps by table, tables in the order of their first step.
 
     Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that cannot be read, and where one
     transaction holds two layouts of a table, whose versions could not be told apart.
     """
-    plan: dict[Table, list[Step]] = {}
+    plan: dict[TableName, list[Step]] = {}
     for entry in sorted(entries, key=lambda entry: entry.number):
         if entry.ddl:
             for change in read(entry.ddl, entry.database, entry.sql_mode):
@@ -94,7 +96,9 @@ def steps(entries: Iterable[Entry], read: Reader, mirrored: Mirrored) -> dict[Ta
     return plan
 
 
-def _tables(change: Change, plan: dict[Table, list[Step]], mirrored: Mirrored) -> Iterator[Table]:
+def _tables(
+    change: Change, plan: dict[TableName, list[Step]], mirrored: ListTables
+) -> Iterator[TableName]:
     if change.table:
         yield change.database, change.table
         return
@@ -103,10 +107,10 @@ def _tables(change: Change, plan: dict[Table, list[Step]], mirrored: Mirrored) -
         yield change.database, table
 
 
-def _add(its: list[Step], entry: Entry) -> None:
+def _add(its: list[Step], entry: RawEntry) -> None:
     last = its[-1] if its else None
-    if not isinstance(last, Run) or (last.epoch, last.layout) != (entry.epoch, entry.layout):
-        last = Run(entry.epoch, entry.last_seq, entry.layout, entry.table_map)
+    if not isinstance(last, RowRun) or (last.epoch, last.layout) != (entry.epoch, entry.layout):
+        last = RowRun(entry.epoch, entry.last_seq, entry.layout, entry.table_map)
         its.append(last)
     last.seq = max(last.seq, entry.last_seq)
     last.entries.append(entry.number)
@@ -114,7 +118,7 @@ def _add(its: list[Step], entry: Entry) -> None:
     last.payload_bytes += entry.payload_bytes
 
 
-def _check(table: Table, its: list[Step]) -> None:
+def _check(table: TableName, its: list[Step]) -> None:
     for one, other in pairwise(its):
         if (one.epoch, one.seq) < (other.epoch, other.seq):
             continue

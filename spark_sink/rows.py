@@ -18,7 +18,7 @@ from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import defined_columns
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.options import Options
+from spark_sink.options import SourceOptions
 
 ENTRY_BITS = 32  # entry = slice number << 32 | index in the slice: the order of the stream
 
@@ -35,7 +35,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
     )
 
 
-def change_schema(options: Options, definition: Mapping[str, Any] | None) -> pa.Schema:
+def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) -> pa.Schema:
     """Schema of decoded changes; `before` and `after` are JSON text where no table is named."""
     if definition is not None:
         label = ".".join(options.table or ())
@@ -47,8 +47,8 @@ def change_schema(options: Options, definition: Mapping[str, Any] | None) -> pa.
     return schema
 
 
-def read(
-    options: Options, schema: StructType, number: int, data: bytes
+def read_slice(
+    options: SourceOptions, schema: StructType, number: int, data: bytes
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one slice, in the form that the options ask for."""
     wanted = to_arrow_schema(schema, timezone="UTC")

@@ -24,13 +24,13 @@ from pydantic_settings import (
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import ErrorKind, UserError
-from spark_sink.client import Address
+from spark_sink.client import DaemonEndpoint
 from spark_sink.options import parse_size
 
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)\Z")
 
 
-class Settings(BaseSettings):
+class JobSettings(BaseSettings):
     """Mirror consumers of binlog-dispatcher into Delta tables at TARGET/database/table."""
 
     model_config = SettingsConfigDict(
@@ -100,7 +100,7 @@ class Settings(BaseSettings):
     @classmethod
     def _address(cls, value: str) -> str:
         try:
-            Address(value)
+            DaemonEndpoint(value)
         except UserError as error:
             raise ValueError(f"{error.what}; {error.remedy}") from None
         return value
@@ -156,14 +156,14 @@ class Settings(BaseSettings):
         }
 
 
-def load(arguments: Sequence[str]) -> Settings:
+def load_settings(arguments: Sequence[str]) -> JobSettings:
     """Settings from the command line and the environment. Raises `UserError` with all findings at
     once.
 
     `--help` prints the help and ends the process.
     """
     try:
-        return Settings(_cli_parse_args=list(arguments))  # type: ignore[call-arg]
+        return JobSettings(_cli_parse_args=list(arguments))  # type: ignore[call-arg]
     except ValidationError as error:
         findings = [
             f"{_option(finding['loc'])}{_reason(finding['msg'])}" for finding in error.errors()

@@ -38,8 +38,8 @@ from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from spark_sink.client import Client, Polled, Session
-from spark_sink.options import Options
+from spark_sink.client import ConsumerClient, PolledRange, Session
+from spark_sink.options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +59,7 @@ class BinlogDataSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._parsed = Options.parse(options)
+        self._parsed = SourceOptions.parse(options)
 
     @classmethod
     def name(cls) -> str:
@@ -70,16 +70,16 @@ class BinlogDataSource(DataSource):
             return RAW_SCHEMA
         from spark_sink import rows  # noqa: PLC0415 - loads pyarrow and numba
 
-        return rows.spark_schema(rows.change_schema(self._parsed, _definition(self._parsed)))
+        return rows.spark_schema(rows.stream_schema(self._parsed, _definition(self._parsed)))
 
     def streamReader(self, schema: StructType) -> BinlogStreamReader:  # noqa: N802
         return BinlogStreamReader(self._parsed, schema)
 
 
-def _definition(options: Options) -> dict[str, Any] | None:
+def _definition(options: SourceOptions) -> dict[str, Any] | None:
     if options.table is None:
         return None
-    client = Client(options.address, options.consumer)
+    client = ConsumerClient(options.address, options.consumer)
     try:
         return client.table(".".join(options.table))
     finally:
@@ -97,15 +97,15 @@ class Slice(InputPartition):
 
 
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._client: Client | None = None
+        self._client: ConsumerClient | None = None
         self._session: Session | None = None
         self._anchored = False
         self._target: Position | None = None
         self._head: Position | None = None
-        self._planned: tuple[Position, Polled] | None = None
+        self._planned: tuple[Position, PolledRange] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # What goes to the executors is the question, not this process's connection and session.
@@ -179,18 +179,18 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Slice)
         from spark_sink import rows  # noqa: PLC0415 - loads pyarrow and numba
 
-        client = Client(self._options.address, self._options.consumer)
+        client = ConsumerClient(self._options.address, self._options.consumer)
         try:
             data = client.binlog(partition.session, partition.start, partition.end)
         finally:
             client.close()
-        return rows.read(self._options, self._schema, partition.number, data)
+        return rows.read_slice(self._options, self._schema, partition.number, data)
 
     # -- the session -----------------------------------------------------------------------------------------
 
-    def _client_now(self) -> Client:
+    def _client_now(self) -> ConsumerClient:
         if self._client is None:
-            self._client = Client(self._options.address, self._options.consumer)
+            self._client = ConsumerClient(self._options.address, self._options.consumer)
         return self._client
 
     def _open(self, after: Position | None) -> Session:
@@ -210,7 +210,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._anchored = True
         return session
 
-    def _poll(self, session: Session, after: Position, max_bytes: int | None) -> Polled:
+    def _poll(self, session: Session, after: Position, max_bytes: int | None) -> PolledRange:
         deadline = time.monotonic() + self._options.address.retry_timeout_s
         while True:
             polled = self._client_now().poll(

@@ -6,7 +6,7 @@ a version that is not newer than the one it holds, so a step that is replayed af
 nothing. Spark's batch number cannot serve: one batch may hold several steps of a table, and a fresh
 checkpoint counts from 0 again.
 
-MERGE and DELETE take the pair from the session's settings, so each `Worker` has a session of its
+MERGE and DELETE take the pair from the session's settings, so each `StepSession` has a session of its
 own and is used by one thread at a time.
 
 DROP TABLE and TRUNCATE empty the target and keep it: with the folder the versions would go, too,
@@ -41,8 +41,8 @@ _SAFE_IN_PATH = " $-_"
 INTERPRETED_BYTES_MAX = 2 << 20
 
 
-def folder(name: str) -> str:
-    """A database's or table's name as the name of a folder; `unfolder` is its inverse.
+def folder_name(name: str) -> str:
+    """A database's or table's name as the name of a folder; `name_of_folder` is its inverse.
 
     Letters of any script stay; what Hadoop, globs or file systems give a meaning is written as %xx.
     """
@@ -51,7 +51,7 @@ def folder(name: str) -> str:
     return text.replace(".", "%2E").replace("~", "%7E")
 
 
-def unfolder(name: str) -> str:
+def name_of_folder(name: str) -> str:
     return unquote(name)
 
 
@@ -60,7 +60,7 @@ def quoted(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Version:
     """What a commit is recorded under."""
 
     epoch: int
@@ -68,7 +68,7 @@ class Step:
 
 
 @dataclass
-class Worker:
+class StepSession:
     """A session for one thread at a time: its settings carry the version of the step under way."""
 
     spark: SparkSession
@@ -94,7 +94,7 @@ class Worker:
 
 
 @dataclass
-class Mirrored:
+class MirroredTable:
     """One table in the target. `columns`: name to type as in the target, None = not known yet or no
     table there.
     """
@@ -116,14 +116,14 @@ class Mirrored:
 
     # -- what is there ---------------------------------------------------------------------------------------
 
-    def exists(self, worker: Worker) -> bool:
+    def exists(self, worker: StepSession) -> bool:
         if not self.known:
             there = DeltaTable.isDeltaTable(worker.spark, self.path)
             self.columns = self._frame(worker).schema if there else None
             self.known = True
         return self.columns is not None
 
-    def has(self, worker: Worker, step: Step) -> bool:
+    def has(self, worker: StepSession, step: Version) -> bool:
         """Is the step in the target already? Asked of the target once per epoch: nobody else writes
         this id.
         """
@@ -133,29 +133,29 @@ class Mirrored:
             )
         return step.seq <= self.versions[step.epoch]
 
-    def is_empty(self, worker: Worker) -> bool:
+    def is_empty(self, worker: StepSession) -> bool:
         return not self.exists(worker) or self._frame(worker).isEmpty()
 
-    def _frame(self, worker: Worker) -> DataFrame:
+    def _frame(self, worker: StepSession) -> DataFrame:
         return worker.spark.read.format("delta").load(self.path)
 
-    def _version(self, worker: Worker, epoch: int) -> int:
+    def _version(self, worker: StepSession, epoch: int) -> int:
         return int(self._log(worker).startTransaction().txnVersion(self.app_id(epoch)))
 
-    def _log(self, worker: Worker) -> Any:
+    def _log(self, worker: StepSession) -> Any:
         # There is no public call for recorded versions and sizes; Delta's own commands ask here.
         jvm: Any = worker.spark._jvm  # noqa: SLF001
         session: Any = worker.spark._jsparkSession  # noqa: SLF001
         return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self.path)
 
-    def size_bytes(self, worker: Worker) -> int:
+    def size_bytes(self, worker: StepSession) -> int:
         """Of the files that the table consists of; 0 where that is not known without computing it."""
         known: Any = self._log(worker).unsafeVolatileSnapshot().sizeInBytesIfKnown()
         return int(known.get()) if known.isDefined() else 0
 
     # -- steps -----------------------------------------------------------------------------------------------
 
-    def empty(self, worker: Worker, step: Step) -> None:
+    def empty(self, worker: StepSession, step: Version) -> None:
         """Delete all rows, if there are any."""
         if not self.exists(worker):
             return
@@ -163,7 +163,7 @@ class Mirrored:
             DeltaTable.forPath(worker.spark, self.path).delete()
         self.versions[step.epoch] = step.seq
 
-    def fit(self, worker: Worker, wanted: StructType, place: str) -> bool:
+    def fit(self, worker: StepSession, wanted: StructType, place: str) -> bool:
         """Make the target take rows of `wanted`: add what is new. True: it is to be written anew
         with that schema.
 
@@ -199,7 +199,7 @@ class Mirrored:
             self._add_columns(worker, added)
         return False
 
-    def _add_columns(self, worker: Worker, added: list[StructField]) -> None:
+    def _add_columns(self, worker: StepSession, added: list[StructField]) -> None:
         table = f"delta.{quoted(self.path)}"
         if any(isinstance(field.dataType, TimestampNTZType) for field in added):
             # Creating a table with such a column turns the feature on, adding one does not.
@@ -209,7 +209,7 @@ class Mirrored:
         worker.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({names})")
         self.known = False
 
-    def write(self, step: Step, rows: DataFrame, columns: StructType) -> None:
+    def write(self, step: Version, rows: DataFrame, columns: StructType) -> None:
         """Create the table, or replace an empty one whatever its columns were, with `rows`."""
         nullable = StructType(
             [f if f.nullable else type(f)(f.name, f.dataType, True) for f in columns]
@@ -228,7 +228,12 @@ class Mirrored:
         self.versions[step.epoch] = step.seq
 
     def merge(
-        self, worker: Worker, step: Step, events: DataFrame, key: list[str], columns: StructType
+        self,
+        worker: StepSession,
+        step: Version,
+        events: DataFrame,
+        key: list[str],
+        columns: StructType,
     ) -> None:
         """`events`: one per key, with `key`, `row` and `deleted`."""
         values: dict[str, str | Column] = {

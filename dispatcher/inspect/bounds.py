@@ -24,7 +24,7 @@ _POSITION = re.compile(r"(?:(.+):)?(\d+)\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class AtPosition:
+class PositionBound:
     """`file`: as SHOW BINARY LOGS names it; "": the first (a start) or the last (a stop); of a server the first."""
 
     file: str
@@ -32,7 +32,7 @@ class AtPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class AtGtid:
+class GtidBound:
     """`gtids`: a MySQL set, or (domain, server) to sequence number of MariaDB."""
 
     text: str
@@ -50,11 +50,11 @@ class AtGtid:
 
 
 @dataclass(frozen=True, slots=True)
-class AtTime:
+class TimeBound:
     seconds: float  # since 1970
 
 
-Bound: TypeAlias = AtPosition | AtGtid | AtTime
+Bound: TypeAlias = PositionBound | GtidBound | TimeBound
 
 
 def parse_bound(text: str, option: str) -> Bound:
@@ -70,11 +70,11 @@ def parse_bound(text: str, option: str) -> Bound:
             raise UserError(
                 ErrorKind.SETTINGS, f"{option}: {text!r}: {error}", remedy=_HOW
             ) from None
-        return AtTime((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+        return TimeBound((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
     if _MARIADB.match(value):
         return _gtid(value, option)
     if match := _POSITION.match(value):
-        return AtPosition(match[1] or "", int(match[2]))
+        return PositionBound(match[1] or "", int(match[2]))
     raise UserError(
         ErrorKind.SETTINGS, f"{option}: {text!r} is no position, GTID or time", remedy=_HOW
     )
@@ -83,15 +83,15 @@ def parse_bound(text: str, option: str) -> Bound:
 _HOW = "write a position like 1234 or binlog.000003:1234, a GTID or a set of them, or a time like 2026-01-31T12:00:00Z"
 
 
-def _gtid(text: str, option: str) -> AtGtid:
+def _gtid(text: str, option: str) -> GtidBound:
     if _MARIADB.match(text):
         found = {}
         for one in text.split(","):
             domain, server, sequence = map(int, one.strip().split("-"))
             found[domain, server] = sequence
-        return AtGtid(text, found)
+        return GtidBound(text, found)
     try:
-        return AtGtid(text, GtidSet.parse(text))
+        return GtidBound(text, GtidSet.parse(text))
     except UserError as error:
         raise UserError(ErrorKind.SETTINGS, f"{option}: {error.what}", remedy=_HOW) from None
 
@@ -113,7 +113,7 @@ class Range:
         self._numbers = {name: number for number, name in enumerate(names)}
         self._stop_number = 0 if more else len(names) - 1
         for option, bound in (("--start", self._start), ("--stop", self._stop)):
-            if not isinstance(bound, AtPosition) or not bound.file:
+            if not isinstance(bound, PositionBound) or not bound.file:
                 continue
             if bound.file not in self._numbers and not (more and option == "--stop"):
                 raise UserError(
@@ -121,12 +121,12 @@ class Range:
                     f"{option} names {bound.file}, which is not read",
                     remedy=f"what is read is {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}",
                 )
-        if isinstance(self._start, AtPosition) and self._start.file:
+        if isinstance(self._start, PositionBound) and self._start.file:
             self._start_number = self._numbers[self._start.file]
 
     def first_offset(self, file: str) -> int | None:
         """Where reading of a file has to begin: 4, further on, or None for a file that lies before the start."""
-        if not isinstance(self._start, AtPosition) or self.started:
+        if not isinstance(self._start, PositionBound) or self.started:
             return 4
         number = self._number(file)
         if number < self._start_number:
@@ -143,9 +143,9 @@ class Range:
 
     def finish(self) -> None:
         """All was read. Raises UserError where a start by position or GTID was not found."""
-        if self.started or self._start is None or isinstance(self._start, AtTime):
+        if self.started or self._start is None or isinstance(self._start, TimeBound):
             return
-        if isinstance(self._start, AtGtid):
+        if isinstance(self._start, GtidBound):
             what = f"no transaction of {self._start.text[:80]} in what was read"
         else:
             what = f"no event at or after offset {self._start.offset} of {self._start.file or 'the first file'}"
@@ -160,25 +160,25 @@ class Range:
 
     def _begins(self, entry: InspectEntry) -> bool:
         start = self._start
-        if isinstance(start, AtPosition):
+        if isinstance(start, PositionBound):
             number = self._number(entry.file)
             return number > self._start_number or (
                 number == self._start_number and entry.offset >= start.offset
             )
-        if isinstance(start, AtGtid):
+        if isinstance(start, GtidBound):
             return bool(entry.fields.gtid) and start.holds(entry.fields.gtid)
         assert start is not None
         return entry.begins and bool(entry.timestamp) and entry.timestamp >= start.seconds
 
     def _ends(self, entry: InspectEntry) -> bool:
         stop = self._stop
-        if isinstance(stop, AtPosition):
+        if isinstance(stop, PositionBound):
             number = self._number(entry.file)
             last = self._numbers.get(stop.file) if stop.file else self._stop_number
             return last is not None and (
                 number > last or (number == last and entry.offset >= stop.offset)
             )
-        if isinstance(stop, AtGtid):
+        if isinstance(stop, GtidBound):
             return bool(entry.fields.gtid) and stop.holds(entry.fields.gtid)
         assert stop is not None
         return entry.begins and bool(entry.timestamp) and entry.timestamp >= stop.seconds

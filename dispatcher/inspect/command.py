@@ -42,7 +42,7 @@ class Login:
     get_server_public_key: bool = False
 
 
-def options(
+def parse_options(
     *,
     as_json: bool,
     summary: bool,
@@ -79,7 +79,9 @@ def _invalid_dates(text: str) -> InvalidDates:
         ) from None
 
 
-def run(logs: Sequence[str], wanted: InspectOptions, login: Login, *, follow: bool) -> int:
+def run_inspection(
+    logs: Sequence[str], wanted: InspectOptions, login: Login, *, follow: bool
+) -> int:
     """Print everything; the exit code. Raises `BinlogError` behind what could be read."""
     out = sys.stdout.buffer
     inspection = Inspection(wanted, _flushed(out) if follow else out.write)
@@ -152,7 +154,7 @@ def _source(
             remedy="give one mysql:// address, or files",
         )
     # PyMySQL is loaded for servers only.
-    from dispatcher.inspect.remote import Server  # noqa: PLC0415
+    from dispatcher.inspect.remote import RemoteLog  # noqa: PLC0415
     from dispatcher.source.mysql.blocking_dump import LogServer  # noqa: PLC0415
     from dispatcher.source.mysql.server_facts import Endpoint, Tls, TlsMode  # noqa: PLC0415
 
@@ -171,7 +173,7 @@ def _source(
         allow_public_key_retrieval=login.get_server_public_key,
     )
     endpoint = Endpoint(host, port, user, _password(login, user, host), tls)
-    return Server(LogServer(endpoint), file, start, follow=follow)
+    return RemoteLog(LogServer(endpoint), file, start, follow=follow)
 
 
 def _address(url: str) -> tuple[str, str, int, str]:

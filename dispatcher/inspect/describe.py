@@ -11,7 +11,7 @@ from dispatcher.binlog.event.header import FLAG_IGNORABLE, FormatDescription
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.inspect.bodies import READERS, format_fields, table_fields
 from dispatcher.inspect.entry import ROWS, Fields
-from dispatcher.inspect.tables import DUMMY_ID, Tables, table_id
+from dispatcher.inspect.tables import DUMMY_ID, Tables, rows_table_id
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 K = EventType
@@ -62,7 +62,7 @@ class Describer:
     def _rows(self, raw: bytes, log: FormatDescription) -> Fields:
         table = self.tables.of_rows(raw, log)
         if table is None:
-            return _DUMMY if table_id(raw, log) == DUMMY_ID else _NO_TABLE
+            return _DUMMY if rows_table_id(raw, log) == DUMMY_ID else _NO_TABLE
         if table.rows_fields is None:
             table.rows_fields = Fields(
                 {"database": table.database, "table": table.name},

@@ -25,7 +25,7 @@ from dispatcher.binlog.event.file import (
 from dispatcher.binlog.event.gtid import parse_mariadb_gtid_list, parse_previous_gtids
 from dispatcher.binlog.event.header import FLAG_ARTIFICIAL, FormatDescription, parse_rotate
 from dispatcher.binlog.event.types import EventType, type_name
-from dispatcher.inspect.bounds import AtGtid, AtPosition, Bound, Range
+from dispatcher.inspect.bounds import Bound, GtidBound, PositionBound, Range
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.source.mysql.blocking_dump import LogServer
@@ -40,7 +40,7 @@ class Dumps(Protocol):
     def dump(self, file: str, *, follow: bool = False) -> Iterator[list[bytes]]: ...
 
 
-class Server:
+class RemoteLog:
     """A source: from a file on (default: the oldest, or that in which `start` lies) to the end of the log, or without
     end (`follow`)."""
 
@@ -56,9 +56,9 @@ class Server:
                 f"{server.endpoint.label} has no file {file}",
                 remedy=f"it has {known[0]} to {known[-1]}" if known else "it has none",
             )
-        if isinstance(start, AtPosition) and start.file and not file:
+        if isinstance(start, PositionBound) and start.file and not file:
             file = start.file
-        elif isinstance(start, AtGtid) and not file:
+        elif isinstance(start, GtidBound) and not file:
             file = _file_of(server, known, start)
         self.names: Sequence[str] = known[known.index(file) :] if file in known else known
 
@@ -68,7 +68,7 @@ class Server:
             yield from reader.feed(events)
 
 
-def _file_of(server: LogServer, files: Sequence[str], start: AtGtid) -> str:
+def _file_of(server: LogServer, files: Sequence[str], start: GtidBound) -> str:
     """The newest file before whose beginning none of the transactions was written; the oldest if there is none."""
     low, high = 0, len(files) - 1
     while low < high:
@@ -80,7 +80,7 @@ def _file_of(server: LogServer, files: Sequence[str], start: AtGtid) -> str:
     return files[low]
 
 
-def _all_before(server: LogServer, file: str, start: AtGtid) -> bool:
+def _all_before(server: LogServer, file: str, start: GtidBound) -> bool:
     """Does the file's own list of what came before it hold one of the transactions?"""
     reader = DumpReader()
     for events in server.dump(file):
@@ -95,7 +95,7 @@ def _all_before(server: LogServer, file: str, start: AtGtid) -> bool:
     return False
 
 
-def _listed(body: bytes, kind: int, start: AtGtid) -> bool:
+def _listed(body: bytes, kind: int, start: GtidBound) -> bool:
     if kind == EventType.PREVIOUS_GTIDS:
         return isinstance(start.gtids, GtidSet) and bool(
             parse_previous_gtids(body).intersection(start.gtids)

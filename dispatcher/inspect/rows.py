@@ -25,7 +25,7 @@ from dispatcher.inspect.tables import Table
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 # Texts of a batch's rows, one a row; their bytes are put one after the other.
-Render = Callable[[TableChanges, Table], pa.StringArray]
+RenderRows = Callable[[TableChanges, Table], pa.StringArray]
 
 _SIZES = bytes(41)
 
@@ -47,7 +47,7 @@ _PERMANENT = (ErrorKind.UNSUPPORTED_TYPE, ErrorKind.METADATA_MISSING)
 class RowReader:
     """Collects rows events (`add`) and decodes them (`flush`); without `render` it counts them alone."""
 
-    def __init__(self, render: Render | None, invalid_dates: InvalidDates) -> None:
+    def __init__(self, render: RenderRows | None, invalid_dates: InvalidDates) -> None:
         self._render = render
         self._invalid_dates = invalid_dates
         self._waiting: list[tuple[InspectEntry, Table, bytes]] = []
@@ -123,7 +123,7 @@ class RowReader:
             self._hand_out(self._render, part, owners)
 
     def _hand_out(
-        self, render: Render, part: TableChanges, owners: list[tuple[InspectEntry, Table]]
+        self, render: RenderRows, part: TableChanges, owners: list[tuple[InspectEntry, Table]]
     ) -> None:
         numbers = part.batch.column("ordinal").to_numpy() >> ROW_BITS
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))

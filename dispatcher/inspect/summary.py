@@ -16,7 +16,7 @@ LARGEST = 10
 
 
 @dataclass(slots=True)
-class OfTable:
+class TableCounts:
     inserts: int = 0
     updates: int = 0
     deletes: int = 0
@@ -27,7 +27,7 @@ class OfTable:
 
 
 @dataclass(slots=True)
-class OfTransaction:
+class TransactionCounts:
     file: str
     offset: int
     gtid: str
@@ -42,13 +42,13 @@ class Summary:
 
     def __init__(self) -> None:
         self.files: dict[str, int] = {}
-        self.tables: dict[tuple[str, str], OfTable] = {}
+        self.tables: dict[tuple[str, str], TableCounts] = {}
         self.events: Counter[int] = Counter()
         self.bytes: Counter[int] = Counter()
         self.transactions = 0
         self.first = self.last = 0
-        self._largest: list[tuple[int, int, OfTransaction]] = []
-        self._current: OfTransaction | None = None
+        self._largest: list[tuple[int, int, TransactionCounts]] = []
+        self._current: TransactionCounts | None = None
 
     def add(self, entry: InspectEntry) -> None:
         size = entry.size if entry.inside < 0 else 0
@@ -62,7 +62,7 @@ class Summary:
             self._close()
             if entry.in_transaction:
                 self.transactions += 1
-                self._current = OfTransaction(
+                self._current = TransactionCounts(
                     entry.file, entry.offset, entry.fields.gtid, entry.timestamp
                 )
         if self._current is not None:
@@ -74,7 +74,7 @@ class Summary:
             self._close()
 
     def _rows(self, entry: InspectEntry) -> None:
-        of = self.tables.setdefault((entry.fields.database, entry.fields.table), OfTable())
+        of = self.tables.setdefault((entry.fields.database, entry.fields.table), TableCounts())
         of.bytes += entry.size
         if of.last_transaction != self.transactions:
             of.last_transaction = self.transactions

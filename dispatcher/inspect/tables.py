@@ -84,10 +84,10 @@ class Tables:
         return table
 
     def of_rows(self, raw: bytes, log: FormatDescription) -> Table | None:
-        return self._in_force.get(table_id(raw, log))
+        return self._in_force.get(rows_table_id(raw, log))
 
 
-def table_id(raw: bytes, log: FormatDescription) -> int:
+def rows_table_id(raw: bytes, log: FormatDescription) -> int:
     """Of a whole rows event."""
     return int.from_bytes(raw[19 : 23 if log.short_table_ids else 25], "little")
 

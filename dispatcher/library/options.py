@@ -14,7 +14,7 @@ from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import Position
 
-Bytes = int | str
+ByteSize = int | str
 
 StartAt = (
     Literal["earliest", "latest"] | GtidSet | MariadbGtids | tuple[str, int] | datetime | Position
@@ -50,10 +50,10 @@ class ConnectionOptions(TypedDict, total=False):
     password_file: str | Path
     tls: TlsOptions
     files: FilesOptions
-    max_bytes_to_merge: Bytes
-    max_bytes_in_all_queues: Bytes
+    max_bytes_to_merge: ByteSize
+    max_bytes_in_all_queues: ByteSize
     failover_wait_seconds: int
-    max_bytes_in_binlog_dispatcher_buffer: Bytes
+    max_bytes_in_binlog_dispatcher_buffer: ByteSize
     max_flush_milliseconds_in_binlog_dispatcher: int
     heartbeat_milliseconds: int
 
@@ -62,7 +62,7 @@ class BinlogOptions(TypedDict, total=False):
     """Of a `Binlog`."""
 
     tables: list[str]  # "database.table"
-    max_bytes_in_binlog_queue: Bytes
+    max_bytes_in_binlog_queue: ByteSize
     max_milliseconds_to_wait_in_binlog_queue: int
     on_queue_full: Literal["detach", "wait"]
     on_purged: Literal["fail", "latest"]
@@ -73,8 +73,8 @@ class StateOptions(TypedDict, total=False):
     """`path`: the SQLite file; its folder is made when missing."""
 
     path: str | Path
-    max_bytes_in_spill: Bytes
-    max_bytes_in_prepared: Bytes
+    max_bytes_in_spill: ByteSize
+    max_bytes_in_prepared: ByteSize
 
 
 State = str | os.PathLike[str] | StateOptions

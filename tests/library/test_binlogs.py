@@ -21,9 +21,9 @@ from dispatcher import (
     Binlog,
     BinlogClient,
     BinlogError,
+    ErrorKind,
     GtidSet,
     InvalidDates,
-    Kind,
     Position,
     Transaction,
     UserError,
@@ -161,7 +161,7 @@ async def test_what_was_read_before_a_fault_comes_before_it(tmp_path: Path) -> N
         for _ in range(2):
             with pytest.raises(BinlogError) as raised:
                 await anext(binlog)
-            assert raised.value.kind is Kind.UNSUPPORTED_EVENT
+            assert raised.value.kind is ErrorKind.UNSUPPORTED_EVENT
         with pytest.raises(BinlogError):
             await binlog.read(wait_s=0)
         # What came can be acknowledged all the same.
@@ -228,7 +228,7 @@ async def test_rows_of_neighbours_are_each_ones_own(tmp_path: Path) -> None:
             if n == 4:
                 with pytest.raises(BinlogError) as raised:
                     list(transaction.changes())
-                assert raised.value.kind is Kind.MALFORMED_EVENT
+                assert raised.value.kind is ErrorKind.MALFORMED_EVENT
             else:
                 changes.append(list(transaction.changes()))
         assert [change.after for those in changes for change in those] == [
@@ -243,7 +243,7 @@ async def test_rows_of_neighbours_are_each_ones_own(tmp_path: Path) -> None:
     assert first.after == {"id": 0, "day": None}
     with pytest.raises(BinlogError) as raised:
         list(taken[0].changes(invalid_dates=InvalidDates.ERROR))
-    assert raised.value.kind is Kind.INVALID_VALUE
+    assert raised.value.kind is ErrorKind.INVALID_VALUE
 
 
 async def test_a_transaction_larger_than_its_queue_lies_on_disk(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ async def test_positions_that_are_not_its_own(tmp_path: Path) -> None:
         ]:
             with pytest.raises(UserError, match=why) as raised:
                 await binlog.acknowledge(position)
-            assert raised.value.kind is Kind.POSITION_UNKNOWN
+            assert raised.value.kind is ErrorKind.POSITION_UNKNOWN
         assert binlog.acknowledged == first.position
 
 
@@ -332,7 +332,7 @@ async def test_a_defect_is_told_to_everyone_who_waits(tmp_path: Path) -> None:
         client._on_error("clock", ZeroDivisionError("of no use"))
         with pytest.raises(BinlogError, match="of no use") as raised:
             await waits
-        assert raised.value.kind is Kind.INTERNAL
+        assert raised.value.kind is ErrorKind.INTERNAL
         assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
@@ -344,7 +344,7 @@ async def test_who_gives_up_while_it_is_created_leaves_nothing(tmp_path: Path) -
         assert client.status() == []
         with pytest.raises(BinlogError) as raised:
             await client.create_binlog("shop", ["shop"], wait_s=0.1)
-        assert raised.value.kind is Kind.CONNECT_FAILED
+        assert raised.value.kind is ErrorKind.CONNECT_FAILED
         assert client.status() == []
 
 
@@ -360,7 +360,7 @@ def test_what_is_wrong_with_a_client() -> None:
     ]:  # fmt: skip
         with pytest.raises(UserError) as raised:
             BinlogClient(**options)  # type: ignore[arg-type]
-        assert raised.value.kind is Kind.SETTINGS
+        assert raised.value.kind is ErrorKind.SETTINGS
         assert why in str(raised.value) and "hidden" not in str(raised.value)
     client = BinlogClient("repl@db1,db2:3307", password="hidden", tls={"mode": "required"})
     assert repr(client) == "<BinlogClient repl@db1:3306,db2:3307>"
@@ -399,7 +399,7 @@ def test_what_is_loaded_and_compiled_and_when() -> None:
 import json, sys
 import dispatcher
 before = set(sys.modules)
-dispatcher.GtidSet, dispatcher.Position, dispatcher.BinlogError, dispatcher.Kind
+dispatcher.GtidSet, dispatcher.Position, dispatcher.BinlogError, dispatcher.ErrorKind
 light = set(sys.modules)
 dispatcher.BinlogClient
 everything = set(sys.modules)

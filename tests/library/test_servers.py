@@ -16,8 +16,8 @@ from dispatcher import (
     Binlog,
     BinlogClient,
     BinlogError,
+    ErrorKind,
     GtidSet,
-    Kind,
     MariadbGtids,
     Position,
     Transaction,
@@ -308,9 +308,9 @@ async def test_a_start_that_is_none(mysql97: Server, account: Account) -> None:
         for start in starts:
             with pytest.raises(BinlogError) as raised:
                 await client.create_binlog("none", ["lib_a"], start=start)
-            assert raised.value.kind is Kind.HISTORY_DIFFERS
+            assert raised.value.kind is ErrorKind.HISTORY_DIFFERS
             assert client.status() == []
     async with BinlogClient(address, password="another") as client:
         with pytest.raises(BinlogError) as raised:
             await client.create_binlog("none", ["lib_a"])
-        assert raised.value.kind is Kind.ACCESS_DENIED
+        assert raised.value.kind is ErrorKind.ACCESS_DENIED

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_sink import register
-from spark_sink.job import session
-from spark_sink.settings import load
-from spark_sink.target import folder
+from spark_sink.job import spark_session
+from spark_sink.settings import load_settings
+from spark_sink.target import folder_name
 from tests.servers import Server
 from tests.support.fake_daemon import FakeDaemon, fake_daemon
 from tests.support.java import QUICK_JAVA
@@ -51,7 +51,7 @@ def killing(folder: Path) -> dict[str, str]:
 def spark(tmp_path_factory: pytest.TempPathFactory, kill_folder: Path) -> Iterator[SparkSession]:
     """`local[2,4]`: two tasks at a time, and a task may fail three times before its job does."""
     warehouse = tmp_path_factory.mktemp("warehouse")
-    settings = load(
+    settings = load_settings(
         [
             "--url=http://127.0.0.1:1",
             "--consumer=none",
@@ -68,7 +68,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, kill_folder: Path) -> Iterat
         with pytest.MonkeyPatch.context() as environment:
             for name, value in killing(kill_folder).items():
                 environment.setenv(name, value)
-            spark = session(settings)
+            spark = spark_session(settings)
         register(spark)
         yield spark
         spark.stop()
@@ -130,7 +130,7 @@ class Target:
     path: Path
 
     def of(self, source: Source, table: str) -> str:
-        return str(self.path / folder(source.database) / folder(table))
+        return str(self.path / folder_name(source.database) / folder_name(table))
 
     def rows(self, source: Source, table: str) -> list[dict[str, Any]]:
         frame = self.spark.read.format("delta").load(self.of(source, table))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
-from spark_sink.client import Address, Client
+from spark_sink.client import ConsumerClient, DaemonEndpoint
 from tests.support.fake_daemon import Answer, FakeDaemon, fake_daemon, position, problem
 
 
@@ -39,7 +39,7 @@ class Clock:
         return self.now
 
 
-_opened: list[Client] = []
+_opened: list[ConsumerClient] = []
 
 
 @pytest.fixture(autouse=True)
@@ -49,12 +49,16 @@ def _close() -> Iterator[None]:
         _opened.pop().close()
 
 
-def client_of(url: str, clock: Clock, *, retry_timeout_s: float = 600.0, token: str = "") -> Client:
-    return connect(Address(url, token=token, retry_timeout_s=retry_timeout_s), clock)
+def client_of(
+    url: str, clock: Clock, *, retry_timeout_s: float = 600.0, token: str = ""
+) -> ConsumerClient:
+    return connect(DaemonEndpoint(url, token=token, retry_timeout_s=retry_timeout_s), clock)
 
 
-def connect(address: Address, clock: Clock) -> Client:
-    _opened.append(Client(address, "shop", sleep=clock.sleep, clock=clock, jitter=lambda: 1.0))
+def connect(address: DaemonEndpoint, clock: Clock) -> ConsumerClient:
+    _opened.append(
+        ConsumerClient(address, "shop", sleep=clock.sleep, clock=clock, jitter=lambda: 1.0)
+    )
     return _opened[-1]
 
 
@@ -176,13 +180,13 @@ def test_the_token_is_sent_and_never_shown(daemon: FakeDaemon, tmp_path: Path) -
     assert client_of(daemon.url, Clock(), token="secret-1").open_session(None).number == 1
     file = tmp_path / "token"
     file.write_text("secret-1\n")
-    address = Address(daemon.url, token_file=str(file))
+    address = DaemonEndpoint(daemon.url, token_file=str(file))
     assert connect(address, Clock()).open_session(None).number == 2
     file.write_text("secret-2\n")  # rotated: read again at each call
     with pytest.raises(BinlogError) as caught:
         connect(address, Clock()).open_session(None)
     assert "secret" not in str(caught.value)
-    shown = Address(daemon.url, token="secret-1")
+    shown = DaemonEndpoint(daemon.url, token="secret-1")
     assert "secret" not in repr(shown)
     assert pickle.loads(pickle.dumps(shown)) == shown
 
@@ -192,12 +196,12 @@ def test_the_token_is_sent_and_never_shown(daemon: FakeDaemon, tmp_path: Path) -
 )
 def test_addresses_that_are_none(url: str) -> None:
     with pytest.raises(UserError) as caught:
-        Address(url)
+        DaemonEndpoint(url)
     assert "pw@" not in str(caught.value)
 
 
 def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
-    address = Address("http://127.0.0.1:1", token_file=str(tmp_path / "none"))
+    address = DaemonEndpoint("http://127.0.0.1:1", token_file=str(tmp_path / "none"))
     with pytest.raises(UserError, match="cannot read the token file"):
         connect(address, Clock()).open_session(None)
 

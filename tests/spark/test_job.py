@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from deploy.demo import delta
-from spark_sink.target import folder
+from spark_sink.target import folder_name
 from tests.daemon.conftest import MakeDaemon, Source, make_daemon, source
 from tests.daemon.harness import Daemon, until
 from tests.servers import Server
@@ -72,7 +72,7 @@ class Mirroring:
         return "\n".join(line for line in lines if not line.startswith(("NOTE:", "WARNING: Using")))
 
     def table(self, database: str, name: str) -> Path:
-        return self.home / "target" / folder(database) / folder(name)
+        return self.home / "target" / folder_name(database) / folder_name(name)
 
     def mirrored(self, database: str, name: str) -> dict[Any, dict[str, Any]]:
         return comparable(delta.read(self.table(database, name)).to_pylist())

@@ -7,8 +7,8 @@ import pytest
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import UserError
 from dispatcher.model.position import Position
-from spark_sink.options import KEYS, MAX_PARTITIONS, Options, parse_size
-from spark_sink.settings import load
+from spark_sink.options import KEYS, MAX_PARTITIONS, SourceOptions, parse_size
+from spark_sink.settings import load_settings
 
 GOOD = {"url": "http://daemon:8085", "consumer": "shop"}
 START = Position("s", "", "binlog.000001", 4, 0, 0)
@@ -16,7 +16,7 @@ JOB = ("--url=http://d:1", "--target=/t", "--checkpoint=/c", "--consumer=shop")
 
 
 def test_defaults() -> None:
-    options = Options.parse(GOOD)
+    options = SourceOptions.parse(GOOD)
     assert (options.table, options.raw, options.start, options.max_bytes) == (
         None,
         False,
@@ -40,7 +40,7 @@ def test_all_of_them_in_any_case() -> None:
         "INVALIDDATES": "Text",
         "retryTimeoutSeconds": "5",
     }
-    options = Options.parse(given)
+    options = SourceOptions.parse(given)
     assert options.table == ("shop", "or.ders")
     assert options.invalid_dates is InvalidDates.TEXT
     assert options.start == START
@@ -70,13 +70,13 @@ def test_all_of_them_in_any_case() -> None:
 )
 def test_findings(change: dict[str, str], finding: str) -> None:
     with pytest.raises(UserError) as caught:
-        Options.parse(GOOD | change)
+        SourceOptions.parse(GOOD | change)
     assert finding in caught.value.what
 
 
 def test_all_findings_at_once() -> None:
     with pytest.raises(UserError) as caught:
-        Options.parse({"raw": "no", "colour": "red"})
+        SourceOptions.parse({"raw": "no", "colour": "red"})
     for finding in ("'colour'", "'url' is missing", "'consumer' is missing", "'raw'"):
         assert finding in caught.value.what
 
@@ -104,19 +104,21 @@ def test_no_sizes(text: str) -> None:
 def test_settings_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_SINK_TOKEN", "secret")
     monkeypatch.setenv("SPARK_SINK_MAX_BYTES_PER_TRIGGER", "8MiB")
-    settings = load([*JOB, "--consumer", "billing", "--available-now", "--conf", "spark.a=b=c"])
+    settings = load_settings(
+        [*JOB, "--consumer", "billing", "--available-now", "--conf", "spark.a=b=c"]
+    )
     assert settings.consumer == ["shop", "billing"]
     assert settings.available_now
     assert settings.conf_values() == {"spark.a": "b=c"}
     options = settings.source_options("billing")
     assert (options["token"], options["maxBytesPerTrigger"]) == ("secret", "8MiB")
-    assert Options.parse(options).raw
+    assert SourceOptions.parse(options).raw
     assert "secret" not in repr(settings)
 
 
 def test_a_token_file_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_SINK_TOKEN", "secret")
-    options = load([*JOB, "--token-file", "/run/token"]).source_options("shop")
+    options = load_settings([*JOB, "--token-file", "/run/token"]).source_options("shop")
     assert options["tokenFile"] == "/run/token"
     assert "token" not in options
 
@@ -136,5 +138,5 @@ def test_a_token_file_overrides_the_environment(monkeypatch: pytest.MonkeyPatch)
 )
 def test_findings_of_the_job(arguments: tuple[str, ...], finding: str) -> None:
     with pytest.raises(UserError) as caught:
-        load(arguments)
+        load_settings(arguments)
     assert finding in caught.value.what

@@ -14,8 +14,8 @@ from dispatcher.binlog.decode.missing_columns import NAMES
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.ddl import Action, Change, changes_of
 from spark_sink.keyed import key_events, require_columns
-from spark_sink.plan import Entry, Run, Statement, steps
-from spark_sink.target import folder, unfolder
+from spark_sink.plan import RawEntry, RowRun, Statement, steps
+from spark_sink.target import folder_name, name_of_folder
 
 
 def entry(
@@ -27,8 +27,8 @@ def entry(
     layout: str = "a",
     ddl: str = "",
     epoch: int = 1,
-) -> Entry:
-    return Entry(
+) -> RawEntry:
+    return RawEntry(
         number, "db", table, layout, epoch, first, last, last - first + 1, b"", 10, ddl, 0, "f:1"
     )
 
@@ -37,9 +37,9 @@ def nothing_there(_: str) -> Iterable[str]:
     return ()
 
 
-def described(its: Sequence[Run | Statement]) -> list[Any]:
+def described(its: Sequence[RowRun | Statement]) -> list[Any]:
     return [
-        (step.seq, step.entries) if isinstance(step, Run) else (step.seq, step.change.action)
+        (step.seq, step.entries) if isinstance(step, RowRun) else (step.seq, step.change.action)
         for step in its
     ]
 
@@ -203,13 +203,13 @@ def test_the_last_event_of_each_key_is_the_table(operations: list[tuple[str, int
 
 @given(st.text(min_size=1))
 def test_folders_are_names_without_meaning(name: str) -> None:
-    there = folder(name)
-    assert unfolder(there) == name
+    there = folder_name(name)
+    assert name_of_folder(there) == name
     assert not set(there) & set("/\\.:*?[]{}`~\0\n")
 
 
 def test_folders_of_plain_names_are_their_names() -> None:
-    assert [folder(name) for name in ("orders", "Größe 2", "a$b-c_d", "..")] == [
+    assert [folder_name(name) for name in ("orders", "Größe 2", "a$b-c_d", "..")] == [
         "orders",
         "Größe 2",
         "a$b-c_d",

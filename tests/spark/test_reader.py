@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import KEYS
-from spark_sink.options import Options
+from spark_sink.options import SourceOptions
 from spark_sink.source import BinlogDataSource, BinlogStreamReader, Slice
 from tests.support.fake_daemon import FakeDaemon, position, problem
 
@@ -25,7 +25,7 @@ def new_reader(daemon: FakeDaemon) -> Any:
 
     def new(**options: str) -> BinlogStreamReader:
         given = {"url": daemon.url, "consumer": "shop", "retryTimeoutSeconds": "5"} | options
-        made.append(BinlogStreamReader(Options.parse(given), StructType()))
+        made.append(BinlogStreamReader(SourceOptions.parse(given), StructType()))
         return made[-1]
 
     yield new
