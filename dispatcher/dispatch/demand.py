@@ -50,7 +50,7 @@ class Demand(Generic[T]):
             )
             level = level and steps.follows(queue.mode, read)
             skip = None if level else steps.skip(queue.mode, queue.queued)
-            wants = queue.wanted.wants(routes)
+            wants = queue.wanted.route_mask(routes)
             self._takers.append(_Taker(consumer, level, wants, skip))
 
     def level(self) -> list[tuple[T, bool]]:

@@ -287,7 +287,7 @@ class Dispatcher:
                 return []
             case Verdict.ASK:
                 self._held, self._unconfirmed = (
-                    BatchReceived(self.number, batch.own(), created),
+                    BatchReceived(self.number, batch.copy(), created),
                     True,
                 )
                 return [*(self.pause(now) if self.phase is Phase.STREAMING else ()), PollServer()]
@@ -347,7 +347,7 @@ class Dispatcher:
     def _look_up(self, outcome: Outcome, created: int, now: float) -> list[Effect]:
         """Hold the batch and stop reading until the server has told what its tables are."""
         assert outcome.start is not None
-        self._held = BatchReceived(self.number, outcome.batch.own(), created)
+        self._held = BatchReceived(self.number, outcome.batch.copy(), created)
         effects: list[Effect] = []
         if not self._looking or self.phase is Phase.STREAMING:
             self._asked += 1
@@ -463,7 +463,7 @@ class Dispatcher:
         """Those whom it could concern stop before it, but for who is past it already, as after a start behind it."""
         effects: list[Effect] = []
         for consumer in list(self.attached):
-            wants = consumer.queue.wanted.wants(self._routes)
+            wants = consumer.queue.wanted.route_mask(self._routes)
             if fault.route != ALL and not (fault.route >= 0 and wants[fault.route]):
                 continue
             if not self._has_passed(consumer.queue.queued, batch):

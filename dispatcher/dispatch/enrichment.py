@@ -23,9 +23,9 @@ from dispatcher.binlog.stream.table_map_rewrite import (
     KEEP,
     MetadataSuffixes,
     TableIdCache,
-    find,
-    replaced,
-    table_id,
+    next_unresolved,
+    read_table_id,
+    replace_table_maps,
 )
 from dispatcher.binlog.table_map.enrich import enriched_body, incomplete
 from dispatcher.binlog.table_map.parse import POST_HEADER_SIZE
@@ -156,7 +156,7 @@ class Enrichment:
             start = min(walk.missing.values(), key=lambda mark: mark.key)
             return Outcome(batch, tuple(walk.missing), start, self._gaps)
         failures = list(walk.failures.values())
-        return Outcome(replaced(batch, walk.out, self._tails), failures=failures)
+        return Outcome(replace_table_maps(batch, walk.out, self._tails), failures=failures)
 
     def _prepare(self, batch: Batch, created: int) -> None:
         if (
@@ -203,7 +203,9 @@ class Enrichment:
         while True:
             if self._ahead and self._ahead[0].place.key <= end:
                 seen.forget()  # each is looked at
-            i = find(batch.buf, batch.ev, wanted, seen.ids, seen.sizes, seen.tails, walk.out, i)
+            i = next_unresolved(
+                batch.buf, batch.ev, wanted, seen.ids, seen.sizes, seen.tails, walk.out, i
+            )
             if i == len(batch.ev.off):
                 return
             t = int(np.searchsorted(firsts, i, side="right")) - 1
@@ -241,7 +243,7 @@ class Enrichment:
                 return KEEP
             tail, keep = self._tail(walk, body, layout, route, t, need)
         if keep:
-            identity = table_id(batch.buf, off + HEADER_SIZE)
+            identity = read_table_id(batch.buf, off + HEADER_SIZE)
             self._seen.remember(route, identity, size, tail)
         return tail
 

@@ -241,8 +241,8 @@ class Queue:
         level = level and steps.follows(self.mode, self.queued)
         skip = None if level else steps.skip(self.mode, self.queued)
         base, start = self.queued.gtids, self._log.committed
-        taken, seq = self._log.take(
-            batch, self.wanted.wants(routes), skip, epoch=self.epoch, seq=self.queued.seq,
+        taken, seq = self._log.append(
+            batch, self.wanted.route_mask(routes), skip, epoch=self.epoch, seq=self.queued.seq,
             packed=self.mode is not Mode.GTID,
         )  # fmt: skip
         if created:

@@ -24,8 +24,8 @@ def delivered_to(consumer: Filter, log: bytes, chunk: int) -> bytes:
         for batch in split.feed(log[at : at + chunk]):
             assert isinstance(batch, Batch)
             assert batch.fault is None
-            wants = consumer.wants(split.routes)
-            _, seq = taken.take(batch, wants, None, epoch=1, seq=seq, packed=False)
+            wants = consumer.route_mask(split.routes)
+            _, seq = taken.append(batch, wants, None, epoch=1, seq=seq, packed=False)
     assert split.format is not None
     return b"".join((MAGIC, split.format.raw, *taken.read(0, taken.committed)))
 

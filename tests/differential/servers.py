@@ -188,8 +188,8 @@ def delivered_to(databases: Sequence[str], log: bytes, chunk: int = 1 << 20) -> 
             assert isinstance(batch, Batch)
             if batch.fault is not None:
                 raise batch.fault.error
-            _, seq = taken.take(
-                batch, consumer.wants(splitter.routes), None, epoch=1, seq=seq, packed=False
+            _, seq = taken.append(
+                batch, consumer.route_mask(splitter.routes), None, epoch=1, seq=seq, packed=False
             )
             if batch.format.raw != raw:
                 raw = batch.format.raw

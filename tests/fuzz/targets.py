@@ -50,8 +50,8 @@ def splitter(data: bytes) -> None:
         for batch in split.feed(stream):
             if not isinstance(batch, Batch):
                 continue
-            wants = consumer.wants(split.routes)
-            _, seq = taken.take(batch, wants, None, epoch=1, seq=seq, packed=False)
+            wants = consumer.route_mask(split.routes)
+            _, seq = taken.append(batch, wants, None, epoch=1, seq=seq, packed=False)
     if split.format is not None:
         shown = b"".join((MAGIC, split.format.raw, *taken.read(0, taken.committed)))
         with suppress(BinlogError):

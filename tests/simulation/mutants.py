@@ -210,8 +210,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "everybody gets everything",
         "2: a consumer gets its own databases",
         "dispatch/queue.py",
-        "            batch, self.wanted.wants(routes), skip,",
-        "            batch, self.wanted.wants(routes) | 1, skip,",
+        "            batch, self.wanted.route_mask(routes), skip,",
+        "            batch, self.wanted.route_mask(routes) | 1, skip,",
     ),
     Mutant(
         "covered beyond what is queued for the reader",

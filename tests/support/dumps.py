@@ -39,8 +39,8 @@ class Share:
             self.faults.append(batch.fault.error.what)
         if not self.head:
             self.head = MAGIC + batch.format.raw
-        wants = self.filter.wants(routes)
-        _, self.seq = self.log.take(batch, wants, None, epoch=1, seq=self.seq, packed=False)
+        wants = self.filter.route_mask(routes)
+        _, self.seq = self.log.append(batch, wants, None, epoch=1, seq=self.seq, packed=False)
 
     @property
     def data(self) -> bytes:

@@ -13,6 +13,7 @@ import re
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dispatcher.binlog.event.cursor import ByteCursor, malformed
 from dispatcher.binlog.event.types import EventType
@@ -22,6 +23,8 @@ from dispatcher.model.position import SEQ_OFFSET_BITS, has_file_number
 MAGIC = b"\xfebin"
 HEADER = struct.Struct("<IBIIIH")  # timestamp, type, server_id, event_size, log_pos, flags
 HEADER_SIZE = 19
+# Offsets of its fields, for kernels and for who needs one field only; little-endian.
+TIMESTAMP_AT, TYPE_AT, SERVER_ID_AT, SIZE_AT, LOG_POS_AT, FLAGS_AT = 0, 4, 5, 9, 13, 17
 CHECKSUM_SIZE = 4
 
 # No server writes a larger event: max_allowed_packet, which bounds them, is 1 GiB at most, and what a server adds to it
@@ -36,6 +39,23 @@ FLAG_IN_USE = (
 FLAG_ARTIFICIAL = 0x0020  # made by the server for this dump; not in the file
 FLAG_IGNORABLE = 0x0080
 STMT_END_F = 0x0001  # in the flags of a rows event: last one of its statement
+
+
+class EventHeader(NamedTuple):
+    """The fields of an event's header. `type` is a type code, which need not be an `EventType`; `size` is that of the
+    whole event; `log_pos` is the low 32 bits of the offset in the file after the event, 0 where it is unknown."""
+
+    timestamp: int
+    type: int
+    server_id: int
+    size: int
+    log_pos: int
+    flags: int
+
+    @classmethod
+    def read(cls, data: bytes | memoryview, at: int = 0) -> EventHeader:
+        """The header at data[at]. Raises struct.error if fewer than 19 bytes are there."""
+        return cls(*HEADER.unpack_from(data, at))
 
 
 # -- FORMAT_DESCRIPTION ---------------------------------------------------------------------------------------

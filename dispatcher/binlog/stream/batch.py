@@ -52,10 +52,10 @@ class Events(NamedTuple):
             np.empty(n, np.int32),
         )
 
-    def cut(self, lo: int, hi: int) -> Events:
+    def slice(self, lo: int, hi: int) -> Events:
         return Events(self.off[lo:hi], self.size[lo:hi], self.kind[lo:hi], self.route[lo:hi])
 
-    def only(self, which: NDArray[np.bool_]) -> Events:
+    def select(self, which: NDArray[np.bool_]) -> Events:
         return Events(self.off[which], self.size[which], self.kind[which], self.route[which])
 
     def copy(self) -> Events:
@@ -81,14 +81,14 @@ class Transactions(NamedTuple):
             np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64),
         )  # fmt: skip
 
-    def cut(self, lo: int, hi: int, first_event: int) -> Transactions:
+    def slice(self, lo: int, hi: int, first_event: int) -> Transactions:
         """Entries [lo, hi), with event indexes counted from `first_event`."""
         return Transactions(
             self.first[lo:hi] - np.int32(first_event), self.last[lo:hi] - np.int32(first_event), self.flags[lo:hi],
             self.source[lo:hi], self.gno[lo:hi], self.end[lo:hi], self.commit_us[lo:hi],
         )  # fmt: skip
 
-    def only(self, which: NDArray[np.bool_]) -> Transactions:
+    def select(self, which: NDArray[np.bool_]) -> Transactions:
         return Transactions(
             self.first[which], self.last[which], self.flags[which], self.source[which], self.gno[which],
             self.end[which], self.commit_us[which],
@@ -143,7 +143,7 @@ class Batch:
     fault: Fault | None = None
     head: Head | None = None
 
-    def own(self) -> Batch:
+    def copy(self) -> Batch:
         """The same with copies of everything that `compact()` would overwrite."""
         return replace(self, buf=self.buf.copy(), ev=self.ev.copy(), tx=self.tx.copy())
 

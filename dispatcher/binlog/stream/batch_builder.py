@@ -210,8 +210,8 @@ class Batching:
         if self.format is not None:
             out.append(
                 Batch(
-                    self._buf, self.format, self.file, self.offset, int(st[k.TIMESTAMP]), self._ev.cut(lo, hi),
-                    self._tx.cut(first_tx, txs, lo), self.sources, hi - lo - self._carried,
+                    self._buf, self.format, self.file, self.offset, int(st[k.TIMESTAMP]), self._ev.slice(lo, hi),
+                    self._tx.slice(first_tx, txs, lo), self.sources, hi - lo - self._carried,
                     0 if self._in_payload else int(st[k.AT]) - self._batch_from, fault, self._head,
                 )
             )  # fmt: skip

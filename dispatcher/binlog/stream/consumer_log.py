@@ -31,7 +31,7 @@ from dispatcher.binlog.event.record import Record, encode_record
 from dispatcher.binlog.kernel.bytes import I32, I64, U8
 from dispatcher.binlog.stream import copy_kernel as k
 from dispatcher.binlog.stream.batch import ABORTED, CONTINUED, OPEN, ROLLED_BACK, Batch
-from dispatcher.binlog.stream.segments import POOL, Allocate, Outstanding, release_pages
+from dispatcher.binlog.stream.segments import SEGMENT_POOL, Allocate, DroppedSegments, release_pages
 from dispatcher.model.position import SEQ_OFFSET_BITS, file_number
 
 
@@ -88,7 +88,7 @@ class ConsumerLog:
     ) -> None:
         self.committed = 0
         self.kept = 0
-        self._lent = Outstanding()
+        self._lent = DroppedSegments()
         self.spilled = 0
         self.spilled_end = 0  # logical end of the newest complete transaction that was spilled
         self._segment_max = max(segment_max, self.SEGMENT_MIN)
@@ -111,7 +111,7 @@ class ConsumerLog:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def take(
+    def append(
         self, batch: Batch, wants: U8, skip: U8 | None, *, epoch: int, seq: int, packed: bool
     ) -> tuple[AppendResult, int]:
         """Copy what is wanted of `batch`; returns the transactions completed and the seq after all of them.
@@ -139,7 +139,7 @@ class ConsumerLog:
         while True:
             base, segment = self._room(indexed)
             cs[k.OUT] = self._end - base
-            code = k.take(
+            code = k.copy_share(
                 batch.buf, batch.ev, batch.tx, wants, skip, record, checksum, high, segment, cs, self._index,
             )  # fmt: skip
             # An error that is raised below keeps this frame, which would keep the segment.
@@ -266,7 +266,7 @@ class ConsumerLog:
                 self._spilled_from = self._end
         else:
             self._last_size = size
-            segment = Segment(self._end, POOL.allocate(max(size, need)), spilled=False)
+            segment = Segment(self._end, SEGMENT_POOL.allocate(max(size, need)), spilled=False)
             self.kept += len(segment.bytes)
         self._segments.append(segment)
 

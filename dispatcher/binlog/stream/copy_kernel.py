@@ -1,4 +1,4 @@
-"""The kernel that copies one consumer's share of a batch; what it copies, and why, is said in `take`."""
+"""The kernel that copies one consumer's share of a batch; what it copies, and why, is said in `copy_share`."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _see_head(cs: I64, kind: int, carried: int, i: int) -> None:
 
 
 @njit
-def take(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one walk over the events; its parts would share all of this
+def copy_share(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one walk over the events; its parts would share all of this
     buf: U8,
     ev: Events,
     tx: Transactions,

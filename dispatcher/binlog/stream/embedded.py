@@ -20,7 +20,7 @@ from dispatcher.binlog.stream.batch import OPEN
 from dispatcher.binlog.stream.batch_builder import Batching, Out
 from dispatcher.binlog.stream.reframe import Unpacking
 from dispatcher.binlog.stream.routes import ALL
-from dispatcher.binlog.stream.xa_store import Inner, XaFault
+from dispatcher.binlog.stream.xa_store import EmbeddedTransaction, XaFault
 
 
 class Inside(Batching):
@@ -34,16 +34,16 @@ class Inside(Batching):
     def _answer(self, code: int, out: Out) -> bool:
         raise NotImplementedError
 
-    def _payload(self, off: int, size: int) -> Inner:
+    def _payload(self, off: int, size: int) -> EmbeddedTransaction:
         """What a TRANSACTION_PAYLOAD_EVENT holds."""
         if self._in_payload:
             raise malformed(transaction_payload.NAME, "holds another one")
         if self._st[k.TX] != k.TX_STARTED:
             raise malformed(transaction_payload.NAME, "stands where no transaction begins")
         body = memoryview(self._buf)[off + 19 : off + size - 4 * int(self._st[k.CHECKED])]  # type: ignore[arg-type]
-        return Inner(transaction_payload.parse(body))
+        return EmbeddedTransaction(transaction_payload.parse(body))
 
-    def _read_inside(self, inner: Inner, out: Out) -> bool:
+    def _read_inside(self, inner: EmbeddedTransaction, out: Out) -> bool:
         """Read `inner` in the place of the event at st[k.OFF], beginning with the state that the transaction is in.
 
         Ends with the kernel's state behind that event, or in a chunk of what stands for it; returns False, and has
@@ -77,7 +77,7 @@ class Inside(Batching):
             route = ALL if flaw.targets is None else self.routes.ddl(flaw.targets)
             self._fault(flaw.kind, flaw.what, out, route=route, remedy=flaw.remedy)
 
-    def _read_chunks(self, inner: Inner, start: int, end: int, out: Out) -> None:
+    def _read_chunks(self, inner: EmbeddedTransaction, start: int, end: int, out: Out) -> None:
         st = self._st
         st[k.AT] = st[k.NEXT]
         self._flush(out)
@@ -88,7 +88,7 @@ class Inside(Batching):
         st[k.PACKETS] = 0
         self._look_into(np.empty(0, dtype=np.uint8))
 
-    def _read_small(self, inner: Inner, start: int, end: int, out: Out) -> None:
+    def _read_small(self, inner: EmbeddedTransaction, start: int, end: int, out: Out) -> None:
         st = self._st
         at = self._scratch
         checksum = int(st[k.CHECKED])

@@ -1,7 +1,7 @@
 """Routes: small integers for "which tables does this event concern", so that kernels compare integers, not names.
 
 A route is interned once per (database, table), or once per set of tables that a DDL touches. A consumer turns its
-filter into one byte per route (`Filter.wants`), and from then on routing an event is an array look-up.
+filter into one byte per route (`Filter.route_mask`), and from then on routing an event is an array look-up.
 
 Names are found by the kernel through an open-addressing table of FNV-1a hashes; the names themselves are compared
 too, so two names with one hash stay apart.
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dispatcher.binlog.kernel.jit import part
 
 ALL = -1  # concerns every consumer of the connection
-NOBODY = -2
+NO_ROUTE = -2
 
 Target = tuple[str, str | None]  # (database, table), or (database, None) for the database itself
 
@@ -40,7 +40,7 @@ def hash_names(
 
 
 @part
-def find(  # noqa: PLR0913 - kernels take arrays one by one, see `frames.split`
+def find_route(  # noqa: PLR0913 - kernels take arrays one by one, see `frames.split`
     buf: NDArray[np.uint8],
     database: int,
     database_size: int,
@@ -106,10 +106,10 @@ class Routes:
         return route
 
     def ddl(self, targets: Iterable[Target]) -> int:
-        """Intern what a statement touches. `NOBODY` where that is nothing."""
+        """Intern what a statement touches. `NO_ROUTE` where that is nothing."""
         key = tuple(sorted(set(targets), key=lambda target: (target[0], target[1] or "")))
         if not key:
-            return NOBODY
+            return NO_ROUTE
         if key not in self._ddl:
             self._ddl[key] = self._append(key)
         return self._ddl[key]
@@ -140,17 +140,17 @@ class Filter:
     ) -> None:
         self.databases = frozenset(databases)
         self.tables = None if tables is None else frozenset(tables)
-        self._wants: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
+        self._mask: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
 
-    def wants(self, routes: Routes) -> NDArray[np.uint8]:
+    def route_mask(self, routes: Routes) -> NDArray[np.uint8]:
         """One byte per route, 1 = wanted; extended as routes are added."""
-        known = len(self._wants)
+        known = len(self._mask)
         if known < len(routes):
-            more = [any(map(self._wanted, targets)) for targets in routes.targets[known:]]
-            self._wants = np.concatenate((self._wants, np.array(more, dtype=np.uint8)))
-        return self._wants
+            more = [any(map(self._matches, targets)) for targets in routes.targets[known:]]
+            self._mask = np.concatenate((self._mask, np.array(more, dtype=np.uint8)))
+        return self._mask
 
-    def _wanted(self, target: Target) -> bool:
+    def _matches(self, target: Target) -> bool:
         database, table = target
         if database not in self.databases:
             return False

@@ -26,7 +26,7 @@ Allocate = Callable[[int], U8]
 POOLED_MIN = 1 << 18  # smaller ones are cheap enough
 
 
-class Pool:
+class SegmentPool:
     """`idle_max`: bytes that are kept while nobody needs them."""
 
     def __init__(self, idle_max: int) -> None:
@@ -55,11 +55,11 @@ class Pool:
             self.idle_bytes += len(memory)
 
 
-POOL = Pool(1 << 24)
+SEGMENT_POOL = SegmentPool(1 << 24)
 """The process's own: 16 MiB serve many logs, since a segment is idle only between two of them."""
 
 
-class Outstanding:
+class DroppedSegments:
     """Arrays that their owner has let go of while somebody else still has views of them."""
 
     def __init__(self) -> None:

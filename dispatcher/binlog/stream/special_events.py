@@ -48,9 +48,9 @@ from dispatcher.binlog.stream.batch import (
     Head,
 )
 from dispatcher.binlog.stream.batch_builder import Out
-from dispatcher.binlog.stream.routes import ALL, NOBODY, Target
+from dispatcher.binlog.stream.routes import ALL, NO_ROUTE, Target
 from dispatcher.binlog.stream.xa import Xa
-from dispatcher.binlog.stream.xa_store import Inner
+from dispatcher.binlog.stream.xa_store import EmbeddedTransaction
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 from dispatcher.model.gtid import GNO_MAX
 
@@ -139,7 +139,9 @@ class Rare(Xa):
                 st[k.FILE_POS] += size
         return True
 
-    def _read(self, code: int, event: bytes, body: bytes, flags: int, out: Out) -> Inner | None:
+    def _read(
+        self, code: int, event: bytes, body: bytes, flags: int, out: Out
+    ) -> EmbeddedTransaction | None:
         """An event that is none of the file's frame; returns what is to be read in its place, if it is that."""
         if code == EventType.QUERY:
             return self._query(event, body, out)
@@ -265,7 +267,7 @@ class Rare(Xa):
 
     # -- statements ------------------------------------------------------------------------------------------
 
-    def _query(self, event: bytes, body: bytes, out: Out) -> Inner | None:
+    def _query(self, event: bytes, body: bytes, out: Out) -> EmbeddedTransaction | None:
         """A QUERY_EVENT that is neither BEGIN nor COMMIT to the letter: a DDL, or the rarer frames."""
         st, query = self._st, parse_query(body)
         text = query.query
@@ -296,7 +298,7 @@ class Rare(Xa):
                 self._end_transaction()
         else:
             route = self._targets(query, text)
-            if route != NOBODY:
+            if route != NO_ROUTE:
                 self._append(DDL, route)
             if not in_begun:
                 self._end_transaction()

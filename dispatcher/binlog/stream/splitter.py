@@ -68,7 +68,7 @@ class Splitter(Rare):
             view = view[size:]
             while True:
                 batches = self.split()
-                out += [batch.own() if isinstance(batch, Batch) else batch for batch in batches]
+                out += [batch.copy() if isinstance(batch, Batch) else batch for batch in batches]
                 self.compact()
                 if not self._full:
                     break
@@ -165,7 +165,7 @@ class Splitter(Rare):
         names = k.Names(
             routes.slots, routes.names, routes.spans, self._source_ids, len(self.sources)
         )
-        return k.split(self._buf, self._st, self._ev, self._tx, self._maps, names)
+        return k.split_packets(self._buf, self._st, self._ev, self._tx, self._maps, names)
 
     # -- what comes rarely -----------------------------------------------------------------------------------
 

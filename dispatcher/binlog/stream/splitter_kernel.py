@@ -26,7 +26,7 @@ from dispatcher.binlog.stream.batch import (
     Events,
     Transactions,
 )
-from dispatcher.binlog.stream.routes import ALL, NOBODY, find
+from dispatcher.binlog.stream.routes import ALL, NO_ROUTE, find_route
 from dispatcher.model.gtid import GNO_MAX
 
 # Why the kernel came back.
@@ -265,7 +265,7 @@ def _table_map(
     table_size = int(buf[table - 1])
     if not (database_size and table_size):
         return _malformed(st, 7)
-    route = find(buf, database, database_size, table, table_size, slots, names, spans)
+    route = find_route(buf, database, database_size, table, table_size, slots, names, spans)
     if route < 0:
         st[OFF], st[SIZE] = database, database_size
         return NEW_TABLE
@@ -287,14 +287,14 @@ def _rows(buf: U8, st: I64, map_id: I64, map_route: I32) -> int:
     if stop - body < 8:
         return _malformed(st, 2)
     table_id = u64(buf, body) & TABLE_ID_MASK
-    route = NOBODY
+    route = NO_ROUTE
     for m in range(st[MAPS] - 1, -1, -1):
         if map_id[m] == table_id:
             route = map_route[m]
             break
     ends = u16(buf, body + 6) & 1
     # The server closes a statement whose last table was not logged with rows for "no table".
-    if route == NOBODY and not (ends and table_id in (0, 0xFFFFFF)):
+    if route == NO_ROUTE and not (ends and table_id in (0, 0xFFFFFF)):
         return _malformed(st, 4)
     st[KIND], st[ROUTE] = ROWS, route
     if ends:
@@ -314,7 +314,9 @@ def _other(st: I64, kind: int) -> int:
 
 
 @njit
-def split(buf: U8, st: I64, ev: Events, tx: Transactions, maps: TableMaps, names: Names) -> int:
+def split_packets(
+    buf: U8, st: I64, ev: Events, tx: Transactions, maps: TableMaps, names: Names
+) -> int:
     """Fill the arrays from buf[st[AT]:st[END]] until something needs Python; returns why."""
     # Taking an array out of a tuple counts it in and out, atomically: once here, not once an event.
     ev_off, ev_size, ev_kind, ev_route = ev.off, ev.size, ev.kind, ev.route

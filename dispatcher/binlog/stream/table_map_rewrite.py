@@ -73,7 +73,7 @@ class MetadataSuffixes:
 
 
 @njit
-def find(  # noqa: PLR0913 - kernels take arrays one by one, see `frames.split`
+def next_unresolved(  # noqa: PLR0913 - kernels take arrays one by one, see `frames.split`
     buf: U8, ev: Events, wanted: U8, ids: I64, sizes: I64, tails: I32, out: I32, start: int
 ) -> int:
     """The next event that Python must look at: a statement, or a wanted TABLE_MAP that is new. Before it `out` holds
@@ -88,7 +88,7 @@ def find(  # noqa: PLR0913 - kernels take arrays one by one, see `frames.split`
             route = ev_route[i]
             if wanted[route]:
                 at = ev_off[i] + HEADER_SIZE
-                if ids[route] == table_id(buf, at) and sizes[route] == ev_size[i]:
+                if ids[route] == read_table_id(buf, at) and sizes[route] == ev_size[i]:
                     out[i] = tails[route]
                 else:
                     return i
@@ -96,7 +96,7 @@ def find(  # noqa: PLR0913 - kernels take arrays one by one, see `frames.split`
 
 
 @njit
-def table_id(buf: U8, at: int) -> int:
+def read_table_id(buf: U8, at: int) -> int:
     return u32(buf, at) | u16(buf, at + 4) << 32
 
 
@@ -125,7 +125,7 @@ def rewrite(  # noqa: PLR0913 - as above
         at += size
 
 
-def replaced(batch: Batch, which: I32, tails: MetadataSuffixes) -> Batch:
+def replace_table_maps(batch: Batch, which: I32, tails: MetadataSuffixes) -> Batch:
     """The batch with the tails `which` (one per event) in its TABLE_MAPs; the same one where there is none.
 
     The buffer is the splitter's, and so are its arrays: the new batch has its own.

@@ -54,7 +54,7 @@ def load_kernels() -> None:
     batch = Batch(
         nothing, FormatDescription(b"", "", 0, True, False), "", 0, 0, Events.empty(0), Transactions.empty(0), [], 0, 0
     )  # fmt: skip
-    ConsumerLog().take(batch, nothing, None, epoch=0, seq=0, packed=False)
+    ConsumerLog().append(batch, nothing, None, epoch=0, seq=0, packed=False)
     event = np.zeros(64, dtype=np.uint8)
     event[9] = len(event)
     copy_kernel.end_statement(event, 0, 1)
@@ -69,6 +69,8 @@ def load_kernels() -> None:
         table_map_rewrite.MetadataSuffixes(),
         np.empty(0, dtype=np.int32),
     )
-    table_map_rewrite.find(nothing, batch.ev, nothing, seen.ids, seen.sizes, seen.tails, none, 0)
+    table_map_rewrite.next_unresolved(
+        nothing, batch.ev, nothing, seen.ids, seen.sizes, seen.tails, none, 0
+    )
     table_map_rewrite.rewrite(nothing, batch.ev, none, tails.data, tails.starts, nothing, 0, 1)
-    table_map_rewrite.table_id(event, 0)
+    table_map_rewrite.read_table_id(event, 0)

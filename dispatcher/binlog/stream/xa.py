@@ -39,7 +39,7 @@ from dispatcher.binlog.sql import ddl
 from dispatcher.binlog.stream import splitter_kernel as k
 from dispatcher.binlog.stream.batch_builder import Out
 from dispatcher.binlog.stream.embedded import Inside
-from dispatcher.binlog.stream.xa_store import Inner, LogPoint, XaFault, XaRecorder
+from dispatcher.binlog.stream.xa_store import EmbeddedTransaction, LogPoint, XaFault, XaRecorder
 from dispatcher.model.errors import SEEK, ErrorKind
 from dispatcher.model.position import LogPosition
 
@@ -56,7 +56,7 @@ _NO_ROOM = (
 class Xa(Inside):
     """Reads XA's events; the rows between them go past it."""
 
-    def _xa(self, text: str, event: bytes, body: bytes, out: Out) -> Inner | None:
+    def _xa(self, text: str, event: bytes, body: bytes, out: Out) -> EmbeddedTransaction | None:
         """A QUERY event with an XA statement, and its plain body."""
         state, verb = self._st[k.TX], ddl.xa_verb(text)
         if verb in ("START", "BEGIN") and state == k.TX_STARTED:
@@ -89,7 +89,7 @@ class Xa(Inside):
 
     # -- the end of a group ----------------------------------------------------------------------------------
 
-    def _xa_prepare(self, event: bytes, body: bytes, out: Out) -> Inner | None:
+    def _xa_prepare(self, event: bytes, body: bytes, out: Out) -> EmbeddedTransaction | None:
         found = control.parse_xa_prepare(body)
         keeping = self._keeping
         if keeping is None:
@@ -105,7 +105,9 @@ class Xa(Inside):
         self._end_transaction()
         return None
 
-    def _at_once(self, keeping: XaRecorder, what: str, event: bytes, out: Out) -> Inner | None:
+    def _at_once(
+        self, keeping: XaRecorder, what: str, event: bytes, out: Out
+    ) -> EmbeddedTransaction | None:
         """The transaction is committed where it stands."""
         self._keep_listed()
         rows = keeping.rows()
@@ -125,13 +127,15 @@ class Xa(Inside):
 
     def _inner(
         self, rows: transaction_payload.Payload, event: bytes, flaws: tuple[XaFault, ...]
-    ) -> Inner:
+    ) -> EmbeddedTransaction:
         assert self.format is not None
-        return Inner(rows, _xid_event(event), self.format.mariadb, flaws)
+        return EmbeddedTransaction(rows, _xid_event(event), self.format.mariadb, flaws)
 
     # -- XA COMMIT and XA ROLLBACK ---------------------------------------------------------------------------
 
-    def _xa_end(self, xid: Xid, event: bytes, out: Out, *, commit: bool) -> Inner | None:
+    def _xa_end(
+        self, xid: Xid, event: bytes, out: Out, *, commit: bool
+    ) -> EmbeddedTransaction | None:
         prepared = self.prepared
         if prepared is None:
             self._end_transaction()

@@ -333,7 +333,7 @@ class XaRecorder:
 
 
 @dataclass(frozen=True, slots=True)
-class Inner:
+class EmbeddedTransaction:
     """Events to be read in the place of one of the log: `first`, those of a payload, `last`; none has a checksum.
 
     `begun`: is the transaction in its rows already, as behind MariaDB's GTID event? `flaws`: who must stop before it.

@@ -48,6 +48,6 @@ def _remove(batch: Batch, keep: NDArray[np.bool_]) -> None:
     wanted = np.cumsum(edges)[:-1] == 0
     # The new index of an event, by its old one.
     index = np.concatenate(([0], np.cumsum(wanted))).astype(np.int32)
-    batch.ev = batch.ev.only(wanted)
-    kept = batch.tx.only(keep)
+    batch.ev = batch.ev.select(wanted)
+    kept = batch.tx.select(keep)
     batch.tx = kept._replace(first=index[kept.first], last=index[kept.last])

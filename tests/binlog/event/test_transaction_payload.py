@@ -166,8 +166,8 @@ def test_a_payload_larger_than_a_packet(size: int, checksum: bool) -> None:
     wanted, taken = Filter(["shop"]), ConsumerLog()
     for batch in split.feed(log.stream()):
         assert isinstance(batch, Batch)
-        wants = wanted.wants(split.routes)
-        taken.take(batch, wants, None, epoch=3, seq=int(taken.committed > 0), packed=False)
+        wants = wanted.route_mask(split.routes)
+        taken.append(batch, wants, None, epoch=3, seq=int(taken.committed > 0), packed=False)
     want = [
         delivered(t, Wanted(("shop",)), epoch=3, seq=n + 1) for n, t in enumerate(log.transactions)
     ]
@@ -202,7 +202,7 @@ def test_memory_is_that_of_the_compressed_bytes_and_a_few_chunks(event_bytes: in
         for batch in split.split():
             assert isinstance(batch, Batch)
             seen += int(batch.ev.size.sum())
-            taken.take(batch, other.wants(split.routes), None, epoch=0, seq=0, packed=False)
+            taken.append(batch, other.route_mask(split.routes), None, epoch=0, seq=0, packed=False)
         del batch
         split.compact()
     peak = tracemalloc.get_traced_memory()[1]

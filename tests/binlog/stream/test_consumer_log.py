@@ -89,9 +89,9 @@ class Taker:
             for s, n in zip(tx.source, tx.gno, strict=True)
         ]
         skip = np.array([name in self.held for name in names], dtype=np.uint8)
-        taken, seq = self.log.take(
+        taken, seq = self.log.append(
             batch,
-            self.filter.wants(routes),
+            self.filter.route_mask(routes),
             skip if skip.any() else None,
             epoch=3,
             seq=self.seq,
@@ -291,7 +291,9 @@ def share(
     for at in range(0, len(stream), step):
         for batch in split.feed(stream[at : at + step]):
             assert isinstance(batch, Batch)
-            _, seq = out.take(batch, wants.wants(routes), None, epoch=0, seq=seq, packed=False)
+            _, seq = out.append(
+                batch, wants.route_mask(routes), None, epoch=0, seq=seq, packed=False
+            )
     data = b"".join(out.read(0, out.committed))
     events, at = [], 0
     while at < len(data):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.binlog.stream.routes import NOBODY, Filter, Routes, find
+from dispatcher.binlog.stream.routes import NO_ROUTE, Filter, Routes, find_route
 
 names = st.binary(min_size=1, max_size=64)
 
@@ -14,7 +14,7 @@ names = st.binary(min_size=1, max_size=64)
 def found(routes: Routes, database: bytes, table: bytes) -> int:
     buf = np.frombuffer(b"??" + database + b"\0\0" + table, dtype=np.uint8).copy()
     return int(
-        find(
+        find_route(
             buf, 2, len(database), 4 + len(database), len(table),
             routes.slots, routes.names, routes.spans,
         )
@@ -57,21 +57,21 @@ def test_statements_share_a_route_with_their_equals() -> None:
     one = routes.ddl([("a", "t"), ("b", None)])
     assert routes.ddl([("b", None), ("a", "t"), ("a", "t")]) == one
     assert routes.targets[one] == (("a", "t"), ("b", None))
-    assert routes.ddl([]) == NOBODY
+    assert routes.ddl([]) == NO_ROUTE
 
 
 def test_a_filter_grows_with_the_routes() -> None:
     routes = Routes()
     by_database, by_table = Filter(["a"]), Filter(["a", "b"], [("b", "t")])
-    assert len(by_database.wants(routes)) == 0
+    assert len(by_database.route_mask(routes)) == 0
     routes.table(b"a", b"t")
-    assert by_database.wants(routes).tolist() == [1]
+    assert by_database.route_mask(routes).tolist() == [1]
     routes.table(b"b", b"t")
     routes.ddl([("a", None)])
     routes.ddl([("c", None), ("b", "t")])
     routes.ddl([("b", "x")])
-    assert by_database.wants(routes).tolist() == [1, 0, 1, 0, 0]
-    assert by_table.wants(routes).tolist() == [0, 1, 1, 1, 0]
+    assert by_database.route_mask(routes).tolist() == [1, 0, 1, 0, 0]
+    assert by_table.route_mask(routes).tolist() == [0, 1, 1, 1, 0]
 
 
 def test_names_that_are_not_utf8_do_no_harm() -> None:
@@ -79,4 +79,4 @@ def test_names_that_are_not_utf8_do_no_harm() -> None:
     assert found(routes, b"\xff", b"t") == -1
     routes.table(b"\xff", b"t")
     assert found(routes, b"\xff", b"t") == 0
-    assert Filter(["a"]).wants(routes).tolist() == [0]
+    assert Filter(["a"]).route_mask(routes).tolist() == [0]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dispatcher.binlog.stream.segments import POOLED_MIN, Pool
+from dispatcher.binlog.stream.segments import POOLED_MIN, SegmentPool
 
 
 def test_memory_comes_back_with_its_last_view() -> None:
-    pool = Pool(4 * POOLED_MIN)
+    pool = SegmentPool(4 * POOLED_MIN)
     loan = pool.allocate(POOLED_MIN)
     loan[5] = 7
     view = memoryview(loan)[5:10]  # type: ignore[arg-type]
@@ -20,7 +20,7 @@ def test_memory_comes_back_with_its_last_view() -> None:
 
 
 def test_a_slice_of_an_array_holds_the_loan() -> None:
-    pool = Pool(4 * POOLED_MIN)
+    pool = SegmentPool(4 * POOLED_MIN)
     part = pool.allocate(POOLED_MIN)[3:][2:]
     assert pool.idle_bytes == 0 and len(part) == POOLED_MIN - 5
     del part
@@ -28,7 +28,7 @@ def test_a_slice_of_an_array_holds_the_loan() -> None:
 
 
 def test_idle_memory_is_lent_again_and_belongs_to_one_at_a_time() -> None:
-    pool = Pool(4 * POOLED_MIN)
+    pool = SegmentPool(4 * POOLED_MIN)
     first = pool.allocate(POOLED_MIN)
     address = first.ctypes.data
     del first
@@ -39,7 +39,7 @@ def test_idle_memory_is_lent_again_and_belongs_to_one_at_a_time() -> None:
 
 
 def test_no_more_is_kept_than_allowed() -> None:
-    pool = Pool(POOLED_MIN)
+    pool = SegmentPool(POOLED_MIN)
     loans = [pool.allocate(POOLED_MIN) for _ in range(3)]
     loans.clear()
     assert pool.idle_bytes == POOLED_MIN
@@ -47,7 +47,7 @@ def test_no_more_is_kept_than_allowed() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, POOLED_MIN - 1])
 def test_small_ones_are_not_pooled(size: int) -> None:
-    pool = Pool(1 << 24)
+    pool = SegmentPool(1 << 24)
     loan = pool.allocate(size)
     assert len(loan) == size and loan.dtype == np.uint8
     del loan

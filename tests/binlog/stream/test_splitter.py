@@ -15,7 +15,7 @@ from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream import batch as a
 from dispatcher.binlog.stream import splitter_kernel
 from dispatcher.binlog.stream.batch import Batch, Closed
-from dispatcher.binlog.stream.routes import ALL, NOBODY, Filter, Routes
+from dispatcher.binlog.stream.routes import ALL, NO_ROUTE, Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support import control_encoder as c
@@ -108,7 +108,7 @@ class Flat:
             assert t == len(batch.tx.first) - 1
 
     def _tables(self, route: int) -> Any:
-        return None if route == ALL else () if route == NOBODY else self.routes.targets[route]
+        return None if route == ALL else () if route == NO_ROUTE else self.routes.targets[route]
 
 
 def expected(log: e.LogWriter) -> list[tuple[Any, ...]]:
@@ -363,8 +363,8 @@ def test_load_data_as_a_statement_concerns_its_databases() -> None:
     assert batch.fault is not None
     assert batch.fault.error.kind is ErrorKind.STATEMENT_FORMAT
     assert batch.fault.error.what == "LOAD DATA as a statement, in database 'crm'"
-    assert Filter(["shop"]).wants(flat.routes)[batch.fault.route]
-    assert not Filter(["crm"]).wants(flat.routes)[batch.fault.route]
+    assert Filter(["shop"]).route_mask(flat.routes)[batch.fault.route]
+    assert not Filter(["crm"]).route_mask(flat.routes)[batch.fault.route]
 
 
 @pytest.mark.parametrize("kind", [EventType.LOAD, EventType.CREATE_FILE, EventType.EXEC_LOAD])
@@ -473,7 +473,7 @@ def test_data_as_a_statement_concerns_its_databases(
         assert batch.fault.route == ALL
         return
     for database in ("shop", "crm", "billing"):
-        wants = Filter([database]).wants(flat.routes)
+        wants = Filter([database]).route_mask(flat.routes)
         assert wants[batch.fault.route] == (database in concerned)
 
 

@@ -212,7 +212,7 @@ def test_what_does_not_fit_is_a_fault_of_its_tables(gtid: str, how: str) -> None
         assert fault.error.kind is ErrorKind.PREPARED
         assert "do not fit into the 1500 bytes" in fault.error.what
         for database, concerned in (("shop", 1), ("crm", 1), ("billing", 0)):
-            assert Filter([database]).wants(split.routes)[fault.route] == concerned
+            assert Filter([database]).route_mask(split.routes)[fault.route] == concerned
     assert flat.done[-1] == expected(log)[-1]
     assert [done[:3] for done in flat.done] == [want[:3] for want in expected(log)]
 
@@ -248,5 +248,5 @@ def test_a_statement_within_is_a_fault_also_where_only_the_commit_is_read() -> N
     split.file = file
     (fault,) = faults_of(split.feed(stream))
     assert fault.error.kind is ErrorKind.STATEMENT_FORMAT
-    assert Filter(["crm"]).wants(split.routes)[fault.route]
-    assert not Filter(["shop"]).wants(split.routes)[fault.route]
+    assert Filter(["crm"]).route_mask(split.routes)[fault.route]
+    assert not Filter(["shop"]).route_mask(split.routes)[fault.route]

@@ -14,7 +14,7 @@ from dispatcher.binlog.event.transaction_payload import Compression, Payload
 from dispatcher.binlog.stream.xa_store import (
     ENTRY_BYTES,
     SMALL_BYTES,
-    Inner,
+    EmbeddedTransaction,
     LogPoint,
     XaChanges,
     XaEntry,
@@ -197,7 +197,7 @@ def test_kept_rows_are_what_they_were(size: int) -> None:
     assert keeping.rows() is got
     assert got.uncompressed_size == len(data) + 5
     assert transaction_payload.whole(got) == b"BEGIN" + data
-    inner = Inner(got, b"XID")
+    inner = EmbeddedTransaction(got, b"XID")
     assert b"".join(inner.chunks()) == inner.whole().tobytes() == b"BEGIN" + data + b"XID"
     if got.compression is Compression.ZSTD:
         assert len(got.data) < len(data)
