@@ -19,7 +19,7 @@ ENV PATH=/opt/binlog-dispatcher/bin:$PATH
 WORKDIR /src
 COPY deploy/daemon.lock deploy/daemon.lock
 RUN pip install --require-hashes --no-deps -r deploy/daemon.lock
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY dispatcher dispatcher
 COPY spark_sink spark_sink
 RUN pip install --no-deps --no-build-isolation .

@@ -1,8 +1,8 @@
 """How a replica asks a MySQL or MariaDB server for its log, and how the server says that it will not.
 
 Whoever reads a log does so as a replica: it says who it is and what it understands in variables of its session, sends
-COM_BINLOG_DUMP or COM_BINLOG_DUMP_GTID, and from then on only the server speaks. PyMySQL knows nothing of that beyond
-sending a command, so its private names are used here, and nowhere else.
+COM_BINLOG_DUMP or COM_BINLOG_DUMP_GTID, and from then on only the server speaks. PyMySQL has no public call for these
+commands, so this module uses its private names; `driver` (limits, authentication) and `login` (TCP keepalive) do, too.
 
 Sources: MySQL manual, "COM_BINLOG_DUMP", "COM_BINLOG_DUMP_GTID", "COM_REGISTER_SLAVE"; sql/rpl_source.cc,
 sql/rpl_binlog_sender.cc; MariaDB knowledge base, "Replication protocol".

@@ -1,0 +1,82 @@
+"""Links, anchors and names in the documents lead to something that exists."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+_FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
+_PATH = re.compile(r"[a-z_0-9./-]+(?:/|\.(?:py|toml|yaml))")
+_NAME = re.compile(r"[A-Za-z_]+(?:\.[a-z_]+)?")
+
+
+def prose(document: Path) -> str:
+    """The document without its fenced blocks."""
+    return _FENCE.sub("", document.read_text(encoding="utf-8"))
+
+
+@cache
+def anchors(document: Path) -> frozenset[str]:
+    """The anchors that GitHub gives to the headings of a document."""
+    headings = re.findall(r"^#+ (.+)$", prose(document), re.MULTILINE)
+    return frozenset(
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    )
+
+
+@cache
+def source() -> str:
+    """All production code."""
+    files = [*(ROOT / "dispatcher").rglob("*.py"), *(ROOT / "spark_sink").rglob("*.py")]
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def code_spans(text: str) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_every_link_and_anchor_exists(document: Path) -> None:
+    broken = []
+    for target, anchor in _LINK.findall(prose(document)):
+        file = (document.parent / target).resolve() if target else document
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(f"{target}#{anchor}")
+    assert broken == []
+
+
+def test_the_readme_links_to_every_document() -> None:
+    linked = {target for target, _ in _LINK.findall((ROOT / "README.md").read_text())}
+    assert {f"docs/{document.name}" for document in (ROOT / "docs").glob("*.md")} <= linked
+
+
+def test_every_path_in_the_architecture_exists() -> None:
+    spans = [span for span in code_spans(ARCHITECTURE) if _PATH.fullmatch(span)]
+    drawn = re.findall(r"[a-z_]+(?:/[a-z_]+)+\.py", ARCHITECTURE)
+    missing = {
+        path
+        for path in (*spans, *drawn)
+        if not ((ROOT / path).exists() or (ROOT / "dispatcher" / path).exists())
+    }
+    assert len(spans) > 100
+    assert missing == set()
+
+
+def test_every_class_and_constant_in_the_architecture_exists() -> None:
+    names = [name for name in code_spans(ARCHITECTURE) if re.match("[A-Z]", name)]
+    names = [name.partition(".")[0] for name in names if _NAME.fullmatch(name)]
+    missing = {name for name in names if not re.search(rf"\b{name}\b", source())}
+    assert len(names) > 15
+    assert missing == set()
+
+
+def test_every_package_is_in_the_architecture() -> None:
+    packages = {file.parent.name for file in (ROOT / "dispatcher").glob("*/__init__.py")}
+    assert {name for name in packages if f"`{name}/`" not in ARCHITECTURE} == set()
