@@ -30,6 +30,14 @@ _SPARK = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite-plays",
+        action="store_true",
+        help="write the transcripts of tests/simulation/plays",
+    )
+
+
 class Units(LoadScopeScheduling):  # type: ignore[misc]
     """What a worker runs without a break: a file, whose tests share servers, but for the files named above."""
 

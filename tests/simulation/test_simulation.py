@@ -53,4 +53,4 @@ def test_a_play_does_not_depend_on_the_hashes_of_texts() -> None:
         for seed in ("1", "2")
     }
     assert len(traces) == 1
-    assert "Arrived" in traces.pop()
+    assert "BatchReceived" in traces.pop()

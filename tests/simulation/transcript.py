@@ -1,11 +1,12 @@
-"""What happened in a play, in words: virtual time, input, effects. Written down only when it is asked for."""
+"""The transcript of a play: each input of `Client.step` with its virtual time, and the effects that it returned."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import fields
 
-from dispatcher.dispatch.effects import Effect, Wake
+from dispatcher.dispatch.effects import Effect, Note, Wake
 from dispatcher.dispatch.events import (
     Acknowledged,
     Added,
@@ -16,73 +17,119 @@ from dispatcher.dispatch.events import (
     Removed,
     SeekRequested,
     ServerPolled,
+    Tick,
 )
 from dispatcher.dispatch.executed_position import ExecutedPosition
 from dispatcher.dispatch.specs import Progress
 from dispatcher.model.position import Position
 
+_UUID = re.compile(r"\b([0-9a-f]{4})[0-9a-f]{4}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+
 
 class Transcript:
-    """`lines` is None where nobody wants to read it."""
+    """`lines` is None if the transcript is not kept. Server UUIDs are shortened to their first four digits."""
 
     def __init__(self, *, kept: bool) -> None:
         self.lines: list[str] | None = [] if kept else None
 
-    def said(self, now: float, what: str) -> None:
+    def said(self, now: float, text: str) -> None:
         if self.lines is not None:
-            self.lines.append(f"{now:10.3f}  -- {what}")
+            self._add(f"{now:10.3f}  -- {text}")
 
-    def stepped(self, now: float, what: Input, effects: Sequence[Effect]) -> None:
-        if self.lines is not None:
-            self.lines.append(f"{now:10.3f}  {of_input(what)}")
-            told = (effect for effect in effects if not isinstance(effect, Wake))
-            self.lines += [f"{'':10}    -> {of_effect(effect)}" for effect in told]
+    def stepped(self, now: float, event: Input, effects: Sequence[Effect]) -> None:
+        """Add an input and its effects, without Wake. A Tick or an empty batch without an effect is left out."""
+        if self.lines is None:
+            return
+        shown = [effect for effect in effects if not isinstance(effect, Wake)]
+        if shown or not (isinstance(event, Tick) or _is_empty(event)):
+            self._add(f"{now:10.3f}  {of_input(event)}")
+        for effect in shown:
+            self._add(f"{'':10}    -> {of_effect(effect)}")
+
+    def _add(self, line: str) -> None:
+        assert self.lines is not None
+        self.lines.append(_UUID.sub(r"\1", line).rstrip())
 
 
-def of_input(what: Input) -> str:  # noqa: PLR0911 - one for each kind
-    match what:
+def of_input(event: Input) -> str:  # noqa: PLR0911 - one for each kind
+    """An input in one line: the name of its class, its dispatcher or consumer, and what decides."""
+    name = type(event).__name__
+    match event:
         case BatchReceived():
-            batch = what.batch
-            sets = f"{len(batch.tx.first)} transactions" + (", open" if _is_open(what) else "")
-            return f"Arrived {what.dispatcher}: {batch.events} events, {sets}, to {batch.file}:{batch.offset}"
+            batch = event.batch
+            count = counted(len(batch.tx.first)) + (
+                ", the last one open" if _is_open(event) else ""
+            )
+            return f"{name} {event.dispatcher}: {count}, up to {batch.file}:{batch.offset}"
         case LoggedIn():
-            view = what.view
+            view = event.view
             return (
-                f"LoggedIn {what.dispatcher}: {view.server[:4]} {view.executed} at {view.file}:{view.offset}"
-                f" purged {view.purged or 'nothing'} from {view.files[0][0]}"
+                f"{name} {event.dispatcher}: server {view.server}, executed {view.executed or 'nothing'},"
+                f" at {view.file}:{view.offset}, purged {view.purged or 'nothing'}, oldest file {view.files[0][0]}"
             )
         case ServerPolled():
-            return f"Surveyed {what.view.server[:4]} {what.view.executed}"
+            view = event.view
+            executed = view.executed or "nothing"
+            return (
+                f"{name}: server {view.server}, executed {executed}, at {view.file}:{view.offset}"
+            )
         case Lost():
-            return f"Lost {what.dispatcher}: {what.error.kind} {what.error.what}"
+            return f"{name} {event.dispatcher}: {event.error.kind}, {event.error.what}"
         case Acknowledged():
-            return f"Acknowledged {what.consumer}: {_value(what.position)}"
+            return f"{name} {event.consumer}: {_value(event.position)}"
         case SeekRequested():
-            return f"Sought {what.consumer}: {_value(what.after)}"
+            return f"{name} {event.consumer}: {_value(event.after)}"
         case Added():
-            return f"Added {what.spec.name}: {_value(what.progress)}"
+            return f"{name} {event.spec.name}: {_value(event.progress or 'no progress')}"
         case Removed():
-            return f"Removed {what.consumer}"
+            return f"{name} {event.consumer}"
         case _:
-            return type(what).__name__
+            return name
 
 
 def of_effect(effect: Effect) -> str:
-    values = ", ".join(_value(getattr(effect, f.name)) for f in fields(effect))
+    """An effect in one line: the name of its class, then the values of its fields."""
+    if isinstance(effect, Note):
+        # An error without its remedy.
+        values = ", ".join(
+            f"{name} {_value(value).partition('; ')[0]}" for name, value in effect.fields.items()
+        )
+        return f"Note {effect.level}: {effect.event}: {values}"
+    values = ", ".join(_value(getattr(effect, field.name)) for field in fields(effect))
     return f"{type(effect).__name__} {values}"
 
 
-def _is_open(what: BatchReceived) -> bool:
-    return bool(len(what.batch.tx.flags) and what.batch.tx.flags[-1] & 2)
+def counted(transactions: int) -> str:
+    return f"{transactions} transaction{'' if transactions == 1 else 's'}"
+
+
+def of_position(position: Position) -> str:
+    gtid = f"{position.gtid} " if position.gtid else ""
+    return f"{gtid}{position.file}:{position.offset}"
+
+
+def _is_empty(event: Input) -> bool:
+    return isinstance(event, BatchReceived) and not len(event.batch.tx.first)
+
+
+def _is_open(event: BatchReceived) -> bool:
+    """True if the batch ends inside a transaction."""
+    return bool(len(event.batch.tx.flags) and event.batch.tx.flags[-1] & 2)
 
 
 def _value(value: object) -> str:
     match value:
         case Progress():
-            return f"acknowledged {_value(value.acknowledged)} covered {_value(value.covered)} created {value.created}"
+            covered = (
+                "" if value.covered == value.acknowledged else f", covered {_value(value.covered)}"
+            )
+            return f"acknowledged {_value(value.acknowledged)}{covered}"
         case Position():
-            return f"{value.server[:4]} {value.gtid} {value.file}:{value.offset} seq {value.seq} epoch {value.epoch}"
+            return f"{of_position(value)} (epoch {value.epoch})"
         case ExecutedPosition():
-            return f"{value.gtids} {value.file}:{value.offset}"
+            gtids = f"{value.gtids} " if str(value.gtids) else ""
+            return f"{gtids}{value.file}:{value.offset}"
+        case list():
+            return " ".join(_value(item) for item in value) or "none"
         case _:
             return str(value)

@@ -151,6 +151,7 @@ class Link:
 class World:
     """See the module. `links`: by dispatcher; `store`: what is durable; `now`: s by the clock that `step` is given."""
 
+    begins_at = 100.0  # s
     allocate: Callable[[int], U8] | None = None  # room on disk for transactions that do not fit
 
     def __init__(
@@ -170,7 +171,7 @@ class World:
         self.store = dict(stored or {})
         self.kept: Kept | None = None  # of the tables
         self.readers = {spec.name: Reader(Wanted(spec.databases, spec.tables)) for spec in specs}
-        self.now = 100.0
+        self.now = self.begins_at
         self.log: list[str] = []
         self.queue_bytes_most = {spec.name: 0 for spec in specs}
         self.asked = 0  # look-ups
@@ -217,11 +218,16 @@ class World:
 
     def step(self, what: Input) -> None:
         self.log.append(type(what).__name__)
-        self.execute(self.client.step(what, self.now))
+        effects = self.client.step(what, self.now)
+        self.stepped(what, effects)
+        self.execute(effects)
         self.check_bounds()
         if self.survey_ordered:
             self.survey()
             self.tell_survey()
+
+    def stepped(self, event: Input, effects: list[Effect]) -> None:
+        """A subclass looks at the effects of a step before they are executed."""
 
     def check_bounds(self) -> None:
         for name, consumer in self.client.consumers.items():

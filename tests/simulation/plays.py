@@ -1,0 +1,347 @@
+"""Plays written as text: the moves of one client and its server, and the transcript of what the rules answer.
+
+A file of `plays/` begins with the rule that it shows. A line that begins with `> ` is a move; the indented lines below
+it are the transcript of that move, which `pytest tests/simulation/test_plays.py --rewrite-plays` writes. The last line
+below a move, `==`, says which dispatcher serves which consumers, if the move has changed that.
+
+The moves, where DB:N stands for N transactions of database DB, with one row each:
+
+    server gtid|file|mariadb        the kind of positions; first. Options: merge=BYTES (merge_bytes_max),
+                                    queues=BYTES (queues_bytes_max), failover=SECONDS (failover_wait_s)
+    write DB:N ... [bytes=N]        the server commits transactions, of so many bytes per row
+    rotate                          the server begins a new file
+    purge FILE_NUMBER               PURGE BINARY LOGS TO that file
+    reset DB:N ...                  RESET BINARY LOGS AND GTIDS, then the transactions; open connections go on
+    failover N                      the address leads to a replica that has executed the first N transactions
+    catch up                        that replica executes the rest
+    consumer NAME DB ...            declare a consumer. Options: start=earliest|latest, queue=BYTES, wait=SECONDS,
+                                    on_queue_full=wait, on_purged=latest, after=N (stored: N transactions)
+    start                           the daemon starts; `restart`: it is killed, and starts from what it has stored
+    login                           each connection that is waited for is made
+    read [DISPATCHER] [bytes=N]     what the server has is read, or so many bytes of it
+    poll NAME ...                   the reader fetches all it can get; `ack NAME` acknowledges what it has fetched
+    reader NAME                     another reader opens a session, and goes on at what is acknowledged
+    seek NAME N                     the reader opens a session behind the first N transactions
+    lose DISPATCHER                 the connection is lost
+    wait SECONDS                    time passes
+    ask                             the server is asked what it holds, as it is every 30 seconds
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dispatcher.dispatch.effects import Effect
+from dispatcher.dispatch.events import Added, Input, Tick
+from dispatcher.dispatch.executed_position import Mode
+from dispatcher.dispatch.specs import (
+    ClientLimits,
+    ConsumerSpec,
+    OnPurged,
+    OnQueueFull,
+    Progress,
+    Start,
+)
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import Position, packed_seq
+from tests.simulation.transcript import Transcript, counted, of_position
+from tests.support.event_encoder import TIME, LogWriter, Statement
+from tests.support.fake_server import SERVER_NAME, Server, stops_of
+from tests.support.random_log import Wanted
+from tests.support.simulation import BUFFER, Connection, Link, Reader, World
+
+PLAYS = Path(__file__).parent / "plays"
+REPLICA_NAME = "9f3a4c1e-0c5d-11ec-8b1a-0242ac130003"
+_MODES = {"gtid": Mode.GTID, "file": Mode.FILE, "mariadb": Mode.MARIADB}
+_WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
+_RESET_LATER_S = 1_000_000  # a log that begins after a RESET has other creation times
+_TICK_S = 0.5  # how often the daemon looks at the clock at least
+
+
+def played(text: str) -> str:
+    """The text of a play with the transcript that its moves give now."""
+    stage, out = Stage(), []
+    for line in text.splitlines():
+        if line.startswith("> "):
+            try:
+                shown = stage.move(line[2:])
+            except Exception as error:
+                raise AssertionError(f"the move {line[2:]!r} is not possible: {error}") from error
+            out += [line, *shown]
+        elif not line.startswith(" "):
+            out.append(line)
+    return "\n".join(out) + "\n"
+
+
+class _PlayedWorld(World):
+    """A world that writes each step into a transcript, and takes nothing at random."""
+
+    begins_at = 0.0
+
+    def __init__(
+        self,
+        server: Server,
+        specs: list[ConsumerSpec],
+        stored: dict[str, Progress],
+        limits: ClientLimits,
+        transcript: Transcript,
+    ) -> None:
+        self.transcript = transcript
+        super().__init__(random.Random(0), server, specs, stored, limits)
+
+    def stepped(self, event: Input, effects: list[Effect]) -> None:
+        self.transcript.stepped(self.now, event, effects)
+
+    def connection_of(self, link: Link) -> Connection:
+        connection = super().connection_of(link)
+        connection.sizes = (BUFFER,)
+        return connection
+
+
+@dataclass
+class Stage:
+    """Where the moves of one play happen. Until `start` there is no world, only what it will begin with."""
+
+    mode: Mode = Mode.GTID
+    limits: ClientLimits = field(default_factory=ClientLimits)
+    specs: list[ConsumerSpec] = field(default_factory=list)
+    stored: dict[str, Progress] = field(default_factory=dict)
+    transcript: Transcript = field(default_factory=lambda: Transcript(kept=True))
+    row_bytes: int = 100
+
+    def __post_init__(self) -> None:
+        self.server = Server(self._log(TIME), self.mode)
+        self._world: _PlayedWorld | None = None
+        self._assigned = ""
+
+    def move(self, text: str) -> list[str]:
+        """Make a move. Returns its transcript."""
+        self.transcript.lines = []
+        verb, *words = text.split()
+        arguments = [word for word in words if "=" not in word]
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        getattr(self, f"_{verb}")(*arguments, **options)
+        assigned = self._assignment()
+        changed = assigned != self._assigned
+        self._assigned = assigned
+        return [*self.transcript.lines, *([f"            == {assigned}"] if changed else [])]
+
+    @property
+    def world(self) -> _PlayedWorld:
+        assert self._world is not None, "the daemon has not started"
+        return self._world
+
+    def _assignment(self) -> str:
+        """Each dispatcher with its phase and consumers, and the consumers without one."""
+        if self._world is None:
+            return ""
+        client = self.world.client
+        out = [
+            f"{number} {dispatcher.phase.name.lower()}: {' '.join(dispatcher.consumers)}"
+            for number, dispatcher in client.dispatchers.items()
+        ]
+        for name, consumer in client.consumers.items():
+            if consumer.failed:
+                out.append(f"failed: {name} ({consumer.failed.kind})")
+            elif consumer.dispatcher is None:
+                out.append(f"without a dispatcher: {name}")
+        return "; ".join(out)
+
+    # -- the server -------------------------------------------------------------------------------------------
+
+    def _server(self, mode: str, merge: str = "", queues: str = "", failover: str = "") -> None:
+        self.mode = _MODES[mode]
+        limits = ClientLimits()
+        self.limits = replace(
+            limits,
+            merge_bytes_max=int(merge or limits.merge_bytes_max),
+            queues_bytes_max=int(queues or limits.queues_bytes_max),
+            failover_wait_s=float(failover or limits.failover_wait_s),
+        )
+        self.server = Server(self._log(TIME), self.mode)
+
+    def _log(self, now: int) -> LogWriter:
+        return LogWriter(gtid=_WRITER[self.mode], now=now)
+
+    def _write(self, *transactions: str, bytes: str = "100") -> None:  # noqa: A002 - its name in a play
+        log = self.server.log
+        for word in transactions:
+            database, _, count = word.partition(":")
+            for _ in range(int(count or 1)):
+                log.begin()
+                log.statement(Statement(((database, "t"),), ((0, int(bytes)),)))
+                log.commit()
+
+    def _rotate(self) -> None:
+        self.server.log.rotate()
+
+    def _purge(self, file: str) -> None:
+        names = [name for name, _ in self.server.files]
+        self.server.purge(self.server.oldest + names.index(f"binlog.{int(file):06}"))
+
+    def _reset(self, *transactions: str) -> None:
+        """The dumps that are open go on, and send what the old log still had."""
+        old = self.server
+        self.server = Server(self._log(TIME + _RESET_LATER_S), self.mode)
+        old.stops = [old.stop]
+        old.successor = self.world.server = self.server
+        self._write(*transactions)
+
+    def _failover(self, count: str) -> None:
+        """The address leads to another server now, with the same transactions, of which it lacks the last ones."""
+        stops = [
+            stop for stop in stops_of(self.server.log, self.mode) if stop.transactions <= int(count)
+        ]
+        self.world.server = self._replica = Server(self.server.log, self.mode, REPLICA_NAME, stops)
+        self._replica.at = len(stops) - 1
+
+    def _catch(self, up: str) -> None:
+        assert up == "up"
+        self._replica.stops = None
+
+    # -- the daemon -------------------------------------------------------------------------------------------
+
+    def _consumer(
+        self,
+        name: str,
+        *databases: str,
+        start: str = "earliest",
+        after: str = "",
+        queue: str = "1000000",
+        wait: str = "10",
+        on_queue_full: str = "detach",
+        on_purged: str = "fail",
+    ) -> None:
+        spec = ConsumerSpec(
+            name,
+            databases,
+            None,
+            int(queue),
+            Start(start),
+            wait_max_s=float(wait),
+            on_queue_full=OnQueueFull(on_queue_full),
+            on_purged=OnPurged(on_purged),
+        )
+        progress = None
+        if after:
+            position = self._position(int(after))
+            created = {file.name: file.created for file in self.server.log.files}
+            progress = Progress(position, position, created[position.file])
+        if self._world is None:
+            self.specs.append(spec)
+            if progress is not None:
+                self.stored[name] = progress
+            return
+        self.world.readers[name] = Reader(Wanted(spec.databases, None))
+        self.world.specs.append(spec)
+        if progress is not None:
+            self.world.store[name] = progress
+        self.world.step(Added(spec, progress))
+        self.world.flush()
+
+    def _position(self, count: int, epoch: int = 0) -> Position:
+        """Behind the first transactions of the log, or with GTIDs behind some that the server never executed."""
+        log = self.server.log
+        done = log.transactions[:count]
+        file, offset = (done[-1].file, done[-1].end) if done else (log.files[0].name, 4)
+        if self.mode is Mode.GTID:
+            gtids = GtidSet.parse(f"{SERVER_NAME}:1-{count}") if count else GtidSet()
+            return Position(SERVER_NAME, str(gtids), file, offset, len(gtids), epoch)
+        gtid = f"0-1-{done[-1].gno}" if done and self.mode is Mode.MARIADB else ""
+        return Position(SERVER_NAME, gtid, file, offset, packed_seq(file, offset), epoch)
+
+    def _start(self) -> None:
+        self._world = _PlayedWorld(
+            self.server, self.specs, self.stored, self.limits, self.transcript
+        )
+
+    def _restart(self) -> None:
+        self.transcript.said(
+            self.world.now, "the daemon is killed, and starts from what it has stored"
+        )
+        self.world.boot()
+
+    def _login(self) -> None:
+        self.world.connect()
+
+    def _read(self, dispatcher: str = "", bytes: str = "") -> None:  # noqa: A002 - its name in a play
+        world = self.world
+        links = [world.links[int(dispatcher)]] if dispatcher else list(world.links.values())
+        for link in links:
+            connection = link.connection
+            if bytes:
+                assert connection is not None
+                connection.sizes = (int(bytes),)
+                world.read_link(link)
+                connection.sizes = (BUFFER,)
+                continue
+            while world.links.get(link.number) is link and not link.paused:
+                came = world.read_link(link)
+                if not came and (connection is None or connection.drained):
+                    break
+        world.flush()
+
+    def _lose(self, dispatcher: str) -> None:
+        error = BinlogError(ErrorKind.CONNECTION_LOST, "the connection was reset")
+        self.world.lost(self.world.links[int(dispatcher)], error)
+
+    def _ask(self) -> None:
+        self.world.survey()
+        self.world.tell_survey()
+
+    def _wait(self, seconds: str) -> None:
+        world = self.world
+        until = world.now + float(seconds)
+        while world.now < until:
+            wakeup = world.client.next_wakeup()
+            due = min(until, world.now + _TICK_S, *([] if wakeup is None else [wakeup]))
+            world.now = max(due, world.now + 0.02)
+            world.step(Tick())
+            world.flush()
+
+    # -- readers ----------------------------------------------------------------------------------------------
+
+    def _poll(self, *names: str) -> None:
+        for name in names:
+            reader = self.world.readers[name]
+            fetched = reader.transactions
+            try:
+                before = -1
+                while before != len(reader.positions):
+                    before = len(reader.positions)
+                    self.world.poll(name, 1 << 20, ack=False)
+            except BinlogError as error:
+                self._say(f"{name} is refused: {error.kind}: {error.what}")
+                continue
+            if not reader.positions:
+                self._say(f"{name} is told to wait")
+                continue
+            count = counted(reader.transactions - fetched)
+            self._say(f"{name} fetches {count}, up to {of_position(reader.position)}")
+
+    def _reader(self, name: str) -> None:
+        """It has no position of its own, and begins at what is acknowledged."""
+        self.world.readers[name].positions.clear()
+        self.world.opened.discard(name)
+
+    def _ack(self, *names: str) -> None:
+        for name in names:
+            self.world.acknowledge(name, self.world.readers[name].position)
+
+    def _seek(self, name: str, count: str) -> None:
+        world = self.world
+        epoch = world.client.consumers[name].queue.epoch
+        after = self._position(int(count), epoch)
+        world.opened.add(name)
+        try:
+            world.resume(name, after)
+        except BinlogError as error:
+            self._say(f"{name} is refused: {error.kind}: {error.what}")
+        else:
+            world.readers[name].positions = [after]
+
+    def _say(self, text: str) -> None:
+        self.transcript.said(self.world.now, text)
