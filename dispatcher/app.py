@@ -40,7 +40,7 @@ from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.tasks import Tasks
 from dispatcher.runtime.threads import in_thread
 from dispatcher.runtime.time_slices import in_slices
-from dispatcher.settings import Settings, TokenSettings
+from dispatcher.settings.model import Settings, TokenSettings
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs

@@ -23,7 +23,7 @@ from dispatcher.model.errors import BinlogError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dispatcher.settings import ConsumerSettings, Settings
+    from dispatcher.settings.model import ConsumerSettings, Settings
 
 # Typer's own tracebacks would show local variables, and with them passwords.
 app = typer.Typer(
@@ -236,7 +236,7 @@ def inspect_command(  # noqa: PLR0913 - one parameter per option
 def _settings(
     config: list[Path], *, listen: str | None = None, log_level: str | None = None
 ) -> Settings:
-    from dispatcher.settings import load_settings  # noqa: PLC0415
+    from dispatcher.settings.load import load_settings  # noqa: PLC0415
 
     options = {"api.listen": ("--listen", listen), "log.level": ("--log-level", log_level)}
     return load_settings(

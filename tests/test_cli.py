@@ -128,14 +128,14 @@ def test_wrong_settings_are_said_all_at_once(name: str, tmp_path: Path) -> None:
         "dispatcher.yaml:2: consumers.shop.password: the environment variable UNSET is not set",
         "dispatcher.yaml:2: consumers.shop.databases: is missing",
         "dispatcher.yaml:2: consumers.shop.databses: unknown key; did you mean 'databases'?",
-        "dispatcher.yaml:3: consumers.shop: duplicate key; the first is in line 2",
-        "dispatcher.yaml:4: consumers.audit.mysql: a password does not belong here; use"
+        "dispatcher.yaml:3: consumers.shop: duplicate key, already set in line 2",
+        "dispatcher.yaml:4: consumers.audit.mysql: must not contain a password; set"
         " password_file or password",
-        "dispatcher.yaml:4: consumers.audit.password_file: the file none cannot be read: No such"
+        "dispatcher.yaml:4: consumers.audit.password_file: cannot read the file none: No such"
         " file or directory",
         "dispatcher.yaml:4: consumers.audit.databases: must not be empty",
-        "dispatcher.yaml:5: api.listen: without api.tokens the daemon listens on a loopback"
-        " address only, such as 127.0.0.1:8085",
+        "dispatcher.yaml:5: api.listen: without api.tokens the daemon listens on loopback"
+        " addresses only; set api.tokens, or listen on 127.0.0.1:8085",
     ]
 
 
@@ -144,8 +144,8 @@ def test_options_and_environment_come_after_files(tmp_path: Path) -> None:
     done = call("run", "-c", file, "--listen", "0.0.0.0:1", "--log-level", "loud")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "--listen: api.listen: without api.tokens the daemon listens on a loopback address only,"
-        " such as 127.0.0.1:1",
+        "--listen: api.listen: without api.tokens the daemon listens on loopback addresses only;"
+        " set api.tokens, or listen on 127.0.0.1:1",
         "--log-level: log.level: must be 'debug', 'info', 'warning' or 'error'",
     ]
     env = {"DISPATCHER_CONFIG": str(file), "DISPATCHER__API__LISTN": "x"}

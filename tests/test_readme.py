@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.settings import load_settings
+from dispatcher.settings.load import load_settings
 from dispatcher.source.mysql.server_facts import Endpoint, connect, examine
 from tests.servers.installs import Kind
 from tests.servers.plugin import ServerFactory

@@ -12,7 +12,7 @@ from dispatcher.api.documented import OF_CONSUMER, problems, scopes
 from dispatcher.api.guard import Guard
 from dispatcher.api.models import Natural, PositionBody, RequestBody
 from dispatcher.api.routes import ConsumerName
-from dispatcher.settings import StartSettings
+from dispatcher.settings.model import StartSettings
 
 
 class ToGtid(RequestBody):

@@ -33,13 +33,13 @@ from dispatcher.runtime.from_settings import client_group, consumer_spec
 from dispatcher.runtime.rates import Rates
 from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.threads import in_thread
-from dispatcher.settings import (
+from dispatcher.settings.load import parse_section
+from dispatcher.settings.model import (
+    CONSUMER_NAME,
     ConnectionSettings,
     StateSettings,
     SubscriptionSettings,
-    parse_section,
 )
-from dispatcher.settings.model import CONSUMER_NAME
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from dispatcher import settings
 from dispatcher.dispatch import relocation
 from dispatcher.dispatch.events import RelocationRequested
 from dispatcher.dispatch.server_view import ServerView
@@ -21,6 +20,7 @@ from dispatcher.runtime.consumer_session import ConsumerSession, ConsumerSession
 from dispatcher.runtime.from_settings import start_of
 from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.threads import in_thread
+from dispatcher.settings.model import StartSettings
 
 
 class Administration:
@@ -35,7 +35,7 @@ class Administration:
         """Drop what is stored of a consumer; it begins at the `start` of its settings. Returns its new position."""
         return await self._move(name, self._readers.reader(name).consumer.spec.start)
 
-    async def seek(self, name: str, to: settings.StartSettings) -> dict[str, Any]:
+    async def seek(self, name: str, to: StartSettings) -> dict[str, Any]:
         """Move a consumer to a place of the server's log. Returns its new position."""
         return await self._move(name, start_of(to))
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, OnPurged, OnQueueFull, Start
 from dispatcher.runtime.client_service import ConsumerDecl, Group
-from dispatcher.settings import ConnectionSettings, Settings, SubscriptionSettings
-from dispatcher.settings import StartSettings as DeclaredStart
+from dispatcher.settings.model import ConnectionSettings, Settings, SubscriptionSettings
+from dispatcher.settings.model import StartSettings as DeclaredStart
 from dispatcher.source.files.dump_stream import files_source
 from dispatcher.source.mysql.server_facts import endpoints_of
 from dispatcher.source.mysql.source import ServerSource

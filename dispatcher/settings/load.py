@@ -1,8 +1,7 @@
-"""Settings from all their sources, or everything that is wrong with them at once.
+"""Reads the settings from all sources and validates them. All errors are reported together, with file and line.
 
-Each consumer and each section is judged by itself, so that a mistake in one does not hide those in
-the others; what concerns several (shared connections, tokens' scopes, who may listen where) is
-judged over all that are sound.
+Each consumer and each section is validated separately, so that an error in one does not hide errors in the others.
+Checks across sections (shared connections, the consumers of tokens, the listen address) cover the valid ones.
 """
 
 from __future__ import annotations
@@ -26,35 +25,33 @@ from dispatcher.settings.model import (
     ApiSettings,
     ConsumerSettings,
     LimitSettings,
-    Listen,
     LogSettings,
     Settings,
     SettingsSection,
     StateSettings,
+    parse_listen,
 )
-from dispatcher.settings.source import KeyPath, Origin, Tree, read_sources
+from dispatcher.settings.source import EXPECTED_MAPPING, KeyPath, Origin, Tree, read_sources
 
-# Keys that are looked for in a consumer, and what is there instead.
+# Keys that people expect in a consumer, and where the setting is.
 _INSTEAD = {
-    "hosts": "several hosts stand in mysql: user@host1:port,host2:port",
-    "host": "the host stands in mysql: user@host:port",
-    "port": "the port stands in mysql: user@host:port",
-    "user": "the user stands in mysql: user@host:port",
+    "hosts": "list several hosts in mysql: user@host1:port,host2:port",
+    **{key: f"set the {key} in mysql: user@host:port" for key in ("host", "port", "user")},
     "failover_wait": "did you mean 'failover_wait_seconds'?",
-    "max_bytes_in_spill": "it stands in state, for all consumers",
-    "max_bytes_in_prepared": "it stands in state, for all consumers",
+    "max_bytes_in_spill": "set it in state, where it applies to all consumers",
+    "max_bytes_in_prepared": "set it in state, where it applies to all consumers",
 }
 _EXPECTED = {
     "missing": "is missing",
-    "string_type": "expected text; quote it if it is some",
+    "string_type": "expected text; put the value in quotes",
     "bool_type": "expected true or false",
     "bool_parsing": "expected true or false",
     "list_type": "expected a list",
     "tuple_type": "expected a list",
-    "dict_type": "expected a mapping of keys",
-    "model_type": "expected a mapping of keys",
-    "model_attributes_type": "expected a mapping of keys",
-    "path_type": "expected the name of a file",
+    "dict_type": EXPECTED_MAPPING,
+    "model_type": EXPECTED_MAPPING,
+    "model_attributes_type": EXPECTED_MAPPING,
+    "path_type": "expected a file name",
     "too_short": "must not be empty",
 }
 
@@ -62,13 +59,7 @@ S = TypeVar("S", bound=SettingsSection)
 
 
 class SettingsError(UserError):
-    """Settings that cannot be used; `findings` are its lines, in the order of the files."""
-
-    def __init__(
-        self, kind: ErrorKind, what: str, *, where: str = "", remedy: str | None = None
-    ) -> None:
-        super().__init__(kind, what, where=where, remedy=remedy)
-        self.findings: tuple[str, ...] = tuple(what.splitlines())
+    """Invalid settings. `str()` has one line per error, in the order of the files."""
 
     def __str__(self) -> str:
         return self.what
@@ -79,14 +70,17 @@ def load_settings(
     overrides: Mapping[str, tuple[str, Any]] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Read and check all settings; raises `SettingsError` with every finding.
+    """Read and validate the settings. Raises `SettingsError` with all errors.
 
-    `paths`: YAML files, or folders of them, later ones win. `overrides`: dotted key to (the option
-    as it was typed, value). `environment` defaults to the process's.
+    `paths`: YAML files, or folders of them; later ones override earlier ones. `overrides`: dotted key to (command line
+    option, value). `environment` defaults to that of the process.
     """
     tree = read_sources(paths, overrides or {}, os.environ if environment is None else environment)
     values = tree.values
-    _unknown(tree, (), values, ("defaults", "consumers", "api", "state", "log"))
+    sections = ("defaults", "consumers", "api", "state", "log")
+    for key in values:
+        if key not in sections:
+            tree.report((key,), f"unknown key{_suggestion(key, sections)}")
     consumers = _consumers(tree)
     api = _section(tree, ("api",), ApiSettings, values.get("api"))
     state = _section(tree, ("state",), StateSettings, values.get("state"))
@@ -97,84 +91,88 @@ def load_settings(
         declared = values["consumers"] if _is_mapping(values, "consumers") else {}
         _check_tokens(tree, api, declared)
     if tree.findings or api is None or state is None or log is None:
-        lines = sorted(dict.fromkeys(tree.findings), key=lambda finding: finding.origin)
-        raise SettingsError(ErrorKind.SETTINGS, "\n".join(str(finding) for finding in lines))
+        findings = sorted(dict.fromkeys(tree.findings), key=lambda finding: finding.origin)
+        raise SettingsError(ErrorKind.SETTINGS, "\n".join(map(str, findings)))
     return Settings(consumers=consumers, api=api, state=state, log=log, warnings=warnings_of(tree))
 
 
-def parse_section(model: type[S], values: Mapping[str, Any], said_by: str) -> S:
-    """One section from values that are at hand. Raises `SettingsError`; `said_by` stands before each finding."""
-    tree = Tree(origins={(): Origin(said_by)})
-    found = _section(tree, (), model, values)
-    if found is None:
+def parse_section(model: type[S], values: Mapping[str, Any], origin: str) -> S:
+    """Validate one section given as Python values. Raises `SettingsError`; each of its lines begins with `origin`."""
+    tree = Tree(origins={(): Origin(origin)})
+    section = _section(tree, (), model, values)
+    if section is None:
         raise SettingsError(ErrorKind.SETTINGS, "\n".join(map(str, tree.findings)))
-    return found
+    return section
 
 
 def _consumers(tree: Tree) -> dict[str, ConsumerSettings]:
-    written = tree.values.get("defaults")
-    defaults: dict[str, Any] = written if isinstance(written, dict) else {}
+    section = tree.values.get("defaults")
+    defaults: dict[str, Any] = section if isinstance(section, dict) else {}
     before = len(tree.findings)
-    _section(tree, ("defaults",), LimitSettings, written)
-    # What is wrong with a default is said once, at the default.
-    wrong = {finding.path[1] for finding in tree.findings[before:] if len(finding.path) > 1}
-    wrong |= {path[1] for path in tree.unread if path[:1] == ("defaults",) and len(path) > 1}
-    usable = {key: value for key, value in defaults.items() if key not in wrong}
+    _section(tree, ("defaults",), LimitSettings, section)
+    # An invalid default is reported once, not again for each consumer.
+    invalid = {finding.path[1] for finding in tree.findings[before:] if len(finding.path) > 1}
+    invalid |= {path[1] for path in tree.unread if path[:1] == ("defaults",) and len(path) > 1}
+    valid = {key: value for key, value in defaults.items() if key not in invalid}
     if not _is_mapping(tree.values, "consumers") or not tree.values["consumers"]:
-        # In a file that could not be read there may well be some.
+        # A file that could not be read may contain consumers.
         if all(finding.path for finding in tree.findings):
-            tree.find(("consumers",), "at least one consumer is needed: a mapping of names")
+            tree.report(
+                ("consumers",),
+                "at least one consumer is required, as a mapping of names to settings",
+            )
         return {}
     consumers = {}
     for name, value in tree.values["consumers"].items():
         path = ("consumers", name)
         if not CONSUMER_NAME.match(name):
-            tree.find(path, "a consumer's name is of letters, digits and _.-, at most 64")
-        merged = {**usable, **value} if isinstance(value, dict) else value
+            rule = "at most 64 letters, digits, '_', '.' and '-', beginning with a letter or digit"
+            tree.report(path, f"invalid consumer name; use {rule}")
+        merged = {**valid, **value} if isinstance(value, dict) else value
         consumer = _section(tree, path, ConsumerSettings, merged, required=True)
         if consumer is not None:
             consumers[name] = consumer
         elif isinstance(merged, dict):
-            _look_for_source(tree, path, merged)
+            _check_source(tree, path, merged)
     return consumers
 
 
-def _look_for_source(tree: Tree, path: KeyPath, values: Mapping[str, Any]) -> None:
-    """The model looks for it only where all else is well."""
+def _check_source(tree: Tree, path: KeyPath, values: Mapping[str, Any]) -> None:
+    """Report a missing source or password also if other keys are invalid; the model does not check them then."""
     if values.keys().isdisjoint(("mysql", "files")):
-        tree.find(path, NO_SOURCE)
+        tree.report(path, NO_SOURCE)
     elif "files" not in values and values.keys().isdisjoint(("password", "password_file")):
-        tree.find(path, NO_CREDENTIAL)
+        tree.report(path, NO_CREDENTIAL)
 
 
 def _section(
     tree: Tree, path: KeyPath, model: type[S], value: Any, *, required: bool = False
 ) -> S | None:
-    """The section as a value; None with findings noted when it is not sound."""
+    """The validated section; None, with the errors added to the tree's findings, if it is invalid."""
     if value is None and not required:
         value = {}
     try:
         return model.model_validate(value)
     except ValidationError as error:
         for detail in error.errors(include_url=False, include_input=False):
-            tree.find((*path, *detail["loc"]), _what(detail, model))
+            tree.report((*path, *detail["loc"]), _message(detail, model))
         return None
 
 
-def _what(detail: ErrorDetails, model: type[BaseModel]) -> str:
+def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
     kind = detail["type"]
     if kind == "extra_forbidden":
         key = str(detail["loc"][-1])
         if issubclass(model, LimitSettings) and len(detail["loc"]) == 1 and key in _INSTEAD:
             return f"unknown key; {_INSTEAD[key]}"
-        return _unknown_key(key, _keys(model, detail["loc"][:-1]))
+        return f"unknown key{_suggestion(key, _known_keys(model, detail['loc'][:-1]))}"
     if kind == "value_error":
         return str(detail.get("ctx", {}).get("error", detail["msg"]))
     return _EXPECTED.get(kind, detail["msg"].replace("Input should be", "must be"))
 
 
-def _keys(model: type[BaseModel], loc: KeyPath) -> Iterable[str]:
-    """The keys that are known at a location within a model."""
+def _known_keys(model: type[BaseModel], loc: KeyPath) -> Iterable[str]:
+    """The keys that the model has at a location."""
     for part in loc:
         if isinstance(part, int) or part not in model.model_fields:
             continue
@@ -186,15 +184,9 @@ def _keys(model: type[BaseModel], loc: KeyPath) -> Iterable[str]:
     return model.model_fields
 
 
-def _unknown_key(key: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(key, list(known), n=1)
-    return f"unknown key; did you mean {close[0]!r}?" if close else "unknown key"
-
-
-def _unknown(tree: Tree, path: KeyPath, values: Mapping[str, Any], known: Iterable[str]) -> None:
-    for key in values:
-        if key not in known:
-            tree.find((*path, key), _unknown_key(key, known))
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _check_connections(tree: Tree, consumers: Mapping[str, ConsumerSettings]) -> None:
@@ -204,19 +196,19 @@ def _check_connections(tree: Tree, consumers: Mapping[str, ConsumerSettings]) ->
             continue
         other = first.setdefault(consumer.connection_key, name)
         for keys in PER_CONNECTION:
-            ours, theirs = (_at(one, keys) for one in (consumer, consumers[other]))
-            if ours == theirs:
+            value, other_value = (_setting(of, keys) for of in (consumer, consumers[other]))
+            if value == other_value:
                 continue
-            values = "" if keys == ("tls",) else f" ({ours} and {theirs})"
-            tree.find(
+            values = "" if keys == ("tls",) else f" ({value} and {other_value})"
+            tree.report(
                 ("consumers", name, *keys),
-                f"differs from consumers.{other}{values},"
-                f" see {tree.origin(('consumers', other, *keys))}; both share the connection"
-                f" {consumer.label}: make them equal, or give one use_binlog_client: false",
+                f"differs from consumers.{other}{values}, see {tree.origin(('consumers', other, *keys))};"
+                f" both share the connection {consumer.label}: set equal values, or set use_binlog_client: false"
+                " for one of them",
             )
 
 
-def _at(consumer: ConsumerSettings, keys: tuple[str, ...]) -> object:
+def _setting(consumer: ConsumerSettings, keys: tuple[str, ...]) -> object:
     value: object = consumer
     for key in keys:
         value = getattr(value, key, None)
@@ -228,14 +220,14 @@ def _check_listen(tree: Tree) -> None:
     if not isinstance(api, dict) or "listen" not in api or api.get("tokens"):
         return
     try:
-        listen = Listen.parse(api["listen"])
-    except ValueError:  # said already
+        listen = parse_listen(api["listen"])
+    except ValueError:  # reported already
         return
     if not listen.loopback:
-        tree.find(
+        remedy = f"set api.tokens, or listen on 127.0.0.1:{listen.port}"
+        tree.report(
             ("api", "listen"),
-            "without api.tokens the daemon listens on a loopback address only, such as"
-            f" 127.0.0.1:{listen.port}",
+            f"without api.tokens the daemon listens on loopback addresses only; {remedy}",
         )
 
 
@@ -244,13 +236,12 @@ def _check_tokens(tree: Tree, api: ApiSettings, declared: Mapping[str, Any]) -> 
     for n, token in enumerate(api.tokens):
         path = ("api", "tokens", n)
         if token.secret in seen:
-            tree.find(path, "the same token stands in the list twice")
+            tree.report(path, "the same token is listed twice; remove one")
         seen.add(token.secret)
         for name in token.consumers if token.consumers != "all" else ():
             if name not in declared:
-                close = difflib.get_close_matches(name, list(declared), n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
-                tree.find((*path, "consumers"), f"there is no consumer {name!r}{hint}")
+                hint = _suggestion(name, declared)
+                tree.report((*path, "consumers"), f"there is no consumer {name!r}{hint}")
 
 
 def _is_mapping(values: Mapping[str, Any], key: str) -> bool:

@@ -1,13 +1,11 @@
-"""Where settings come from: trees of plain values, and for each value the place it was written at.
+"""Reads settings from their sources into one tree of plain values, and records the file and line of each value.
 
-Order, the later wins: files as they are named (a folder stands for its *.yaml, by name),
-environment variables `DISPATCHER__SECTION__KEY`, command line. Mappings merge key by key, anything
-else replaces.
+Sources, later ones override earlier ones: YAML files in the given order (a folder stands for its *.yaml and *.yml in
+the order of their names), environment variables `DISPATCHER__SECTION__KEY`, command line. Mappings are merged key by
+key; any other value is replaced. `${NAME}` in a file stands for an environment variable, `$${NAME}` for `${NAME}`.
 
-YAML is read as nodes rather than values, because only nodes know their lines, and because a key
-written twice must be found even where the values would be equal. `${NAME}` in a file's text stands
-for an environment variable; `$${NAME}` for itself. pydantic-settings' sources are not used: they
-know no lines, and silently pass over variables that match no setting.
+YAML is read as nodes, because values carry no line numbers and do not show duplicate keys. pydantic-settings' own
+sources have no line numbers either, and ignore unknown environment variables.
 """
 
 from __future__ import annotations
@@ -23,12 +21,13 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 ENVIRONMENT_PREFIX = "DISPATCHER__"
-# Values under these keys name files; relative ones are relative to the settings file that says so.
+EXPECTED_MAPPING = "expected a mapping (key: value)"
+# The values of these keys are file names; relative ones are relative to the folder of the settings file.
 _PATH_KEYS = frozenset(
     {"password_file", "token_file", "path", "ca", "cert", "key", "server_public_key"}
 )
 _SECRET_KEYS = frozenset({"password", "token"})
-# In the environment these may be written as a YAML list or mapping on one line.
+# In an environment variable these may be a YAML list or mapping on one line.
 _STRUCTURED_KEYS = frozenset({"databases", "tables", "start", "tls", "tokens"})
 _VARIABLE = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -37,7 +36,7 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Origin:
-    """`name`: file, environment variable or option; `line` counts from 1, 0 where there is none."""
+    """`name`: a file, an environment variable or a command line option. `line` counts from 1; 0 = none."""
 
     name: str
     line: int = 0
@@ -48,60 +47,59 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong, and where."""
+    """One error, and where it is."""
 
     origin: Origin
     path: KeyPath
-    what: str
+    message: str
 
     def __str__(self) -> str:
-        key = ".".join(str(part) for part in self.path)
-        return f"{self.origin}: {key}: {self.what}" if key else f"{self.origin}: {self.what}"
+        key = ".".join(map(str, self.path))
+        return f"{self.origin}: {key}: {self.message}" if key else f"{self.origin}: {self.message}"
 
 
 @dataclass(slots=True)
 class Tree:
-    """Merged settings, the origin of each of their paths, and what was wrong with reading them."""
+    """The merged settings, the origin of each path, and the errors found so far."""
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[KeyPath, Origin] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    unread: set[KeyPath] = field(default_factory=set)  # what has no value because of a finding
-    # Settings files that hold a secret themselves, and where the first one stands.
+    unread: set[KeyPath] = field(default_factory=set)  # paths without a value because of a finding
+    # Settings files that contain a secret, and where the first one is.
     inline_secrets: dict[Path, Origin] = field(default_factory=dict)
 
     def origin(self, path: KeyPath) -> Origin:
-        """Of the path, or of the nearest of its parents that was written somewhere."""
+        """Where the path was set, or the nearest of its parents that has an origin."""
         for end in range(len(path), -1, -1):
-            if (found := self.origins.get(path[:end])) is not None:
-                return found
+            if (origin := self.origins.get(path[:end])) is not None:
+                return origin
         return Origin("settings")
 
-    def find(self, path: KeyPath, what: str) -> None:
-        # Of a value that was not read, or was read in part, enough is said; a section's other values are judged.
-        if path not in self.unread and not (
-            len(path) > 2 and any(u[: len(path)] == path for u in self.unread)
-        ):
-            self.findings.append(Finding(self.origin(path), path, what))
+    def report(self, path: KeyPath, message: str) -> None:
+        """Add a finding, unless the value could not be read completely: that has been reported already."""
+        partly_read = len(path) > 2 and any(u[: len(path)] == path for u in self.unread)
+        if path not in self.unread and not partly_read:
+            self.findings.append(Finding(self.origin(path), path, message))
 
     def merge(self, values: Mapping[str, Any], origins: Mapping[KeyPath, Origin]) -> None:
         _merge(self.values, values)
-        replaced = {path for path in origins if not isinstance(_at(values, path), dict)}
-        # What is replaced leaves no origins of its old items behind.
+        replaced = {path for path in origins if not isinstance(_value_at(values, path), dict)}
+        # Drop the origins of the items of replaced values.
         self.origins = {
             path: origin
             for path, origin in self.origins.items()
             if not any(path[:end] in replaced for end in range(1, len(path) + 1))
         }
         for path, origin in origins.items():
-            # A section stays where it was opened first: that is where a missing key is reported.
+            # Keep the first origin of a section: a missing key is reported there.
             self.origins.setdefault(path, origin)
 
 
 def read_sources(
     paths: Sequence[Path], overrides: Mapping[str, tuple[str, Any]], environment: Mapping[str, str]
 ) -> Tree:
-    """All sources as one tree. `overrides`: dotted key to (option as typed, value)."""
+    """Read all sources. `overrides`: dotted key to (command line option, value). Errors are in the tree's findings."""
     tree = Tree()
     for path in paths:
         for file in _files(path, tree):
@@ -117,39 +115,36 @@ def _files(path: Path, tree: Tree) -> list[Path]:
         return [path]
     files = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml"))
     if not files:
-        tree.findings.append(Finding(Origin(str(path)), (), "the folder holds no *.yaml file"))
+        _add_finding(tree, path, "the folder contains no *.yaml or *.yml file")
     return files
+
+
+def _add_finding(tree: Tree, file: Path, message: str, line: int = 0) -> None:
+    tree.findings.append(Finding(Origin(str(file), line), (), message))
 
 
 def _read_file(file: Path, environment: Mapping[str, str], tree: Tree) -> None:
     try:
         node = YAML(typ="safe", pure=True).compose(file.read_text(encoding="utf-8"))
     except OSError as error:
-        found = Finding(Origin(str(file)), (), f"cannot be read: {error.strerror}")
-        tree.findings.append(found)
-        return
+        _add_finding(tree, file, f"cannot be read: {error.strerror}")
     except UnicodeDecodeError:
-        tree.findings.append(Finding(Origin(str(file)), (), "is not UTF-8 text"))
-        return
+        _add_finding(tree, file, "is not UTF-8 text")
     except (YAMLError, ValueError) as error:
         mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
         line = mark.line + 1 if mark is not None else 0
         problem = (error.problem if isinstance(error, MarkedYAMLError) else None) or str(error)
-        tree.findings.append(Finding(Origin(str(file), line), (), f"not YAML: {problem}"))
-        return
-    if node is None:
-        return
-    if not isinstance(node, MappingNode):
-        origin = Origin(str(file), node.start_mark.line + 1)
-        tree.findings.append(Finding(origin, (), "settings are a mapping of keys"))
-        return
-    reader = _Nodes(file, environment, tree)
-    values = reader.value(node, ())
-    tree.merge(values, reader.origins)
+        _add_finding(tree, file, f"invalid YAML: {problem}", line)
+    else:
+        if isinstance(node, MappingNode):
+            reader = _NodeReader(file, environment, tree)
+            tree.merge(reader.value(node, ()), reader.origins)
+        elif node is not None:
+            _add_finding(tree, file, EXPECTED_MAPPING, node.start_mark.line + 1)
 
 
-class _Nodes:
-    """YAML nodes to plain values, noting lines and what is wrong on the way."""
+class _NodeReader:
+    """Converts YAML nodes to plain values, and records their lines and errors."""
 
     def __init__(self, file: Path, environment: Mapping[str, str], tree: Tree) -> None:
         self.origins: dict[KeyPath, Origin] = {}
@@ -163,7 +158,7 @@ class _Nodes:
         self.origins.setdefault(path, self._origin(node))
         if any(node is outer for outer in self._open):
             self._tree.unread.add(path)
-            return self._wrong(node, path, "an alias of what it stands in")
+            return self._report(node, path, "this alias refers to a value that contains it")
         self._open.append(node)
         try:
             if isinstance(node, MappingNode):
@@ -180,13 +175,14 @@ class _Nodes:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, ScalarNode):
-                self._wrong(key_node, path, "a key is one word")
+                self._report(key_node, path, "a key must be text, not a list or mapping")
                 continue
-            # The text as written: a database or a consumer may well be called 2024 or null.
+            # The text as written: a database or a consumer may be called 2024 or null.
             key = str(key_node.value)
             if key in values:
-                what = f"duplicate key; the first is in line {lines[key]}"
-                self._wrong(key_node, (*path, key), what)
+                self._report(
+                    key_node, (*path, key), f"duplicate key, already set in line {lines[key]}"
+                )
                 continue
             lines[key] = line
             self.origins[(*path, key)] = Origin(str(self._file), line)
@@ -199,7 +195,7 @@ class _Nodes:
         except (YAMLError, ValueError) as error:
             problem = error.problem if isinstance(error, MarkedYAMLError) else None
             self._tree.unread.add(path)
-            return self._wrong(node, path, f"not a YAML value: {problem or error}")
+            return self._report(node, path, f"invalid YAML value: {problem or error}")
         if not isinstance(value, str):
             return value
         if path and path[-1] in _SECRET_KEYS and _VARIABLE.sub("", value):
@@ -214,13 +210,13 @@ class _Nodes:
         if escaped:
             return match[0][1:]
         if name not in self._environment:
-            self._wrong(node, path, f"the environment variable {name} is not set")
+            self._report(node, path, f"the environment variable {name} is not set")
             self._tree.unread.add(path)
             return ""
         return self._environment[name]
 
-    def _wrong(self, node: Node, path: KeyPath, what: str) -> None:
-        self._tree.findings.append(Finding(self._origin(node), path, what))
+    def _report(self, node: Node, path: KeyPath, message: str) -> None:
+        self._tree.findings.append(Finding(self._origin(node), path, message))
 
     def _origin(self, node: Node) -> Origin:
         return Origin(str(self._file), node.start_mark.line + 1)
@@ -233,8 +229,8 @@ def _read_environment(environment: Mapping[str, str], tree: Tree) -> None:
         origin = Origin(f"environment variable {name}")
         parts = [part.lower() for part in name[len(ENVIRONMENT_PREFIX) :].split("__")]
         if not all(parts):
-            what = f"write it like {ENVIRONMENT_PREFIX}API__LISTEN"
-            tree.findings.append(Finding(origin, (), what))
+            message = f"unknown variable; write it like {ENVIRONMENT_PREFIX}API__LISTEN"
+            tree.findings.append(Finding(origin, (), message))
             continue
         if parts[0] == "consumers" and len(parts) > 1:
             parts[1] = _declared_name(parts[1], tree)
@@ -243,13 +239,13 @@ def _read_environment(environment: Mapping[str, str], tree: Tree) -> None:
             try:
                 value = YAML(typ="safe", pure=True).load(value)
             except (YAMLError, ValueError):
-                tree.findings.append(Finding(origin, tuple(parts), "not a YAML list or mapping"))
+                tree.findings.append(Finding(origin, tuple(parts), "invalid YAML list or mapping"))
                 continue
         tree.merge(*_nested(tuple(parts), value, origin))
 
 
 def _declared_name(name: str, tree: Tree) -> str:
-    """A variable's name can hold neither small letters nor `-` and `.`, a consumer's name can."""
+    """The consumer that a variable refers to: names of variables have no lower case letters, no `-` and no `.`."""
     consumers = tree.values.get("consumers")
     for declared in consumers if isinstance(consumers, dict) else ():
         if re.sub(r"[-.]", "_", declared.lower()) == name:
@@ -275,7 +271,7 @@ def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
             into[key] = value
 
 
-def _at(values: Any, path: KeyPath) -> Any:
+def _value_at(values: Any, path: KeyPath) -> Any:
     for part in path:
         values = values[part]
     return values

@@ -1,10 +1,11 @@
-"""Texts and YAML values to numbers, moments, addresses and secrets: what types of settings are made of.
+"""Parses the values of settings: sizes, numbers, timestamps, addresses, files and secrets.
 
-Everything here raises ValueError with a text that says what was expected; one that may hold a secret is not repeated.
+All functions raise ValueError; the message says what was expected and never repeats a value that may be a secret.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -24,9 +25,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_bytes(value: Any) -> int:
-    """64MiB, "1 MB", 4096: bytes. KB is 1000, KiB 1024; a bare K would leave open which."""
+    """The number of bytes in 4096, 64MiB or "1 MB". KB is 1000, KiB is 1024; a bare K is refused as ambiguous."""
     if isinstance(value, str) and (match := _SIZE.match(value.strip())):
-        # Decimal, because a float has no room for all the digits of a large size.
+        # A float cannot represent all large sizes exactly.
         return int(Decimal(match[1]) * _UNITS[match[2].upper()])
     return parse_whole_number(value, "a number of bytes like 4096, 64MiB or 1 MB")
 
@@ -34,15 +35,15 @@ def parse_bytes(value: Any) -> int:
 def parse_whole_number(value: Any, expected: str = "a whole number") -> int:
     if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()):
         return int(value)
-    # YAML's true is not 1 here.
+    # bool is a subclass of int, but YAML's true is not 1.
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise ValueError(f"expected {expected}, not {value!r}")
 
 
-def parse_moment(value: Any) -> int:
-    """ISO 8601, in UTC unless it says otherwise: microseconds since 1970. A day alone is its first moment."""
-    expected = "expected a moment like 2026-11-21T12:00:00Z, in 1970 or later"
+def parse_timestamp(value: Any) -> int:
+    """ISO 8601 to microseconds since 1970; UTC is assumed without an offset. A date alone means midnight."""
+    expected = "expected a time like 2026-11-21T12:00:00Z, in 1970 or later"
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value.strip())
@@ -61,22 +62,30 @@ def parse_moment(value: Any) -> int:
     return since // timedelta(microseconds=1)
 
 
+def is_loopback(host: str) -> bool:
+    """True if `host` is localhost or a loopback IP address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def split_host_port(text: str, default_port: int) -> tuple[str, int]:
     match = _HOST_PORT.match(text)
     host = match and (match["v6"] or match["host"])
     port = int(match["port"] or default_port) if match else -1
     if not host or not 0 <= port <= 65535:
-        raise ValueError("expected host:port, with IPv6 addresses like [::1]:3306")
+        raise ValueError("expected host:port; write IPv6 addresses like [::1]:3306")
     return host.lower(), port
 
 
 def _read_secret(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("expected the name of a file")
+        raise ValueError("expected a file name")
     try:
         return Path(value).read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as error:
-        raise ValueError(f"the file {value} cannot be read: {error.strerror}") from None
+        raise ValueError(f"cannot read the file {value}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ValueError(f"the file {value} is not UTF-8 text") from None
 
@@ -85,21 +94,21 @@ def _readable(path: Path) -> Path:
     try:
         path.open("rb").close()
     except OSError as error:
-        raise ValueError(f"the file {path} cannot be read: {error.strerror}") from None
+        raise ValueError(f"cannot read the file {path}: {error.strerror}") from None
     return path
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     for n, name in enumerate(names):
         if not name:
-            raise ValueError("holds an empty name")
+            raise ValueError("contains an empty name")
         if name in names[:n]:
-            raise ValueError(f"names {name!r} twice")
+            raise ValueError(f"{name!r} is listed twice")
     return names
 
 
 ByteSize = Annotated[int, BeforeValidator(parse_bytes)]
 WholeNumber = Annotated[int, BeforeValidator(parse_whole_number)]
-SecretFile = Annotated[SecretStr, BeforeValidator(_read_secret)]  # its content
+SecretFile = Annotated[SecretStr, BeforeValidator(_read_secret)]  # the content of the file
 ReadableFile = Annotated[Path, AfterValidator(_readable)]
 NameList = Annotated[tuple[str, ...], AfterValidator(_distinct)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.settings import StartSettings
+from dispatcher.settings.model import StartSettings
 from tests.api.conftest import ADMINISTER, FULL, TOKENS, Connect
 from tests.support.fake_readers import PLACE, FakeReaders
 

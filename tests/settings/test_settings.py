@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.model.errors import ErrorKind, UserError
-from dispatcher.settings import Settings, SettingsError, load_settings
 from dispatcher.settings.exposure import password_warnings
-from dispatcher.settings.model import NO_SOURCE, PER_CONNECTION, LimitSettings
+from dispatcher.settings.load import SettingsError, load_settings
+from dispatcher.settings.model import NO_SOURCE, PER_CONNECTION, LimitSettings, Settings
 from dispatcher.settings.values import parse_bytes, split_host_port
 
 ROOT = Path(__file__).parents[2]
@@ -55,8 +55,7 @@ def wrong(settings: Load, tmp_path: Path) -> Callable[..., list[str]]:
             settings(*texts, **sources)
         error = caught.value
         assert error.kind is ErrorKind.SETTINGS and isinstance(error, UserError)
-        assert str(error) == "\n".join(error.findings)
-        return [line.replace(f"{tmp_path}/", "") for line in error.findings]
+        return [line.replace(f"{tmp_path}/", "") for line in str(error).splitlines()]
 
     return call
 
@@ -472,26 +471,26 @@ def test_what_is_no_start(wrong: Wrong, text: str) -> None:
         ),
         (
             "hosts: [a, b]",
-            "6: consumers.shop.hosts: unknown key; several hosts stand in mysql: user@host1:port,host2:port",
+            "6: consumers.shop.hosts: unknown key; list several hosts in mysql: user@host1:port,host2:port",
         ),
         (
             "max_bytes_in_spill: 1",
-            "6: consumers.shop.max_bytes_in_spill: unknown key; it stands in state, for all consumers",
+            "6: consumers.shop.max_bytes_in_spill: unknown key; set it in state, where it applies to all consumers",
         ),
         (
             "databases: [other]",
-            "6: consumers.shop.databases: duplicate key; the first is in line 5",
+            "6: consumers.shop.databases: duplicate key, already set in line 5",
         ),
         ("tables: []", "6: consumers.shop.tables: must not be empty"),
         ("tables: shop.x", "6: consumers.shop.tables: expected a list"),
         (
             "tables: [shop.x, shop.x]",
-            "6: consumers.shop.tables: names 'shop.x' twice",
+            "6: consumers.shop.tables: 'shop.x' is listed twice",
         ),
-        ("tables: [1]", "6: consumers.shop.tables.0: expected text; quote it if it is some"),
+        ("tables: [1]", "6: consumers.shop.tables.0: expected text; put the value in quotes"),
         (
             "tables: [other.x]",
-            "2: consumers.shop: tables: 'other.x' is not database.table of one of the databases",
+            "2: consumers.shop: tables: 'other.x' is not in the consumer's databases; write database.table",
         ),
         (
             "use_binlog_client: perhaps",
@@ -511,7 +510,7 @@ def test_what_is_no_start(wrong: Wrong, text: str) -> None:
         ),
         (
             "password_file: x",
-            "6: consumers.shop.password_file: the file x cannot be read: No such file or directory",
+            "6: consumers.shop.password_file: cannot read the file x: No such file or directory",
         ),
         (
             "tls: {mode: sometimes}",
@@ -520,34 +519,36 @@ def test_what_is_no_start(wrong: Wrong, text: str) -> None:
         ),
         (
             "tls:\n  mode: verify_ca\n  ca: none.pem",
-            "8: consumers.shop.tls.ca: the file none.pem cannot be read: No such file or directory",
+            "8: consumers.shop.tls.ca: cannot read the file none.pem: No such file or directory",
         ),
         ("tls: {crt: x}", "6: consumers.shop.tls.crt: unknown key; did you mean 'cert'?"),
         (
             "tls: {ca: a.yaml}",
-            "6: consumers.shop.tls: ca is of use with mode verify_ca or verify_identity only",
+            "6: consumers.shop.tls: ca needs mode verify_ca or verify_identity; set mode or remove ca",
         ),
         (
             "tls: {cert: a.yaml}",
-            "6: consumers.shop.tls: cert is of use with mode required or a stricter one only",
+            "6: consumers.shop.tls: cert needs mode required, verify_ca or verify_identity;"
+            " set mode or remove cert",
         ),
         (
             "tls: {mode: required, key: a.yaml}",
-            "6: consumers.shop.tls: key needs cert beside it",
+            "6: consumers.shop.tls: key needs cert; set cert or remove key",
         ),
         (
             "tls: {mode: required, server_public_key: a.yaml}",
-            "6: consumers.shop.tls: server_public_key is of use with mode disabled or preferred only",
+            "6: consumers.shop.tls: server_public_key needs mode disabled or preferred; remove it or change mode",
         ),
         (
             "tls: {mode: verify_ca, allow_public_key_retrieval: true}",
-            "6: consumers.shop.tls: allow_public_key_retrieval is of use with mode disabled or preferred only",
+            "6: consumers.shop.tls: allow_public_key_retrieval needs mode disabled or preferred;"
+            " remove it or change mode",
         ),
         (
             "tls: {server_public_key: a.yaml, allow_public_key_retrieval: true}",
-            "6: consumers.shop.tls: server_public_key is the key; leave allow_public_key_retrieval out",
+            "6: consumers.shop.tls: set either server_public_key or allow_public_key_retrieval, not both",
         ),
-        ("tls: yes please", "6: consumers.shop.tls: expected a mapping of keys"),
+        ("tls: yes please", "6: consumers.shop.tls: expected a mapping (key: value)"),
     ],
 )
 def test_one_mistake_in_a_consumer(wrong: Wrong, more: str, finding: str) -> None:
@@ -559,27 +560,27 @@ def test_one_mistake_in_a_consumer(wrong: Wrong, more: str, finding: str) -> Non
     [
         ("api: {listn: x}", "3: api.listn: unknown key; did you mean 'listen'?"),
         ("apis: {}", "3: apis: unknown key; did you mean 'api'?"),
-        ("\n\napi: 7", "5: api: expected a mapping of keys"),
+        ("\n\napi: 7", "5: api: expected a mapping (key: value)"),
         ("api: {listen: 8085}", "3: api.listen: expected text like 127.0.0.1:8085"),
         (
             "api:\n  listen: 0.0.0.0:8085",
-            "4: api.listen: without api.tokens the daemon listens on a loopback address only,"
-            " such as 127.0.0.1:8085",
+            "4: api.listen: without api.tokens the daemon listens on loopback addresses only;"
+            " set api.tokens, or listen on 127.0.0.1:8085",
         ),
         (
             "api: {listen: 'db1:8085', tls: 3}",
-            "3: api.tls: expected a mapping of keys|a.yaml:3: api.listen: without api.tokens the"
-            " daemon listens on a loopback address only, such as 127.0.0.1:8085",
+            "3: api.tls: expected a mapping (key: value)|a.yaml:3: api.listen: without api.tokens the"
+            " daemon listens on loopback addresses only; set api.tokens, or listen on 127.0.0.1:8085",
         ),
         ("api: {tokens: {}}", "3: api.tokens: expected a list"),
         (
             "api:\n  tokens:\n    - token: short\n      consumers: all",
-            "5: api.tokens.0: a token has at least 16 characters",
+            "5: api.tokens.0: a token must have at least 16 characters",
         ),
         (
             "api:\n  tokens:\n  - token: abcdefghijklmnop\n  - consumers: all",
             "5: api.tokens.0.consumers: is missing"
-            "|a.yaml:6: api.tokens.1: say either token_file or token",
+            "|a.yaml:6: api.tokens.1: set either token_file or token",
         ),
         (
             "api: {tokens: [{token: abcdefghijklmnop, consumers: [shp]}]}",
@@ -587,19 +588,19 @@ def test_one_mistake_in_a_consumer(wrong: Wrong, more: str, finding: str) -> Non
         ),
         (
             "api: {tokens: [{token: abcdefghijklmnop, consumers: some}]}",
-            "3: api.tokens.0.consumers: expected all or a list of consumers",
+            "3: api.tokens.0.consumers: expected all or a list of consumer names",
         ),
         (
             "api:\n  tokens:\n  - {token: abcdefghijklmnop, consumers: all}\n"
             "  - {token: abcdefghijklmnop, consumers: [shop]}",
-            "6: api.tokens.1: the same token stands in the list twice",
+            "6: api.tokens.1: the same token is listed twice; remove one",
         ),
         (
             "api: {tls: {cert: none.pem}}",
-            "3: api.tls.cert: the file none.pem cannot be read: No such file or directory"
+            "3: api.tls.cert: cannot read the file none.pem: No such file or directory"
             "|a.yaml:3: api.tls.key: is missing",
         ),
-        ("state: {path: }", "3: state.path: expected the name of a file"),
+        ("state: {path: }", "3: state.path: expected a file name"),
         (
             "state:\n  max_bytes_in_spill: 5 apples",
             "4: state.max_bytes_in_spill: expected a number of bytes like 4096, 64MiB or 1 MB, not '5 apples'",
@@ -615,8 +616,8 @@ def test_one_mistake_in_a_consumer(wrong: Wrong, more: str, finding: str) -> Non
             "defaults: {heartbeat_milliseconds: x}",
             "3: defaults.heartbeat_milliseconds: expected a whole number, not 'x'",
         ),
-        ("defaults: 3", "3: defaults: expected a mapping of keys"),
-        ("? [a, b]\n: 3", "3: a key is one word"),
+        ("defaults: 3", "3: defaults: expected a mapping (key: value)"),
+        ("? [a, b]\n: 3", "3: a key must be text, not a list or mapping"),
     ],
 )
 def test_one_mistake_beside_the_consumers(
@@ -628,21 +629,28 @@ def test_one_mistake_beside_the_consumers(
 @pytest.mark.parametrize(
     ("text", "finding"),
     [
-        ("", "settings: consumers: at least one consumer is needed: a mapping of names"),
-        ("api: {}", "a.yaml:1: consumers: at least one consumer is needed: a mapping of names"),
+        (
+            "",
+            "settings: consumers: at least one consumer is required, as a mapping of names to settings",
+        ),
+        (
+            "api: {}",
+            "a.yaml:1: consumers: at least one consumer is required, as a mapping of names to settings",
+        ),
         (
             "\nconsumers: []",
-            "a.yaml:2: consumers: at least one consumer is needed: a mapping of names",
+            "a.yaml:2: consumers: at least one consumer is required, as a mapping of names to settings",
         ),
         (
             "consumers: {}",
-            "a.yaml:1: consumers: at least one consumer is needed: a mapping of names",
+            "a.yaml:1: consumers: at least one consumer is required, as a mapping of names to settings",
         ),
-        ("consumers:\n  a: b", "a.yaml:2: consumers.a: expected a mapping of keys"),
-        ("consumers:\n  a:", "a.yaml:2: consumers.a: expected a mapping of keys"),
+        ("consumers:\n  a: b", "a.yaml:2: consumers.a: expected a mapping (key: value)"),
+        ("consumers:\n  a:", "a.yaml:2: consumers.a: expected a mapping (key: value)"),
         (
             "consumers:\n  a/b: {mysql: u@h, password: x, databases: [a]}",
-            "a.yaml:2: consumers.a/b: a consumer's name is of letters, digits and _.-, at most 64",
+            "a.yaml:2: consumers.a/b: invalid consumer name; use at most 64 letters, digits, '_', '.' and '-',"
+            " beginning with a letter or digit",
         ),
     ],
 )
@@ -657,7 +665,7 @@ def test_what_is_missing_is_reported_where_the_section_begins(wrong: Wrong) -> N
     ]
     assert wrong("consumers:\n  a:\n    mysql: u@h\n") == [
         "a.yaml:2: consumers.a.databases: is missing",
-        "a.yaml:2: consumers.a: the password is missing: say password_file or password",
+        "a.yaml:2: consumers.a: the password is missing: set password_file or password",
     ]
     assert wrong("consumers:\n  a:\n    databases: [a]\n") == [
         f"a.yaml:2: consumers.a: {NO_SOURCE}"
@@ -670,23 +678,26 @@ def test_what_is_missing_is_reported_where_the_section_begins(wrong: Wrong) -> N
 def test_both_passwords(wrong: Wrong, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("x")
     (line,) = wrong(consumer("password_file: secret"))
-    assert line.endswith("say either password_file or password, not both")
+    assert line.endswith("set either password_file or password, not both")
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("consumers: [\n", "a.yaml:2: not YAML: "),
-        ("a: b: c\n", "a.yaml:1: not YAML: "),
-        ("a: *nothing\n", "a.yaml:1: not YAML: "),
-        ("\ta: 1\n", "a.yaml:1: not YAML: "),
+        ("consumers: [\n", "a.yaml:2: invalid YAML: "),
+        ("a: b: c\n", "a.yaml:1: invalid YAML: "),
+        ("a: *nothing\n", "a.yaml:1: invalid YAML: "),
+        ("\ta: 1\n", "a.yaml:1: invalid YAML: "),
         ("a: \x00\n", "a.yaml"),
-        ("- a\n", "a.yaml:1: settings are a mapping of keys"),
-        ("just text", "a.yaml:1: settings are a mapping of keys"),
-        ("consumers: &a\n  x: *a\n", "a.yaml:1: consumers.x: an alias of what it stands in"),
-        ("a: !!python/object:os.system x\n", "a.yaml:1: a: not a YAML value: "),
-        ("a: !!int x\n", "a.yaml:1: a: not a YAML value: "),
-        ("a: 1\n---\nb: 2\n", "a.yaml:2: not YAML: "),
+        ("- a\n", "a.yaml:1: expected a mapping (key: value)"),
+        ("just text", "a.yaml:1: expected a mapping (key: value)"),
+        (
+            "consumers: &a\n  x: *a\n",
+            "a.yaml:1: consumers.x: this alias refers to a value that contains it",
+        ),
+        ("a: !!python/object:os.system x\n", "a.yaml:1: a: invalid YAML value: "),
+        ("a: !!int x\n", "a.yaml:1: a: invalid YAML value: "),
+        ("a: 1\n---\nb: 2\n", "a.yaml:2: invalid YAML: "),
     ],
 )
 def test_files_that_are_no_settings(wrong: Wrong, text: str, line: str) -> None:
@@ -698,10 +709,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "empty.d").mkdir()
     with pytest.raises(SettingsError) as caught:
         load_settings([tmp_path / "none.yaml", tmp_path / "latin", tmp_path / "empty.d"], {}, {})
-    lines = "\n".join(caught.value.findings).replace(f"{tmp_path}/", "")
+    lines = str(caught.value).replace(f"{tmp_path}/", "")
     assert "none.yaml: cannot be read: No such file or directory" in lines
     assert "latin: is not UTF-8 text" in lines
-    assert "empty.d: the folder holds no *.yaml file" in lines
+    assert "empty.d: the folder contains no *.yaml or *.yml file" in lines
 
 
 def test_mistakes_in_the_environment_and_on_the_command_line(wrong: Wrong) -> None:
@@ -716,9 +727,9 @@ def test_mistakes_in_the_environment_and_on_the_command_line(wrong: Wrong) -> No
     prefix = "environment variable DISPATCHER__"
     assert found == [
         "--log-level: log.level: must be 'debug', 'info', 'warning' or 'error'",
-        f"{prefix}: write it like DISPATCHER__API__LISTEN",
+        f"{prefix}: unknown variable; write it like DISPATCHER__API__LISTEN",
         f"{prefix}API__LISTN: api.listn: unknown key; did you mean 'listen'?",
-        f"{prefix}CONSUMERS__SHOP__DATABASES: consumers.shop.databases: not a YAML list or mapping",
+        f"{prefix}CONSUMERS__SHOP__DATABASES: consumers.shop.databases: invalid YAML list or mapping",
         f"{prefix}CONSUMERS__SHOP__HEARTBEAT_MILLISECONDS: consumers.shop.heartbeat_milliseconds:"
         " expected a whole number, not 'soon'",
     ]
@@ -789,7 +800,7 @@ def test_consumers_of_one_connection_must_agree(
 ) -> None:
     assert wrong(SHARED % f"{key}: {value}") == [
         f"a.yaml:7: consumers.b.{key}: differs from consumers.a{values}, see a.yaml:2; both share"
-        " the connection u@h:3306: make them equal, or give one use_binlog_client: false"
+        " the connection u@h:3306: set equal values, or set use_binlog_client: false for one of them"
     ]
 
 
@@ -845,7 +856,7 @@ def test_consumers_of_one_folder_must_agree(wrong: Wrong, tmp_path: Path) -> Non
     (found,) = wrong(FILES % "start: earliest")
     assert found == (
         "a.yaml:4: consumers.b.files.follow: differs from consumers.a (True and False), see a.yaml:2; both share"
-        " the connection files:logs/binlog: make them equal, or give one use_binlog_client: false"
+        " the connection files:logs/binlog: set equal values, or set use_binlog_client: false for one of them"
     )
 
 
@@ -854,16 +865,16 @@ def test_consumers_of_one_folder_must_agree(wrong: Wrong, tmp_path: Path) -> Non
     [
         ("files: {path: x, mysql: u@h}", "3: consumers.a.files.mysql: unknown key"),
         ("files: {}", "3: consumers.a.files.path: is missing"),
-        ("files: x", "3: consumers.a.files: expected a mapping of keys"),
+        ("files: x", "3: consumers.a.files: expected a mapping (key: value)"),
         ("files: {path: x, folow: true}", "3: consumers.a.files.folow: unknown key; did you mean 'follow'?"),
         ("files: {path: x, follow: 3}", "3: consumers.a.files.follow: expected true or false"),
-        ("files: {path: x, prefix: a/b}", "3: consumers.a.files.prefix: expected what stands before the number,"
-         " such as binlog; the folder is path"),
-        ("files: {path: x, prefix: b.000001}", "3: consumers.a.files.prefix: expected what stands before the number,"
-         " such as binlog; the folder is path"),
-        ("files: {path: x}\n    mysql: u@h", "2: consumers.a: say either files or mysql, not both"),
-        ("files: {path: x}\n    password: y", "2: consumers.a: say either files or mysql, not both (password goes"
-         " with mysql)"),
+        ("files: {path: x, prefix: a/b}", "3: consumers.a.files.prefix: expected the file names before the number,"
+         " such as binlog; the folder goes into path"),
+        ("files: {path: x, prefix: b.000001}", "3: consumers.a.files.prefix: expected the file names before the number,"
+         " such as binlog; the folder goes into path"),
+        ("files: {path: x}\n    mysql: u@h", "2: consumers.a: set either files or mysql, not both"),
+        ("files: {path: x}\n    password: y", "2: consumers.a: set either files or mysql, not both (password belongs"
+         " to mysql)"),
     ],
 )  # fmt: skip
 def test_a_folder_that_is_none(wrong: Wrong, text: str, finding: str) -> None:
@@ -959,7 +970,7 @@ def test_settings_with_a_secret_that_all_users_can_read_are_warned_of(
 ) -> None:
     assert warnings_at(INLINE, 0o644, 0o600) == (
         "FOLDER/a.yaml:2: every user of this machine can read the secret in this file; make the daemon's user its"
-        " owner, then: chmod 600 FOLDER/a.yaml",
+        " owner and run: chmod 600 FOLDER/a.yaml",
     )
 
 
@@ -1000,13 +1011,13 @@ def test_a_folder_that_others_may_not_enter_keeps_its_files_secret(
 @pytest.mark.parametrize(
     ("host", "tls", "what"),
     [
-        ("db1", "", "tls.mode preferred does not verify who the server is"),
-        ("db1,localhost", "", "tls.mode preferred does not verify who the server is"),
-        ("10.0.0.1", "{mode: required}", "tls.mode required does not verify who the server is"),
+        ("db1", "", "tls.mode preferred does not verify the server's identity"),
+        ("db1,localhost", "", "tls.mode preferred does not verify the server's identity"),
+        ("10.0.0.1", "{mode: required}", "tls.mode required does not verify the server's identity"),
         (
             "db1",
             "{mode: disabled, allow_public_key_retrieval: true}",
-            "tls.allow_public_key_retrieval takes the key of whoever answers",
+            "tls.allow_public_key_retrieval accepts an unverified key",
         ),
         ("db1", "{mode: disabled}", ""),
         ("db1", "{mode: verify_ca}", ""),
@@ -1048,7 +1059,7 @@ def test_scopes_hosts_and_openings(settings: Load) -> None:
 @pytest.mark.parametrize(
     ("api", "finding"),
     [
-        ("{hosts: ['db.example:80']}", "expected a host name or address without a port"),
+        ("{hosts: ['db.example:80']}", "expected a host name or IP address without a port"),
         ("{open: [everything]}", "api.open.0"),
         ("{max_connections: 3}", "api.max_connections"),
         (

@@ -9,7 +9,7 @@ from typing import Any
 
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import Position
-from dispatcher.settings import StartSettings
+from dispatcher.settings.model import StartSettings
 
 PLACE = Position("server", "", "binlog.000001", 4, 1, 1)
 

@@ -35,7 +35,7 @@ from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number
-from dispatcher.settings import FilesSettings
+from dispatcher.settings.model import FilesSettings
 from dispatcher.source.files.folder import (
     CHUNK_BYTES,
     File,

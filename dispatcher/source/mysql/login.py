@@ -20,8 +20,8 @@ import pymysql
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from dispatcher import settings
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.settings.model import ConnectionSettings
 from dispatcher.source.mysql.answers import not_understood
 from dispatcher.source.mysql.driver import ClearText, Connection, Driver, trusting_context
 from dispatcher.source.mysql.error_map import client_error
@@ -87,7 +87,7 @@ def label_of(endpoints: Sequence[Endpoint]) -> str:
     return ",".join((first.label, *(other.label.rpartition("@")[2] for other in rest)))
 
 
-def endpoints_of(connection: settings.ConnectionSettings) -> tuple[Endpoint, ...]:
+def endpoints_of(connection: ConnectionSettings) -> tuple[Endpoint, ...]:
     """Where its consumers read from. Those that may share a connection get equal ones."""
     mysql, tls = connection.mysql, connection.tls
     assert mysql is not None, "a folder of files has no server"
