@@ -1,6 +1,6 @@
 # Each target sets up what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make; what is
 # there already costs nothing. Servers and jars go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs.
-.PHONY: help demo test test-deep simulate mutants soak fuzz kernels lint bench servers jars setup lock clean
+.PHONY: help demo picture test test-deep simulate mutants soak fuzz kernels lint bench servers jars setup lock clean
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -12,6 +12,7 @@ PYTEST_ARGS ?=
 
 help:
 	@echo "make demo     run the main job on a real MySQL server and prove the result (KEEP=1: until Ctrl-C)"
+	@echo "make picture  the same, and draw docs/demo.svg of it"
 	@echo "make test     lint, then all tests"
 	@echo "make test-deep  generated tables on all four servers, for DEEP_MINUTES=10, with new random seeds"
 	@echo "make simulate SEEDS=1000 histories of dispatching, from FIRST=0 on, JOBS=1 at a time"
@@ -37,6 +38,11 @@ jars:
 demo: jars
 	@deploy/setup.sh mirror
 	@$(PY) -m deploy.demo $(if $(KEEP),--keep)
+
+# The picture of the README, drawn by the demo itself.
+picture: jars
+	@deploy/setup.sh mirror
+	@$(PY) -m deploy.demo --picture docs/demo.svg
 
 bench:
 	@deploy/setup.sh mirror venv

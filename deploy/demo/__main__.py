@@ -38,13 +38,14 @@ def _options(arguments: Sequence[str]) -> Options:
     parser.add_argument("--seed", type=int, default=1, help="of what is written (1)")
     parser.add_argument("--target", type=Path, help="an empty folder; keeps the Delta tables there")
     parser.add_argument("--keep", action="store_true", help="keep everything running until Ctrl-C")
+    parser.add_argument("--picture", type=Path, help="write the view and the result as an SVG file")
     given = parser.parse_args(arguments)
     target: Path | None = given.target
     if target is not None:
         target = target.absolute()
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             parser.error(f"--target {target} is not an empty folder")
-    return Options(given.seconds, given.seed, given.keep, target)
+    return Options(given.seconds, given.seed, given.keep, target, given.picture)
 
 
 if __name__ == "__main__":

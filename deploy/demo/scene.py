@@ -31,7 +31,7 @@ from deploy.demo import compare
 from deploy.demo.load import Load, Written
 from deploy.demo.parts import INTERRUPTS, DemoFailed, Part, tail
 from deploy.demo.schema import DATABASES, STATEMENTS
-from deploy.demo.view import Scene, View, results, size
+from deploy.demo.view import Scene, View, results, save_picture, size
 from deploy.demo.watch import Declared, Look, Rules, Watch
 from tests.servers import Instance, start_server
 
@@ -56,12 +56,14 @@ ENDING_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`target`: keeps the Delta tables there; None: they are removed with everything else."""
+    """`target`: keeps the Delta tables there; None: they are removed with everything else. `picture`: an SVG file to
+    write."""
 
     seconds: float
     seed: int
     keep: bool
     target: Path | None
+    picture: Path | None = None
 
 
 @dataclass(slots=True)
@@ -77,6 +79,7 @@ class Stage:
     port: int
     load: Load | None = None
     look: Look | None = None
+    writing: Scene | None = None  # the last scene under load
 
     def until(self, title: str, done: Callable[[Look], bool], timeout_s: float) -> Look:
         """Look and show until `done`. Raises DemoFailed when something is wrong, or when it takes too long."""
@@ -86,7 +89,10 @@ class Stage:
             if wrong := self.rules.wrong(look):
                 raise self.daemon.failed(f"does not do what it should: {wrong}")
             written = self.load.written if self.load else Written()
-            self.view.show(Scene(title, look, self.rules, written))
+            scene = Scene(title, look, self.rules, written)
+            self.view.show(scene)
+            if title == "writing":
+                self.writing = scene
             if done(look):
                 return look
             if time.monotonic() > deadline:
@@ -132,7 +138,11 @@ def run(options: Options, console: Console) -> int:
         with View(console) as view:
             stage = _start(running, view, work, target)
             found = _perform(stage, options, target)
-        fine = _report(console, stage, found, target, time.monotonic() - began)
+        fine = all(one.fine for one in found)
+        verdict = _verdict(stage, found, time.monotonic() - began)
+        _report(console, found, verdict, target)
+        if options.picture and stage.writing:
+            save_picture(options.picture, stage.writing, found, verdict)
         if options.target:
             console.print(f"The Delta tables stay in {target}.", soft_wrap=True)
         elif not options.keep:
@@ -333,36 +343,32 @@ def _compare(connection: Connection[Cursor], table: compare.Table, target: Path)
 # -- the end -------------------------------------------------------------------------------------------------
 
 
-def _report(
-    console: Console, stage: Stage, found: list[compare.Result], target: Path, seconds: float
-) -> bool:
-    look = stage.look
-    assert look is not None
+def _verdict(stage: Stage, found: list[compare.Result], seconds: float) -> str:
+    assert stage.look is not None
+    (unshared,) = (one for one in CONSUMERS if not one.shared)
+    held = stage.rules.held_bytes_max[unshared.name]
+    connections = len({one.user for one in CONSUMERS})
+    differ = sum(not one.fine for one in found)
+    verdict = f"all {len(found)} tables are equal"
+    if differ:
+        verdict = f"[red]{differ} of {len(found)} tables differ[/]"
+    return (
+        f"[bold]{verdict}[/], {sum(one.mysql for one in found)} rows, in {seconds:.0f} s.\n"
+        f"One binlog dump thread for each of {connections} connections and, while it was connected, one for the"
+        f" unshared consumer:\n{unshared.name} never reads, held at most {size(held)}, and was disconnected when its"
+        f" queue was full; no other consumer waited for it.\n"
+        f"The daemon's resident memory was {stage.look.resident_bytes_max / 1e6:.0f} MB at most"
+        f" (limit {stage.rules.memory_bytes_max / 1e6:.0f} MB)."
+    )
+
+
+def _report(console: Console, found: list[compare.Result], verdict: str, target: Path) -> None:
     console.print(results(found))
     for one in found:
         for example in one.examples:
             console.print(f"{one.table.label}: {example}", markup=False, soft_wrap=True)
-    (unshared,) = (one for one in CONSUMERS if not one.shared)
-    held = stage.rules.held_bytes_max[unshared.name]
-    connections = len({one.user for one in CONSUMERS})
-    fine = all(one.fine for one in found)
-    verdict = (
-        f"all {len(found)} tables are equal"
-        if fine
-        else f"[red]{sum(not one.fine for one in found)} of {len(found)} tables differ[/]"
-    )
-    console.print(
-        f"[bold]{verdict}[/], {sum(one.mysql for one in found)} rows, in {seconds:.0f} s.\n"
-        f"One binlog dump thread for each of {connections} connections and, while it was connected, one for the"
-        f" unshared consumer:\n{unshared.name} never reads, held at most {size(held)}, and was disconnected when its"
-        f" queue was full; nobody waited for it.\n"
-        f"The daemon's resident memory was {look.resident_bytes_max / 1e6:.0f} MB at most"
-        f" (limit {stage.rules.memory_bytes_max / 1e6:.0f} MB).",
-        highlight=False,
-        soft_wrap=True,
-    )
+    console.print(verdict, highlight=False, soft_wrap=True)
     console.print(f"Delta tables: {target}/DATABASE/TABLE", highlight=False, soft_wrap=True)
-    return fine
 
 
 def _keep(console: Console, stage: Stage, work: Path, target: Path) -> None:

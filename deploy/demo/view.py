@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -173,3 +176,16 @@ def results(found: Sequence[Result]) -> Table:
             *wrong,
         )
     return table
+
+
+def save_picture(path: Path, scene: Scene, found: Sequence[Result], verdict: str) -> None:
+    """Write the demo's view during the load, and its result, as an SVG picture that refers to no other file."""
+    console = Console(record=True, file=io.StringIO(), width=112)
+    console.print(_picture(scene))
+    console.print(results(found))
+    console.print(verdict, highlight=False)
+    # rich refers to a font on a web server; the picture uses the viewer's own.
+    picture = re.sub(
+        r"@font-face \{.*?\}\n?", "", console.export_svg(title="make demo"), flags=re.DOTALL
+    )
+    path.write_text(picture, encoding="utf-8")
