@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dispatcher.model.errors import ErrorKind
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
@@ -80,3 +82,27 @@ def test_every_class_and_constant_in_the_architecture_exists() -> None:
 def test_every_package_is_in_the_architecture() -> None:
     packages = {file.parent.name for file in (ROOT / "dispatcher").glob("*/__init__.py")}
     assert {name for name in packages if f"`{name}/`" not in ARCHITECTURE} == set()
+
+
+def section(document: str, heading: str) -> str:
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def test_every_error_kind_in_the_documents_exists() -> None:
+    kinds = re.findall(r"`([A-Z_]+)`", section("http-api.md", "Errors"))
+    assert len(kinds) > 10
+    assert set(kinds) <= set(ErrorKind.__members__)
+
+
+@pytest.mark.parametrize(
+    ("document", "heading"),
+    [("files.md", "When something is wrong"), ("sources.md", "What a server refuses")],
+)
+def test_every_quoted_message_is_one_of_the_code(document: str, heading: str) -> None:
+    cells = re.findall(r"^\| (`.+?) \|", section(document, heading), re.MULTILINE)
+    parts = [
+        part.strip() for cell in cells for span in code_spans(cell) for part in span.split("...")
+    ]
+    assert len(cells) > 5
+    assert [part for part in parts if part not in source()] == []
