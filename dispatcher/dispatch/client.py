@@ -55,7 +55,13 @@ from dispatcher.dispatch.events import (
 )
 from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Progress, Start
+from dispatcher.dispatch.specs import (
+    ClientLimits,
+    ConsumerSpec,
+    Progress,
+    Start,
+    starts_to_search,
+)
 from dispatcher.dispatch.versions import Kept, LogPosition, Versions
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
@@ -257,8 +263,8 @@ class Client:
         """Where consumers begin: the server's log has to be searched for these places."""
         found = self.dispatchers.get(dispatcher)
         attached = found.attached if found else ()
-        starts = [c.spec.start for c in attached if not c.started and c.progress is None]
-        return [start for start in starts if start.at not in ("earliest", "latest")]
+        new = (c for c in attached if not c.started and c.progress is None)
+        return starts_to_search(consumer.spec.start for consumer in new)
 
     def runway_s(self, name: str, now_s: float) -> float | None:
         """How long until the server purges what a consumer still needs, s; None: never, or not known."""

@@ -17,7 +17,7 @@ from dispatcher.dispatch.executed_position import (
     parse_gtids,
 )
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import Start
+from dispatcher.dispatch.specs import AtFile, AtGtid, AtTime, Earliest, Latest, Start
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
@@ -37,35 +37,44 @@ def to_probe(places: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
 
 def resolve(view: ServerView, start: Start) -> ExecutedPosition:
     """The place that a start means on this server. Raises BinlogError if the server no longer has it, or never had."""
-    oldest = view.files[0][0] if view.files else view.file
-    if start.at == "earliest":
-        return make_executed(view.mode, view.purged if view.mode is Mode.GTID else "", oldest, 4)
-    if start.at == "latest":
-        return end_of(view)
     found = view.starts.get(start)
     if isinstance(found, BinlogError):
         raise found
     if found is not None:
         return found
-    assert start.at != "timestamp", "no search, no place"
-    if start.at == "gtid":
-        if view.mode is not Mode.GTID:
+    executed = _named(view, start)
+    if isinstance(start, AtGtid | AtFile):
+        history(view, view.mode, view.server, executed, 0)
+    return executed
+
+
+def _named(view: ServerView, start: Start) -> ExecutedPosition:
+    """Returns the position that a start names, as it stands. Raises BinlogError if the server counts in another way."""
+    has_gtids = view.mode is Mode.GTID
+    match start:
+        case Earliest():
+            oldest = view.files[0][0] if view.files else view.file
+            return make_executed(view.mode, view.purged if has_gtids else "", oldest, 4)
+        case Latest():
+            return end_of(view)
+        case AtGtid(gtids) if has_gtids:
+            return make_executed(view.mode, gtids, "", 0)
+        case AtGtid():
             raise BinlogError(
                 ErrorKind.SERVER_SETTING,
                 "start names a GTID set, but the server has no MySQL GTIDs",
                 remedy="set gtid_mode=ON on the server, or start at earliest, latest or a file and offset",
             )
-        place = make_executed(view.mode, start.gtid, "", 0)
-    elif view.mode is Mode.GTID:
-        raise BinlogError(
-            ErrorKind.SERVER_SETTING,
-            f"start names {start.file}:{start.offset}, but the server has GTIDs",
-            remedy="start at a GTID set (SHOW BINLOG EVENTS shows the one before that offset), earliest or latest",
-        )
-    else:
-        place = make_executed(view.mode, "", start.file, start.offset)
-    history(view, view.mode, view.server, place, 0)
-    return place
+        case AtFile(file, offset) if not has_gtids:
+            return make_executed(view.mode, "", file, offset)
+        case AtFile(file, offset):
+            raise BinlogError(
+                ErrorKind.SERVER_SETTING,
+                f"start names {file}:{offset}, but the server has GTIDs",
+                remedy="start at a GTID set (SHOW BINLOG EVENTS shows the one before that offset), earliest or latest",
+            )
+        case AtTime():
+            raise AssertionError("the log was not searched for the time")
 
 
 def stored_place(mode: Mode, position: Position) -> ExecutedPosition:

@@ -11,15 +11,10 @@ from dispatcher.dispatch import history_check, seeking
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.events import RelocationRequested, SeekRequested
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import Start
+from dispatcher.dispatch.specs import AtGtid, Start
 from dispatcher.model.errors import BinlogError
 
 _UNCHANGED = "nothing was changed; name a place that the server has, such as earliest or latest"
-
-
-def searched(start: Start) -> list[Start]:
-    """What the server's log must be searched for before `target` can decide."""
-    return [] if start.at in ("earliest", "latest") else [start]
 
 
 def destination(
@@ -48,7 +43,7 @@ def target(consumer: Consumer, start: Start, view: ServerView, epoch_min: int) -
     epoch = max(_epoch(consumer) + 1, epoch_min)
     # The server's log says what lies before a file and offset; a set is the administrator's word.
     return seeking.Target(
-        view.server, view.mode, epoch, place, created, anchored=start.at != "gtid"
+        view.server, view.mode, epoch, place, created, anchored=not isinstance(start, AtGtid)
     )
 
 

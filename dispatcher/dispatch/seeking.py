@@ -32,7 +32,7 @@ from dispatcher.dispatch.executed_position import (
     without_file,
 )
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import Start
+from dispatcher.dispatch.specs import AtFile, Start
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import EPOCH_MAX, Position
@@ -223,7 +223,7 @@ def _created(consumer: Consumer, after: Position) -> int:
 
 
 def _start(after: Position) -> Start:
-    return Start("file", file=after.file, offset=after.offset)
+    return AtFile(after.file, after.offset)
 
 
 def _is_uuid(text: str) -> bool:

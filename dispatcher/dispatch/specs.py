@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 
 from dispatcher.model.position import Position
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Where a consumer without a stored position begins: `earliest`, `latest`, a GTID set (`gtid`), a file and offset
-    (`file`), or the first transaction that was committed at or after a moment (`timestamp`)."""
+class Earliest:
+    """The first transaction that the server still has."""
 
-    at: str = "latest"
-    gtid: str = ""
-    file: str = ""
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The end of the server's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtGtid:
+    """The transactions that are not in an executed set; `gtids`: its text, of MySQL or of MariaDB."""
+
+    gtids: str
+
+
+@dataclass(frozen=True, slots=True)
+class AtFile:
+    """A transaction boundary in a binlog file."""
+
+    file: str
     offset: int = 4
-    timestamp_us: int = 0  # microseconds since 1970 UTC
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first transaction that was committed at or after `commit_us`, microseconds since 1970 UTC."""
+
+    commit_us: int
+
+
+Start = Earliest | Latest | AtGtid | AtFile | AtTime
+"""Where a consumer without a stored position begins."""
+
+
+def starts_to_search(starts: Iterable[Start]) -> list[Start]:
+    """Returns the starts whose position only a search of the server's log can tell."""
+    return [start for start in starts if not isinstance(start, Earliest | Latest)]
 
 
 class OnQueueFull(StrEnum):
@@ -42,7 +72,7 @@ class ConsumerSpec:
     databases: tuple[str, ...]
     tables: tuple[tuple[str, str], ...] | None
     queue_bytes_max: int
-    start: Start = field(default_factory=Start)
+    start: Start = Latest()
     # Take a table's current definition where the log does not tell that of its time.
     assume_current_schema: bool = False
     wait_max_s: float = 10.0

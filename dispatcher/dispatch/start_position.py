@@ -10,7 +10,7 @@ from dispatcher.dispatch.dispatcher import Dispatcher, where
 from dispatcher.dispatch.effects import Effect, Note
 from dispatcher.dispatch.executed_position import Mode, without_file
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import OnPurged
+from dispatcher.dispatch.specs import AtGtid, OnPurged
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 
@@ -47,7 +47,7 @@ def _in_history(consumer: Consumer, view: ServerView, new_epoch: Callable[[], in
         return []
     if consumer.progress is None:
         start = history_check.resolve(view, consumer.spec.start)
-        anchored = consumer.spec.start.at != "gtid"
+        anchored = not isinstance(consumer.spec.start, AtGtid)
         created = view.created.get(start.file, 0)
         queue.reset(view.server, view.mode, new_epoch(), start, created, anchored=anchored)
         return [consumer.store()]

@@ -14,7 +14,7 @@ from typing import Any
 from dispatcher.dispatch import relocation
 from dispatcher.dispatch.events import RelocationRequested
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import Start
+from dispatcher.dispatch.specs import Start, starts_to_search
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.runtime.consumer_session import ConsumerSession, ConsumerSessions
 from dispatcher.runtime.from_settings import start_of
@@ -65,7 +65,7 @@ async def _order(reader: ConsumerSession, start: Start) -> RelocationRequested:
 
 
 async def _view(reader: ConsumerSession, start: Start, files: Sequence[str]) -> ServerView:
-    ask = partial(reader.runner.source.survey, files, relocation.searched(start))
+    ask = partial(reader.runner.source.survey, files, starts_to_search([start]))
     try:
         with reader.runner.guarded("administration"):
             view, _ = await in_thread(f"find {reader.consumer.name}", ask)

@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from uuid import UUID
 
-from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, OnPurged, OnQueueFull, Start
+from dispatcher.dispatch.specs import (
+    AtFile,
+    AtGtid,
+    AtTime,
+    ClientLimits,
+    ConsumerSpec,
+    Earliest,
+    Latest,
+    OnPurged,
+    OnQueueFull,
+    Start,
+)
 from dispatcher.runtime.client_service import ConsumerDecl, Group
-from dispatcher.settings.model import ConnectionSettings, Settings, SubscriptionSettings
-from dispatcher.settings.model import StartSettings as DeclaredStart
+from dispatcher.settings.model import (
+    ConnectionSettings,
+    Settings,
+    StartSettings,
+    SubscriptionSettings,
+)
 from dispatcher.source.files.dump_stream import files_source
 from dispatcher.source.mysql.server_facts import endpoints_of
 from dispatcher.source.mysql.source import ServerSource
@@ -29,9 +44,19 @@ def groups(settings: Settings, installation: UUID) -> dict[GroupKey, Group]:
     return {key: _group(settings, names, installation) for key, names in members.items()}
 
 
-def start_of(start: DeclaredStart) -> Start:
-    """The rules' form of a start."""
-    return Start(start.at, start.gtid, start.file, start.offset, start.timestamp_us)
+def start_of(start: StartSettings) -> Start:
+    """Returns a declared start as `dispatch` takes it."""
+    match start.at:
+        case "earliest":
+            return Earliest()
+        case "latest":
+            return Latest()
+        case "gtid":
+            return AtGtid(start.gtid)
+        case "file":
+            return AtFile(start.file, start.offset)
+        case "timestamp":
+            return AtTime(start.timestamp_us)
 
 
 def consumer_spec(name: str, wanted: SubscriptionSettings) -> ConsumerSpec:

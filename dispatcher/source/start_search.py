@@ -41,7 +41,7 @@ from dispatcher.dispatch.executed_position import (
     make_executed,
     parse_gtids,
 )
-from dispatcher.dispatch.specs import Start
+from dispatcher.dispatch.specs import AtFile, AtGtid, AtTime, Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
@@ -123,13 +123,13 @@ def find_starts(
 
 def _find(log: SearchableLog, start: Start) -> ExecutedPosition | None:
     """None where the log need not be searched."""
-    match start.at:
-        case "timestamp":
-            return at_moment(log, start.timestamp_us)
-        case "file":
-            return at_offset(log, start.file, start.offset)
-        case "gtid" if log.mode is Mode.MARIADB:
-            return at_gtids(log, start.gtid)
+    match start:
+        case AtTime(commit_us):
+            return at_moment(log, commit_us)
+        case AtFile(file, offset):
+            return at_offset(log, file, offset)
+        case AtGtid(gtids) if log.mode is Mode.MARIADB:
+            return at_gtids(log, gtids)
     return None
 
 

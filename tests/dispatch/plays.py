@@ -8,7 +8,7 @@ from typing import Any
 
 from dispatcher.dispatch.dispatcher import Phase
 from dispatcher.dispatch.executed_position import Mode
-from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Progress, Start
+from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Earliest, Progress
 from dispatcher.model.position import Position
 from tests.support.event_encoder import LogWriter, Transaction
 from tests.support.fake_server import SERVER_NAME, Server, gtid_set
@@ -31,7 +31,7 @@ def at(log: LogWriter, k: int, server: str = SERVER_NAME, *extra: Transaction) -
 
 
 def spec(name: str, limit: int = 1 << 26, **more: Any) -> ConsumerSpec:
-    return ConsumerSpec(name, ("shop", "billing", "crm"), None, limit, Start("earliest"), **more)
+    return ConsumerSpec(name, ("shop", "billing", "crm"), None, limit, Earliest(), **more)
 
 
 def alone(

@@ -12,7 +12,13 @@ from dispatcher.dispatch.effects import Close, Connect, Retire, StartDump, Store
 from dispatcher.dispatch.events import Added, LoggedIn, Lost, Removed, Tick
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, OnPurged, Progress, Start
+from dispatcher.dispatch.specs import (
+    ClientLimits,
+    ConsumerSpec,
+    Earliest,
+    OnPurged,
+    Progress,
+)
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
@@ -166,7 +172,7 @@ def test_a_fault_fails_those_whom_it_concerns_and_who_are_not_past_it(mode: Mode
         gtid = f"0-1-{bad.gno}" if mode is Mode.MARIADB else ""
         position = Position(SERVER_NAME, gtid, bad.file, bad.end, packed_seq(bad.file, bad.end), 0)
         past = Progress(position, position, log.file.created)
-    specs = [ConsumerSpec(n, ("shop",), None, 1 << 20, Start("earliest")) for n in ("a", "past")]
+    specs = [ConsumerSpec(n, ("shop",), None, 1 << 20, Earliest()) for n in ("a", "past")]
     play = World(random.Random(0), server, specs, {"past": past})
     for _ in range(300):
         play.connect()

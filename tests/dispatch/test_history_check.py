@@ -10,7 +10,7 @@ import pytest
 from dispatcher.dispatch import history_check
 from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.server_view import Boundary, ServerView
-from dispatcher.dispatch.specs import Start
+from dispatcher.dispatch.specs import AtFile, AtGtid, Earliest, Latest, Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import packed_seq
 
@@ -39,13 +39,13 @@ MARIADB = replace(VIEW, mode=Mode.MARIADB, executed="0-1-100", purged="")
 @pytest.mark.parametrize(
     ("view", "start", "place"),
     [
-        (VIEW, Start("earliest"), make_executed(Mode.GTID, f"{A}:1-20", "binlog.000003", 4)),
-        (VIEW, Start("latest"), make_executed(Mode.GTID, f"{A}:1-100", "binlog.000004", 900)),
-        (VIEW, Start("gtid", gtid=f"{A.upper()}:1-50"), make_executed(Mode.GTID, f"{A}:1-50", "", 0)),
-        (FILE, Start("earliest"), make_executed(Mode.FILE, "", "binlog.000003", 4)),
-        (FILE, Start("latest"), make_executed(Mode.FILE, "", "binlog.000004", 900)),
-        (FILE, Start("file", file="binlog.000003", offset=120), make_executed(Mode.FILE, "", "binlog.000003", 120)),
-        (MARIADB, Start("latest"), make_executed(Mode.MARIADB, "0-1-100", "binlog.000004", 900)),
+        (VIEW, Earliest(), make_executed(Mode.GTID, f"{A}:1-20", "binlog.000003", 4)),
+        (VIEW, Latest(), make_executed(Mode.GTID, f"{A}:1-100", "binlog.000004", 900)),
+        (VIEW, AtGtid(f"{A.upper()}:1-50"), make_executed(Mode.GTID, f"{A}:1-50", "", 0)),
+        (FILE, Earliest(), make_executed(Mode.FILE, "", "binlog.000003", 4)),
+        (FILE, Latest(), make_executed(Mode.FILE, "", "binlog.000004", 900)),
+        (FILE, AtFile("binlog.000003", 120), make_executed(Mode.FILE, "", "binlog.000003", 120)),
+        (MARIADB, Latest(), make_executed(Mode.MARIADB, "0-1-100", "binlog.000004", 900)),
     ],
 )  # fmt: skip
 def test_starts(view: ServerView, start: Start, place: ExecutedPosition) -> None:
@@ -57,31 +57,31 @@ def test_starts(view: ServerView, start: Start, place: ExecutedPosition) -> None
 @pytest.mark.parametrize(
     ("view", "start", "kind", "what"),
     [
-        (VIEW, Start("gtid", gtid=f"{A}:1-10"), ErrorKind.POSITION_PURGED, f"has purged {A}:11-20"),
+        (VIEW, AtGtid(f"{A}:1-10"), ErrorKind.POSITION_PURGED, f"has purged {A}:11-20"),
         (
             VIEW,
-            Start("gtid", gtid=f"{A}:1-101"),
+            AtGtid(f"{A}:1-101"),
             ErrorKind.HISTORY_DIFFERS,
             f"never executed {A}:101",
         ),
-        (VIEW, Start("gtid", gtid="nonsense"), ErrorKind.SETTINGS, "not a GTID set"),
+        (VIEW, AtGtid("nonsense"), ErrorKind.SETTINGS, "not a GTID set"),
         (
             VIEW,
-            Start("file", file="binlog.000003"),
+            AtFile("binlog.000003"),
             ErrorKind.SERVER_SETTING,
             "the server has GTIDs",
         ),
-        (FILE, Start("gtid", gtid=f"{A}:1"), ErrorKind.SERVER_SETTING, "has no MySQL GTIDs"),
-        (FILE, Start("file", file="binlog.000002"), ErrorKind.POSITION_PURGED, "binlog.000002"),
+        (FILE, AtGtid(f"{A}:1"), ErrorKind.SERVER_SETTING, "has no MySQL GTIDs"),
+        (FILE, AtFile("binlog.000002"), ErrorKind.POSITION_PURGED, "binlog.000002"),
         (
             FILE,
-            Start("file", file="binlog.000009"),
+            AtFile("binlog.000009"),
             ErrorKind.HISTORY_DIFFERS,
             "newer than the server",
         ),
         (
             FILE,
-            Start("file", file="binlog.000003", offset=501),
+            AtFile("binlog.000003", 501),
             ErrorKind.HISTORY_DIFFERS,
             "500 bytes",
         ),

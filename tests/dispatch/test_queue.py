@@ -23,7 +23,7 @@ from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch import queue as queue_module
 from dispatcher.dispatch.executed_position import BatchGtids, ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.queue import LARGE_MIN, Queue
-from dispatcher.dispatch.specs import ConsumerSpec, Start
+from dispatcher.dispatch.specs import ConsumerSpec, Earliest
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
@@ -41,7 +41,7 @@ def filled(
     rng: random.Random, log: LogWriter, wanted: Wanted, mode: Mode = Mode.GTID
 ) -> tuple[World, Queue]:
     """A queue that holds all of a log, nothing of it acknowledged."""
-    spec = ConsumerSpec("a", wanted.databases, wanted.tables, 1 << 30, Start("earliest"))
+    spec = ConsumerSpec("a", wanted.databases, wanted.tables, 1 << 30, Earliest())
     world = World(rng, Server(log, mode), [spec])
     world.connect()
     world.read_all()
@@ -244,7 +244,7 @@ def test_a_range_that_ends_before_it_starts_is_refused() -> None:
 
 def test_an_epoch_stands_in_positions_and_records() -> None:
     log = random_log(random.Random(3), files=False)
-    spec = ConsumerSpec("a", ("shop",), None, 1 << 30, Start("earliest"))
+    spec = ConsumerSpec("a", ("shop",), None, 1 << 30, Earliest())
     world = World(random.Random(0), Server(log, Mode.GTID), [spec])
     queue = world.client.consumers["a"].queue
     world.connect()

@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher.dispatch.events import RelocationRequested
 from dispatcher.dispatch.executed_position import Mode
-from dispatcher.dispatch.specs import Start
+from dispatcher.dispatch.specs import AtFile, Earliest, Latest, Start, starts_to_search
 from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.dispatch.plays import WRITER, alone
 from tests.support.event_encoder import LogWriter
@@ -34,14 +34,14 @@ def play(request: pytest.FixtureRequest) -> World:
 def order(
     play: World, start: Start, epoch_min: int = EPOCH_MIN, name: str = "a"
 ) -> RelocationRequested:
-    starts = () if start.at in ("earliest", "latest") else (start,)
+    starts = starts_to_search([start])
     return RelocationRequested(name, start, play.server.view(None, starts), epoch_min)
 
 
 def test_a_consumer_that_is_moved_to_the_earliest_place_reads_what_the_server_has(
     play: World,
 ) -> None:
-    play.step(order(play, Start("earliest")))
+    play.step(order(play, Earliest()))
     play.flush()
     queue = play.client.consumers["a"].queue
     assert queue.acknowledged.file == play.server.files[0][0]
@@ -54,19 +54,19 @@ def test_a_consumer_that_is_moved_to_the_earliest_place_reads_what_the_server_ha
 
 
 def test_the_epoch_of_a_moved_consumer_is_at_least_the_one_that_is_ordered(play: World) -> None:
-    play.step(order(play, Start("latest")))
+    play.step(order(play, Latest()))
     play.flush()
     assert play.store["a"].acknowledged.epoch == EPOCH_MIN
 
 
 def test_the_epoch_of_a_moved_consumer_was_never_used_before(play: World) -> None:
     for _ in range(3):
-        play.step(order(play, Start("latest")))
+        play.step(order(play, Latest()))
     assert play.client.consumers["a"].queue.epoch == EPOCH_MIN + 2
 
 
 def test_a_new_place_is_stored_with_its_file_s_creation_time(play: World) -> None:
-    play.step(order(play, Start("earliest")))
+    play.step(order(play, Earliest()))
     play.flush()
     assert play.store["a"].created == play.server.view().created[play.server.files[0][0]]
 
@@ -74,7 +74,7 @@ def test_a_new_place_is_stored_with_its_file_s_creation_time(play: World) -> Non
 def test_other_consumers_are_not_affected_by_a_move(play: World) -> None:
     other, dispatcher = play.client.consumers["b"], play.client.consumers["b"].dispatcher
     before = other.queue.queued, other.queue.epoch, play.store["b"]
-    play.step(order(play, Start("earliest")))
+    play.step(order(play, Earliest()))
     play.flush()
     assert (other.queue.queued, other.queue.epoch, play.store["b"]) == before
     assert other.dispatcher == dispatcher and other.failed is None
@@ -85,21 +85,21 @@ def test_a_failed_consumer_goes_on_where_it_is_moved(play: World) -> None:
     assert consumer.dispatcher is not None
     error = BinlogError(ErrorKind.HISTORY_DIFFERS, "x")
     play.client.dispatchers[consumer.dispatcher].fail(consumer, error, play.now)
-    play.step(order(play, Start("latest")))
+    play.step(order(play, Latest()))
     assert consumer.failed is None and consumer.dispatcher is not None
 
 
 def test_a_consumer_whose_stored_position_is_of_no_use_goes_on_where_it_is_moved(
     play: World,
 ) -> None:
-    play.step(order(play, Start("earliest")))
+    play.step(order(play, Earliest()))
     play.flush()
     play.server.purge(3)
     play.boot()
     play.connect()
     failed = play.client.consumers["a"].failed
     assert failed is not None and failed.kind is ErrorKind.POSITION_PURGED
-    play.step(order(play, Start("earliest"), epoch_min=0))
+    play.step(order(play, Earliest(), epoch_min=0))
     play.flush()
     assert play.client.consumers["a"].failed is None
     assert play.store["a"].acknowledged.epoch == EPOCH_MIN + 1
@@ -108,7 +108,7 @@ def test_a_consumer_whose_stored_position_is_of_no_use_goes_on_where_it_is_moved
 def test_a_move_to_what_the_server_does_not_have_changes_nothing(play: World) -> None:
     stored, queue = play.store["a"], play.client.consumers["a"].queue
     before = queue.queued, queue.epoch, play.client.consumers["a"].dispatcher
-    missing = Start("file", file="binlog.000099", offset=4)
+    missing = AtFile("binlog.000099", 4)
     with pytest.raises(BinlogError) as caught:
         play.step(order(play, missing))
     play.flush()

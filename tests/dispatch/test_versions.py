@@ -24,7 +24,7 @@ from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.dispatch.effects import FetchSchema
 from dispatcher.dispatch.events import SchemaFetched, Tick
 from dispatcher.dispatch.executed_position import Mode, make_executed
-from dispatcher.dispatch.specs import ConsumerSpec, Progress, Start
+from dispatcher.dispatch.specs import ConsumerSpec, Earliest, Latest, Progress
 from dispatcher.dispatch.versions import (
     Definition,
     FetchedDefinition,
@@ -338,7 +338,7 @@ def random_world(seed: int, mode: Mode) -> Tables:
         databases = rng.choice((("shop",), ("crm",), ("shop", "crm")))
         tables = rng.choice((None, None, (ORDERS,)))
         limit = rng.choice((1, 2000, 1 << 26))
-        start = Start(rng.choice(("earliest", "latest")))
+        start = rng.choice((Earliest(), Latest()))
         lax = rng.random() < 0.25
         specs.append(ConsumerSpec(f"c{n}", databases, tables, limit, start, lax))
         if mode is Mode.GTID and rng.random() < 0.4:

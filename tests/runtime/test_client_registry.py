@@ -14,7 +14,7 @@ import structlog
 from dispatcher.dispatch import dispatcher as dispatcher_of_rules
 from dispatcher.dispatch.events import Tick
 from dispatcher.dispatch.executed_position import Mode
-from dispatcher.dispatch.specs import ConsumerSpec, OnPurged, Start
+from dispatcher.dispatch.specs import ConsumerSpec, Earliest, Latest, OnPurged, Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from dispatcher.runtime.client_registry import Clients
@@ -29,6 +29,7 @@ from tests.support.fake_source import DEADLINE_S, FakeSource, write
 from tests.support.fake_state import FakeState
 
 Json = dict[str, Any]
+EARLIEST = Earliest()
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
@@ -39,9 +40,9 @@ async def until(condition: Callable[[], object], what: str) -> None:
 
 
 def declared(
-    name: str, *databases: str, bytes_max: int = 1 << 20, at: str = "earliest", **more: Any
+    name: str, *databases: str, bytes_max: int = 1 << 20, start: Start = EARLIEST, **more: Any
 ) -> ConsumerDecl:
-    spec = ConsumerSpec(name, databases or ("a",), None, bytes_max, Start(at), **more)
+    spec = ConsumerSpec(name, databases or ("a",), None, bytes_max, start, **more)
     return ConsumerDecl(spec, marker_s=0.0)
 
 
@@ -332,7 +333,7 @@ async def test_consumers_come_and_go_and_nobody_else_notices(
     gone_end = position((await poll(readers, "goes", gone, gone_start))["end"])
     waiting = asyncio.ensure_future(poll(readers, "goes", gone, gone_end, wait_s=60))  # noqa: TID251
     await asyncio.sleep(0.02)
-    changes = await daemon.declare(declared("stays"), declared("comes", "b", at="latest"))
+    changes = await daemon.declare(declared("stays"), declared("comes", "b", start=Latest()))
     assert (changes.added, changes.removed, changes.changed) == (("comes",), ("goes",), ())
     with pytest.raises(BinlogError) as caught:
         await asyncio.wait_for(waiting, 5)

@@ -506,8 +506,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "the end is the beginning",
         "a start means one place",
         "dispatch/history_check.py",
-        '    if start.at == "latest":\n        return end_of(view)',
-        '    if start.at == "latest":\n        return make_place(view.mode, view.purged, oldest, 4)',
+        "            return end_of(view)",
+        "            return make_executed(view.mode, view.purged, view.files[0][0], 4)",
     ),
     Mutant(
         "forgets files that a late login does not know",

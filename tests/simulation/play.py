@@ -10,8 +10,13 @@ from functools import partial
 from dispatcher.dispatch import queue
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.specs import (
+    AtFile,
+    AtGtid,
+    AtTime,
     ClientLimits,
     ConsumerSpec,
+    Earliest,
+    Latest,
     OnPurged,
     OnQueueFull,
     Progress,
@@ -94,9 +99,7 @@ def scenario(rng: random.Random, seed: int) -> Scenario:
 def slow_spec(rng: random.Random, name: str, limit: int) -> ConsumerSpec:
     """Of a play in which one consumer is detached again and again."""
     databases = ("shop", "billing", "crm")
-    return ConsumerSpec(
-        name, databases, None, limit, Start("earliest"), wait_max_s=rng.choice((0.5, 2.0))
-    )
+    return ConsumerSpec(name, databases, None, limit, Earliest(), wait_max_s=rng.choice((0.5, 2.0)))
 
 
 def random_spec(rng: random.Random, name: str, log: History, written: int) -> ConsumerSpec:
@@ -118,15 +121,15 @@ def random_start(rng: random.Random, log: History, written: int) -> Start:
     there = log.transactions[: min(written, len(log.transactions))]
     if at == "timestamp":
         moment = rng.choice(log.transactions).commit_us + rng.choice((-1, 0, 1))
-        return Start("timestamp", timestamp_us=moment)
+        return AtTime(moment)
     if at != "set":
-        return Start(at)
+        return Earliest() if at == "earliest" else Latest()
     if log.mode is Mode.GTID:
-        return Start("gtid", gtid=str(gtid_set(t for t in there if rng.random() < 0.6)))
+        return AtGtid(str(gtid_set(t for t in there if rng.random() < 0.6)))
     if not there:
-        return Start("earliest")
+        return Earliest()
     first = rng.choice(there)
-    return Start("file", file=first.file, offset=first.start)
+    return AtFile(first.file, first.start)
 
 
 def random_stored(rng: random.Random, log: History, written: int, *, together: bool) -> Progress:

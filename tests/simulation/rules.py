@@ -26,7 +26,14 @@ from dispatcher.dispatch.events import (
 )
 from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed, parse_gtids
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import OnPurged, OnQueueFull
+from dispatcher.dispatch.specs import (
+    AtFile,
+    AtGtid,
+    AtTime,
+    Earliest,
+    OnPurged,
+    OnQueueFull,
+)
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number, packed_seq
@@ -487,13 +494,13 @@ class Rules:
             told: ExecutedPosition | BinlogError = make_executed(
                 view.mode, view.executed, view.file, view.offset
             )
-            if start.at == "earliest":
+            if isinstance(start, Earliest):
                 purged = view.purged if view.mode is Mode.GTID else ""
                 told = make_executed(view.mode, purged, view.files[0][0], 4)
-            elif start.at in ("timestamp", "file"):
+            elif isinstance(start, AtTime | AtFile):
                 told = view.starts[start]
-            elif start.at == "gtid":
-                told = make_executed(view.mode, start.gtid, "", 0)
+            elif isinstance(start, AtGtid):
+                told = make_executed(view.mode, start.gtids, "", 0)
             assert place == told, f"{name} begins at {place}, which is not {start}"
 
     # -- consumers -------------------------------------------------------------------------------------------
@@ -558,11 +565,14 @@ class Rules:
             at = consumer.progress.covered
             return ExecutedPosition(parse_gtids(mode, at.gtid), at.file, at.offset, at.seq)
         start = consumer.spec.start
-        if start.at == "gtid":
-            return make_executed(mode, start.gtid, "", 0)
-        if start.at == "timestamp":
-            return make_executed(mode, "", self._world.server.log.files[0].name, 4)
-        return make_executed(mode, "", start.file, start.offset) if start.at == "file" else None
+        match start:
+            case AtGtid(gtids):
+                return make_executed(mode, gtids, "", 0)
+            case AtTime():
+                return make_executed(mode, "", self._world.server.log.files[0].name, 4)
+            case AtFile(file, offset):
+                return make_executed(mode, "", file, offset)
+        return None
 
     def _gap(self, consumer: Consumer, seen: Seen) -> None:
         if consumer.gaps == seen.gaps:

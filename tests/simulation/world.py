@@ -17,7 +17,7 @@ from dispatcher.dispatch.effects import Effect, Store
 from dispatcher.dispatch.events import Acknowledged, Added, Input, LoggedIn, Removed, Tick
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Progress
+from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Earliest, Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from tests.simulation.histories import History
@@ -384,7 +384,7 @@ class PlayedWorld(World):
         consumer = self.client.consumers[name]
         if consumer.failed is None:
             return
-        spec = replace(consumer.spec, start=replace(consumer.spec.start, at="earliest"))
+        spec = replace(consumer.spec, start=Earliest())
         self.specs = [other for other in self.specs if other.name != name]
         self.step(Removed(name))
         self.pending.pop(name, None)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from dispatcher.binlog.event.types import EventType
 from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, dump_offset, make_executed
 from dispatcher.dispatch.server_view import Boundary, ServerView
-from dispatcher.dispatch.specs import Start
+from dispatcher.dispatch.specs import AtFile, AtGtid, AtTime, Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
@@ -152,7 +152,9 @@ class Server:
         stop, files = self.stop, self.files
         sizes = dict(files)
         newest = self.log.files[stop.files - 1]
-        found = {start: self._find(start) for start in starts if start.at != "gtid"}
+        found: dict[Start, ExecutedPosition | BinlogError] = {
+            start: self._find(start) for start in starts if not isinstance(start, AtGtid)
+        }
         wanted = {name for name, _ in files} if probe is None else {*probe, newest.name}
         wanted |= {place.file for place in found.values() if isinstance(place, ExecutedPosition)}
         created = {
@@ -193,9 +195,12 @@ class Server:
         return Boundary(whole=False)
 
     def _find(self, start: Start) -> ExecutedPosition | BinlogError:
-        if start.at == "file":
-            return self._at_offset(start.file, start.offset)
-        return self._at_moment(start.timestamp_us)
+        match start:
+            case AtFile(file, offset):
+                return self._at_offset(file, offset)
+            case AtTime(commit_us):
+                return self._at_moment(commit_us)
+        raise AssertionError(f"no search for {start}")
 
     def _at_moment(self, moment: int) -> ExecutedPosition | BinlogError:
         """Before the first transaction that was committed then or later; at the end, where none was."""

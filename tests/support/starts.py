@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dispatcher.dispatch.specs import Start
+from dispatcher.dispatch.specs import AtFile, AtGtid, AtTime, Start
 
 
 def at_moment(us: int) -> Start:
-    return Start("timestamp", timestamp_us=us)
+    return AtTime(us)
 
 
 def at_offset(file: str, at: int) -> Start:
-    return Start("file", file=file, offset=at)
+    return AtFile(file, at)
 
 
 def at_gtids(text: str) -> Start:
-    return Start("gtid", gtid=text)
+    return AtGtid(text)

@@ -32,7 +32,15 @@ from dispatcher.dispatch.events import (
     SeekRequested,
 )
 from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
-from dispatcher.dispatch.specs import ConsumerSpec, Progress, Start
+from dispatcher.dispatch.specs import (
+    AtFile,
+    AtGtid,
+    ConsumerSpec,
+    Earliest,
+    Latest,
+    Progress,
+    Start,
+)
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
@@ -100,7 +108,7 @@ class Dispatched:
         buffer_bytes: int = 1 << 14,
     ) -> None:
         self.source = source_of(folder, follow=follow)
-        spec = ConsumerSpec("all", ("shop",), None, 1 << 30, start or Start("earliest"))
+        spec = ConsumerSpec("all", ("shop",), None, 1 << 30, start or Earliest())
         self.client = Client(self.source.label, [spec], {"all": progress} if progress else {})
         self.queue = self.client.consumers["all"].queue
         self.stored: Progress | None = progress
@@ -248,7 +256,7 @@ async def test_the_mode(tmp_path: Path, gtid: str) -> None:
 async def test_the_newest_place_is_where_a_latest_start_begins(tmp_path: Path, gtid: str) -> None:
     log = fill(LogWriter(gtid=gtid))
     put(tmp_path, log)
-    reading = Dispatched(tmp_path, start=Start("latest"), follow=True)
+    reading = Dispatched(tmp_path, start=Latest(), follow=True)
     reading.login()
     assert reading.position == reading.queue.position(end_of(reading.source))
     before = len(log.transactions)
@@ -264,7 +272,7 @@ async def test_a_start_in_the_middle_of_a_file(tmp_path: Path, gtid: str) -> Non
     log = fill(LogWriter(gtid=gtid))
     put(tmp_path, log)
     start = log.transactions[5]
-    reading = await Dispatched(tmp_path, start=Start("file", "", start.file, start.end)).read()
+    reading = await Dispatched(tmp_path, start=AtFile(start.file, start.end)).read()
     assert reading.transactions == written(log, 6)
     # What a consumer gets as FORMAT_DESCRIPTION says no position, as a server's would.
     assert reading.queue._formats[0][1].raw[13:17] == bytes(4)
@@ -278,7 +286,7 @@ async def test_a_start_at_a_gtid_set_with_gaps_and_two_sources(tmp_path: Path) -
             log.rotate()
     put(tmp_path, log)
     held = GtidSet.parse(f"{SERVER}:1-4:7:9-10,{OTHER}:1-2:4:9")
-    reading = await Dispatched(tmp_path, start=Start("gtid", str(held))).read()
+    reading = await Dispatched(tmp_path, start=AtGtid(str(held))).read()
     wanted = [t for t in log.transactions if not held.has(t.source, t.gno)]
     assert reading.transactions == [(t.file, t.end) for t in wanted]
     assert reading.position.gtid == f"{OTHER}:1-10,{SERVER}:1-20"
@@ -289,7 +297,7 @@ async def test_a_gtid_start_opens_the_file_it_lies_in_and_none_before(tmp_path: 
     log = fill(LogWriter(), files=4)
     put(tmp_path, log)
     opened = source_of(tmp_path).open(1)
-    reading = Dispatched(tmp_path, start=Start("gtid", f"{SERVER}:1-9"))
+    reading = Dispatched(tmp_path, start=AtGtid(f"{SERVER}:1-9"))
     stream = reading.login()
     assert stream is not None and stream._name == log.files[2].name
     await reading.read()
@@ -308,7 +316,7 @@ async def test_a_transaction_over_many_buffers(tmp_path: Path) -> None:
     put(tmp_path, log)
     reading = await Dispatched(tmp_path).read()
     assert reading.transactions == written(log) and reading.batches > 20
-    held = Dispatched(tmp_path, start=Start("gtid", f"{SERVER}:1-2"))
+    held = Dispatched(tmp_path, start=AtGtid(f"{SERVER}:1-2"))
     assert (await held.read()).transactions == written(log, 2)
     assert held.position.seq == 3
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.dispatch.specs import Start
+from dispatcher.dispatch.specs import AtGtid
 from dispatcher.model.errors import ErrorKind
 from tests.source.files.test_files import Dispatched, insert, put, written
 from tests.support.event_encoder import SERVER, Statement
@@ -48,7 +48,7 @@ async def test_a_start_behind_what_a_file_before_prepared(tmp_path: Path) -> Non
     log = write(XaLog())
     put(tmp_path, log)
     for count, good in ((5, True), (4, False)):
-        reading = Dispatched(tmp_path, start=Start("gtid", f"{SERVER}:1-{count}"))
+        reading = Dispatched(tmp_path, start=AtGtid(f"{SERVER}:1-{count}"))
         if good:
             await reading.read()
             assert reading.transactions == written(log)[6:]
