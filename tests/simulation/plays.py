@@ -39,10 +39,11 @@ from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.specs import (
     ClientLimits,
     ConsumerSpec,
+    Earliest,
+    Latest,
     OnPurged,
     OnQueueFull,
     Progress,
-    Start,
 )
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
@@ -220,7 +221,7 @@ class Stage:
             databases,
             None,
             int(queue),
-            Start(start),
+            Earliest() if start == "earliest" else Latest(),
             wait_max_s=float(wait),
             on_queue_full=OnQueueFull(on_queue_full),
             on_purged=OnPurged(on_purged),
