@@ -16,22 +16,22 @@ import itertools
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dispatcher.binlog.sql.ddl import DdlKind, parse
 from dispatcher.binlog.sql.lexer import SqlTokens
+from dispatcher.binlog.sql.statement import DdlKind, parse_statement
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 from spark_sink.alter import only_adds
 
 
-class Action(StrEnum):
+class MirrorAction(StrEnum):
     EMPTY = "empty"
     STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MirrorChange:
     """`table` "": all tables of the database."""
 
-    action: Action
+    action: MirrorAction
     database: str
     table: str = ""
     why: str = ""
@@ -53,12 +53,12 @@ HARMLESS = frozenset(
 )
 
 
-def changes_of(query: str, database: str, sql_mode: int = 0) -> list[Change]:
+def changes_of(query: str, database: str, sql_mode: int = 0) -> list[MirrorChange]:
     """The changes of one statement, run with the default `database`.
 
     Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that is not understood.
     """
-    ddl = parse(query, database, sql_mode)
+    ddl = parse_statement(query, database, sql_mode)
     if not ddl.parsed:
         raise BinlogError(
             ErrorKind.UNSUPPORTED_CHANGE,
@@ -71,16 +71,20 @@ def changes_of(query: str, database: str, sql_mode: int = 0) -> list[Change]:
         case kind if kind in HARMLESS:
             return []
         case DdlKind.DROP_TABLE | DdlKind.TRUNCATE:
-            return [Change(Action.EMPTY, *name) for name in ddl.tables]
+            return [MirrorChange(MirrorAction.EMPTY, *name) for name in ddl.tables]
         case DdlKind.DROP_DATABASE:
-            return [Change(Action.EMPTY, name) for name in ddl.databases]
+            return [MirrorChange(MirrorAction.EMPTY, name) for name in ddl.databases]
         case DdlKind.CREATE_TABLE:
             replaces = _beginning(query, sql_mode).startswith("CREATE OR REPLACE")
-            return [Change(Action.EMPTY, *name) for name in ddl.tables if replaces]
+            return [MirrorChange(MirrorAction.EMPTY, *name) for name in ddl.tables if replaces]
         case DdlKind.ALTER_TABLE:
             harmless, part = only_adds(query, sql_mode)
-            return [] if harmless else [Change(Action.STOP, *name, part) for name in ddl.tables]
-    return [Change(Action.STOP, *name, ddl.kind.value.upper()) for name in ddl.tables]
+            return (
+                []
+                if harmless
+                else [MirrorChange(MirrorAction.STOP, *name, part) for name in ddl.tables]
+            )
+    return [MirrorChange(MirrorAction.STOP, *name, ddl.kind.value.upper()) for name in ddl.tables]
 
 
 def _beginning(query: str, sql_mode: int) -> str:

@@ -32,7 +32,7 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink import keyed, plan
-from spark_sink.ddl import Action, changes_of
+from spark_sink.ddl import MirrorAction, changes_of
 from spark_sink.rows import spark_schema
 from spark_sink.target import MirroredTable, StepSession, Version, folder_name, name_of_folder
 
@@ -208,7 +208,7 @@ def _own_columns(changes: pa.Schema, layout: TableMap) -> StructType:
 
 def _statement(table: MirroredTable, worker: StepSession, statement: plan.Statement) -> None:
     change = statement.change
-    if change.action is Action.EMPTY:
+    if change.action is MirrorAction.EMPTY:
         table.empty(worker, Version(statement.epoch, statement.seq))
     elif not table.is_empty(worker):
         raise BinlogError(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.ddl import Change
+from spark_sink.ddl import MirrorChange
 
 TableName = tuple[str, str]  # database, table
 
@@ -62,14 +62,14 @@ class Statement:
 
     epoch: int
     seq: int
-    change: Change
+    change: MirrorChange
     query: str
     place: str
 
 
 Step = RowRun | Statement
 # (query, default database, sql_mode) -> what it does to which tables
-StatementParser = Callable[[str, str, int], Iterable[Change]]
+StatementParser = Callable[[str, str, int], Iterable[MirrorChange]]
 # database -> the tables of it that are mirrored
 ListTables = Callable[[str], Iterable[str]]
 
@@ -97,7 +97,7 @@ def steps(
 
 
 def _tables(
-    change: Change, plan: dict[TableName, list[Step]], mirrored: ListTables
+    change: MirrorChange, plan: dict[TableName, list[Step]], mirrored: ListTables
 ) -> Iterator[TableName]:
     if change.table:
         yield change.database, change.table

@@ -60,7 +60,7 @@ def read_slice(
 
 
 def _raw(wanted: pa.Schema, number: int, data: bytes) -> Iterator[pa.RecordBatch]:
-    for index, item in enumerate(delivered.split(data)):
+    for index, item in enumerate(delivered.split_by_table(data)):
         row: dict[str, Any] = {"entry": number << ENTRY_BITS | index, "epoch": item.epoch}
         if isinstance(item, delivered.Ddl):
             row |= {"first_seq": item.seq, "last_seq": item.seq, "rows": 0, "ddl": item.query}
@@ -95,7 +95,7 @@ def _ddl_row(ddl: delivered.Ddl) -> dict[str, Any]:
 def _typed(
     wanted: pa.Schema, table: tuple[str, str], data: bytes, invalid_dates: InvalidDates
 ) -> Iterator[pa.RecordBatch]:
-    for item in delivered.split(data):
+    for item in delivered.split_by_table(data):
         if isinstance(item, delivered.TableSlice) and (item.database, item.table) == table:
             for batch in delivered.decode_table(item.payload, invalid_dates=invalid_dates):
                 yield _checked(batch, wanted, *table)

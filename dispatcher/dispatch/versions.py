@@ -26,10 +26,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dispatcher.binlog.event.mariadb_compressed import plain_event
-from dispatcher.binlog.event.query import statement
+from dispatcher.binlog.event.query import read_statement
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import u32
-from dispatcher.binlog.sql import ddl
+from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, DdlKind, parse_statement
 from dispatcher.binlog.stream.batch import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, Batch
 from dispatcher.binlog.stream.routes import ALL, Routes
 from dispatcher.model.errors import BinlogError
@@ -44,12 +44,12 @@ VERSIONS_MAX = 64  # of one table; the oldest go first
 _HARMLESS = frozenset(
     (
         *(
-            ddl.DdlKind.TRUNCATE,
-            ddl.DdlKind.TEMPORARY_TABLE,
-            ddl.DdlKind.VIEW,
-            ddl.DdlKind.ROUTINE,
+            DdlKind.TRUNCATE,
+            DdlKind.TEMPORARY_TABLE,
+            DdlKind.VIEW,
+            DdlKind.ROUTINE,
         ),
-        *(ddl.DdlKind.ACCOUNT, ddl.DdlKind.MAINTENANCE),
+        *(DdlKind.ACCOUNT, DdlKind.MAINTENANCE),
     )
 )
 
@@ -318,8 +318,8 @@ def touch_of(event: bytes, *, checksum: bool) -> Touch:
     body = plain[19 : len(plain) - 4 * checksum]
     if plain[4] != EventType.QUERY:
         return Touch(any=True)
-    database, text, sql_mode = statement(body)
-    parsed = ddl.parse(text, database, sql_mode, ddl.ROUTING_BOUNDS)
+    database, text, sql_mode = read_statement(body)
+    parsed = parse_statement(text, database, sql_mode, ROUTING_BOUNDS)
     if not parsed.parsed:
         return Touch(any=True)
     if parsed.kind in _HARMLESS:

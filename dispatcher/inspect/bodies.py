@@ -14,7 +14,7 @@ from dispatcher.binlog.event.header import FormatDescription, parse_rotate
 from dispatcher.binlog.event.query import Query, parse_query
 from dispatcher.binlog.event.record import parse_record
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.sql.ddl import QueryKind, classify
+from dispatcher.binlog.sql.statement import QueryKind, classify
 from dispatcher.inspect.columns import charset_text, type_text
 from dispatcher.inspect.entry import Fields
 from dispatcher.inspect.tables import Table
@@ -310,7 +310,7 @@ def _load(kind: int, _raw: bytes, body: bytes) -> Fields:
 
 
 def _payload(_kind: int, _raw: bytes, body: bytes) -> Fields:
-    found = payloads.parse(body)
+    found = payloads.parse_payload(body)
     compression = found.compression.name
     data = {
         "compression": compression,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.sql.ddl import QueryKind
+from dispatcher.binlog.sql.statement import QueryKind
 
 if TYPE_CHECKING:
     from dispatcher.inspect.tables import Table

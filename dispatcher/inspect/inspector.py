@@ -137,7 +137,9 @@ class Inspection:
         """The events inside, as blocks of their own."""
         number = 0
         try:
-            for buf in payloads.runs(payloads.chunks(payloads.parse(body))):
+            for buf in payloads.event_runs(
+                payloads.decompressed_chunks(payloads.parse_payload(body))
+            ):
                 data, at = buf.tobytes(), 0
                 while len(found := frame_events(buf, at, checksum=False, base=0)[0]):
                     at = int(found[-1, START] + found[-1, SIZE])

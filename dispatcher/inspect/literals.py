@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dispatcher.binlog.decode import arrow_buffers
-from dispatcher.binlog.decode.json_render import decimals
+from dispatcher.binlog.decode.json_render import decimal_strings
 from dispatcher.binlog.kernel.bytes import I32, U8
 from dispatcher.binlog.kernel.jit import njit
 from dispatcher.binlog.table_map.column_types import Column, Type
@@ -38,7 +38,7 @@ def literals(values: pa.Array, column: Column) -> pa.Array:
     if pa.types.is_date(kind):
         return _quoted(values.cast(pa.string()))
     if pa.types.is_decimal128(kind):
-        return decimals(values)
+        return decimal_strings(values)
     return _hex(values) if pa.types.is_binary(kind) else _others(values)
 
 

@@ -25,10 +25,10 @@ from dispatcher.binlog.table_map.wire import (
     Field,
     RawTableMap,
     bits,
+    encode_field,
+    encode_packed,
+    length_prefixed,
     names_of,
-    optional,
-    packed,
-    sized,
 )
 from dispatcher.inspect.entry import Fields
 from dispatcher.model.errors import BinlogError
@@ -132,15 +132,15 @@ def _completed(skeleton: RawTableMap, body: bytes, columns: Sequence[Column]) ->
         if code in SIGNED_TYPES:
             signs.append(unsigned)
         if code in CHARACTER_TYPES:
-            charsets += packed(column.charset or BINARY)
+            charsets += encode_packed(column.charset or BINARY)
     names = [(column.name or f"@{i + 1}").encode() for i, column in enumerate(columns)]
     fields = {
         Field.SIGNEDNESS: bits(signs),
         Field.COLUMN_CHARSET: charsets,
-        Field.COLUMN_NAME: sized(names),
+        Field.COLUMN_NAME: length_prefixed(names),
     }
     nulls = body[skeleton.end - (len(columns) + 7) // 8 : skeleton.end]
     return b"".join((
-        body[: skeleton.start], packed(len(columns)), codes, sized((bytes(metas),)), nulls,
-        *(optional(code, value) for code, value in fields.items() if value),
+        body[: skeleton.start], encode_packed(len(columns)), codes, length_prefixed((bytes(metas),)), nulls,
+        *(encode_field(code, value) for code, value in fields.items() if value),
     ))  # fmt: skip

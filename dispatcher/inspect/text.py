@@ -11,7 +11,7 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dispatcher.binlog.decode.arrow_buffers import texts
+from dispatcher.binlog.decode.arrow_buffers import string_array
 from dispatcher.binlog.decode.delivered import TableChanges
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.table_map.column_types import Column
@@ -66,15 +66,15 @@ class TextOutput:
         """Each row as `### INSERT INTO ...` lines."""
         batch = part.batch
         before, after = batch.column("before"), batch.column("after")
-        heads = texts(
+        heads = string_array(
             [
                 f"### INSERT INTO {table.label}\n### SET\n",
                 f"### UPDATE {table.label}\n### WHERE\n",
                 f"### DELETE FROM {table.label}\n### WHERE\n",
             ]
         )
-        order = pc.index_in(batch.column("op"), texts(["insert", "update", "delete"]))
-        between = texts(["", "### SET\n", ""])
+        order = pc.index_in(batch.column("op"), string_array(["insert", "update", "delete"]))
+        between = string_array(["", "### SET\n", ""])
         return pc.binary_join_element_wise(
             heads.take(order),
             self._image(part, before, "before_absent", table),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.sql.ddl import QueryKind, parse
+from dispatcher.binlog.sql.statement import QueryKind, parse_statement
 from dispatcher.inspect.entry import (
     BEFORE_STATEMENTS,
     GTIDS,
@@ -122,7 +122,7 @@ class TableFilter:
         updated = fields.data.get("updated_databases")
         if fields.query_kind is QueryKind.DML or fields.query_kind is QueryKind.OTHER:
             return any(self._may_touch(name) for name in updated or [fields.database])
-        found = parse(fields.data["query"], fields.database, fields.sql_mode)
+        found = parse_statement(fields.data["query"], fields.database, fields.sql_mode)
         if not found.parsed:
             return not updated or any(self._may_touch(name) for name in updated)
         return any(self.wants(*name) for name in found.tables) or any(

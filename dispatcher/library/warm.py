@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from dispatcher.binlog.decode import row_walk
-from dispatcher.binlog.decode.gtid_text import texts_of
+from dispatcher.binlog.decode.gtid_text import gtid_strings
 from dispatcher.binlog.decode.index import Index
 from dispatcher.binlog.decode.missing_columns import MissingColumns
 from dispatcher.binlog.decode.table_decoder import TableDecoder
@@ -43,10 +43,10 @@ def load_decoder() -> None:
         for n, (kind, meta, unsigned, charset) in enumerate(_COLUMNS)
     )
     decoder = TableDecoder(TableMap(0, "", "", columns, (), ""))
-    found = row_walk.Found.room(len(columns), 1)
+    found = row_walk.RowCells.room(len(columns), 1)
     row_walk.walk(index.buf, index.events, decoder.widths, np.zeros(5, np.int64), found, 1)
     row_walk.count(index.buf, index.events, decoder.widths, np.empty(0, np.int64))
-    texts_of(index.buf, np.zeros(0, np.int64))
+    gtid_strings(index.buf, np.zeros(0, np.int64))
     MissingColumns.of(index.buf, index.events, columns)
     nulls = np.full((len(columns), 1), row_walk.NULL, dtype=np.int32)
     decoder.decode(index.buf, nulls, 0, None, nulls)

@@ -192,7 +192,9 @@ def test_the_definition_alone_tells_the_same_arrow_types(
     log = fresh_log(server)
     fill(server, f"{database}.t")
     definition = definitions_of(server, database, "t")
-    (part,) = (p for p in delivered.split(delivered_log(server, log)) if isinstance(p, TableSlice))
+    (part,) = (
+        p for p in delivered.split_by_table(delivered_log(server, log)) if isinstance(p, TableSlice)
+    )
     table_map = TableMap.parse(part.table_map).with_columns(definition[f"{database}.t"])
     columns = defined_columns(definition[f"{database}.t"])
     assert delivered.change_schema(columns) == delivered.change_schema(table_map.columns)
@@ -225,7 +227,7 @@ def test_slices_of_a_servers_log(any_server: Server, new_database: Callable[[Ser
         part.query.split("`")[0].strip().upper()
         if isinstance(part, Ddl)
         else (part.table, part.rows)
-        for part in delivered.split(data)
+        for part in delivered.split_by_table(data)
     ]
     assert kinds == [
         "CREATE TABLE A (ID INT PRIMARY KEY, N VARCHAR(20))",
@@ -240,7 +242,7 @@ def test_slices_of_a_servers_log(any_server: Server, new_database: Callable[[Ser
     wanted = sorted((row for row in decoded_rows(data, {})), key=order_of)
     found = [
         row
-        for part in delivered.split(data, max_payload_bytes=300)
+        for part in delivered.split_by_table(data, max_payload_bytes=300)
         if isinstance(part, TableSlice)
         for batch in delivered.decode_table(part.payload)
         for row in batch.to_pylist()

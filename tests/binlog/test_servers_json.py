@@ -140,7 +140,7 @@ def image(body: bytes, at: int, *, options: bool) -> tuple[Image, int]:
 def printed(values: list[bytes | None]) -> list[str | None]:
     data = np.frombuffer(b"".join(value or b"" for value in values), dtype=np.uint8)
     offsets = np.cumsum([0, *(len(value or b"") for value in values)], dtype=np.int64)
-    found = jsonb.texts(data, offsets, np.array([value is not None for value in values]))
+    found = jsonb.json_strings(data, offsets, np.array([value is not None for value in values]))
     texts: list[str | None] = found.to_pylist()
     return texts
 
@@ -241,7 +241,7 @@ def test_partial_updates(mysql97: Server, new_database: Callable[[Server], str])
         assert new.doc is not None
         if old.id in stored:  # also that what changed in place, and has holes, is the same value
             assert printed([old.doc]) == printed([stored[old.id]])
-        stored[new.id] = json_partial.apply(old.doc, new.doc) if new.partial else new.doc
+        stored[new.id] = json_partial.apply_diffs(old.doc, new.doc) if new.partial else new.doc
         partial += new.partial
     wanted = select(mysql97, table)
     assert {row: wanted[row] for row in stored} == dict(

@@ -191,7 +191,7 @@ def test_vectors_of_mysql(mysql97: Server, new_database: NewDatabase) -> None:
     assert two == {"id": 2, "v": None, "c": "x", "w": None}
     (table_map,) = (
         TableMap.parse(part.table_map)
-        for part in delivered.split(bytes_of(mysql97, log))
+        for part in delivered.split_by_table(bytes_of(mysql97, log))
         if isinstance(part, delivered.TableSlice)
     )
     assert [column.dimensions for column in table_map.columns] == [0, 3, 0, 2048]

@@ -18,7 +18,7 @@ from dispatcher.binlog.event import transaction_payload as payloads
 from dispatcher.binlog.event.file import parse_format, read_blocks
 from dispatcher.binlog.event.header import MAGIC
 from dispatcher.binlog.event.query import parse_query
-from dispatcher.binlog.sql import ddl
+from dispatcher.binlog.sql.statement import classify, parse_statement
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.binlog.stream.routes import Filter, Routes
@@ -55,7 +55,7 @@ def splitter(data: bytes) -> None:
     if split.format is not None:
         shown = b"".join((MAGIC, split.format.raw, *taken.read(0, taken.committed)))
         with suppress(BinlogError):
-            delivered.split(shown)
+            delivered.split_by_table(shown)
 
 
 def log(data: bytes) -> None:
@@ -70,7 +70,7 @@ def log(data: bytes) -> None:
 
 def _read_delivered(data: bytes) -> None:
     with suppress(BinlogError):
-        for part in delivered.split(data, max_payload_bytes=1000):
+        for part in delivered.split_by_table(data, max_payload_bytes=1000):
             if isinstance(part, TableSlice):
                 with suppress(BinlogError):
                     for batch in delivered.decode_table(part.payload, batch_rows=3):
@@ -94,15 +94,15 @@ def table_map(data: bytes) -> None:
 def query(data: bytes) -> None:
     with suppress(BinlogError):
         found = parse_query(data)
-        ddl.classify(found.query)
-        ddl.parse(found.query, "shop", found.status.sql_mode or 0)
+        classify(found.query)
+        parse_statement(found.query, "shop", found.status.sql_mode or 0)
 
 
 def statement(data: bytes) -> None:
     text = data[1:].decode("utf-8", "replace")
     mode = 4 if data[:1] > b"\x7f" else 0
-    ddl.classify(text)
-    ddl.parse(text, "shop", mode)
+    classify(text)
+    parse_statement(text, "shop", mode)
 
 
 def gtid_text(data: bytes) -> None:
@@ -133,7 +133,7 @@ def gtid_binary(data: bytes) -> None:
 
 def json_binary(data: bytes) -> None:
     with suppress(jsonb.InvalidJson):
-        text = jsonb.text(data)
+        text = jsonb.document_text(data)
         json.loads(text)
 
 
@@ -142,7 +142,7 @@ def json_diffs(data: bytes) -> None:
     size = int.from_bytes(data[:2], "little")
     before, diffs = data[2 : 2 + size], data[2 + size :]
     with suppress(json_partial.CannotApply, jsonb.InvalidJson):
-        jsonb.text(json_partial.apply(before, diffs))
+        jsonb.document_text(json_partial.apply_diffs(before, diffs))
 
 
 def _finite(text: str) -> float:
@@ -159,14 +159,14 @@ def json_documents(data: bytes) -> None:
         return
     with suppress(UnicodeEncodeError, OverflowError, RecursionError):
         encoded = jsonb_encoder.encode(document)
-        assert jsonb.text(encoded) == jsonb_encoder.text(document)
+        assert jsonb.document_text(encoded) == jsonb_encoder.text(document)
 
 
 def payload(data: bytes) -> None:
     with suppress(BinlogError):
-        found = payloads.parse(data)
+        found = payloads.parse_payload(data)
         if (found.uncompressed_size or 0) <= _UNPACKED_MAX:
-            for _ in payloads.runs(payloads.chunks(found)):
+            for _ in payloads.event_runs(payloads.decompressed_chunks(found)):
                 pass
 
 

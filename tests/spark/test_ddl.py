@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from dispatcher.binlog.decode import delivered
-from dispatcher.binlog.sql.ddl import DdlKind
 from dispatcher.binlog.sql.lexer import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
+from dispatcher.binlog.sql.statement import DdlKind
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.alter import only_adds
-from spark_sink.ddl import HARMLESS, Action, changes_of
+from spark_sink.ddl import HARMLESS, MirrorAction, changes_of
 from tests.servers import Server
 from tests.support.dumps import shared
 from tests.support.server_log import fresh_log, read_log
@@ -58,7 +58,7 @@ def test_harmless(query: str) -> None:
 def test_emptied(query: str, tables: list[tuple[str, str]]) -> None:
     changes = changes_of(query, "db")
     assert [(change.database, change.table) for change in changes] == tables
-    assert {change.action for change in changes} == {Action.EMPTY}
+    assert {change.action for change in changes} == {MirrorAction.EMPTY}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_emptied(query: str, tables: list[tuple[str, str]]) -> None:
 def test_stopping(query: str, tables: list[str], why: str) -> None:
     changes = changes_of(query, "db")
     assert [f"{change.database}.{change.table}" for change in changes] == tables
-    assert {(change.action, change.why) for change in changes} == {(Action.STOP, why)}
+    assert {(change.action, change.why) for change in changes} == {(MirrorAction.STOP, why)}
 
 
 def test_a_statement_that_is_not_understood_stops_without_showing_its_values() -> None:
@@ -219,8 +219,14 @@ def test_a_server_s_statements_are_read_by_their_own_sql_mode(
         database=database,
     )
     data = shared(read_log(mysql97, file), database).data
-    found = [item for item in delivered.split(data) if isinstance(item, delivered.Ddl)]
+    found = [item for item in delivered.split_by_table(data) if isinstance(item, delivered.Ddl)]
     assert [
         [(change.action, change.table) for change in changes_of(s.query, s.database, s.sql_mode)]
         for s in found
-    ] == [[], [], [], [(Action.STOP, "p")], [(Action.EMPTY, "o\\"), (Action.EMPTY, "p")]]
+    ] == [
+        [],
+        [],
+        [],
+        [(MirrorAction.STOP, "p")],
+        [(MirrorAction.EMPTY, "o\\"), (MirrorAction.EMPTY, "p")],
+    ]

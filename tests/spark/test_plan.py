@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog.decode.missing_columns import NAMES
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.ddl import Action, Change, changes_of
+from spark_sink.ddl import MirrorAction, MirrorChange, changes_of
 from spark_sink.keyed import key_events, require_columns
 from spark_sink.plan import RawEntry, RowRun, Statement, steps
 from spark_sink.target import folder_name, name_of_folder
@@ -65,10 +65,10 @@ def test_runs_end_at_statements_that_concern_the_table_at_layouts_and_at_epochs(
     assert described(plan["db", "t"]) == [
         (11, [0, 2, 4]),
         (14, [5]),
-        (16, Action.EMPTY),
+        (16, MirrorAction.EMPTY),
         (1, [9]),
     ]
-    assert described(plan["db", "u"]) == [(2, [1]), (8, Action.EMPTY), (12, [6])]
+    assert described(plan["db", "u"]) == [(2, [1]), (8, MirrorAction.EMPTY), (12, [6])]
 
 
 def test_a_dropped_database_concerns_what_is_mirrored_and_what_is_about_to_be() -> None:
@@ -77,8 +77,8 @@ def test_a_dropped_database_concerns_what_is_mirrored_and_what_is_about_to_be() 
         changes_of,
         lambda database: ["old", "new"] if database == "db" else [],
     )
-    assert described(plan["db", "new"]) == [(1, [0]), (2, Action.EMPTY)]
-    assert described(plan["db", "old"]) == [(2, Action.EMPTY)]
+    assert described(plan["db", "new"]) == [(1, [0]), (2, MirrorAction.EMPTY)]
+    assert described(plan["db", "old"]) == [(2, MirrorAction.EMPTY)]
 
 
 def test_two_layouts_in_one_transaction_cannot_be_told_apart() -> None:
@@ -94,7 +94,7 @@ def test_a_table_named_twice_in_one_statement() -> None:
 
 
 def test_change_of_all_tables_names_none() -> None:
-    assert changes_of("DROP DATABASE x", "") == [Change(Action.EMPTY, "x")]
+    assert changes_of("DROP DATABASE x", "") == [MirrorChange(MirrorAction.EMPTY, "x")]
 
 
 # -- keys -------------------------------------------------------------------------------------------------------

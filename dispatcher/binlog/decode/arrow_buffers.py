@@ -50,7 +50,7 @@ def varying(
     return pa.Array.from_buffers(target, len(offsets) - 1, buffers)
 
 
-def texts(values: Sequence[str]) -> pa.Array:
+def string_array(values: Sequence[str]) -> pa.Array:
     raw = [value.encode() for value in values]
     offsets = np.fromiter(accumulate(map(len, raw), initial=0), np.int32, len(raw) + 1)
     return varying(pa.string(), offsets, b"".join(raw))

@@ -45,7 +45,7 @@ def integers(buf: U8, at: I32, width: Int, signed: bool, out: I64) -> None:
 
 
 @njit
-def decimals(
+def read_decimals(
     buf: U8,
     at: I32,
     groups: I64,
@@ -87,7 +87,7 @@ def decimals(
 
 
 @njit
-def decimal_texts(  # noqa: C901 - sign, point and zeros are one walk over the digits
+def read_decimal_texts(  # noqa: C901 - sign, point and zeros are one walk over the digits
     buf: U8,
     at: I32,
     groups: I64,

@@ -87,7 +87,7 @@ class Invalid(Exception):
 Decode = Callable[[Bytes, Offsets], Decoded]
 
 
-def decoder(column: Column, invalid_dates: InvalidDates) -> Decode:  # noqa: C901, PLR0911, PLR0912 - one return per type
+def column_decoder(column: Column, invalid_dates: InvalidDates) -> Decode:  # noqa: C901, PLR0911, PLR0912 - one return per type
     """For a column that `columns.arrow_type` knows. Calls raise `Invalid`."""
     if (column.type, column.unsigned) in INTEGERS:
         width, target = INTEGERS[column.type, column.unsigned]
@@ -179,14 +179,14 @@ def _decimal_decoder(precision: int, scale: int) -> Decode:
 
     def numbers(buf: Bytes, at: Offsets) -> Decoded:
         out = np.empty((len(at), 2), dtype=np.uint64)
-        if (row := cells.decimals(buf, at, groups, out)) >= 0:
+        if (row := cells.read_decimals(buf, at, groups, out)) >= 0:
             raise Invalid(row, "bytes that are no DECIMAL")
         return Decoded(arrow_buffers.fixed(pa.decimal128(precision, scale), out, at >= 0))
 
     def numerals(buf: Bytes, at: Offsets) -> Decoded:
         offsets = np.zeros(len(at) + 1, dtype=np.int32)
         out = np.empty(len(at) * (precision + 3), dtype=np.uint8)
-        if (row := cells.decimal_texts(buf, at, groups, digits, scale, offsets, out)) >= 0:
+        if (row := cells.read_decimal_texts(buf, at, groups, digits, scale, offsets, out)) >= 0:
             raise Invalid(row, "bytes that are no DECIMAL")
         return Decoded(
             arrow_buffers.varying(pa.string(), offsets, out[: offsets[-1]].copy(), at >= 0)
@@ -196,7 +196,9 @@ def _decimal_decoder(precision: int, scale: int) -> Decode:
 
 
 def _enum_decoder(column: Column) -> Decode:
-    labels = arrow_buffers.texts(["", *column.labels])  # 0: what an invalid value was stored as
+    labels = arrow_buffers.string_array(
+        ["", *column.labels]
+    )  # 0: what an invalid value was stored as
 
     def decode(buf: Bytes, at: Offsets) -> Decoded:
         numbers = _read_integers(buf, at, column.meta, False)
@@ -221,12 +223,12 @@ def _set_decoder(column: Column) -> Decode:
             for value in distinct.tolist()
         ]
         indices = arrow_buffers.fixed(pa.int64(), index.astype(np.int64), at >= 0)
-        return Decoded(arrow_buffers.texts(members).take(indices))
+        return Decoded(arrow_buffers.string_array(members).take(indices))
 
     return decode
 
 
-def cut(buf: Bytes, at: Offsets, prefix: int, least: int) -> tuple[Long, Bytes]:
+def gather_values(buf: Bytes, at: Offsets, prefix: int, least: int) -> tuple[Long, Bytes]:
     """(offsets, data) of the values behind each other."""
     offsets = np.empty(len(at) + 1, dtype=np.int64)
     cells.lengths(buf, at, prefix, least, offsets)
@@ -236,7 +238,7 @@ def cut(buf: Bytes, at: Offsets, prefix: int, least: int) -> tuple[Long, Bytes]:
 
 
 def _strings(buf: Bytes, at: Offsets, prefix: int, least: int, target: pa.DataType) -> Decoded:
-    offsets, data = cut(buf, at, prefix, least)
+    offsets, data = gather_values(buf, at, prefix, least)
     return _varying(at, offsets, data, target)
 
 
@@ -249,7 +251,7 @@ def _text_decoder(column: Column) -> Decode:
     charset = conversion_of(column.charset)
 
     def decode(buf: Bytes, at: Offsets) -> Decoded:
-        offsets, data = cut(buf, at, prefix, least)
+        offsets, data = gather_values(buf, at, prefix, least)
         if compressed:
             offsets, data = _uncompressed(offsets, data)
         if column.charset == BINARY:
@@ -270,7 +272,7 @@ def _uncompressed(offsets: Long, data: Bytes) -> tuple[Long, Bytes]:
     values = []
     for row, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):  # fmt: skip
         values.append(b"" if start == end else _value(raw[start:end], row))
-    return joined(values)
+    return concatenate(values)
 
 
 def _value(cell: bytes, row: int) -> bytes:
@@ -290,7 +292,7 @@ def _value(cell: bytes, row: int) -> bytes:
     return value
 
 
-def joined(values: Iterable[bytes]) -> tuple[Long, Bytes]:
+def concatenate(values: Iterable[bytes]) -> tuple[Long, Bytes]:
     """(offsets, data) of single values."""
     parts = list(values)
     offsets = np.zeros(len(parts) + 1, dtype=np.int64)
@@ -302,14 +304,16 @@ def _address_decoder(kind: str, prefix: int) -> Decode:
     size = inet.SIZES[kind]
 
     def decode(buf: Bytes, at: Offsets) -> Decoded:
-        offsets, data = cut(buf, at, prefix, size)
+        offsets, data = gather_values(buf, at, prefix, size)
         lengths = np.diff(offsets)
         if (long := np.flatnonzero(lengths > size)).size:
             raise Invalid(int(long[0]), f"bytes that are no {kind.upper()}")
         if not len(data):
             return Decoded(pa.nulls(len(at), pa.string()))
         distinct, index = np.unique(data.reshape(-1, size), axis=0, return_inverse=True)
-        shown = arrow_buffers.texts([inet.text(kind, value.tobytes()) for value in distinct])
+        shown = arrow_buffers.string_array(
+            [inet.address_text(kind, value.tobytes()) for value in distinct]
+        )
         lines = np.zeros(len(at), dtype=np.int64)
         lines[at >= 0] = index.ravel()
         return Decoded(shown.take(arrow_buffers.fixed(pa.int64(), lines, at >= 0)))
@@ -321,17 +325,17 @@ _JSON_PREFIX = 4
 
 
 def _documents(buf: Bytes, at: Offsets) -> Decoded:
-    return _json_texts(*cut(buf, at, _JSON_PREFIX, 0), at >= 0)
+    return _json_texts(*gather_values(buf, at, _JSON_PREFIX, 0), at >= 0)
 
 
 def _json_texts(offsets: Long, data: Bytes, valid: NDArray[np.bool_]) -> Decoded:
     try:
-        return Decoded(jsonb.texts(data, offsets, valid))
+        return Decoded(jsonb.json_strings(data, offsets, valid))
     except jsonb.InvalidJson as error:
         raise Invalid(error.row, error.why) from None
 
 
-def patched(buf: Bytes, at: Offsets, before: Offsets) -> Decoded:
+def decode_partial_json(buf: Bytes, at: Offsets, before: Offsets) -> Decoded:
     """JSON cells of after-images, some of which are changes to the cell of the before-image."""
     changed = at <= row_walk.DIFF
     parts = []
@@ -350,10 +354,12 @@ def patched(buf: Bytes, at: Offsets, before: Offsets) -> Decoded:
         if old < 0:
             raise Invalid(row, "a change of JSON to a value that is NULL")
         try:
-            parts.append(json_partial.apply(_cell(buf, old), _cell(buf, row_walk.place(cell))))
+            parts.append(
+                json_partial.apply_diffs(_cell(buf, old), _cell(buf, row_walk.cell_offset(cell)))
+            )
         except json_partial.CannotApply as error:
             raise Invalid(row, error.why) from None
-    return _json_texts(*joined(parts), changed | (at >= 0))
+    return _json_texts(*concatenate(parts), changed | (at >= 0))
 
 
 def _cell(buf: Bytes, at: int) -> bytes:
@@ -367,7 +373,7 @@ def _geometries(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
     A cell of no bytes at all is what INSERT IGNORE puts into a NOT NULL column that it has no value for (MySQL 5.6,
     MariaDB). SELECT shows it as '': SRID 0 and no form.
     """
-    offsets, data = cut(buf, at, prefix, 0)
+    offsets, data = gather_values(buf, at, prefix, 0)
     lengths = np.diff(offsets)
     present = (at >= 0) & (lengths > 0)
     if (short := np.flatnonzero(present & (lengths < 4))).size:
@@ -389,7 +395,7 @@ def _geometries(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
 
 def _vectors(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
     """Little-endian floats of four bytes."""
-    offsets, data = cut(buf, at, prefix, 0)
+    offsets, data = gather_values(buf, at, prefix, 0)
     if (odd := np.flatnonzero(np.diff(offsets) % 4)).size:
         raise Invalid(int(odd[0]), "bytes that are no VECTOR")
     _check_size(at, offsets)

@@ -16,16 +16,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dispatcher.binlog.decode import arrow_buffers, row_walk
-from dispatcher.binlog.decode.gtid_text import texts_of
+from dispatcher.binlog.decode.gtid_text import gtid_strings
 from dispatcher.binlog.decode.index import Index
 from dispatcher.binlog.decode.index_kernels import COMMIT_US, EPOCH, FILE, GTID, POSITION, SEQ
 from dispatcher.binlog.decode.json_render import json_text
 from dispatcher.binlog.decode.missing_columns import NAMES, MissingColumns, list_of_names
-from dispatcher.binlog.decode.slices import cut
+from dispatcher.binlog.decode.slices import build_payload
 from dispatcher.binlog.decode.table_decoder import TableDecoder, arrow_type, cell_widths
-from dispatcher.binlog.event.query import statement
+from dispatcher.binlog.event.query import read_statement
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.sql.ddl import QueryKind, classify
+from dispatcher.binlog.sql.statement import QueryKind, classify
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import Column, TableMap, layout_id
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -41,7 +41,7 @@ __all__ = [
     "decode_table",
     "json_text",
     "row_counts",
-    "split",
+    "split_by_table",
 ]
 
 BATCH_ROWS = 65_536
@@ -142,7 +142,7 @@ _CONTROL = (
     QueryKind.SAVEPOINT,
     QueryKind.XA,
 )
-_OPS = arrow_buffers.texts(["insert", "update", "delete"])
+_OPS = arrow_buffers.string_array(["insert", "update", "delete"])
 
 
 def changes(
@@ -172,7 +172,9 @@ def changes(
         yield from _decoded(index, part.events, decoders[part.layout], batch_rows)
 
 
-def split(data: bytes, *, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> list[TableSlice | Ddl]:
+def split_by_table(
+    data: bytes, *, max_payload_bytes: int = MAX_PAYLOAD_BYTES
+) -> list[TableSlice | Ddl]:
     """Take delivered bytes apart by table without decoding rows.
 
     A DDL statement (and a change of epoch) ends every slice before it. A slice larger than `max_payload_bytes` is cut
@@ -194,7 +196,7 @@ def split(data: bytes, *, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> list[Ta
 def row_counts(data: bytes) -> dict[int, int]:
     """How many rows each rows event holds, by the event's number in its transaction; none is decoded.
 
-    Raises `BinlogError` as `split` does.
+    Raises `BinlogError` as `split_by_table` does.
     """
     index = Index.of(data)
     layouts = _Layouts(index)
@@ -275,7 +277,7 @@ def _parts(index: Index, layouts: _Layouts) -> Iterator[_Part | Ddl]:
 def _ddl(index: Index, line: int) -> Ddl | None:
     offset, end, _, number, txn = index.events[line, :5].tolist()
     try:
-        database, query, sql_mode = statement(index.buf[offset + 19 : end].tobytes())
+        database, query, sql_mode = read_statement(index.buf[offset + 19 : end].tobytes())
     except BinlogError as error:
         raise error.at(f"offset {offset}") from None
     kind = classify(query)
@@ -294,7 +296,7 @@ def _ddl(index: Index, line: int) -> Ddl | None:
         epoch,
         seq,
         ordinal,
-        texts_of(index.buf, index.txns[[txn], GTID])[0].as_py(),
+        gtid_strings(index.buf, index.txns[[txn], GTID])[0].as_py(),
         index.files[file],
         pos,
         committed_at,
@@ -316,7 +318,9 @@ def _slices(index: Index, layouts: _Layouts, part: _Part, bytes_max: int) -> Ite
     counts = _counts(index, part.events, table_map)
     done = 0
     while done < len(part.events):
-        taken, payload = cut(index.buf, part.events[done:], index.txns, index.formats, bytes_max)
+        taken, payload = build_payload(
+            index.buf, part.events[done:], index.txns, index.formats, bytes_max
+        )
         seqs = index.txns[part.events[[done, done + taken - 1], row_walk.TXN]]
         yield TableSlice(
             database=table_map.database,
@@ -338,7 +342,7 @@ def _decoded(
     # A row takes its null bits at least, so small groups need no arrays for a whole batch.
     columns = len(decoder.widths)
     most = int((events[:, row_walk.END] - events[:, row_walk.OFFSET]).sum()) // ((columns + 7) // 8)
-    found = row_walk.Found.room(columns, min(batch_rows, most))
+    found = row_walk.RowCells.room(columns, min(batch_rows, most))
     state = np.zeros(5, dtype=np.int64)
     while n := row_walk.walk(index.buf, events, decoder.widths, state, found, BATCH_BYTES):
         if n < 0:
@@ -363,7 +367,7 @@ def _decoded(
 
 
 def _absent(
-    index: Index, events: NDArray[np.int64], table_map: TableMap, found: row_walk.Found, n: int
+    index: Index, events: NDArray[np.int64], table_map: TableMap, found: row_walk.RowCells, n: int
 ) -> list[pa.Array]:
     first, last = int(found.event[0]), int(found.event[n - 1])
     absent = MissingColumns.of(index.buf, events[first : last + 1], table_map.columns)
@@ -375,7 +379,11 @@ def _absent(
 
 
 def _unchanged(
-    after: pa.Array, events: NDArray[np.int64], table_map: TableMap, found: row_walk.Found, n: int
+    after: pa.Array,
+    events: NDArray[np.int64],
+    table_map: TableMap,
+    found: row_walk.RowCells,
+    n: int,
 ) -> pa.Array:
     """`after` with the JSON columns of partial updates that were not changed, and whose value is not in the log."""
     partial = events[found.event[:n], row_walk.TYPE] == EventType.PARTIAL_UPDATE_ROWS
@@ -395,7 +403,7 @@ def _schema(fields: Sequence[pa.Field]) -> pa.Schema:
 
 
 def _envelope(
-    index: Index, events: NDArray[np.int64], table_map: TableMap, found: row_walk.Found, n: int
+    index: Index, events: NDArray[np.int64], table_map: TableMap, found: row_walk.RowCells, n: int
 ) -> list[pa.Array]:
     txn_of_row = events[found.event[:n], row_walk.TXN]
     starts = np.flatnonzero(np.diff(txn_of_row, prepend=-1))
@@ -405,7 +413,7 @@ def _envelope(
     def numbers(column: int, target: pa.DataType) -> pa.Array:
         return arrow_buffers.fixed(target, np.repeat(runs[:, column], lengths))
 
-    files = arrow_buffers.texts(index.files).take(
+    files = arrow_buffers.string_array(index.files).take(
         arrow_buffers.fixed(pa.int64(), runs[:, FILE].copy())
     )
     op = found.op[:n]
@@ -415,7 +423,7 @@ def _envelope(
         numbers(EPOCH, pa.int64()),
         numbers(SEQ, pa.int64()),
         arrow_buffers.fixed(pa.int64(), found.ordinal[:n].copy()),
-        arrow_buffers.spread(texts_of(index.buf, runs[:, GTID]), lengths),
+        arrow_buffers.spread(gtid_strings(index.buf, runs[:, GTID]), lengths),
         arrow_buffers.spread(files, lengths),
         numbers(POSITION, pa.int64()),
         numbers(COMMIT_US, pa.timestamp("us", "UTC")),

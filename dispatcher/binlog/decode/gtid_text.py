@@ -132,7 +132,7 @@ def gtid_texts(
     return np.int64(-1)
 
 
-def texts_of(buf: U8, at: I64) -> pa.Array:
+def gtid_strings(buf: U8, at: I64) -> pa.Array:
     """A string array: `uuid:number`, `uuid:tag:number`, MariaDB's `domain-server-sequence`, "" where there is none.
 
     Raises `BinlogError` MALFORMED_EVENT with the offset.

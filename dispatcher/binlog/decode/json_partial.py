@@ -73,7 +73,7 @@ class _Cell:
 _Leg = bytes | _Cell
 
 
-def parse(diffs: bytes) -> list[Diff]:
+def parse_diffs(diffs: bytes) -> list[Diff]:
     """The changes of one value. Raises `CannotApply` where the bytes are none."""
     found, at = [], 0
     while at < len(diffs):
@@ -91,14 +91,14 @@ def parse(diffs: bytes) -> list[Diff]:
     return found
 
 
-def apply(before: bytes, diffs: bytes) -> bytes:
+def apply_diffs(before: bytes, diffs: bytes) -> bytes:
     """The binary JSON that `before` becomes. No changes give the same value.
 
     Raises `CannotApply` where the server could not apply them either, or where either of the two is malformed.
     """
     try:
         value = jsonb_tree.document(before)
-        for diff in parse(diffs):
+        for diff in parse_diffs(diffs):
             value = _applied(value, diff)
         return jsonb_tree.encoded(value)
     except Malformed as error:
@@ -169,7 +169,7 @@ def _changed(
     """`parent`, in which the way goes on at leg number `depth`, after the change."""
     leg = legs[depth]
     if parent.is_object and isinstance(leg, bytes):
-        index, there = jsonb_tree.find(parent, leg)
+        index, there = jsonb_tree.find_key(parent, leg)
     elif parent.is_array and isinstance(leg, _Cell):
         index, there = leg.place(parent.members)
     else:
@@ -178,11 +178,13 @@ def _changed(
     if last and operation == Operation.INSERT:
         if isinstance(leg, bytes) and there:
             raise CannotApply("a change of JSON is of a key that the value has")
-        return jsonb_tree.inserted(parent, index, value, leg if isinstance(leg, bytes) else None)
+        return jsonb_tree.insert_member(
+            parent, index, value, leg if isinstance(leg, bytes) else None
+        )
     if not there:
         raise CannotApply("a change of JSON is of a place that the value does not have")
     if last and operation == Operation.REMOVE:
-        return jsonb_tree.removed(parent, index)
+        return jsonb_tree.remove_member(parent, index)
     if not last:
         value = _changed(jsonb_tree.child(parent, index), legs, depth + 1, operation, value)
-    return jsonb_tree.replaced(parent, index, value)
+    return jsonb_tree.replace_member(parent, index, value)

@@ -85,7 +85,7 @@ def _values(values: pa.Array) -> pa.Array:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return values.cast(pa.string())
     if pa.types.is_decimal128(kind):
-        texts = decimals(values)
+        texts = decimal_strings(values)
         return texts if kind.scale == 0 else _quoted(texts)
     if pa.types.is_binary(kind):
         return _quoted(_base64(values))
@@ -139,13 +139,13 @@ def _base64(values: pa.Array) -> pa.Array:
     return arrow_buffers.varying(pa.string(), out_offsets, out, arrow_buffers.valid_of(values))
 
 
-def decimals(values: pa.Array) -> pa.Array:
+def decimal_strings(values: pa.Array) -> pa.Array:
     """DECIMALs as text, with all digits of their scale."""
     words: U8 = np.frombuffer(values.buffers()[1], dtype=np.uint8)
     words = words[16 * values.offset : 16 * (values.offset + len(values))]
     offsets = np.zeros(len(values) + 1, dtype=np.int32)
     out = np.empty(len(values) * 42, dtype=np.uint8)
-    decimal_texts(words.view(np.uint64).reshape(-1, 2), values.type.scale, offsets, out)
+    write_decimals(words.view(np.uint64).reshape(-1, 2), values.type.scale, offsets, out)
     return arrow_buffers.varying(
         pa.string(), offsets, out[: offsets[-1]].copy(), arrow_buffers.valid_of(values)
     )
@@ -158,7 +158,7 @@ def _encode(data: U8, offsets: I32, out_offsets: I32, out: U8) -> None:
 
 
 @njit
-def decimal_texts(words: Any, scale: Int, offsets: I32, out: U8) -> None:
+def write_decimals(words: Any, scale: Int, offsets: I32, out: U8) -> None:
     """128-bit two's complement (low, high) to digits with `scale` of them behind the point."""
     digits = np.empty(48, dtype=np.uint8)
     mask32 = np.uint64(0xFFFFFFFF)

@@ -58,7 +58,7 @@ class InvalidJson(Exception):
         return self.why
 
 
-def texts(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None) -> pa.StringArray:
+def json_strings(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None) -> pa.StringArray:
     """Document i is data[offsets[i]:offsets[i + 1]]; null where not valid[i].
 
     `data` may begin before the first document and go on behind the last; offsets do not decrease. Raises `InvalidJson`
@@ -87,10 +87,10 @@ def texts(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None) -> pa.
     return arrow_buffers.varying(pa.string(), out_offsets.astype(np.int32), out, valid)
 
 
-def text(value: bytes) -> str:
+def document_text(value: bytes) -> str:
     """The text of one document. Raises `InvalidJson`."""
     data: U8 = np.frombuffer(value, dtype=np.uint8)
-    found: str = texts(data, np.array([0, len(value)], dtype=np.int64))[0].as_py()
+    found: str = json_strings(data, np.array([0, len(value)], dtype=np.int64))[0].as_py()
     return found
 
 

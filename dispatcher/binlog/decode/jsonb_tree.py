@@ -101,7 +101,7 @@ def key(container: Raw, index: int) -> bytes:
     return data[start : start + size]
 
 
-def find(container: Raw, name: bytes) -> tuple[int, bool]:
+def find_key(container: Raw, name: bytes) -> tuple[int, bool]:
     """(number, whether it is there) of a key of an object; where not, the number that it would get."""
 
     def order(index: int) -> tuple[int, bytes]:
@@ -141,7 +141,7 @@ def container_of(keys: Sequence[bytes] | None, values: Sequence[Raw]) -> Raw:
     raise Malformed("a document of more than 4 GiB")
 
 
-def replaced(container: Raw, index: int, value: Raw) -> Raw:
+def replace_member(container: Raw, index: int, value: Raw) -> Raw:
     """The container with another value. Raises `Malformed`, as all of these."""
     if container.members > _FEW:
         made = _Tables(container).without(index).put(index, value).raw()
@@ -152,7 +152,7 @@ def replaced(container: Raw, index: int, value: Raw) -> Raw:
     return container_of(keys, values)
 
 
-def inserted(container: Raw, index: int, value: Raw, name: bytes | None = None) -> Raw:
+def insert_member(container: Raw, index: int, value: Raw, name: bytes | None = None) -> Raw:
     """The container with one value more, before the one that was number `index`; `name`: its key in an object."""
     if name is not None and len(name) > _GREATEST_KEY:
         raise Malformed(f"a key of {len(name)} bytes")
@@ -167,7 +167,7 @@ def inserted(container: Raw, index: int, value: Raw, name: bytes | None = None) 
     return container_of(keys, values)
 
 
-def removed(container: Raw, index: int) -> Raw:
+def remove_member(container: Raw, index: int) -> Raw:
     """The container with one value less."""
     if container.members > _FEW:
         made = _Tables(container).without(index).close_room(index).raw()

@@ -58,7 +58,7 @@ def _names(bits: bytes, columns: Sequence[Column]) -> list[str]:
 def _array(lists: Sequence[Sequence[str]]) -> pa.Array:
     offsets = np.zeros(len(lists) + 1, dtype=np.int32)
     np.cumsum([len(names) for names in lists], out=offsets[1:])
-    names = arrow_buffers.texts([name for names in lists for name in names])
+    names = arrow_buffers.string_array([name for names in lists for name in names])
     return pa.Array.from_buffers(NAMES, len(lists), [None, pa.py_buffer(offsets)], children=[names])
 
 

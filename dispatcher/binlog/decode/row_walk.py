@@ -200,7 +200,7 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
         if bit(buf, nulls, number):
             cells[c, row] = NULL
             continue
-        place = here - base
+        cell_offset = here - base
         changes = diffs >= 0 and is_json(width) and bit(buf, diffs, document)
         length = np.int64(0)
         if width < 0:
@@ -210,20 +210,20 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
             length = little(buf, here, width)
         if changes:
             # No change at all is what the before-image holds, also if that is nothing.
-            place = DIFF - place if length else np.int64(old[c, row])
-        cells[c, row] = np.int32(place)
+            cell_offset = DIFF - cell_offset if length else np.int64(old[c, row])
+        cells[c, row] = np.int32(cell_offset)
         here += width + length
         if here > end:
             return np.int64(CUT_SHORT)
     return here
 
 
-def place(cell: int) -> int:
+def cell_offset(cell: int) -> int:
     """Offset of a cell as `walk` writes it; 0 where there is none."""
     return DIFF - cell if cell <= DIFF else max(cell, 0)
 
 
-class Found(NamedTuple):
+class RowCells(NamedTuple):
     """What `walk` fills, as many rows as `op` is long. `before`, `after`: (columns, rows) offsets of cells or
     NULL, ABSENT or from DIFF downwards, nothing of use where a row has no such image; `event`: line in events;
     `ordinal`; `op`: INSERT, UPDATE, DELETE."""
@@ -235,7 +235,7 @@ class Found(NamedTuple):
     op: I8
 
     @classmethod
-    def room(cls, columns: int, rows: int) -> Found:
+    def room(cls, columns: int, rows: int) -> RowCells:
         # Columns a power of two apart would share one set of the first cache.
         wide = rows + _PADDING
         return cls(
@@ -279,7 +279,7 @@ def images(  # noqa: PLR0913 - numbers that live in registers
 
 
 @njit
-def walk(buf: U8, events: I64, widths: I32, state: I64, found: Found, bytes_max: Int) -> Int:
+def walk(buf: U8, events: I64, widths: I32, state: I64, found: RowCells, bytes_max: Int) -> Int:
     """Find the cells of the next rows; as many as `found` has room for, or fewer where they span `bytes_max` bytes.
 
     `events`: lines of rows events of one layout; `widths`: `types.cell_width` per column; `state`: [line in events,

@@ -93,7 +93,7 @@ def assemble(
     return len(events), o
 
 
-def cut(
+def build_payload(
     buf: U8,
     events: I64,
     txns: I64,

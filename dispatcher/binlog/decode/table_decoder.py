@@ -110,7 +110,9 @@ class TableDecoder:
         )
         self.widths = cell_widths(table_map.columns)
         self._json = [column.type == Type.JSON for column in table_map.columns]
-        self._decoders = tuple(column_decoders.decoder(c, invalid_dates) for c in table_map.columns)
+        self._decoders = tuple(
+            column_decoders.column_decoder(c, invalid_dates) for c in table_map.columns
+        )
 
     def decode(
         self,
@@ -127,11 +129,13 @@ class TableDecoder:
         for i, decode in enumerate(self._decoders):
             try:
                 if before is not None and self._json[i] and (at[i] <= row_walk.DIFF).any():
-                    decoded = column_decoders.patched(buf, at[i], before[i])
+                    decoded = column_decoders.decode_partial_json(buf, at[i], before[i])
                 else:
                     decoded = decode(buf, at[i])
             except Invalid as error:
-                raise self._error(i, error, base + row_walk.place(int(at[i, error.row]))) from None
+                raise self._error(
+                    i, error, base + row_walk.cell_offset(int(at[i, error.row]))
+                ) from None
             arrays.append(decoded.array)
             invalid_dates += decoded.invalid_dates
         mask = None if missing is None else arrow_buffers.booleans(missing)

@@ -151,7 +151,7 @@ def temporals(buf: U8, at: I32, form: Int, digits: Int, out: I64, valid: Bool) -
 
 
 @njit
-def put_number(out: U8, o: Int, value: Int, digits: Int) -> Int:
+def put_digits(out: U8, o: Int, value: Int, digits: Int) -> Int:
     for k in range(digits - 1, -1, -1):
         out[o + k] = 48 + value % 10
         value //= 10
@@ -207,20 +207,20 @@ def temporal_texts(buf: U8, at: I32, form: Int, digits: Int, offsets: I64, out: 
             year, month, day, second, micros = datetime_parts(buf, p, form, digits)
             if year > 9999 or year < 0 or month > 12 or second > 86_399 or micros >= MICROS:
                 return np.int64(i)
-            o = put_number(out, o, year, 4)
+            o = put_digits(out, o, year, 4)
             out[o] = 45
-            o = put_number(out, o + 1, month, 2)
+            o = put_digits(out, o + 1, month, 2)
             out[o] = 45
-            o = put_number(out, o + 1, day, 2)
+            o = put_digits(out, o + 1, day, 2)
             if form != DATE:
                 out[o] = 32
-                o = put_number(out, o + 1, second // 3600, 2)
+                o = put_digits(out, o + 1, second // 3600, 2)
                 out[o] = 58
-                o = put_number(out, o + 1, second // 60 % 60, 2)
+                o = put_digits(out, o + 1, second // 60 % 60, 2)
                 out[o] = 58
-                o = put_number(out, o + 1, second % 60, 2)
+                o = put_digits(out, o + 1, second % 60, 2)
                 if digits:
                     out[o] = 46
-                    o = put_number(out, o + 1, micros // 10 ** (6 - digits), digits)
+                    o = put_digits(out, o + 1, micros // 10 ** (6 - digits), digits)
         offsets[i + 1] = o
     return np.int64(-1)

@@ -23,9 +23,9 @@ from dispatcher.binlog.event.types import EventType, type_name
 
 def parse_rows_query(body: bytes) -> str:
     """The statement behind the rows that follow. The byte before it held its size once, and lies for long ones."""
-    read = ByteCursor("ROWS_QUERY_EVENT", body)
-    read.take(1)
-    return _loose(read)
+    cursor = ByteCursor("ROWS_QUERY_EVENT", body)
+    cursor.read(1)
+    return _loose(cursor)
 
 
 def parse_annotate_rows(body: bytes) -> str:
@@ -33,9 +33,9 @@ def parse_annotate_rows(body: bytes) -> str:
     return _loose(ByteCursor(type_name(EventType.MARIADB_ANNOTATE_ROWS), body))
 
 
-def _loose(read: ByteCursor) -> str:
+def _loose(cursor: ByteCursor) -> str:
     # A statement is in its session's character set, which nothing here names.
-    return read.rest().decode("utf-8", "replace")
+    return cursor.rest().decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,17 @@ class Intvar:
 
 
 def parse_intvar(body: bytes) -> Intvar:
-    read = ByteCursor("INTVAR_EVENT", body)
-    kind, value = read.number(1), read.number(8)
+    cursor = ByteCursor("INTVAR_EVENT", body)
+    kind, value = cursor.number(1), cursor.number(8)
     if kind not in (1, 2):
-        raise malformed(read.name, f"is of the unknown kind {kind}")
+        raise malformed(cursor.name, f"is of the unknown kind {kind}")
     return Intvar("LAST_INSERT_ID" if kind == 1 else "INSERT_ID", value)
 
 
 def parse_rand(body: bytes) -> tuple[int, int]:
     """The two seeds of RAND() for the statement that follows."""
-    read = ByteCursor("RAND_EVENT", body)
-    return read.number(8), read.number(8)
+    cursor = ByteCursor("RAND_EVENT", body)
+    return cursor.number(8), cursor.number(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,13 @@ _UNSIGNED = 1
 
 
 def parse_user_var(body: bytes) -> UserVar:
-    read = ByteCursor("USER_VAR_EVENT", body)
-    name = read.text(read.number(4))
-    if read.number(1):
+    cursor = ByteCursor("USER_VAR_EVENT", body)
+    name = cursor.text(cursor.number(4))
+    if cursor.number(1):
         return UserVar(name, None)
-    kind, collation = read.number(1), read.number(4)
-    raw = read.take(read.number(4))
-    flags = read.number(1) if len(read) else 0
+    kind, collation = cursor.number(1), cursor.number(4)
+    raw = cursor.read(cursor.number(4))
+    flags = cursor.number(1) if len(cursor) else 0
     return UserVar(name, _value(kind, raw, collation, flags), collation)
 
 
@@ -144,12 +144,12 @@ class XaPrepare:
 
 
 def parse_xa_prepare(body: bytes) -> XaPrepare:
-    read = ByteCursor("XA_PREPARE_EVENT", body)
-    one_phase, format_id = bool(read.number(1)), read.number(4, signed=True)
-    gtrid, bqual = read.number(4), read.number(4)
+    cursor = ByteCursor("XA_PREPARE_EVENT", body)
+    one_phase, format_id = bool(cursor.number(1)), cursor.number(4, signed=True)
+    gtrid, bqual = cursor.number(4), cursor.number(4)
     if gtrid > 64 or bqual > 64:
-        raise malformed(read.name, f"has an xid of {gtrid} and {bqual} bytes")
-    return XaPrepare(one_phase, Xid(format_id, read.take(gtrid), read.take(bqual)))
+        raise malformed(cursor.name, f"has an xid of {gtrid} and {bqual} bytes")
+    return XaPrepare(one_phase, Xid(format_id, cursor.read(gtrid), cursor.read(bqual)))
 
 
 # -- the server about itself ----------------------------------------------------------------------------------
@@ -164,9 +164,9 @@ class Incident:
 
 
 def parse_incident(body: bytes) -> Incident:
-    read = ByteCursor("INCIDENT_EVENT", body)
-    number = read.number(2)
-    return Incident(number, read.short_text() if len(read) else "")
+    cursor = ByteCursor("INCIDENT_EVENT", body)
+    number = cursor.number(2)
+    return Incident(number, cursor.sized_text() if len(cursor) else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,24 +179,24 @@ class Heartbeat:
 
 def parse_heartbeat(kind: int, body: bytes, log_pos: int) -> Heartbeat:
     """`log_pos`: of the event's header, where version 1 has the position, in 32 bits."""
-    read = ByteCursor(type_name(kind), body)
+    cursor = ByteCursor(type_name(kind), body)
     if kind == EventType.HEARTBEAT:
-        return Heartbeat(read.decode(read.rest()), log_pos)
+        return Heartbeat(cursor.decode(cursor.rest()), log_pos)
     file, position = "", 0
-    while len(read) and (field := read.packed()):
-        size = read.packed()
-        value = ByteCursor(read.name, read.take(size))
+    while len(cursor) and (field := cursor.packed_number()):
+        size = cursor.packed_number()
+        value = ByteCursor(cursor.name, cursor.read(size))
         if field == 1:
             file = value.text(size)
         elif field == 2:
-            position = value.packed()
+            position = value.packed_number()
     return Heartbeat(file, position)
 
 
 def parse_binlog_checkpoint(body: bytes) -> str:
     """MariaDB: the oldest file that crash recovery needs."""
-    read = ByteCursor(type_name(EventType.MARIADB_BINLOG_CHECKPOINT), body)
-    return read.text(read.number(4))
+    cursor = ByteCursor(type_name(EventType.MARIADB_BINLOG_CHECKPOINT), body)
+    return cursor.text(cursor.number(4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +209,8 @@ class StartEncryption:
 
 
 def parse_start_encryption(body: bytes) -> StartEncryption:
-    read = ByteCursor(type_name(EventType.MARIADB_START_ENCRYPTION), body)
-    return StartEncryption(read.number(1), read.number(4), read.take(12))
+    cursor = ByteCursor(type_name(EventType.MARIADB_START_ENCRYPTION), body)
+    return StartEncryption(cursor.number(1), cursor.number(4), cursor.read(12))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +223,9 @@ class StartV3:
 
 
 def parse_start_v3(body: bytes) -> StartV3:
-    read = ByteCursor(type_name(EventType.START_V3), body)
-    version, server = read.number(2), read.take(50).split(b"\0")[0]
-    return StartV3(version, server.decode("ascii", "replace"), read.number(4))
+    cursor = ByteCursor(type_name(EventType.START_V3), body)
+    version, server = cursor.number(2), cursor.read(50).split(b"\0")[0]
+    return StartV3(version, server.decode("ascii", "replace"), cursor.number(4))
 
 
 # -- group replication ----------------------------------------------------------------------------------------
@@ -244,19 +244,19 @@ class TransactionContext:
 
 
 def parse_transaction_context(body: bytes) -> TransactionContext:
-    read = ByteCursor("TRANSACTION_CONTEXT_EVENT", body)
-    uuid_size, thread_id, specified = read.number(1), read.number(4), bool(read.number(1))
-    snapshot_size, writes, reads = read.number(4), read.number(4), read.number(4)
-    uuid, snapshot = read.text(uuid_size), read.take(snapshot_size)
+    cursor = ByteCursor("TRANSACTION_CONTEXT_EVENT", body)
+    uuid_size, thread_id, specified = cursor.number(1), cursor.number(4), bool(cursor.number(1))
+    snapshot_size, writes, reads = cursor.number(4), cursor.number(4), cursor.number(4)
+    uuid, snapshot = cursor.text(uuid_size), cursor.read(snapshot_size)
     return TransactionContext(
-        uuid, thread_id, specified, snapshot, _items(read, writes), _items(read, reads)
+        uuid, thread_id, specified, snapshot, _items(cursor, writes), _items(cursor, reads)
     )
 
 
-def _items(read: ByteCursor, count: int) -> tuple[bytes, ...]:
-    if 2 * count > len(read):
-        raise malformed(read.name, f"names {count} items, which do not fit")
-    return tuple(read.take(read.number(2)) for _ in range(count))
+def _items(cursor: ByteCursor, count: int) -> tuple[bytes, ...]:
+    if 2 * count > len(cursor):
+        raise malformed(cursor.name, f"names {count} items, which do not fit")
+    return tuple(cursor.read(cursor.number(2)) for _ in range(count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,12 +269,14 @@ class ViewChange:
 
 
 def parse_view_change(body: bytes) -> ViewChange:
-    read = ByteCursor("VIEW_CHANGE_EVENT", body)
-    view_id = read.decode(read.take(40).split(b"\0")[0])
-    sequence_number, count = read.number(8), read.number(4)
-    if 6 * count > len(read):
-        raise malformed(read.name, f"names {count} items, which do not fit")
-    pairs = tuple((read.take(read.number(2)), read.take(read.number(4))) for _ in range(count))
+    cursor = ByteCursor("VIEW_CHANGE_EVENT", body)
+    view_id = cursor.decode(cursor.read(40).split(b"\0")[0])
+    sequence_number, count = cursor.number(8), cursor.number(4)
+    if 6 * count > len(cursor):
+        raise malformed(cursor.name, f"names {count} items, which do not fit")
+    pairs = tuple(
+        (cursor.read(cursor.number(2)), cursor.read(cursor.number(4))) for _ in range(count)
+    )
     return ViewChange(view_id, sequence_number, pairs)
 
 
@@ -291,10 +293,10 @@ class LoadBlock:
 
 
 def parse_load_block(kind: int, body: bytes) -> LoadBlock:
-    read = ByteCursor(type_name(kind), body)
-    file_id = read.number(4)
+    cursor = ByteCursor(type_name(kind), body)
+    file_id = cursor.number(4)
     has_data = kind in (EventType.APPEND_BLOCK, EventType.BEGIN_LOAD_QUERY)
-    return LoadBlock(file_id, read.rest() if has_data else b"")
+    return LoadBlock(file_id, cursor.rest() if has_data else b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,9 +313,9 @@ class LoadQuery:
 
 def parse_load_query(body: bytes) -> LoadQuery:
     query = parse_query(body, load=True)
-    read = ByteCursor("EXECUTE_LOAD_QUERY_EVENT", body, 13)
-    file_id, start, end = read.number(4), read.number(4), read.number(4)
-    return LoadQuery(query, file_id, start, end, read.number(1))
+    cursor = ByteCursor("EXECUTE_LOAD_QUERY_EVENT", body, 13)
+    file_id, start, end = cursor.number(4), cursor.number(4), cursor.number(4)
+    return LoadQuery(query, file_id, start, end, cursor.number(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,20 +332,20 @@ class Load:
 
 
 def parse_load(kind: int, body: bytes) -> Load:
-    read = ByteCursor(type_name(kind), body)
-    thread_id, _, skip_lines = read.number(4), read.number(4), read.number(4)
-    table_size, database_size, count = read.number(1), read.number(1), read.number(4)
-    file_id = read.number(4) if kind == EventType.CREATE_FILE else None
+    cursor = ByteCursor(type_name(kind), body)
+    thread_id, _, skip_lines = cursor.number(4), cursor.number(4), cursor.number(4)
+    table_size, database_size, count = cursor.number(1), cursor.number(1), cursor.number(4)
+    file_id = cursor.number(4) if kind == EventType.CREATE_FILE else None
     if kind == EventType.LOAD:
-        read.take(7)  # one byte each: terminators, enclosing, escape, and two of flags
+        cursor.read(7)  # one byte each: terminators, enclosing, escape, and two of flags
     else:
         for _ in range(5):
-            read.take(read.number(1))
-        read.take(1)
-    if count > len(read):
-        raise malformed(read.name, f"names {count} fields, which do not fit")
-    sizes = read.take(count)
-    fields = tuple(read.zero_ended(size) for size in sizes)
-    table, database = read.zero_ended(table_size), read.zero_ended(database_size)
-    file = read.rest().split(b"\0")[0]
-    return Load(database, table, fields, read.decode(file), skip_lines, thread_id, file_id)
+            cursor.read(cursor.number(1))
+        cursor.read(1)
+    if count > len(cursor):
+        raise malformed(cursor.name, f"names {count} fields, which do not fit")
+    sizes = cursor.read(count)
+    fields = tuple(cursor.null_terminated(size) for size in sizes)
+    table, database = cursor.null_terminated(table_size), cursor.null_terminated(database_size)
+    file = cursor.rest().split(b"\0")[0]
+    return Load(database, table, fields, cursor.decode(file), skip_lines, thread_id, file_id)

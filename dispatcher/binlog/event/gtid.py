@@ -66,30 +66,30 @@ def parse_gtid_event(kind: int, body: bytes) -> Gtid:
     """A GTID (33), ANONYMOUS_GTID (34) or GTID_TAGGED (42) event; raises `BinlogError` MALFORMED_EVENT."""
     if kind == EventType.GTID_TAGGED:
         return _tagged(body)
-    read = ByteCursor(type_name(kind), body)
-    flags, raw, gno = _HEAD.unpack(read.take(_HEAD.size))
+    cursor = ByteCursor(type_name(kind), body)
+    flags, raw, gno = _HEAD.unpack(cursor.read(_HEAD.size))
     source = uuid_text(raw)
     if kind == EventType.ANONYMOUS_GTID:
         source, gno = "", 0
     elif not 1 <= gno < GNO_MAX:
-        raise malformed(read.name, f"has the number {gno}")
-    if len(read) < _CLOCKS.size:
+        raise malformed(cursor.name, f"has the number {gno}")
+    if len(cursor) < _CLOCKS.size:
         return Gtid(source, "", gno, flags)
-    clock, last_committed, sequence_number = _CLOCKS.unpack(read.take(_CLOCKS.size))
+    clock, last_committed, sequence_number = _CLOCKS.unpack(cursor.read(_CLOCKS.size))
     if clock != _CLOCK:
         return Gtid(source, "", gno, flags)
-    if len(read) < 7:
+    if len(cursor) < 7:
         return Gtid(source, "", gno, flags, last_committed, sequence_number)
-    immediate = original = read.number(7)
+    immediate = original = cursor.number(7)
     if immediate >> _TIME_BITS:
-        immediate, original = immediate & ((1 << _TIME_BITS) - 1), read.number(7)
-    length = read.packed() if len(read) else None
+        immediate, original = immediate & ((1 << _TIME_BITS) - 1), cursor.number(7)
+    length = cursor.packed_number() if len(cursor) else None
     version = older = ticket = None
-    if len(read) >= 4:
-        version = older = read.number(4)
+    if len(cursor) >= 4:
+        version = older = cursor.number(4)
         if version >> _VERSION_BITS:
-            version, older = version & ((1 << _VERSION_BITS) - 1), read.number(4)
-        ticket = read.number(8) if len(read) >= 8 else None
+            version, older = version & ((1 << _VERSION_BITS) - 1), cursor.number(4)
+        ticket = cursor.number(8) if len(cursor) >= 8 else None
     return Gtid(
         source, "", gno, flags, last_committed, sequence_number, immediate, original, length, version, older, ticket
     )  # fmt: skip
@@ -100,14 +100,14 @@ def _tagged(body: bytes) -> Gtid:
 
     The UUID is an array of 16 integers, so a byte above 127 takes two bytes; the tag is a size and its characters.
     """
-    read = ByteCursor(_TAGGED, body)
-    if (version := read.varied()) != 1:
+    cursor = ByteCursor(_TAGGED, body)
+    if (version := cursor.varint()) != 1:
         raise BinlogError(
             ErrorKind.UNSUPPORTED_EVENT, f"{_TAGGED} of serialization version {version}"
         )
-    if read.varied() != len(body):
+    if cursor.varint() != len(body):
         raise malformed(_TAGGED, "names a size that is not its own")
-    needed = read.varied()
+    needed = cursor.varint()
     if needed > 12:
         raise BinlogError(
             ErrorKind.UNSUPPORTED_EVENT, f"{_TAGGED} with a field {needed - 1} of a later version"
@@ -115,21 +115,21 @@ def _tagged(body: bytes) -> Gtid:
     found: dict[int, int] = {}
     source = tag = ""
     last = -1
-    while len(read) and last < 11:
-        field = read.varied()
+    while len(cursor) and last < 11:
+        field = cursor.varint()
         if field <= last:
             raise malformed(_TAGGED, f"has field {field} behind field {last}")
         last = field
         if field == 1:
-            source = uuid_text(bytes(_byte(read) for _ in range(16)))
+            source = uuid_text(bytes(_byte(cursor) for _ in range(16)))
         elif field == 3:
-            tag = read.text(read.varied())
+            tag = cursor.text(cursor.varint())
         elif field in (2, 4, 5):
-            found[field] = read.varied_signed()
+            found[field] = cursor.signed_varint()
         elif field > 11:
             break  # of a later version, and none that must be known: the size says where it ends
         else:
-            found[field] = read.varied()
+            found[field] = cursor.varint()
     gno = found.get(2, 0)
     if not source or not 1 <= gno < GNO_MAX or (tag and not TAG.match(tag)):
         raise malformed(_TAGGED, f"names {source or 'no source'}, {tag[:40]!r}, {gno}")
@@ -139,8 +139,8 @@ def _tagged(body: bytes) -> Gtid:
     )  # fmt: skip
 
 
-def _byte(read: ByteCursor) -> int:
-    if (value := read.varied()) > 255:
+def _byte(cursor: ByteCursor) -> int:
+    if (value := cursor.varint()) > 255:
         raise malformed(_TAGGED, f"has {value} for a byte of its UUID")
     return value
 
@@ -220,29 +220,29 @@ class MariadbGtid:
 
 def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
     """`server_id`: of the event's header. Raises `BinlogError` MALFORMED_EVENT."""
-    read = ByteCursor(type_name(EventType.MARIADB_GTID), body)
-    sequence, domain, flags = read.number(8), read.number(4), read.number(1)
-    commit_id = read.number(8) if flags & GROUP_COMMIT_ID else None
+    cursor = ByteCursor(type_name(EventType.MARIADB_GTID), body)
+    sequence, domain, flags = cursor.number(8), cursor.number(4), cursor.number(1)
+    commit_id = cursor.number(8) if flags & GROUP_COMMIT_ID else None
     xid = extra = alter_of = None
     if flags & (PREPARED_XA | COMPLETED_XA):
-        format_id, gtrid, bqual = read.number(4), read.number(1), read.number(1)
-        xid = Xid(format_id, read.take(gtrid), read.take(bqual))
-    if len(read):
-        extra = read.number(1)
+        format_id, gtrid, bqual = cursor.number(4), cursor.number(1), cursor.number(1)
+        xid = Xid(format_id, cursor.read(gtrid), cursor.read(bqual))
+    if len(cursor):
+        extra = cursor.number(1)
         if extra & 1:  # other engines than one take part: how many
-            read.number(1)
+            cursor.number(1)
         if extra & (_COMMIT_ALTER | _ROLLBACK_ALTER):
-            alter_of = read.number(8)
+            alter_of = cursor.number(8)
     return MariadbGtid(domain, server_id, sequence, flags, commit_id, xid, extra, alter_of)
 
 
 def parse_mariadb_gtid_list(body: bytes) -> tuple[MariadbGtid, ...]:
     """What the files before this one hold: the last GTID of each domain and server, flags 0. The last one of a domain
     is the domain's."""
-    read = ByteCursor(type_name(EventType.MARIADB_GTID_LIST), body)
-    count = read.number(4) & 0x0FFFFFFF  # the rest are flags
+    cursor = ByteCursor(type_name(EventType.MARIADB_GTID_LIST), body)
+    count = cursor.number(4) & 0x0FFFFFFF  # the rest are flags
     found = []
     for _ in range(count):
-        domain, server, sequence = read.number(4), read.number(4), read.number(8)
+        domain, server, sequence = cursor.number(4), cursor.number(4), cursor.number(8)
         found.append(MariadbGtid(domain, server, sequence, 0))
     return tuple(found)

@@ -139,13 +139,13 @@ def _not_in_use(event: bytes) -> bytes:
 
 def parse_rotate(body: bytes) -> tuple[str, int]:
     """File name and offset where the log goes on."""
-    read = ByteCursor("ROTATE_EVENT", body)
-    position, name = read.number(8), read.rest()
+    cursor = ByteCursor("ROTATE_EVENT", body)
+    position, name = cursor.number(8), cursor.rest()
     if not name:
-        raise malformed(read.name, "names no file")
+        raise malformed(cursor.name, "names no file")
     if len(name) > FILE_NAME_BYTES_MAX:
-        raise malformed(read.name, f"names a file by {len(name)} bytes")
-    file = read.decode(name)
+        raise malformed(cursor.name, f"names a file by {len(name)} bytes")
+    file = cursor.decode(name)
     if not has_file_number(file) or position >> SEQ_OFFSET_BITS:
-        raise malformed(read.name, f"names {file}:{position}, beyond what a server writes")
+        raise malformed(cursor.name, f"names {file}:{position}, beyond what a server writes")
     return file, position

@@ -60,38 +60,38 @@ def plain_event(event: bytes, *, checksum: bool) -> bytes:
 
 def plain_body(kind: int, body: bytes) -> bytes:
     """The plain event's body; no header, no checksum, and not verified."""
-    read = ByteCursor(type_name(kind), body)
+    cursor = ByteCursor(type_name(kind), body)
     if kind == EventType.MARIADB_QUERY_COMPRESSED:
-        read.take(8)
-        database_size = read.number(1)
-        read.take(2)
-        read.take(read.number(2) + database_size + 1)
+        cursor.read(8)
+        database_size = cursor.number(1)
+        cursor.read(2)
+        cursor.read(cursor.number(2) + database_size + 1)
     else:
-        read.take(8)
+        cursor.read(8)
         if kind >= EventType.MARIADB_WRITE_ROWS_COMPRESSED:
-            extra = read.number(2)
+            extra = cursor.number(2)
             if extra < 2:
-                raise malformed(read.name, f"has {extra} bytes of extra data")
-            read.take(extra - 2)
-        width = (read.packed() + 7) // 8
-        read.take(2 * width if kind in _UPDATES else width)
-    return body[: read.at] + _uncompress(read)
+                raise malformed(cursor.name, f"has {extra} bytes of extra data")
+            cursor.read(extra - 2)
+        width = (cursor.packed_number() + 7) // 8
+        cursor.read(2 * width if kind in _UPDATES else width)
+    return body[: cursor.at] + _uncompress(cursor)
 
 
-def _uncompress(read: ByteCursor) -> bytes:
-    head = read.number(1)
+def _uncompress(cursor: ByteCursor) -> bytes:
+    head = cursor.number(1)
     if not head & 0x80 or head & 0x70:
-        raise malformed(read.name, f"has an unknown compression ({head:#04x})")
-    said = int.from_bytes(read.take(head & 7), "big")
+        raise malformed(cursor.name, f"has an unknown compression ({head:#04x})")
+    said = int.from_bytes(cursor.read(head & 7), "big")
     if not 0 < said <= SIZE_MAX:
-        raise malformed(read.name, f"says that it holds {said} bytes")
+        raise malformed(cursor.name, f"says that it holds {said} bytes")
     stream = zlib.decompressobj()
     try:
-        data = stream.decompress(read.rest(), said + 1)
+        data = stream.decompress(cursor.rest(), said + 1)
     except zlib.error as error:
-        raise malformed(read.name, f"cannot be uncompressed: {error}") from None
+        raise malformed(cursor.name, f"cannot be uncompressed: {error}") from None
     if len(data) != said or not stream.eof or stream.unused_data:
-        raise malformed(read.name, f"does not hold the {said} bytes that it says")
+        raise malformed(cursor.name, f"does not hold the {said} bytes that it says")
     return data
 
 

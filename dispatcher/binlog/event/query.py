@@ -81,21 +81,21 @@ def parse_query(body: bytes, *, load: bool = False) -> Query:
 
     Raises `BinlogError` MALFORMED_EVENT.
     """
-    read = ByteCursor("EXECUTE_LOAD_QUERY_EVENT" if load else "QUERY_EVENT", body)
-    thread_id, execution_s = read.number(4), read.number(4)
-    database_size, error_code, status_size = read.number(1), read.number(2), read.number(2)
+    cursor = ByteCursor("EXECUTE_LOAD_QUERY_EVENT" if load else "QUERY_EVENT", body)
+    thread_id, execution_s = cursor.number(4), cursor.number(4)
+    database_size, error_code, status_size = cursor.number(1), cursor.number(2), cursor.number(2)
     if load:
-        read.take(13)
-    if status_size + database_size + 1 > len(read):
+        cursor.read(13)
+    if status_size + database_size + 1 > len(cursor):
         raise malformed(
-            read.name, "has status variables or a database name that reach past the end"
+            cursor.name, "has status variables or a database name that reach past the end"
         )
-    status = _status(ByteCursor(f"{read.name} (status variables)", read.take(status_size)))
-    database = read.zero_ended(database_size)
-    return Query(database, read.rest(), status, error_code, thread_id, execution_s)
+    status = _status(ByteCursor(f"{cursor.name} (status variables)", cursor.read(status_size)))
+    database = cursor.null_terminated(database_size)
+    return Query(database, cursor.rest(), status, error_code, thread_id, execution_s)
 
 
-def statement(body: bytes) -> tuple[str, str, int]:
+def read_statement(body: bytes) -> tuple[str, str, int]:
     """(default database, text, sql_mode) of a QUERY_EVENT's body. Bytes that are not of the session's character set are
     replaced. Raises `BinlogError` MALFORMED_EVENT."""
     query = parse_query(body)
@@ -135,55 +135,55 @@ _OVER_MAX_DATABASES = 254
 _ALTER_ENDS = 0x04 | 0x08  # FL_COMMIT_ALTER, FL_ROLLBACK_ALTER
 
 
-def _status(read: ByteCursor) -> Status:
+def _status(cursor: ByteCursor) -> Status:
     found: dict[str, Any] = {}
-    while len(read):
-        code = read.number(1)
+    while len(cursor):
+        code = cursor.number(1)
         if code in _INTEGERS:
             name, size = _INTEGERS[code]
-            found[name] = read.number(size)
+            found[name] = cursor.number(size)
         elif code in _FLAGS:
-            found[_FLAGS[code]] = bool(read.number(1))
-        elif not _longer(read, code, found):
+            found[_FLAGS[code]] = bool(cursor.number(1))
+        elif not _longer(cursor, code, found):
             found["unknown"] = code
             break
     found.pop("", None)
     return replace(Status(), **found)
 
 
-def _longer(read: ByteCursor, code: int, found: dict[str, Any]) -> bool:
+def _longer(cursor: ByteCursor, code: int, found: dict[str, Any]) -> bool:
     """The variables that are more than one integer; False where the code is not known."""
     if code == 2:  # Q_CATALOG of 5.0.0 to 5.0.3: it ends in a zero byte, unless it is empty
-        size = read.number(1)
-        found["catalog"] = read.zero_ended(size) if size else ""
+        size = cursor.number(1)
+        found["catalog"] = cursor.null_terminated(size) if size else ""
     elif code == 3:
-        found["auto_increment"] = read.number(2), read.number(2)
+        found["auto_increment"] = cursor.number(2), cursor.number(2)
     elif code == 4:
-        found["client"], found["connection"], found["server"] = (read.number(2) for _ in range(3))
+        found["client"], found["connection"], found["server"] = (cursor.number(2) for _ in range(3))
     elif code == 5:
-        found["time_zone"] = read.short_text()
+        found["time_zone"] = cursor.sized_text()
     elif code == 6:
-        found["catalog"] = read.short_text()
+        found["catalog"] = cursor.sized_text()
     elif code == 11:
-        found["invoker"] = read.short_text(), read.short_text()
+        found["invoker"] = cursor.sized_text(), cursor.sized_text()
     elif code == 12:
-        count = read.number(1)
+        count = cursor.number(1)
         if count < _OVER_MAX_DATABASES:
-            found["updated_databases"] = tuple(_zero_ended(read) for _ in range(count))
+            found["updated_databases"] = tuple(_zero_ended(cursor) for _ in range(count))
     elif code == 130:  # MariaDB: Q_GTID_FLAGS3
-        found["gtid_extra_flags"] = flags = read.number(1)
+        found["gtid_extra_flags"] = flags = cursor.number(1)
         if flags & _ALTER_ENDS:
-            found["alter_of"] = read.number(8)
+            found["alter_of"] = cursor.number(8)
     elif code == 131:  # MariaDB: Q_CHARACTER_SET_COLLATIONS
-        count = read.number(1)
-        found["collations"] = tuple((read.number(2), read.number(2)) for _ in range(count))
+        count = cursor.number(1)
+        found["collations"] = tuple((cursor.number(2), cursor.number(2)) for _ in range(count))
     else:
         return False
     return True
 
 
-def _zero_ended(read: ByteCursor) -> str:
+def _zero_ended(cursor: ByteCursor) -> str:
     name = bytearray()
-    while byte := read.take(1)[0]:
+    while byte := cursor.read(1)[0]:
         name.append(byte)
-    return read.decode(bytes(name))
+    return cursor.decode(bytes(name))

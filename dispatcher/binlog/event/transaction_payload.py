@@ -44,21 +44,21 @@ class Payload:
     data: bytes | memoryview
 
 
-def parse(body: bytes | memoryview) -> Payload:
+def parse_payload(body: bytes | memoryview) -> Payload:
     """A TRANSACTION_PAYLOAD_EVENT's body; `data` is a view of it, or a slice.
 
     Raises `BinlogError`: MALFORMED_EVENT, UNSUPPORTED_EVENT for a compression that is not known.
     """
-    read = ByteCursor(NAME, bytes(body[:_HEAD_MAX]))
+    cursor = ByteCursor(NAME, bytes(body[:_HEAD_MAX]))
     found: dict[int, int] = {}
-    while field := read.packed():
-        value = ByteCursor(NAME, read.take(read.packed()))
+    while field := cursor.packed_number():
+        value = ByteCursor(NAME, cursor.read(cursor.packed_number()))
         if field in (1, 2, 3):  # payload size, compression, uncompressed size
-            found[field] = value.packed()
+            found[field] = value.packed_number()
             value.end()
     if 1 not in found or 2 not in found:
         raise malformed(NAME, "does not say its size and compression")
-    data = body[read.at :]
+    data = body[cursor.at :]
     if found[1] != len(data):
         raise malformed(NAME, f"says that it holds {found[1]} bytes, and holds {len(data)}")
     if found[2] not in list(Compression):
@@ -72,7 +72,7 @@ def parse(body: bytes | memoryview) -> Payload:
     return Payload(compression, size, data)
 
 
-def chunks(payload: Payload) -> Iterator[bytes]:
+def decompressed_chunks(payload: Payload) -> Iterator[bytes]:
     """The inner events' bytes, at most CHUNK_BYTES at a time; MALFORMED_EVENT where they are not what was said."""
     if payload.compression is Compression.NONE:
         for at in range(0, len(payload.data), CHUNK_BYTES):
@@ -94,7 +94,7 @@ def chunks(payload: Payload) -> Iterator[bytes]:
         yield chunk
 
 
-def whole(payload: Payload) -> bytes:
+def decompress(payload: Payload) -> bytes:
     """All of the inner events' bytes at once, for a payload whose size is known and small; raises likewise."""
     said = payload.uncompressed_size
     if payload.compression is Compression.NONE:
@@ -116,7 +116,7 @@ def whole(payload: Payload) -> bytes:
     raise malformed(NAME, f"holds {more} bytes than the {said} that it says")
 
 
-def runs(chunks: Iterable[bytes]) -> Iterator[U8]:
+def event_runs(chunks: Iterable[bytes]) -> Iterator[U8]:
     """The same bytes again, whole events only: as many as have come, and at least one, at a time.
 
     Raises `BinlogError` behind the last event that can be told.
@@ -139,7 +139,7 @@ def runs(chunks: Iterable[bytes]) -> Iterator[U8]:
         raise malformed(NAME, "ends inside an event")
 
 
-def check(src: U8) -> None:
+def check_payload(src: U8) -> None:
     """Raises `BinlogError` where these bytes are not whole events."""
     end, need = whole_events(src)
     if need < 0:

@@ -78,7 +78,7 @@ _CLAUSE_LEXICONS = {
 
 
 class NotUnderstoodError(Exception):
-    """Leaves the parser for `ddl.parse`, never that module."""
+    """Leaves the parser for `statement.parse_statement`, never that module."""
 
 
 class Bounds(NamedTuple):

@@ -41,7 +41,7 @@ class Inside(Batching):
         if self._st[k.TX] != k.TX_STARTED:
             raise malformed(transaction_payload.NAME, "stands where no transaction begins")
         body = memoryview(self._buf)[off + 19 : off + size - 4 * int(self._st[k.CHECKED])]  # type: ignore[arg-type]
-        return EmbeddedTransaction(transaction_payload.parse(body))
+        return EmbeddedTransaction(transaction_payload.parse_payload(body))
 
     def _read_inside(self, inner: EmbeddedTransaction, out: Out) -> bool:
         """Read `inner` in the place of the event at st[k.OFF], beginning with the state that the transaction is in.
@@ -83,7 +83,7 @@ class Inside(Batching):
         self._flush(out)
         self._unpacking = Unpacking(
             self._buf, self._fill, int(st[k.NEXT]), int(st[k.PACKETS]), start, end, int(st[k.CHECKED]),
-            transaction_payload.runs(inner.chunks()), self._unpacking,
+            transaction_payload.event_runs(inner.chunks()), self._unpacking,
         )  # fmt: skip
         st[k.PACKETS] = 0
         self._look_into(np.empty(0, dtype=np.uint8))

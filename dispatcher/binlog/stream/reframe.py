@@ -51,7 +51,7 @@ def reframed_bytes_max(size: int) -> int:
 
 def into(src: U8, out: U8, log_pos: int, checksum: int) -> int:
     """Write events into `out`, each as it would stand in the log; how many bytes they are. Raises BinlogError."""
-    transaction_payload.check(src)
+    transaction_payload.check_payload(src)
     return reframe(src, out, log_pos, checksum)
 
 

@@ -35,8 +35,14 @@ from dispatcher.binlog.event.gtid import (
 from dispatcher.binlog.event.query import Query, parse_query
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.kernel.bytes import u32
-from dispatcher.binlog.sql import ddl
-from dispatcher.binlog.sql.ddl import QueryKind
+from dispatcher.binlog.sql.statement import (
+    ROUTING_BOUNDS,
+    QueryKind,
+    classify,
+    first_word,
+    parse_statement,
+    savepoint,
+)
 from dispatcher.binlog.stream import splitter_kernel as k
 from dispatcher.binlog.stream.batch import (
     ABORTED,
@@ -271,7 +277,7 @@ class Rare(Xa):
         """A QUERY_EVENT that is neither BEGIN nor COMMIT to the letter: a DDL, or the rarer frames."""
         st, query = self._st, parse_query(body)
         text = query.query
-        kind = ddl.classify(text)
+        kind = classify(text)
         in_begun = st[k.TX] >= k.TX_BEGUN
         if st[k.TX] == k.NO_TX:
             seconds = int(u32(self._buf, int(st[k.OFF])))
@@ -293,7 +299,7 @@ class Rare(Xa):
         elif kind is QueryKind.SAVEPOINT:
             self._savepoint(text, out)
         elif kind is QueryKind.DML:
-            self._statement_fault(ddl.first_word(text), query, out)
+            self._statement_fault(first_word(text), query, out)
             if not in_begun:
                 self._end_transaction()
         else:
@@ -314,7 +320,7 @@ class Rare(Xa):
 
     def _savepoint(self, text: str, out: Out) -> None:
         """SAVEPOINT, ROLLBACK TO, RELEASE: consumers' logs remember the first and return to it with the second."""
-        verb, name = ddl.savepoint(text)
+        verb, name = savepoint(text)
         self.ignored["SAVEPOINT"] += 1
         if self._savepoints_of != self._st[k.OPENED]:
             self._savepoints_of = int(self._st[k.OPENED])
@@ -333,7 +339,7 @@ class Rare(Xa):
 
     def _targets(self, query: Query, text: str) -> int:
         """The route of a DDL: what the server says is updated and what the statement names; if neither, all."""
-        parsed = ddl.parse(text, query.database, query.status.sql_mode, ddl.ROUTING_BOUNDS)
+        parsed = parse_statement(text, query.database, query.status.sql_mode, ROUTING_BOUNDS)
         targets: list[Target] = [
             *parsed.tables,
             *((database, None) for database in parsed.databases),

@@ -61,7 +61,7 @@ def load_kernels() -> None:
     record = encode_record(Record(0, 0, "", 0, 0, 0), checksum=True)
     copy_kernel.finish_record(np.frombuffer(record, dtype=np.uint8).copy(), 0, len(record), 1, 1, 1)
     none_read = np.frombuffer(b"", dtype=np.uint8)
-    transaction_payload.check(none_read)
+    transaction_payload.check_payload(none_read)
     reframe.reframe(none_read, nothing, 0, 1)
     reframe.unframe(nothing, batch.ev, 0, 0, nothing, 1)
     seen, tails, none = (

@@ -35,7 +35,7 @@ from dispatcher.binlog.event.gtid import (
     Xid,
 )
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.sql import ddl
+from dispatcher.binlog.sql.statement import xa_verb
 from dispatcher.binlog.stream import splitter_kernel as k
 from dispatcher.binlog.stream.batch_builder import Out
 from dispatcher.binlog.stream.embedded import Inside
@@ -58,7 +58,7 @@ class Xa(Inside):
 
     def _xa(self, text: str, event: bytes, body: bytes, out: Out) -> EmbeddedTransaction | None:
         """A QUERY event with an XA statement, and its plain body."""
-        state, verb = self._st[k.TX], ddl.xa_verb(text)
+        state, verb = self._st[k.TX], xa_verb(text)
         if verb in ("START", "BEGIN") and state == k.TX_STARTED:
             self._keep(self.offset, _query_event(event, body, b"BEGIN"))
         elif verb == "END" and state == k.TX_XA:

@@ -352,10 +352,10 @@ class EmbeddedTransaction:
 
     def whole(self) -> U8:
         """Raises `BinlogError` where they are not what they should be."""
-        return np.frombuffer(transaction_payload.whole(self.rows) + self.last, dtype=np.uint8)
+        return np.frombuffer(transaction_payload.decompress(self.rows) + self.last, dtype=np.uint8)
 
     def chunks(self) -> Iterator[bytes]:
         """Likewise, a chunk at a time."""
-        yield from transaction_payload.chunks(self.rows)
+        yield from transaction_payload.decompressed_chunks(self.rows)
         if self.last:
             yield self.last

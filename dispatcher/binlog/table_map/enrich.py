@@ -35,9 +35,9 @@ from dispatcher.binlog.table_map.wire import (
     Field,
     RawTableMap,
     bits,
-    optional,
-    packed,
-    sized,
+    encode_field,
+    encode_packed,
+    length_prefixed,
 )
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
@@ -88,9 +88,9 @@ def enriched_body(body: bytes, definition: Definition, *, mariadb: bool = False)
         there = next((code for code in codes if code in fields), None)
         code, value = (there, fields.pop(there)) if there is not None else make()
         if value or there is not None:
-            out += optional(code, value)
+            out += encode_field(code, value)
     for code, value in fields.items():
-        out += optional(code, value)
+        out += encode_field(code, value)
     return bytes(out)
 
 
@@ -191,11 +191,11 @@ class _Fields:
         most = max(counted.values())
         default = min(collation for collation, count in counted.items() if count == most)
         if 1 + 2 * (len(collations) - most) > len(collations):
-            return default_code + 1, b"".join(map(packed, collations))
-        out = bytearray(packed(default))
+            return default_code + 1, b"".join(map(encode_packed, collations))
+        out = bytearray(encode_packed(default))
         for i, collation in enumerate(collations):
             if collation != default:
-                out += packed(i) + packed(collation)
+                out += encode_packed(i) + encode_packed(collation)
         return default_code, bytes(out)
 
     def _collation(self, i: int) -> int:
@@ -203,11 +203,11 @@ class _Fields:
 
     def geometry(self) -> _Written:
         kinds = [self.columns[i].geometry for i in self._of((Type.GEOMETRY,))]
-        return Field.GEOMETRY_TYPE, b"".join(map(packed, kinds))
+        return Field.GEOMETRY_TYPE, b"".join(map(encode_packed, kinds))
 
     def vectors(self) -> _Written:
         sizes = [self.columns[i].dimensions for i in self._of((Type.VECTOR,))]
-        return Field.VECTOR_DIMENSIONALITY, b"".join(map(packed, sizes))
+        return Field.VECTOR_DIMENSIONALITY, b"".join(map(encode_packed, sizes))
 
     def labels(self, wanted: Type, code: int) -> _Written:
         out = bytearray()
@@ -222,7 +222,7 @@ class _Fields:
                     f" ({SEEK}), or leave the table out of its tables",
                 )
             labels = [bytes.fromhex(label) for label in entry.get("labels", ())]
-            out += packed(len(labels)) + sized(labels)
+            out += encode_packed(len(labels)) + length_prefixed(labels)
         return code, bytes(out)
 
     def key(self) -> _Written:
@@ -230,8 +230,8 @@ class _Fields:
         parts = [(names.index(name), prefix) for name, prefix in self.primary]
         if any(prefix for _, prefix in parts):
             flat = [number for part in parts for number in part]
-            return Field.PRIMARY_KEY_WITH_PREFIX, b"".join(map(packed, flat))
-        return Field.SIMPLE_PRIMARY_KEY, b"".join(packed(at) for at, _ in parts)
+            return Field.PRIMARY_KEY_WITH_PREFIX, b"".join(map(encode_packed, flat))
+        return Field.SIMPLE_PRIMARY_KEY, b"".join(encode_packed(at) for at, _ in parts)
 
     def visibility(self) -> _Written:
         return Field.COLUMN_VISIBILITY, bits([bool(e.get("visible", True)) for e in self.entries])
@@ -244,4 +244,4 @@ class _Fields:
 
 
 def _texts(texts: Iterable[str]) -> bytes:
-    return sized(text.encode() for text in texts)
+    return length_prefixed(text.encode() for text in texts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 SIZES = {"uuid": 16, "inet6": 16, "inet4": 4}
 
 
-def text(kind: str, value: bytes) -> str:
+def address_text(kind: str, value: bytes) -> str:
     """`value`: as many bytes as `SIZES` says."""
     if kind == "uuid":
         digits = value.hex()

@@ -52,42 +52,42 @@ class Optional:
     labels: dict[int, list[bytes]] = field(default_factory=dict)
     hidden: set[int] = field(default_factory=set)
 
-    def read(self, code: int, read: ByteCursor) -> None:  # noqa: C901, PLR0912 - one branch per field
+    def read(self, code: int, cursor: ByteCursor) -> None:  # noqa: C901, PLR0912 - one branch per field
         match code:
             case Field.SIGNEDNESS:
-                self.unsigned = set(_set_bits(read, self._of(SIGNED_TYPES)))
+                self.unsigned = set(_set_bits(cursor, self._of(SIGNED_TYPES)))
             case Field.DEFAULT_CHARSET:
-                self._default_text_charset(read)
+                self._default_text_charset(cursor)
             case Field.COLUMN_CHARSET:
-                self._column_charset(read, self._of(CHARACTER_TYPES), more=Type.GEOMETRY)
+                self._column_charset(cursor, self._of(CHARACTER_TYPES), more=Type.GEOMETRY)
             case Field.COLUMN_NAME:
-                self._names(read)
+                self._names(cursor)
             case Field.SET_STR_VALUE:
-                self._labels(read, Type.SET)
+                self._labels(cursor, Type.SET)
             case Field.ENUM_STR_VALUE:
-                self._labels(read, Type.ENUM)
+                self._labels(cursor, Type.ENUM)
             case Field.GEOMETRY_TYPE:
-                self.geometries = self._numbers(read, Type.GEOMETRY)
+                self.geometries = self._numbers(cursor, Type.GEOMETRY)
             case Field.SIMPLE_PRIMARY_KEY:
-                self._key(read, read.all_packed())
+                self._key(cursor, cursor.packed_numbers())
             case Field.PRIMARY_KEY_WITH_PREFIX:
                 # (column, length of the prefix or 0). A unique prefix makes the whole so.
-                pairs = read.all_packed()
+                pairs = cursor.packed_numbers()
                 if len(pairs) % 2:
-                    raise read.bad("has a key whose last prefix is missing")
-                self._key(read, pairs[::2])
+                    raise cursor.malformed("has a key whose last prefix is missing")
+                self._key(cursor, pairs[::2])
                 self.prefixes = tuple(pairs[1::2])
             case Field.ENUM_AND_SET_DEFAULT_CHARSET:
-                self._default_charset(read, self._of(LABEL_TYPES))
+                self._default_charset(cursor, self._of(LABEL_TYPES))
             case Field.ENUM_AND_SET_COLUMN_CHARSET:
-                self._column_charset(read, self._of(LABEL_TYPES))
+                self._column_charset(cursor, self._of(LABEL_TYPES))
             case Field.COLUMN_VISIBILITY:
-                visible = set(_set_bits(read, list(range(len(self.types)))))
+                visible = set(_set_bits(cursor, list(range(len(self.types)))))
                 self.hidden = set(range(len(self.types))) - visible
             case Field.VECTOR_DIMENSIONALITY:
-                self.dimensions = self._numbers(read, Type.VECTOR)
+                self.dimensions = self._numbers(cursor, Type.VECTOR)
             case Field.COLUMN_TYPES:
-                self._declared(read)
+                self._declared(cursor)
 
     def columns(self, nullable: Sequence[bool]) -> tuple[Column, ...]:
         return tuple(self._columns(nullable))
@@ -112,18 +112,20 @@ class Optional:
     def _of(self, wanted: frozenset[Type] | tuple[Type, ...]) -> list[int]:
         return [i for i, (code, _) in enumerate(self.types) if code in wanted]
 
-    def _numbers(self, read: ByteCursor, wanted: Type) -> dict[int, int]:
-        columns, numbers = self._of((wanted,)), read.all_packed()
+    def _numbers(self, cursor: ByteCursor, wanted: Type) -> dict[int, int]:
+        columns, numbers = self._of((wanted,)), cursor.packed_numbers()
         if len(numbers) != len(columns):
-            raise read.bad(f"tells of {len(numbers)} {wanted.name} columns of {len(columns)}")
+            raise cursor.malformed(
+                f"tells of {len(numbers)} {wanted.name} columns of {len(columns)}"
+            )
         return dict(zip(columns, numbers, strict=True))
 
-    def _declared(self, read: ByteCursor) -> None:
+    def _declared(self, cursor: ByteCursor) -> None:
         names = []
-        while len(read):
-            names.append(read.short_text())
+        while len(cursor):
+            names.append(cursor.sized_text())
         if len(names) != len(self.types):
-            raise read.bad(f"declares {len(names)} columns of {len(self.types)}")
+            raise cursor.malformed(f"declares {len(names)} columns of {len(self.types)}")
         self.declared = {i: name.lower() for i, name in enumerate(names) if name}
         for i, name in self.declared.items():
             if self.types[i][0] in OLD_TEMPORALS and _FRACTION.match(name):
@@ -140,73 +142,75 @@ class Optional:
         fits = code == Type.STRING and inet.SIZES.get(declared) == size
         return declared if fits and self.charsets.get(i, BINARY) == BINARY else ""
 
-    def _default_text_charset(self, read: ByteCursor) -> None:
-        start = read.at
+    def _default_text_charset(self, cursor: ByteCursor) -> None:
+        start = cursor.at
         if self.mariadb and (geometries := self._of((Type.GEOMETRY,))):
-            self.default_charset = self._default_charset(read, self._of(TEXTS_OF_MARIADB))
+            self.default_charset = self._default_charset(cursor, self._of(TEXTS_OF_MARIADB))
             if {self.charsets.pop(i) for i in geometries} == {BINARY}:
                 return
-            read.at = start
-        self.default_charset = self._default_charset(read, self._of(CHARACTER_TYPES))
+            cursor.at = start
+        self.default_charset = self._default_charset(cursor, self._of(CHARACTER_TYPES))
 
-    def _default_charset(self, read: ByteCursor, columns: list[int]) -> int:
-        default = read.packed()
+    def _default_charset(self, cursor: ByteCursor, columns: list[int]) -> int:
+        default = cursor.packed_number()
         self.charsets.update(dict.fromkeys(columns, default))
-        exceptions = read.all_packed()
+        exceptions = cursor.packed_numbers()
         for at, collation in zip(exceptions[::2], exceptions[1::2], strict=False):
             if at >= len(columns):
-                raise read.bad(f"gives a character set to column {at} of {len(columns)} with one")
+                raise cursor.malformed(
+                    f"gives a character set to column {at} of {len(columns)} with one"
+                )
             self.charsets[columns[at]] = collation
         if len(exceptions) % 2:
-            raise read.bad("names a column without its character set")
+            raise cursor.malformed("names a column without its character set")
         return default
 
     def _column_charset(
-        self, read: ByteCursor, columns: list[int], more: Type | None = None
+        self, cursor: ByteCursor, columns: list[int], more: Type | None = None
     ) -> None:
-        values = read.all_packed()
+        values = cursor.packed_numbers()
         with_more = self._of((*CHARACTER_TYPES, more)) if more else columns
         if len(values) == len(with_more):
             columns = with_more
         elif len(values) != len(columns):  # MySQL 9.0 and 9.1 have none for a VECTOR
             columns = [i for i in columns if self.types[i][0] != Type.VECTOR]
         if len(values) != len(columns):
-            raise read.bad(f"has {len(values)} character sets for {len(columns)} columns")
+            raise cursor.malformed(f"has {len(values)} character sets for {len(columns)} columns")
         self.charsets.update(zip(columns, values, strict=True))
         for i in self._of((Type.GEOMETRY,)):
             self.charsets.pop(i, None)
 
-    def _names(self, read: ByteCursor) -> None:
+    def _names(self, cursor: ByteCursor) -> None:
         self.names = []
-        while len(read):
-            self.names.append(read.text(read.packed()))
+        while len(cursor):
+            self.names.append(cursor.text(cursor.packed_number()))
         if len(self.names) != len(self.types) or not all(self.names):
-            raise read.bad(
+            raise cursor.malformed(
                 f"has {len(self.names)} column names for {len(self.types)} columns, or an empty one"
             )
         if len(set(self.names)) != len(self.names):
-            raise read.bad("names a column twice")
+            raise cursor.malformed("names a column twice")
 
-    def _labels(self, read: ByteCursor, wanted: Type) -> None:
+    def _labels(self, cursor: ByteCursor, wanted: Type) -> None:
         columns = self._of((wanted,))
         at = 0
-        while len(read):
+        while len(cursor):
             if at == len(columns):
-                raise read.bad(f"has labels for more {wanted.name} columns than there are")
-            count = read.packed()
-            if count > len(read):
-                raise read.bad(f"is cut short: {count} labels in {len(read)} bytes")
-            self.labels[columns[at]] = [read.take(read.packed()) for _ in range(count)]
+                raise cursor.malformed(f"has labels for more {wanted.name} columns than there are")
+            count = cursor.packed_number()
+            if count > len(cursor):
+                raise cursor.malformed(f"is cut short: {count} labels in {len(cursor)} bytes")
+            self.labels[columns[at]] = [cursor.read(cursor.packed_number()) for _ in range(count)]
             at += 1
 
-    def _key(self, read: ByteCursor, columns: list[int]) -> None:
+    def _key(self, cursor: ByteCursor, columns: list[int]) -> None:
         if any(at >= len(self.types) for at in columns) or len(set(columns)) != len(columns):
-            raise read.bad(f"has a primary key of columns {columns}, of {len(self.types)}")
+            raise cursor.malformed(f"has a primary key of columns {columns}, of {len(self.types)}")
         self.key = tuple(columns)
 
 
-def _set_bits(read: ByteCursor, columns: list[int]) -> Iterator[int]:
-    bits = read.take((len(columns) + 7) // 8)
+def _set_bits(cursor: ByteCursor, columns: list[int]) -> Iterator[int]:
+    bits = cursor.read((len(columns) + 7) // 8)
     for i, column in enumerate(columns):
         if bits[i >> 3] & 0x80 >> (i & 7):
             yield column

@@ -68,40 +68,40 @@ class RawTableMap:
         Raises `BinlogError`: MALFORMED_EVENT with the offset in the body, UNSUPPORTED_TYPE for a type code whose
         metadata have a size that is not known.
         """
-        read = ByteCursor(NAME, body)
+        cursor = ByteCursor(NAME, body)
         try:
-            return cls._of(read)
+            return cls._of(cursor)
         except BinlogError as error:
-            raise error.at(f"body offset {read.at}") from None
+            raise error.at(f"body offset {cursor.at}") from None
 
     @classmethod
-    def _of(cls, read: ByteCursor) -> RawTableMap:
-        table_id = read.number(6)
-        read.number(2)
-        database, table = _name(read), _name(read)
-        start, count = read.at, read.packed()
+    def _of(cls, cursor: ByteCursor) -> RawTableMap:
+        table_id = cursor.number(6)
+        cursor.number(2)
+        database, table = _name(cursor), _name(cursor)
+        start, count = cursor.at, cursor.packed_number()
         if not 1 <= count <= _COLUMNS_MAX:
-            raise read.bad(f"has {count} columns")
-        codes = read.take(count)
-        metadata = ByteCursor(f"{NAME} (metadata)", read.take(read.packed()))
+            raise cursor.malformed(f"has {count} columns")
+        codes = cursor.read(count)
+        metadata = ByteCursor(f"{NAME} (metadata)", cursor.read(cursor.packed_number()))
         types = tuple(_types(codes, metadata, f"{database}.{table}"))
-        nulls = read.take((count + 7) // 8)
+        nulls = cursor.read((count + 7) // 8)
         nullable = tuple(bool(nulls[i >> 3] >> (i & 7) & 1) for i in range(count))
-        end, fields = read.at, {}
-        while len(read):
-            code = read.number(1)
-            fields[code] = read.take(read.packed())
+        end, fields = cursor.at, {}
+        while len(cursor):
+            code = cursor.number(1)
+            fields[code] = cursor.read(cursor.packed_number())
         return cls(table_id, database, table, types, nullable, fields, start, end)
 
 
 def names_of(body: bytes) -> tuple[str, str]:
     """Database and table alone, of a body whose columns may be anything. Raises `BinlogError` MALFORMED_EVENT."""
-    read = ByteCursor(NAME, body, POST_HEADER_SIZE)
-    return _name(read), _name(read)
+    cursor = ByteCursor(NAME, body, POST_HEADER_SIZE)
+    return _name(cursor), _name(cursor)
 
 
-def _name(read: ByteCursor) -> str:
-    return read.zero_ended(read.number(1))
+def _name(cursor: ByteCursor) -> str:
+    return cursor.null_terminated(cursor.number(1))
 
 
 def _types(codes: bytes, metadata: ByteCursor, label: str) -> Iterator[tuple[int, bytes]]:
@@ -110,7 +110,7 @@ def _types(codes: bytes, metadata: ByteCursor, label: str) -> Iterator[tuple[int
             name = f" ({Type(code).name})" if code in list(Type) else ""
             what = f"table {label}, column {i + 1}: type code {code}{name}"
             raise BinlogError(ErrorKind.UNSUPPORTED_TYPE, what)
-        meta = metadata.take(META_BYTES[code])
+        meta = metadata.read(META_BYTES[code])
         yield (meta[0] if code == Type.STRING and meta[0] in LABEL_TYPES else code), meta
     metadata.end()
 
@@ -118,7 +118,7 @@ def _types(codes: bytes, metadata: ByteCursor, label: str) -> Iterator[tuple[int
 # -- writing --------------------------------------------------------------------------------------------------
 
 
-def packed(value: int) -> bytes:
+def encode_packed(value: int) -> bytes:
     """The integer that `ByteCursor.packed` reads."""
     if value < 251:
         return bytes((value,))
@@ -128,13 +128,13 @@ def packed(value: int) -> bytes:
     return b"\xfe" + value.to_bytes(8, "little")
 
 
-def sized(values: Iterable[bytes]) -> bytes:
+def length_prefixed(values: Iterable[bytes]) -> bytes:
     """Each value behind its length."""
-    return b"".join(packed(len(value)) + value for value in values)
+    return b"".join(encode_packed(len(value)) + value for value in values)
 
 
-def optional(code: int, value: bytes) -> bytes:
-    return bytes((code,)) + sized((value,))
+def encode_field(code: int, value: bytes) -> bytes:
+    return bytes((code,)) + length_prefixed((value,))
 
 
 def bits(flags: Sequence[bool]) -> bytes:

@@ -194,7 +194,7 @@ def test_absent_is_not_null() -> None:
     names = [spec.name for spec in SOME]
     assert one["before_absent"] == two["before_absent"] == names[1:]
     assert one["after_absent"] == two["after_absent"] == [n for n in names if n not in ("a", "z")]
-    (part,) = delivered.split(log_of(SOME, 31, body))
+    (part,) = delivered.split_by_table(log_of(SOME, 31, body))
     assert isinstance(part, delivered.TableSlice)
     assert part.rows == 2
     (batch,) = delivered.decode_table(part.payload)

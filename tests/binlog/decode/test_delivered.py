@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges, TableSlice
-from dispatcher.binlog.event.query import statement
+from dispatcher.binlog.event.query import read_statement
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -137,7 +137,7 @@ def test_slices_hold_the_same_rows(checksum: bool, bytes_max: int) -> None:
     wanted = sorted(rows_of(delivered.changes(data)), key=lambda row: [row[name] for name in key])
     found: list[dict[str, Any]] = []
     ddl_seen = []
-    for part in delivered.split(data, max_payload_bytes=bytes_max):
+    for part in delivered.split_by_table(data, max_payload_bytes=bytes_max):
         if isinstance(part, Ddl):
             ddl_seen.append(len(found))
             continue
@@ -153,16 +153,16 @@ def test_slices_hold_the_same_rows(checksum: bool, bytes_max: int) -> None:
 
 
 def test_a_slice_of_a_slice_is_the_slice() -> None:
-    for part in delivered.split(history()):
+    for part in delivered.split_by_table(history()):
         if isinstance(part, TableSlice):
-            (again,) = delivered.split(part.payload)
+            (again,) = delivered.split_by_table(part.payload)
             assert again == part
 
 
 def test_a_large_slice_is_cut_between_events() -> None:
     log = Delivered()
     log.transaction(ORDERS_MAP, *(orders(30, *range(n, n + 10)) for n in range(0, 1000, 10)))
-    parts = delivered.split(log.bytes(), max_payload_bytes=4000)
+    parts = delivered.split_by_table(log.bytes(), max_payload_bytes=4000)
     assert len(parts) > 5
     for part in parts:
         assert isinstance(part, TableSlice)
@@ -245,7 +245,7 @@ def test_events_without_rows_or_meaning_are_passed_over() -> None:
     log.event(16, bytes(8))
     (row,) = rows_of(delivered.changes(log.bytes()))
     assert row["ordinal"] == 9 << 24
-    (part,) = delivered.split(log.bytes())
+    (part,) = delivered.split_by_table(log.bytes())
     assert isinstance(part, TableSlice)
     assert part.rows == 1
 
@@ -266,7 +266,7 @@ def test_one_table_in_two_layouts() -> None:
         (30, rows_body(30, [[integer(2, 4), None, None, b"\5"]])),
     )
     log.transaction(ORDERS_MAP, orders(30, 3))
-    parts = delivered.split(log.bytes())
+    parts = delivered.split_by_table(log.bytes())
     assert [(part.first_seq, part.last_seq, part.rows) for part in parts if isinstance(part, TableSlice)] == [
         (1, 3, 2), (2, 2, 1),
     ]  # fmt: skip
@@ -281,7 +281,7 @@ def test_a_table_without_names_needs_a_definition() -> None:
         list(delivered.changes(log.bytes()))
     assert caught.value.kind is ErrorKind.METADATA_MISSING
     assert "shop.orders" in caught.value.what
-    (part,) = delivered.split(log.bytes())  # taking apart needs no names
+    (part,) = delivered.split_by_table(log.bytes())  # taking apart needs no names
     definition = {
         "columns": [
             {"name": "id", "mysql_type": "int", "charset": None},
@@ -337,7 +337,7 @@ def test_rows_without_any_column_are_refused() -> None:
     assert "shop.orders" in error.what
     assert "binlog_row_image=FULL" in error.remedy
     with pytest.raises(BinlogError) as split_error:
-        delivered.split(log.bytes())
+        delivered.split_by_table(log.bytes())
     assert split_error.value.kind is ErrorKind.ROW_IMAGE
 
 
@@ -429,7 +429,7 @@ def all_of(data: bytes) -> None:
     except BinlogError as error:
         assert error.kind is not ErrorKind.INTERNAL  # noqa: PT017 - only its type matters
     try:
-        delivered.split(data, max_payload_bytes=300)
+        delivered.split_by_table(data, max_payload_bytes=300)
     except BinlogError as error:
         assert error.kind is not ErrorKind.INTERNAL  # noqa: PT017
 
@@ -480,16 +480,16 @@ def test_a_statement_is_read_in_its_own_character_set() -> None:
     body = query_body(
         "CREATE TABLE größe (a INT)".encode("latin-1"), "größe", status + b"\x63unknown"
     )
-    assert statement(body) == ("größe", "CREATE TABLE größe (a INT)", 4)
+    assert read_statement(body) == ("größe", "CREATE TABLE größe (a INT)", 4)
 
 
 def test_a_statement_with_bytes_of_no_character_set() -> None:
-    assert statement(query_body(b"CREATE TABLE \xff"))[1] == "CREATE TABLE \ufffd"
+    assert read_statement(query_body(b"CREATE TABLE \xff"))[1] == "CREATE TABLE \ufffd"
 
 
 def test_status_variables_that_are_cut_short() -> None:
     with pytest.raises(BinlogError, match="status variables"):
-        statement(query_body("CREATE", status=b"\0\0"))
+        read_statement(query_body("CREATE", status=b"\0\0"))
 
 
 def test_decoding_starts_without_what_an_executor_does_not_need(tmp_path: Path) -> None:

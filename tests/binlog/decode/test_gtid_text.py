@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dispatcher.binlog.decode.gtid_text import texts_of
+from dispatcher.binlog.decode.gtid_text import gtid_strings
 from dispatcher.binlog.event.gtid import parse_gtid_event
 from dispatcher.binlog.event.types import EventType
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -25,7 +25,7 @@ def texts(events: list[bytes]) -> list[str]:
     buf = np.frombuffer(b"".join(events), dtype=np.uint8)
     buf.flags.writeable = False
     at = np.cumsum([0, *map(len, events)])[:-1].astype(np.int64)
-    found: list[str] = texts_of(buf, at).to_pylist()
+    found: list[str] = gtid_strings(buf, at).to_pylist()
     return found
 
 

@@ -42,12 +42,14 @@ def few(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def applied(before: Any, *changes: Change, hole: int = 0, large: bool = False) -> str:
     diffs = b"".join(diff(*change) for change in changes)
-    return jsonb.text(json_partial.apply(encode(before, hole=hole, large=large), diffs))
+    return jsonb.document_text(
+        json_partial.apply_diffs(encode(before, hole=hole, large=large), diffs)
+    )
 
 
 def refused(before: bytes, diffs: bytes) -> str:
     with pytest.raises(CannotApply) as caught:
-        json_partial.apply(before, diffs)
+        json_partial.apply_diffs(before, diffs)
     return caught.value.why
 
 
@@ -98,7 +100,7 @@ def test_what_comes_out_is_what_the_server_stores(
     change: Change, after: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jsonb_tree, "_FEW", 64)
-    assert json_partial.apply(encode(BEFORE), diff(*change)) == encode(after)
+    assert json_partial.apply_diffs(encode(BEFORE), diff(*change)) == encode(after)
 
 
 def test_changes_apply_one_after_the_other() -> None:
@@ -114,13 +116,13 @@ def test_changes_apply_one_after_the_other() -> None:
 def test_no_change_is_the_same_value() -> None:
     values: list[Any] = [BEFORE, [], "x", None, 1.5]
     for value in values:
-        assert json_partial.apply(encode(value), b"") == encode(value)
-    assert jsonb.text(json_partial.apply(b"", b"")) == "null"
+        assert json_partial.apply_diffs(encode(value), b"") == encode(value)
+    assert jsonb.document_text(json_partial.apply_diffs(b"", b"")) == "null"
 
 
 def test_changes_are_told() -> None:
     diffs = diff(REPLACE, "$.é", 1) + diff(REMOVE, "$[last]")
-    assert json_partial.parse(diffs) == [
+    assert json_partial.parse_diffs(diffs) == [
         Diff(Operation.REPLACE, "$.é", encode(1)), Diff(Operation.REMOVE, "$[last]", None)
     ]  # fmt: skip
 
@@ -190,7 +192,7 @@ def test_changes_that_are_cut_or_flipped() -> None:
     before = encode(BEFORE)
     changes = [change for change, _ in CASES if change[0] != REPLACE or change[2] != "x" * 70_000]
     diffs = b"".join(diff(*change) for change in changes[:4])
-    whole = len(json_partial.parse(diffs))
+    whole = len(json_partial.parse_diffs(diffs))
     for size in range(len(diffs)):
         text_or_nothing(before, diffs[:size])
         for flip in (1, 0x80, 0xFF):
@@ -216,7 +218,7 @@ def test_values_that_are_cut_or_flipped(large: bool) -> None:
 
 def text_or_nothing(before: bytes, diffs: bytes) -> str | None:
     try:
-        return jsonb.text(json_partial.apply(before, diffs))
+        return jsonb.document_text(json_partial.apply_diffs(before, diffs))
     except (CannotApply, InvalidJson):
         return None
 
@@ -234,7 +236,7 @@ def test_values_that_overlap() -> None:
     # Cutting the first value out would move the second, which begins within it, to before the values.
     values = struct.pack("<IIBIBI", 2, 30, 12, 18, 12, 20) + b"\x0b" + b"\1" * 11
     assert (
-        jsonb.text(b"\3" + values[:13] + struct.pack("<BI", 4, 0) + values[18:])
+        jsonb.document_text(b"\3" + values[:13] + struct.pack("<BI", 4, 0) + values[18:])
         == '["' + "\\u0001" * 11 + '", null]'
     )
     assert text_or_nothing(b"\3" + values, diff(REMOVE, "$[0]")) is None
@@ -263,11 +265,11 @@ def test_a_change_in_a_large_document_is_a_copy() -> None:
     diffs = b"".join(diff(*change) for change in changes)
     raw = encode(before)
     tracemalloc.start()
-    after = json_partial.apply(raw, diffs)
+    after = json_partial.apply_diffs(raw, diffs)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 20 * len(raw)
-    assert jsonb.text(after) == encoder.text(wanted)
+    assert jsonb.document_text(after) == encoder.text(wanted)
 
 
 _KEYS = st.sampled_from(["a", "b", "é", "long key", "", '"', "$x"])
@@ -298,8 +300,8 @@ def test_any_changes(data: st.DataObject, before: Any, hole: int, large: bool) -
             key, place = data.draw(st.sampled_from(deeper))
             path += leg(key)
         diffs += change_place(data, path, place)
-    assert jsonb.text(
-        json_partial.apply(encode(before, hole=hole, large=large), diffs)
+    assert jsonb.document_text(
+        json_partial.apply_diffs(encode(before, hole=hole, large=large), diffs)
     ) == encoder.text(model)
 
 

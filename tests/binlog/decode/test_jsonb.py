@@ -90,7 +90,7 @@ ALL_KINDS: dict[str, Any] = {
 
 def texts(documents: list[bytes | None]) -> list[str | None]:
     data, offsets, valid = encoder.column(documents)
-    array = jsonb.texts(
+    array = jsonb.json_strings(
         np.frombuffer(data, dtype=np.uint8),
         np.array(offsets, dtype=np.int64),
         np.array(valid, dtype=np.bool_),
@@ -102,21 +102,21 @@ def texts(documents: list[bytes | None]) -> list[str | None]:
 
 def refused(document: bytes) -> str:
     with pytest.raises(InvalidJson) as caught:
-        jsonb.text(document)
+        jsonb.document_text(document)
     assert caught.value.row == 0
     return caught.value.why
 
 
 def text_or_nothing(document: bytes) -> str | None:
     try:
-        return jsonb.text(document)
+        return jsonb.document_text(document)
     except InvalidJson:
         return None
 
 
 @pytest.mark.parametrize(("raw", "wanted"), SERVERS_OWN.items())
 def test_bytes_that_a_server_wrote(raw: str, wanted: str) -> None:
-    assert jsonb.text(bytes.fromhex(raw)) == wanted
+    assert jsonb.document_text(bytes.fromhex(raw)) == wanted
 
 
 @given(
@@ -137,7 +137,7 @@ def test_a_column_is_what_the_server_prints(
 
 @given(_DOCUMENTS)
 def test_the_text_is_json(value: Any) -> None:
-    json.loads(jsonb.text(encode(value)))
+    json.loads(jsonb.document_text(encode(value)))
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
@@ -146,7 +146,7 @@ def test_the_text_is_json(value: Any) -> None:
 @example(2.2250738585072014e-308)
 @example(9007199254740993.0)
 def test_doubles_have_the_fewest_digits(value: float) -> None:
-    found = jsonb.text(encode(value))
+    found = jsonb.document_text(encode(value))
     assert found == encoder.double_text(value)
     assert struct.pack("<d", float(found)) == struct.pack("<d", value)
     assert set(found) & set(".e")
@@ -184,7 +184,7 @@ def test_doubles_next_to_powers() -> None:
     ],
 )  # fmt: skip
 def test_form_of_doubles(value: float, wanted: str) -> None:
-    assert jsonb.text(encode(value)) == wanted
+    assert jsonb.document_text(encode(value)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -207,21 +207,21 @@ def test_form_of_doubles(value: float, wanted: str) -> None:
     ],
 )  # fmt: skip
 def test_form_of_opaque_values(value: Any, wanted: str) -> None:
-    assert jsonb.text(encode(value)) == wanted
+    assert jsonb.document_text(encode(value)) == wanted
 
 
 def test_base64_has_the_servers_line_breaks() -> None:
     value = bytes(range(256)) * 4
     for size in (56, 57, 58, 114, 115, 1000):
-        assert jsonb.text(encode(value[:size])) == encoder.text(value[:size])
-    assert jsonb.text(encode(value)).count("\\n") == 17
+        assert jsonb.document_text(encode(value[:size])) == encoder.text(value[:size])
+    assert jsonb.document_text(encode(value)).count("\\n") == 17
 
 
 def test_escapes() -> None:
     plain = "".join(map(chr, range(128)))
-    assert jsonb.text(encode(plain)) == json.dumps(plain, ensure_ascii=False)
+    assert jsonb.document_text(encode(plain)) == json.dumps(plain, ensure_ascii=False)
     assert (
-        jsonb.text(encode({plain: "/é\u2028😀"}))
+        jsonb.document_text(encode({plain: "/é\u2028😀"}))
         == f'{{{json.dumps(plain, ensure_ascii=False)}: "/é\u2028😀"}}'
     )
 
@@ -235,7 +235,7 @@ def test_large_containers() -> None:
     for value in (numbers, members, ["x" * 65_536], {"inner": numbers, "small": [70_000]}):
         raw = encode(value)
         assert raw[0] in (encoder.LARGE_ARRAY, encoder.LARGE_OBJECT)
-        assert jsonb.text(raw) == encoder.text(value)
+        assert jsonb.document_text(raw) == encoder.text(value)
 
 
 def test_room_is_made_for_texts_that_are_much_longer() -> None:
@@ -247,7 +247,7 @@ def test_columns_may_be_empty_or_part_of_more() -> None:
     assert texts([]) == []
     assert texts([None, None]) == [None, None]
     data = np.frombuffer(b"??" + encode([1]) + b"??", dtype=np.uint8)
-    found = jsonb.texts(data, np.array([2, len(data) - 2], dtype=np.int64))
+    found = jsonb.json_strings(data, np.array([2, len(data) - 2], dtype=np.int64))
     assert found.to_pylist() == ["[1]"]
 
 
@@ -268,7 +268,7 @@ def nested(depth: int, kind: type[list[Any] | dict[str, Any]] = list) -> Any:
 @pytest.mark.parametrize("kind", [list, dict])
 def test_depth(kind: Any) -> None:
     deepest = nested(100, kind)
-    assert jsonb.text(encode(deepest)) == encoder.text(deepest)
+    assert jsonb.document_text(encode(deepest)) == encoder.text(deepest)
     assert "nested more than 100 deep" in refused(encode(nested(101, kind)))
 
 
@@ -285,7 +285,7 @@ def test_documents_that_are_cut(hole: int) -> None:
     whole = encode(ALL_KINDS, hole=hole)
     for size in range(1, len(whole)):
         refused(whole[:size])
-    assert jsonb.text(whole + b"more") == encoder.text(ALL_KINDS)
+    assert jsonb.document_text(whole + b"more") == encoder.text(ALL_KINDS)
 
 
 def test_bytes_that_are_flipped() -> None:

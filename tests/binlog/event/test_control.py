@@ -98,16 +98,20 @@ def test_garbage_is_a_typed_error_or_a_value(
 @example(0, 0)
 @example(2**64 - 1, -(2**63))
 def test_integers_of_both_kinds(value: int, signed: int) -> None:
-    read = ByteCursor("x", c.packed(value) + c.varied(value) + c.varied_signed(signed))
-    assert (read.packed(), read.varied(), read.varied_signed()) == (value, value, signed)
-    read.end()
+    cursor = ByteCursor("x", c.packed(value) + c.varied(value) + c.varied_signed(signed))
+    assert (cursor.packed_number(), cursor.varint(), cursor.signed_varint()) == (
+        value,
+        value,
+        signed,
+    )
+    cursor.end()
 
 
 @pytest.mark.parametrize(
     ("raw", "value"), [("fbff07", 65535), ("00", 0), ("fe", 127), ("0102", 128), ("ff" * 9, 2**64 - 1)]
 )  # fmt: skip
 def test_the_manuals_varied_integers(raw: str, value: int) -> None:
-    assert ByteCursor("x", bytes.fromhex(raw)).varied() == value
+    assert ByteCursor("x", bytes.fromhex(raw)).varint() == value
     assert c.varied(value).hex() == raw
 
 

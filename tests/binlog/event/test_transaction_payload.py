@@ -37,12 +37,15 @@ def inner(*bodies: tuple[int, bytes]) -> bytes:
 def test_events_of_a_payload(sizes: list[int], compression: int, chunk: int) -> None:
     raw = [e.event(250, bytes([n % 256]) * size, checksum=False) for n, size in enumerate(sizes)]
     body = c.payload_body(b"".join(raw), compression=compression, unknown=c.packed(9) + b"\2xx")
-    parsed = transaction_payload.parse(body)
+    parsed = transaction_payload.parse_payload(body)
     assert parsed.uncompressed_size == sum(map(len, raw))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transaction_payload, "CHUNK_BYTES", chunk)
         runs = [
-            run.tobytes() for run in transaction_payload.runs(transaction_payload.chunks(parsed))
+            run.tobytes()
+            for run in transaction_payload.event_runs(
+                transaction_payload.decompressed_chunks(parsed)
+            )
         ]
     assert b"".join(runs) == b"".join(raw)
     ends = set(accumulate(map(len, raw)))

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.binlog.sql.ddl import (
+from dispatcher.binlog.sql.lexer import Bounds, Name, NotUnderstoodError, SqlTokens
+from dispatcher.binlog.sql.statement import (
     ROUTING_BOUNDS,
     DdlKind,
     ParsedStatement,
     QueryKind,
     classify,
     first_word,
-    parse,
+    parse_statement,
     savepoint,
     xa_verb,
 )
-from dispatcher.binlog.sql.ddl import _statement as statement_of
-from dispatcher.binlog.sql.lexer import Bounds, Name, NotUnderstoodError, SqlTokens
+from dispatcher.binlog.sql.statement import _statement as statement_of
 
 K, Q = DdlKind, QueryKind
 T: Name = ("shop", "t")
@@ -172,7 +172,7 @@ TABLES = [
 
 @pytest.mark.parametrize(("query", "kind", "tables"), TABLES)
 def test_tables(query: str, kind: DdlKind, tables: list[Name]) -> None:
-    assert parse(query, "shop") == ParsedStatement(kind, tuple(tables))
+    assert parse_statement(query, "shop") == ParsedStatement(kind, tuple(tables))
     assert classify(query) is Q.DDL
 
 
@@ -197,7 +197,7 @@ A, B, C = ("shop", "a"), ("shop", "b"), ("o", "c")
     ],
 )
 def test_renames(query: str, kind: DdlKind, pairs: list[tuple[Name, Name]]) -> None:
-    seen = parse(query, "shop")
+    seen = parse_statement(query, "shop")
     assert seen.kind is kind and seen.parsed
     assert seen.renamed == tuple(pairs)
     assert set(seen.tables) == {name for pair in pairs for name in pair}
@@ -205,10 +205,14 @@ def test_renames(query: str, kind: DdlKind, pairs: list[tuple[Name, Name]]) -> N
 
 def test_a_backslash_is_what_the_session_said_it_is() -> None:
     query = r"ALTER TABLE a COMMENT 'x\', RENAME b, COMMENT 'y'"
-    assert parse(query, "shop").renamed == ()
-    assert parse(query, "shop", sql_mode=1 << 20).renamed == ((A, B),)
+    assert parse_statement(query, "shop").renamed == ()
+    assert parse_statement(query, "shop", sql_mode=1 << 20).renamed == ((A, B),)
     both = r'ALTER TABLE a COMMENT "x\\", RENAME b'
-    assert parse(both, "shop").renamed == parse(both, "shop", 1 << 20).renamed == ((A, B),)
+    assert (
+        parse_statement(both, "shop").renamed
+        == parse_statement(both, "shop", 1 << 20).renamed
+        == ((A, B),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,7 +242,7 @@ def test_a_backslash_is_what_the_session_said_it_is() -> None:
     ],
 )  # fmt: skip
 def test_databases(query: str, kind: DdlKind, databases: list[str]) -> None:
-    assert parse(query, "shop") == ParsedStatement(kind, databases=tuple(databases))
+    assert parse_statement(query, "shop") == ParsedStatement(kind, databases=tuple(databases))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +271,7 @@ def test_databases(query: str, kind: DdlKind, databases: list[str]) -> None:
     ],
 )
 def test_what_touches_no_table(query: str, kind: DdlKind) -> None:
-    assert parse(query, "shop") == ParsedStatement(kind)
+    assert parse_statement(query, "shop") == ParsedStatement(kind)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +300,7 @@ def test_what_touches_no_table(query: str, kind: DdlKind) -> None:
     ],
 )
 def test_what_is_not_understood_says_so(query: str) -> None:
-    assert parse(query, "shop") == ParsedStatement(K.OTHER, parsed=False)
+    assert parse_statement(query, "shop") == ParsedStatement(K.OTHER, parsed=False)
 
 
 identifiers = st.text(
@@ -312,31 +316,33 @@ def test_any_quoted_name_comes_back(database: str, table: str) -> None:
         f"ALTER TABLE {name} ADD a INT",
         f"TRUNCATE {name}",
     ):
-        assert parse(query, "shop").tables == ((database, table),)
-    assert parse(f"RENAME TABLE {name} TO {name}", "").renamed == (((database, table),) * 2,)
+        assert parse_statement(query, "shop").tables == ((database, table),)
+    assert parse_statement(f"RENAME TABLE {name} TO {name}", "").renamed == (
+        ((database, table),) * 2,
+    )
 
 
 @given(st.text())
 def test_any_text_has_an_answer(text: str) -> None:
     classify(text)
-    parse(text, "shop")
-    parse(f"ALTER TABLE t {text}", "shop")
+    parse_statement(text, "shop")
+    parse_statement(f"ALTER TABLE t {text}", "shop")
 
 
 @given(st.text(st.sampled_from("`'\"/*!#-- \nab.,()\\;"), max_size=30))
 def test_any_quoting_has_an_answer(text: str) -> None:
     classify(text)
-    assert parse(f"/* {text.replace('*/', '')} */ DROP TABLE t", "shop").tables == (T,)
+    assert parse_statement(f"/* {text.replace('*/', '')} */ DROP TABLE t", "shop").tables == (T,)
 
 
 def test_a_clause_behind_5000_columns_is_found() -> None:
     columns = ", ".join(f"c{n} INT COMMENT 'it''s ({n})'" for n in range(5000))
-    assert parse(f"ALTER TABLE a ADD ({columns}), RENAME b", "shop").renamed == ((A, B),)
+    assert parse_statement(f"ALTER TABLE a ADD ({columns}), RENAME b", "shop").renamed == ((A, B),)
 
 
 @pytest.mark.parametrize("quote", ["'a\\'", '"', "`"])
 def test_a_statement_with_a_quote_that_is_never_closed_is_not_understood(quote: str) -> None:
-    assert not parse(f"ALTER TABLE a COMMENT {quote}, RENAME TO b", "shop").parsed
+    assert not parse_statement(f"ALTER TABLE a COMMENT {quote}, RENAME TO b", "shop").parsed
 
 
 @given(
@@ -400,7 +406,7 @@ def seconds(work: Callable[[], object]) -> float:
 def test_time_grows_no_faster_than_the_statement(kind: str) -> None:
     def of(n: int) -> float:
         text = LONG[kind](n)
-        return seconds(lambda: (classify(text), parse(text, "shop")))
+        return seconds(lambda: (classify(text), parse_statement(text, "shop")))
 
     n = 3000
     while of(n) < 0.002 and n < 100_000:  # so short that what is measured is noise
@@ -418,12 +424,14 @@ def test_the_daemon_reads_no_more_of_a_statement_than_its_bounds(kind: str) -> N
 
 def test_a_statement_that_is_cut_by_the_bounds_is_not_understood() -> None:
     bounds = Bounds(characters=20, pieces=100)
-    assert parse("DROP TABLE a, b", "shop", bounds=bounds).tables == (A, B)
-    assert not parse("DROP TABLE a, b, long_name", "shop", bounds=bounds).parsed
+    assert parse_statement("DROP TABLE a, b", "shop", bounds=bounds).tables == (A, B)
+    assert not parse_statement("DROP TABLE a, b, long_name", "shop", bounds=bounds).parsed
 
 
 def test_what_lies_behind_the_names_of_a_statement_may_be_cut() -> None:
-    found = parse("CREATE VIEW a AS SELECT " + "1," * 2**20, "shop", bounds=ROUTING_BOUNDS)
+    found = parse_statement(
+        "CREATE VIEW a AS SELECT " + "1," * 2**20, "shop", bounds=ROUTING_BOUNDS
+    )
     assert (found.kind, found.tables) == (DdlKind.VIEW, (A,))
 
 
@@ -450,7 +458,9 @@ ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
 def test_quotes_and_backslashes_are_as_the_session_has_them(
     query: str, sql_mode: int, tables: list[str]
 ) -> None:
-    assert parse(query, "shop", sql_mode).tables == tuple(("shop", table) for table in tables)
+    assert parse_statement(query, "shop", sql_mode).tables == tuple(
+        ("shop", table) for table in tables
+    )
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def xa_verb(query: str) -> str:
     return tokens.word()
 
 
-def parse(
+def parse_statement(
     query: str, default_database: str, sql_mode: int = 0, bounds: Bounds | None = None
 ) -> ParsedStatement:
     """What a statement touches.
