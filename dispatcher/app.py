@@ -34,8 +34,8 @@ from dispatcher.api.protocol import bounded_protocol
 from dispatcher.binlog.stream.warmup import load_kept_kernels, load_kernels
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.runtime.administration import Administration
-from dispatcher.runtime.client_registry import Clients
-from dispatcher.runtime.from_settings import groups
+from dispatcher.runtime.client_registry import ClientRegistry
+from dispatcher.runtime.from_settings import client_decls
 from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.tasks import Tasks
 from dispatcher.runtime.threads import in_thread
@@ -134,10 +134,10 @@ class Daemon:
         self._tasks = Tasks(self._on_task_error)
         # Beside the store, whose lock keeps other daemons away from both.
         spill = Spill(Path(f"{settings.state.path}.spill"), settings.state.max_bytes_in_spill)
-        self._clients = Clients(self._store, spill.allocate, self._log, self._on_task_error)
+        self._clients = ClientRegistry(self._store, spill.allocate, self._log, self._on_task_error)
         self._metrics = Metrics(
             version("binlog-dispatcher"),
-            self._clients.readers.rows_with_consumers,
+            self._clients.sessions.rows_with_consumers,
             self._clients.clients,
         )
         self._rendering = asyncio.Lock()
@@ -149,10 +149,10 @@ class Daemon:
     def _make_api(self) -> Api:
         settings = self._settings.api
         return Api(
-            self._clients.readers,
+            self._clients.sessions,
             _access(self._settings),
             _limits(self._settings),
-            administrator=Administration(self._clients.readers, self._store),
+            administrator=Administration(self._clients.sessions, self._store),
             listen=settings.listen.host,
             version=version("binlog-dispatcher"),
             metrics=self._render_metrics,
@@ -202,7 +202,7 @@ class Daemon:
         return 0
 
     async def _run(self) -> None:
-        await self._clients.apply(groups(self._settings, self._store.installation_id))
+        await self._clients.apply(client_decls(self._settings, self._store.installation_id))
         self._clients.start()
         self._tasks.start("reload", self._reload_when_told())
         self._tasks.start("state store", self._check_store())
@@ -249,7 +249,7 @@ class Daemon:
         if self._server.should_exit:
             self._end_at_once("told twice to end")
         self._server.should_exit = True
-        self._clients.readers.close()
+        self._clients.sessions.close()
         # A disk that does not answer would keep the process for ever.
         timer = threading.Timer(
             SHUTDOWN_S, self._end_at_once, [f"it did not end within {SHUTDOWN_S} s"]
@@ -275,7 +275,7 @@ class Daemon:
             self._reload.clear()
             try:
                 settings = await in_thread("settings", self._load)
-                wanted = groups(settings, self._store.installation_id)
+                wanted = client_decls(settings, self._store.installation_id)
                 await self._clients.check(wanted)
             except BinlogError as error:
                 lines = "; ".join(str(error).splitlines())

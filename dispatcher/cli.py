@@ -276,8 +276,9 @@ def _server_findings(settings: Settings) -> list[str]:
 
 def _examine(consumers: list[ConsumerSettings]) -> list[tuple[str, BinlogError]]:
     """What is wrong with the source that these consumers share, each with the label of its host or folder."""
-    from dispatcher.source.files.dump_stream import files_source  # noqa: PLC0415
-    from dispatcher.source.mysql.server_facts import endpoints_of, examine_hosts  # noqa: PLC0415
+    from dispatcher.source.files.source import files_source  # noqa: PLC0415
+    from dispatcher.source.mysql.login import endpoints_of  # noqa: PLC0415
+    from dispatcher.source.mysql.server_facts import examine_hosts  # noqa: PLC0415
 
     one = consumers[0]
     if one.files is None:

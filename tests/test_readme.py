@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dispatcher.settings.load import load_settings
-from dispatcher.source.mysql.server_facts import Endpoint, connect, examine
+from dispatcher.source.mysql.login import Endpoint, connect
+from dispatcher.source.mysql.server_facts import examine
 from tests.servers.installs import Kind
 from tests.servers.plugin import ServerFactory
 

@@ -156,7 +156,7 @@ def _source(
     # PyMySQL is loaded for servers only.
     from dispatcher.inspect.remote import RemoteLog  # noqa: PLC0415
     from dispatcher.source.mysql.blocking_dump import LogServer  # noqa: PLC0415
-    from dispatcher.source.mysql.server_facts import Endpoint, Tls, TlsMode  # noqa: PLC0415
+    from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode  # noqa: PLC0415
 
     user, host, port, file = _address(logs[0])
     try:

@@ -6,7 +6,6 @@ a FORMAT_DESCRIPTION repeated) are not in the file and are not shown.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -23,14 +22,13 @@ from dispatcher.binlog.event.file import (
     parse_format,
 )
 from dispatcher.binlog.event.gtid import parse_mariadb_gtid_list, parse_previous_gtids
-from dispatcher.binlog.event.header import FLAG_ARTIFICIAL, FormatDescription, parse_rotate
+from dispatcher.binlog.event.header import FLAG_ARTIFICIAL, FormatDescription
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.inspect.bounds import Bound, GtidBound, PositionBound, Range
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
-from dispatcher.source.mysql.blocking_dump import LogServer
+from dispatcher.source.mysql.blocking_dump import HEARTBEATS, LogServer, rotate_target
 
-_HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 _LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
 
@@ -127,30 +125,24 @@ class DumpReader:
                 kind >= 0
                 and kind != EventType.FORMAT_DESCRIPTION
                 and not starts_file
-                and kind not in _HEARTBEATS
+                and kind not in HEARTBEATS
             ):
                 run.append(event)
                 continue
             if run:
                 yield self._block(run)
                 run = []
-            if kind in _HEARTBEATS:
+            if kind in HEARTBEATS:
                 continue
             if kind < 0 or (kind != EventType.FORMAT_DESCRIPTION and not starts_file):
                 raise self._error(ErrorKind.MALFORMED_EVENT, f"an event of {len(event)} bytes")
             if starts_file:
-                self._begin(event)
+                self._file, self._offset = rotate_target(event)
             else:
                 self._format = self._parsed(event)
                 yield self._block([event])
         if run:
             yield self._block(run)
-
-    def _begin(self, rotate: bytes) -> None:
-        # Whether it ends in a checksum follows the file before it, or the session, before the first.
-        checksum = zlib.crc32(rotate[:-4]) == int.from_bytes(rotate[-4:], "little")
-        file, self._offset = parse_rotate(rotate[19 : -4 if checksum else len(rotate)])
-        self._file = file
 
     def _parsed(self, event: bytes) -> FormatDescription:
         try:

@@ -1,7 +1,7 @@
 """binlog-dispatcher as a library: one client of one server, and binlogs that are iterated in the program itself.
 
 What the daemon is made of, without its HTTP: the same rules, runner, state store and spill files, put together by the
-same `net.running.RunningClient`. So all that docs/sharing.md says of consumers holds for binlogs.
+same `runtime.client_service.ClientService`. So all that docs/sharing.md says of consumers holds for binlogs.
 
 `client` is the way in, `binlogs` what a program iterates, `transactions` what it gets.
 """

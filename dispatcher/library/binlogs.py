@@ -141,7 +141,7 @@ class Binlog:
             if left_s <= 0 or self._at_end:
                 break
             self._warn_of_a_full_queue()
-            await self._reader.runner.wait(self._name, min(left_s, LOOK_AGAIN_S))
+            await self._reader.wait(min(left_s, LOOK_AGAIN_S))
         return bool(self._ready)
 
     def _take(self, max_bytes: int) -> bool:
@@ -198,7 +198,7 @@ class Binlog:
         reader = self._reader
         async with reader.acknowledging:
             self._raise_closed()
-            if reader.behind_gap(position):
+            if reader.before_gap(position):
                 return  # what lay before it is gone
             reader.queue.executed_of(position)
             if position.order > self.position.order:
@@ -229,7 +229,7 @@ class Binlog:
 
     def wake(self) -> None:
         """Let those who wait for it look again."""
-        self._reader.runner.wake(self._name)
+        self._reader.wake()
 
     async def __aenter__(self) -> Self:
         return self
@@ -270,4 +270,4 @@ async def until_placed(
                 ErrorKind.CONNECT_FAILED, f"no answer within {wait_s:g} s", where=reader.where
             )
         left_s = LOOK_AGAIN_S if deadline is None else deadline - time.monotonic()
-        await reader.runner.wait(consumer.name, min(max(left_s, 0.0), 0.05))
+        await reader.wait(min(max(left_s, 0.0), 0.05))

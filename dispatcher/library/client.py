@@ -27,10 +27,11 @@ from dispatcher.library.stateless import Stateless
 from dispatcher.library.warm import load_decoder
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
-from dispatcher.runtime.client_service import ConsumerDecl, RunningClient
-from dispatcher.runtime.consumer_session import ConsumerSession, rows
-from dispatcher.runtime.from_settings import client_group, consumer_spec
+from dispatcher.runtime.client_service import ClientService, ConsumerDecl
+from dispatcher.runtime.consumer_session import ConsumerSession
+from dispatcher.runtime.from_settings import client_decl, consumer_spec
 from dispatcher.runtime.rates import Rates
+from dispatcher.runtime.status_rows import status_rows
 from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.threads import in_thread
 from dispatcher.settings.load import parse_section
@@ -86,7 +87,7 @@ class BinlogClient:
         self._entered = False
         self._store: _Store | None = None
         self._storing: StoreThread | None = None
-        self._running: RunningClient | None = None
+        self._running: ClientService | None = None
 
     def __repr__(self) -> str:
         return f"<BinlogClient {self.label}>"
@@ -115,9 +116,9 @@ class BinlogClient:
             limits = self._state or StateSettings()
             self._storing = StoreThread(store, limits.max_bytes_in_prepared)
             allocate = await in_thread("spill", self._open_spill)
-            make = partial(client_group, self._connection, (), store.installation_id)
+            make = partial(client_decl, self._connection, (), store.installation_id)
             group = await in_thread("source", make)
-            self._running = RunningClient(group, self._storing, allocate, self._log, self._on_error)
+            self._running = ClientService(group, self._storing, allocate, self._log, self._on_error)
             await self._running.open()
             self._running.start()
         except BaseException:
@@ -200,7 +201,7 @@ class BinlogClient:
             raise UserError(
                 ErrorKind.SETTINGS, what, remedy="of letters, digits and _.-, at most 64"
             )
-        if name in running.readers or name in self._creating:
+        if name in running.sessions or name in self._creating:
             what = f"there is a binlog {name!r} already"
             raise UserError(
                 ErrorKind.UNKNOWN_CONSUMER, what, remedy="close it, or take another name"
@@ -222,12 +223,12 @@ class BinlogClient:
 
     def status(self) -> list[dict[str, Any]]:
         """One row for each binlog, as they were created: what `GET /v1/binlogs` of a daemon tells."""
-        return rows(self._opened.readers.values(), self._rates)
+        return [row for row, _ in status_rows(self._opened.sessions.values(), self._rates)]
 
     async def forget(self, name: str) -> None:
         """Remove what is stored of a binlog: the next one of this name begins at its `start`. Raises UserError while
         there is one, BinlogError (STATE_STORE)."""
-        if name in self._opened.readers or name in self._creating:
+        if name in self._opened.sessions or name in self._creating:
             raise UserError(
                 ErrorKind.UNKNOWN_CONSUMER, f"binlog {name!r} is in use", remedy="close it"
             )
@@ -243,9 +244,9 @@ class BinlogClient:
     async def remove(self, name: str) -> None:
         self._binlogs.pop(name, None)
         running = self._running
-        if running is None or name not in running.readers:
+        if running is None or name not in running.sessions:
             return
-        async with running.readers[name].acknowledging:
+        async with running.sessions[name].acknowledging:
             await running.remove(name)
 
     def note(self, level: int, event: str, **fields: Any) -> None:
@@ -257,7 +258,7 @@ class BinlogClient:
             raise BinlogError(ErrorKind.INTERNAL, f"{name}: {error!r}", where=self.label) from error
 
     @property
-    def _opened(self) -> RunningClient:
+    def _opened(self) -> ClientService:
         if self._running is None:
             remedy = "use it within `async with`"
             raise UserError(ErrorKind.SETTINGS, f"{self!r} is not open", remedy=remedy)

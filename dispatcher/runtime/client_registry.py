@@ -1,11 +1,11 @@
-"""All clients of a daemon, and how they become others when the settings do.
+"""All clients of a daemon, and how they change with the settings.
 
-What is declared is compared with what runs, not with what was declared before, so that one that failed half way is
-mended by the next. Nobody is touched who is declared as before: a client whose connection is reached in another way is
-begun anew, of all others only the consumers that differ come and go.
+The declarations are compared with what runs, not with the declarations before, so that the next reload corrects one
+that failed half way. A consumer that is declared as before is not touched: a client whose connection settings changed
+is replaced; in all other clients only the consumers that differ come and go.
 
-No reader may acknowledge to a consumer between the moment when its progress is loaded and the one when its successor
-has its place, so the locks of all consumers that are concerned are held meanwhile. A reader that waits goes on with the
+A consumer may not be acknowledged between the moment when its progress is loaded and the moment when its successor has
+its position, so `apply` holds the `acknowledging` locks of all changed consumers. A reader that waits goes on with the
 successor.
 """
 
@@ -19,24 +19,24 @@ from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.dispatch.client import Client
 from dispatcher.model.errors import BinlogError
 from dispatcher.runtime.client_runner import Logger
-from dispatcher.runtime.client_service import Group, RunningClient
-from dispatcher.runtime.consumer_session import ConsumerSessions
-from dispatcher.runtime.from_settings import GroupKey
+from dispatcher.runtime.client_service import ClientDecl, ClientService
+from dispatcher.runtime.consumer_sessions import ConsumerSessions
+from dispatcher.runtime.from_settings import ClientKey
 from dispatcher.runtime.store_thread import StoreThread
 
-Groups = Mapping[GroupKey, Group]
+ClientDecls = Mapping[ClientKey, ClientDecl]
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryChanges:
-    """Names of consumers, in the order in which they are declared. One whose connection changed is changed."""
+    """Names of consumers, in the order of their declaration. A consumer whose connection changed is changed."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
     changed: tuple[str, ...]
 
 
-class Clients:
+class ClientRegistry:
     """See the module. Every method may raise BinlogError (STATE_STORE)."""
 
     def __init__(
@@ -46,124 +46,121 @@ class Clients:
         log: Logger,
         on_error: Callable[[str, BaseException], None],
     ) -> None:
-        """`allocate`: see `Client`; `on_error` is told of a task that ended by a defect."""
-        self.readers = ConsumerSessions(store)
+        """`allocate`: see `Client`; `on_error` is called with each task that a defect ended."""
+        self.sessions = ConsumerSessions(store)
         self._store = store
         self._allocate = allocate
         self._log = log
         self._on_error = on_error
-        self._running: dict[GroupKey, RunningClient] = {}
+        self._running: dict[ClientKey, ClientService] = {}
         self._started = False
 
     def clients(self) -> list[Client]:
-        return [running.client for running in self._running.values()]
+        return [service.client for service in self._running.values()]
 
     def start(self) -> None:
         self._started = True
-        for running in self._running.values():
-            running.start()
+        for service in self._running.values():
+            service.start()
 
     async def stop(self) -> None:
-        """End all of them; raises the first fault when all have ended."""
-        faults = []
-        for running in self._running.values():
+        """End all clients, then raise the first error."""
+        errors = []
+        for service in self._running.values():
             try:
-                await running.stop()
+                await service.stop()
             except BinlogError as error:
-                faults.append(error)
-        if faults:
-            raise faults[0]
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
-    async def check(self, groups: Groups) -> None:
-        """Raises BinlogError where `apply` could not even begin."""
-        changes = self._compare(groups)
+    async def check(self, decls: ClientDecls) -> None:
+        """Raises BinlogError if `apply` could not begin."""
+        changes = self._compare(decls)
         for name in (*changes.added, *changes.changed):
             await self._store.load(name)
-        for running in self._running.values():
-            await running.runner.flush()
+        for service in self._running.values():
+            await service.runner.flush()
 
-    async def apply(self, groups: Groups) -> RegistryChanges:
+    async def apply(self, decls: ClientDecls) -> RegistryChanges:
         """Run what is declared, and nothing else. One call at a time."""
-        before = self._declared()
-        changes = self._compare(groups)
+        before = self._keys_by_consumer()
+        changes = self._compare(decls)
         async with AsyncExitStack() as locks:
             for name in (*changes.removed, *changes.changed):
-                reader = self._running[before[name]].readers[name]
-                await locks.enter_async_context(reader.acknowledging)
-            await self._take_away(groups)
-            await self._change(groups, changes)
-            await self._begin(groups)
+                session = self._running[before[name]].sessions[name]
+                await locks.enter_async_context(session.acknowledging)
+            await self._remove(decls)
+            await self._add_and_change(decls, changes)
+            await self._open_new(decls)
             for name in changes.removed:
-                self.readers.remove(name)
+                self.sessions.remove(name)
         return changes
 
-    def _declared(self) -> dict[str, GroupKey]:
-        return {name: key for key, running in self._running.items() for name in running.readers}
+    def _keys_by_consumer(self) -> dict[str, ClientKey]:
+        return {name: key for key, service in self._running.items() for name in service.sessions}
 
-    def _compare(self, groups: Groups) -> RegistryChanges:
-        before = self._declared()
-        wanted = {
-            declared.spec.name: (key, declared)
-            for key, group in groups.items()
-            for declared in group.consumers
+    def _compare(self, decls: ClientDecls) -> RegistryChanges:
+        before = self._keys_by_consumer()
+        declared = {
+            consumer.spec.name: (key, consumer)
+            for key, decl in decls.items()
+            for consumer in decl.consumers
         }
         changed = []
-        for name, (key, declared) in wanted.items():
+        for name, (key, consumer) in declared.items():
             if name not in before:
                 continue
-            running = self._running[before[name]]
-            stays = before[name] == key and self._reached_alike(running, groups[key])
-            if not stays or running.readers[name].consumer.spec != declared.spec:
+            service = self._running[before[name]]
+            stays = before[name] == key and _same_connection(service, decls[key])
+            if not stays or service.sessions[name].consumer.spec != consumer.spec:
                 changed.append(name)
         return RegistryChanges(
-            tuple(name for name in wanted if name not in before),
-            tuple(name for name in before if name not in wanted),
+            tuple(name for name in declared if name not in before),
+            tuple(name for name in before if name not in declared),
             tuple(changed),
         )
 
-    @staticmethod
-    def _reached_alike(running: RunningClient, group: Group | None) -> bool:
-        if group is None:
-            return False
-        ours = running.group
-        return (ours.settings, ours.limits, ours.buffer_bytes) == (
-            group.settings,
-            group.limits,
-            group.buffer_bytes,
-        )
-
-    async def _take_away(self, groups: Groups) -> None:
-        """Clients that are no longer declared, or not so, and the consumers that are not of their clients."""
-        for key, running in list(self._running.items()):
-            group = groups.get(key)
-            if not self._reached_alike(running, group):
+    async def _remove(self, decls: ClientDecls) -> None:
+        """Stop clients that are no longer declared or have another connection; remove undeclared consumers."""
+        for key, service in list(self._running.items()):
+            decl = decls.get(key)
+            if decl is None or not _same_connection(service, decl):
                 del self._running[key]
-                await running.stop()
+                await service.stop()
                 continue
-            names = {declared.spec.name for declared in group.consumers} if group else set()
-            for name in [name for name in running.readers if name not in names]:
-                await running.remove(name)
+            names = {consumer.spec.name for consumer in decl.consumers}
+            for name in [name for name in service.sessions if name not in names]:
+                await service.remove(name)
 
-    async def _change(self, groups: Groups, changes: RegistryChanges) -> None:
-        """Consumers of clients that stay."""
-        for key, running in self._running.items():
-            for declared in groups[key].consumers:
-                name = declared.spec.name
-                if name not in running.readers:
-                    self.readers.add(await running.add(declared))
+    async def _add_and_change(self, decls: ClientDecls, changes: RegistryChanges) -> None:
+        """Add and change the consumers of clients that stay."""
+        for key, service in self._running.items():
+            for consumer in decls[key].consumers:
+                name = consumer.spec.name
+                if name not in service.sessions:
+                    self.sessions.add(await service.add(consumer))
                 elif name in changes.changed:
-                    self.readers.add(await running.change(declared))
-                running.readers[name].marker_s = declared.marker_s
+                    self.sessions.add(await service.change(consumer))
+                service.sessions[name].marker_s = consumer.marker_s
 
-    async def _begin(self, groups: Groups) -> None:
-        """Clients that are new."""
-        for key, group in groups.items():
+    async def _open_new(self, decls: ClientDecls) -> None:
+        for key, decl in decls.items():
             if key in self._running:
                 continue
-            running = RunningClient(group, self._store, self._allocate, self._log, self._on_error)
-            await running.open()
-            self._running[key] = running
-            for reader in running.readers.values():
-                self.readers.add(reader)
+            service = ClientService(decl, self._store, self._allocate, self._log, self._on_error)
+            await service.open()
+            self._running[key] = service
+            for session in service.sessions.values():
+                self.sessions.add(session)
             if self._started:
-                running.start()
+                service.start()
+
+
+def _same_connection(service: ClientService, decl: ClientDecl) -> bool:
+    running = service.decl
+    return (running.settings, running.limits, running.buffer_bytes) == (
+        decl.settings,
+        decl.limits,
+        decl.buffer_bytes,
+    )

@@ -1,8 +1,8 @@
-"""One client with all that it takes to run: its source, its rules, their runner, its tasks, its part of the store.
+"""A client with everything it runs with: source, rules, runner, tasks, and its part of the store.
 
-The daemon has one of these for each connection key, a program that uses the library its own. Consumers come and go
-while it runs; nobody else of the client notices. What a consumer has acknowledged stays stored when it goes, so one
-that is changed is taken away and comes back as it is now.
+The daemon has one for each connection key, a program that uses the library has its own. Consumers come and go while it
+runs, without an effect on the client's other consumers. What a consumer has acknowledged stays stored when it is
+removed, so a changed consumer is removed and added again.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from dispatcher.source.protocols import Source
 
 @dataclass(frozen=True, slots=True)
 class ConsumerDecl:
-    """A consumer as it is declared. `marker_s`: how often its readers are told of progress without data."""
+    """A declared consumer. `marker_s`: how often its readers are told of progress without data."""
 
     spec: ConsumerSpec
     marker_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Consumers that share a connection, or will. `key`: under which what is known of the source's tables and prepared
-    transactions is stored; `buffer_bytes`: of each dispatcher; `settings`: groups that are equal in it reach their
-    source alike."""
+class ClientDecl:
+    """A declared client: consumers that share a connection.
+
+    `key`: under which the client's table versions and prepared transactions are stored; `buffer_bytes`: of each
+    dispatcher; `settings`: of the connection; clients with equal settings can share it.
+    """
 
     key: str
     source: Source
@@ -45,20 +47,20 @@ class Group:
     settings: object = None
 
 
-class RunningClient:
+class ClientService:
     """See the module. Every method may raise BinlogError (STATE_STORE)."""
 
     def __init__(
         self,
-        group: Group,
+        decl: ClientDecl,
         store: StoreThread,
         allocate: Allocate | None,
         log: Logger,
         on_error: Callable[[str, BaseException], None],
     ) -> None:
-        """`allocate`: see `Client`; `on_error` is told of a task that ended by a defect."""
-        self.group = group
-        self.readers: dict[str, ConsumerSession] = {}
+        """`allocate`: see `Client`; `on_error` is called with each task that a defect ended."""
+        self.decl = decl
+        self.sessions: dict[str, ConsumerSession] = {}
         self._store = store
         self._allocate = allocate
         self._log = log
@@ -75,85 +77,87 @@ class RunningClient:
         return self.runner.client
 
     async def open(self) -> None:
-        """Load what is stored; nothing runs yet, but readers may come."""
-        group = self.group
+        """Load what is stored. Nothing runs yet, but readers may call."""
+        decl = self.decl
         progress: dict[str, Progress | BinlogError] = {}
-        sessions = {}
-        for declared in group.consumers:
-            name = declared.spec.name
-            sessions[name] = await self._store.session(name)
+        numbers = {}
+        for consumer in decl.consumers:
+            name = consumer.spec.name
+            numbers[name] = await self._store.session(name)
             if (stored := await self._store.load(name)) is not None:
                 progress[name] = stored
         client = Client(
-            group.source.label,
-            [declared.spec for declared in group.consumers],
+            decl.source.label,
+            [consumer.spec for consumer in decl.consumers],
             progress,
-            await self._store.load_versions(group.key),
-            group.limits,
+            await self._store.load_versions(decl.key),
+            decl.limits,
             self._allocate,
-            await self._store.load_prepared(group.key),
+            await self._store.load_prepared(decl.key),
         )
         client.new_epoch = self._store.new_epoch
         self._runner = ClientRunner(
             client,
-            group.source,
+            decl.source,
             self._store,
-            key=group.key,
+            key=decl.key,
             tasks=self._tasks,
             log=self._log,
-            buffer_bytes=group.buffer_bytes,
+            buffer_bytes=decl.buffer_bytes,
         )
-        for declared in group.consumers:
-            self._reader(declared, sessions[declared.spec.name])
+        for consumer in decl.consumers:
+            self._new_session(consumer, numbers[consumer.spec.name])
 
     def start(self) -> None:
         self.runner.start()
 
     async def stop(self) -> None:
-        """End its connections, and store what waits for it."""
+        """End the client's connections, and store what is queued."""
         if self._runner is not None:
             await self._runner.stop()
 
-    # -- consumers that come and go: the caller holds `acknowledging` of their readers -------------------------
+    # -- consumers that come and go: the caller holds `acknowledging` of their sessions -----------------------
 
-    async def add(self, declared: ConsumerDecl, after: Position | None = None) -> ConsumerSession:
-        """A new consumer goes on from what is stored under its name, or (`after`) from a position that its reader
-        brings, which is not stored before somebody says so."""
-        name = declared.spec.name
-        session = await self._store.session(name)
+    async def add(self, consumer: ConsumerDecl, after: Position | None = None) -> ConsumerSession:
+        """Add a consumer, which goes on from what is stored under its name, or from its reader's position (`after`).
+
+        The reader's position is not stored here.
+        """
+        name = consumer.spec.name
+        number = await self._store.session(name)
         progress = await self._store.load(name)
         if after is not None:
             stored = None if isinstance(progress, BinlogError) else progress
             progress = Progress(after, after, _created(stored, after))
-        self.runner.step(Added(declared.spec, progress))
-        return self._reader(declared, session)
+        self.runner.step(Added(consumer.spec, progress))
+        return self._new_session(consumer, number)
 
     async def remove(self, name: str) -> None:
-        """What is stored of it stays; nothing of it is stored any more when this returns."""
-        await self.runner.stored(name)
+        """Remove a consumer. What is stored of it stays; nothing more is stored when this returns."""
+        await self.runner.to_store.stored(name)
         self.runner.step(Removed(name))
-        del self.readers[name]
+        del self.sessions[name]
 
-    async def change(self, declared: ConsumerDecl) -> ConsumerSession:
-        """The consumer goes on as it is declared now, from what it has acknowledged, under the sessions it has."""
-        name = declared.spec.name
-        reader = self.readers[name]
-        progress = await self.runner.stored(name)
+    async def change(self, consumer: ConsumerDecl) -> ConsumerSession:
+        """Let a consumer go on as it is declared now, from what it has acknowledged, with the sessions it has."""
+        name = consumer.spec.name
+        number = self.sessions[name].number
+        progress = await self.runner.to_store.stored(name)
         self.runner.step(Removed(name))
-        self.runner.step(Added(declared.spec, progress))
-        return self._reader(declared, reader.session)
+        self.runner.step(Added(consumer.spec, progress))
+        return self._new_session(consumer, number)
 
-    def _reader(self, declared: ConsumerDecl, session: int) -> ConsumerSession:
-        name = declared.spec.name
-        reader = ConsumerSession(
-            self.runner, self.client.consumers[name], session, declared.marker_s
+    def _new_session(self, consumer: ConsumerDecl, number: int) -> ConsumerSession:
+        name = consumer.spec.name
+        session = ConsumerSession(
+            self.runner, self.client.consumers[name], number, consumer.marker_s
         )
-        self.readers[name] = reader
-        return reader
+        self.sessions[name] = session
+        return session
 
 
 def _created(stored: Progress | None, position: Position) -> int:
-    """When a position's file was created, if that is known: only then can another one of its name be told from it."""
+    """Return when a position's file was created, 0 if unknown. It tells the file from another one of its name."""
     if stored is None:
         return 0
     covered = stored.covered

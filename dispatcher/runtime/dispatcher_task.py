@@ -24,7 +24,7 @@ from dispatcher.dispatch.events import BatchReceived, Ended, Input, LoggedIn, Lo
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.errors import BinlogError
 from dispatcher.runtime.threads import in_thread
-from dispatcher.source.protocols import DumpStream, Opened, Source
+from dispatcher.source.protocols import DumpStream, OpenedSource, Source, ViewRequest
 
 JITTER = 0.25
 
@@ -36,13 +36,13 @@ class DispatcherOwner(Protocol):
     source: Source
     buffer_bytes: int
 
-    def step(self, what: Input) -> None: ...
+    def step(self, event: Input) -> None: ...
 
-    def guarded(self, what: str) -> AbstractContextManager[None]:
+    def guarded(self, task: str) -> AbstractContextManager[None]:
         """For a block that reads the source: a defect in it becomes a BinlogError."""
 
-    def logged_in(self, view: ServerView, found: Sequence[BinlogError]) -> None:
-        """A server was reached; `found`: what is wrong with it."""
+    def logged_in(self, view: ServerView, findings: Sequence[BinlogError]) -> None:
+        """A server was reached; `findings`: what is wrong with it."""
 
     async def flush(self) -> None:
         """Until what is to be stored is. Raises BinlogError."""
@@ -175,7 +175,7 @@ class DispatcherRunner:
     async def _ask(
         self,
         attempt: _Attempt,
-        opened: Opened,
+        opened: OpenedSource,
         name: str,
         files: Sequence[str],
         places: Sequence[tuple[str, int]],
@@ -186,10 +186,10 @@ class DispatcherRunner:
         owner, client = self._owner, self._owner.client
         starts = client.starts_to_find(self.number)
         with owner.guarded(name):
-            view = await in_thread(name, partial(opened.view, files, starts, places))
+            view = await in_thread(name, partial(opened.view, ViewRequest(files, starts, places)))
         if attempt.closed():
             return None
-        owner.logged_in(view, opened.found)
+        owner.logged_in(view, opened.findings)
         owner.step(LoggedIn(self.number, view))
         # Nothing is read before the places that were resolved just now are stored.
         await owner.flush()

@@ -17,34 +17,34 @@ from dispatcher.dispatch.specs import (
     OnQueueFull,
     Start,
 )
-from dispatcher.runtime.client_service import ConsumerDecl, Group
+from dispatcher.runtime.client_service import ClientDecl, ConsumerDecl
 from dispatcher.settings.model import (
     ConnectionSettings,
     Settings,
     StartSettings,
     SubscriptionSettings,
 )
-from dispatcher.source.files.dump_stream import files_source
-from dispatcher.source.mysql.server_facts import endpoints_of
+from dispatcher.source.files.source import files_source
+from dispatcher.source.mysql.login import endpoints_of
 from dispatcher.source.mysql.source import ServerSource
 from dispatcher.source.protocols import Source
 
-GroupKey = Hashable
+ClientKey = Hashable
 
 
-def groups(settings: Settings, installation: UUID) -> dict[GroupKey, Group]:
+def client_decls(settings: Settings, installation: UUID) -> dict[ClientKey, ClientDecl]:
     """Consumers by connection: one group per connection key, and one for each that shares with nobody.
 
     Raises BinlogError for files that cannot be a source.
     """
-    members: dict[GroupKey, list[str]] = {}
+    members: dict[ClientKey, list[str]] = {}
     for name, consumer in settings.consumers.items():
         key = consumer.connection_key if consumer.use_binlog_client else ("unshared", name)
         members.setdefault(key, []).append(name)
     return {key: _group(settings, names, installation) for key, names in members.items()}
 
 
-def start_of(start: StartSettings) -> Start:
+def start_spec(start: StartSettings) -> Start:
     """Returns a declared start as `dispatch` takes it."""
     match start.at:
         case "earliest":
@@ -69,7 +69,7 @@ def consumer_spec(name: str, wanted: SubscriptionSettings) -> ConsumerSpec:
         tuple(wanted.databases),
         tables,
         wanted.max_bytes_in_binlog_queue,
-        start_of(wanted.start),
+        start_spec(wanted.start),
         wanted.assume_current_schema,
         wanted.max_milliseconds_to_wait_in_binlog_queue / 1000,
         OnQueueFull(wanted.on_queue_full),
@@ -77,12 +77,12 @@ def consumer_spec(name: str, wanted: SubscriptionSettings) -> ConsumerSpec:
     )
 
 
-def client_group(
+def client_decl(
     connection: ConnectionSettings,
     consumers: Iterable[ConsumerDecl],
     installation: UUID,
     alone: str = "",
-) -> Group:
+) -> ClientDecl:
     """Consumers of one connection, none yet if need be. `alone`: the name of one that never shares it."""
     source = _source(connection, installation, alone)
     limits = ClientLimits(
@@ -90,7 +90,7 @@ def client_group(
         connection.max_bytes_in_all_queues,
         float(connection.failover_wait_seconds),
     )
-    return Group(
+    return ClientDecl(
         f"{source.label}/{alone}" if alone else source.label,
         source,
         tuple(consumers),
@@ -106,7 +106,7 @@ def client_group(
     )
 
 
-def _group(settings: Settings, names: list[str], installation: UUID) -> Group:
+def _group(settings: Settings, names: list[str], installation: UUID) -> ClientDecl:
     """What belongs to the connection is as the first one says it; they agree, or stand alone."""
     first = settings.consumers[names[0]]
     consumers = ((name, settings.consumers[name]) for name in names)
@@ -114,7 +114,7 @@ def _group(settings: Settings, names: list[str], installation: UUID) -> Group:
         ConsumerDecl(consumer_spec(name, consumer), consumer.max_seconds_between_markers)
         for name, consumer in consumers
     )
-    return client_group(first, declared, installation, "" if first.use_binlog_client else names[0])
+    return client_decl(first, declared, installation, "" if first.use_binlog_client else names[0])
 
 
 def _source(connection: ConnectionSettings, installation: UUID, alone: str) -> Source:

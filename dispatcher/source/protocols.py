@@ -1,14 +1,14 @@
-"""Where a log comes from: what a runner needs of a server, or of a folder of binlog files.
+"""What the daemon needs of a source: a MySQL or MariaDB server, or a folder of binlog files.
 
-A source is opened, says what it holds (`view`), and is asked for its log from a place on (`dump`). The rules above see
-no difference: the same view goes through the same history check, the same splitter makes the same batches. What only a
-server can tell, such as the columns of a table, is asked of `server()`, which refuses where there is none.
+A source is opened, describes itself (`view`), and sends its log from a position on (`dump`). The rules see no
+difference between the two kinds: the same view goes through the same history check, and the same splitter makes the
+same batches. Only a server can answer questions about tables; `Source.server()` returns what answers them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from dispatcher.binlog.stream.batch import Batch, Closed
 from dispatcher.binlog.stream.routes import Routes
@@ -17,79 +17,112 @@ from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError
-from dispatcher.source.mysql.source import ServerSource
 
-SURVEY_TIMEOUT_S = 5
+TableName = tuple[str, str]
+"""Database and table."""
+
+Definition = dict[str, Any]
+"""See `table_schema.table_columns` and `table_schema.table_definition`."""
+
+
+class ViewRequest(NamedTuple):
+    """What a view should tell beyond what it always does.
+
+    `files`: names of files whose creation times are needed; `starts`: starts for whose positions the log is searched;
+    `places`: files and offsets, for what is there and for the creation times of these files.
+    """
+
+    files: Sequence[str] = ()
+    starts: Sequence[Start] = ()
+    places: Sequence[tuple[str, int]] = ()
+
+
+class SchemaAt(NamedTuple):
+    """A table's definition, or why the server does not tell it, as of a position in the server's log."""
+
+    table: TableName
+    definition: Definition | BinlogError
+    file: str
+    offset: int
 
 
 class DumpStream(Protocol):
-    """A log as it comes. Everything in it is of the loop."""
+    """The log as it comes. Use it on the event loop only."""
 
     splitter: Splitter
 
     @property
     def over(self) -> bool:
-        """Has the log come to an end that is one? Then `batches()` is not called again."""
+        """True if the log has ended for good; do not call `batches()` again then."""
 
     async def batches(self) -> list[Batch | Closed]:
-        """Wait for more; the caller is done with it before the next call. Raises BinlogError."""
+        """Wait for more of the log. The caller is done with the batches before the next call. Raises BinlogError."""
 
     def ended(self, closed: Closed) -> BinlogError:
-        """What a `Closed` among the batches means."""
+        """Return the error that a `Closed` among the batches means."""
 
     def interrupt(self) -> None:
-        """Let `batches()` return at once, with nothing, now or when it is called next."""
+        """Make the current or the next call of `batches()` return at once, with nothing."""
 
     def close(self) -> None: ...
 
 
-class Opened(Protocol):
-    """A source that was reached and not asked for its log yet. Its methods block: run them in a thread."""
+class OpenedSource(Protocol):
+    """A source that was reached and has not sent its log yet. Its methods block: call them in a thread."""
 
     @property
-    def found(self) -> Sequence[BinlogError]:
-        """What is wrong with it, though not so much that nothing can be read."""
+    def findings(self) -> Sequence[BinlogError]:
+        """What is wrong with the source, though the log can be read."""
 
-    def view(
-        self,
-        files: Sequence[str],
-        starts: Sequence[Start] = (),
-        places: Sequence[tuple[str, int]] = (),
-    ) -> ServerView:
-        """`files`: those whose creation time the history check asks for; `starts`: whose places are to be found;
-        `places`: files and offsets of which it asks what stands there. Raises BinlogError."""
+    def view(self, request: ViewRequest) -> ServerView:
+        """Describe the source. Raises BinlogError."""
 
     def dump(
-        self, mode: Mode, place: ExecutedPosition, routes: Routes, buffer_bytes: int
+        self, mode: Mode, position: ExecutedPosition, routes: Routes, buffer_bytes: int
     ) -> DumpStream:
-        """The log from `place` on. Raises BinlogError."""
+        """Begin to send the log from `position` on. Raises BinlogError."""
 
     def close(self) -> None: ...
+
+
+class SchemaServer(Protocol):
+    """A server that answers questions about its tables. Its methods block and raise BinlogError."""
+
+    def table_columns(self, database: str, table: str) -> Definition:
+        """Return the columns and the key of a table; see `table_schema.table_columns`."""
+
+    def definitions(self, tables: Sequence[TableName]) -> list[SchemaAt]:
+        """Return the definitions of tables, each with the log position at which it was read."""
+
+    def read_log(
+        self, file: str, offset: int, routes: Routes
+    ) -> Generator[tuple[Batch, int], None, None]:
+        """Read the log from a file and offset to its end, over a connection beside those of the dispatchers.
+
+        Beyond 4 GiB it begins with the file. Yields batches with the creation times of their files (s since 1970);
+        each batch is valid until the next one is asked for.
+        """
 
 
 class Source(Protocol):
-    """Its methods block: run them in threads, of which several may call at a time."""
+    """Its methods block: call them in threads. Several threads may call at a time."""
 
     @property
     def label(self) -> str:
-        """What people, logs and metrics see."""
+        """The name of the source in messages, logs and metrics."""
 
-    def open(self, dispatcher: int) -> Opened:
-        """For the dispatcher of this number: the server sees each under an identity of its own. Raises BinlogError."""
-
-    def survey(
-        self,
-        files: Sequence[str] = (),
-        starts: Sequence[Start] = (),
-        places: Sequence[tuple[str, int]] = (),
-    ) -> tuple[ServerView, int | None]:
-        """What the source says of itself now, with the creation times of these files, which may be remembered, and the
-        places of `starts`, for which the log is searched; what stands at `places` (file, offset) and when their files
-        were made, asked anew; and after how many seconds it purges a file that is closed (None: never by age). Raises
+    def open(self, dispatcher: int) -> OpenedSource:
+        """Connect for the dispatcher of this number; a server sees each number as a replica of its own. Raises
         BinlogError."""
 
-    def move_on(self, dispatcher: int) -> None:
-        """Open another host next, where there are several: what the one holds that this dispatcher has is of no use."""
+    def survey(self, request: ViewRequest) -> tuple[ServerView, int | None]:
+        """Describe the source as it is now. Creation times of `request.files` may come from a cache.
 
-    def server(self) -> ServerSource:
-        """The server behind it. Raises BinlogError (METADATA_MISSING) where there is none."""
+        Also returns after how many seconds the source purges a closed file (None: never by age). Raises BinlogError.
+        """
+
+    def next_host(self, dispatcher: int) -> None:
+        """Open another host next, if there are several, because this dispatcher cannot use the one it has."""
+
+    def server(self) -> SchemaServer:
+        """Return the server behind the source. Raises BinlogError (METADATA_MISSING) if it is not a server."""

@@ -17,7 +17,8 @@ from dispatcher.app import render_metrics
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.executed_position import Mode, make_executed
 from dispatcher.dispatch.specs import ConsumerSpec
-from dispatcher.runtime.consumer_session import ConsumerSession, ConsumerSessions
+from dispatcher.runtime.consumer_session import ConsumerSession
+from dispatcher.runtime.consumer_sessions import ConsumerSessions
 from dispatcher.telemetry.metrics import Metrics
 
 CONSUMERS = 1000

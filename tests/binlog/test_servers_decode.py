@@ -16,7 +16,7 @@ from dispatcher.binlog.decode.delivered import Ddl, TableChanges, TableSlice
 from dispatcher.binlog.decode.table_decoder import arrow_type
 from dispatcher.binlog.table_map.parse import TableMap, defined_columns
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.source.mysql.server_facts import table_columns
+from dispatcher.source.mysql.table_schema import table_columns
 from tests.servers import Server
 from tests.support.server_log import delivered_log, fresh_log
 

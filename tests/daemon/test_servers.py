@@ -317,7 +317,7 @@ def test_hosts_that_cannot_stand_in_for_each_other_are_refused_until_one_is_name
     daemon.reload()
     row = until(lambda: r if (r := api.row("one"))["last_error"] else None, "it is refused")
     assert row is not None and row["state"] == "failed"
-    words = "another host's log is another history without GTIDs that say the same everywhere"
+    words = "another host's log is another history without MySQL's GTIDs"
     assert words in row["last_error"] and "name one host" in row["last_error"]
     # It tries again, and stays at the first host.
     tries = daemon.log.count(words)

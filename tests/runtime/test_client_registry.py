@@ -17,10 +17,10 @@ from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.specs import ConsumerSpec, Earliest, Latest, OnPurged, Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from dispatcher.runtime.client_registry import Clients
-from dispatcher.runtime.client_service import ConsumerDecl, Group
-from dispatcher.runtime.consumer_session import ConsumerSessions
-from dispatcher.runtime.from_settings import GroupKey
+from dispatcher.runtime.client_registry import ClientRegistry
+from dispatcher.runtime.client_service import ClientDecl, ConsumerDecl
+from dispatcher.runtime.consumer_sessions import ConsumerSessions
+from dispatcher.runtime.from_settings import ClientKey
 from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.source.protocols import Source
 from tests.support.event_encoder import LogWriter
@@ -60,12 +60,14 @@ class Daemon:
     def _make(self) -> None:
         log = structlog.get_logger("test")
         self.store = StoreThread(self.state)
-        self.clients = Clients(self.store, None, log, lambda _, error: self.errors.append(error))
+        self.clients = ClientRegistry(
+            self.store, None, log, lambda _, error: self.errors.append(error)
+        )
 
     async def declare(self, *consumers: ConsumerDecl) -> Any:
         self.wanted = {"key": list(consumers)}
-        groups: dict[GroupKey, Group] = {
-            key: Group(key, cast(Source, self.source), tuple(those), settings=self.settings)
+        groups: dict[ClientKey, ClientDecl] = {
+            key: ClientDecl(key, cast(Source, self.source), tuple(those), settings=self.settings)
             for key, those in self.wanted.items()
             if those
         }
@@ -75,7 +77,7 @@ class Daemon:
     async def start(self, *consumers: ConsumerDecl) -> ConsumerSessions:
         await self.declare(*consumers)
         self.clients.start()
-        return self.readers
+        return self.sessions
 
     async def restart(self) -> ConsumerSessions:
         await self.stop()
@@ -87,11 +89,11 @@ class Daemon:
         await self.store.close()
 
     @property
-    def readers(self) -> ConsumerSessions:
-        return self.clients.readers
+    def sessions(self) -> ConsumerSessions:
+        return self.clients.sessions
 
     def row(self, name: str) -> Json:
-        return next(row for row, _ in self.readers.rows_with_consumers() if row["name"] == name)
+        return next(row for row, _ in self.sessions.rows_with_consumers() if row["name"] == name)
 
     @property
     def tip(self) -> int:
@@ -418,7 +420,7 @@ async def test_a_spec_is_compared_as_it_is(daemon: Daemon) -> None:
     """Only what differs is changed: how often readers hear of markers is nothing that a queue must know."""
     readers = await daemon.start(declared("c"))
     changes = await daemon.declare(replace(declared("c"), marker_s=7.0))
-    assert changes.changed == () and readers._readers["c"].marker_s == 7.0
+    assert changes.changed == () and readers.get("c").marker_s == 7.0
 
 
 # -- defects --------------------------------------------------------------------------------------------------
@@ -445,6 +447,6 @@ async def test_a_defect_met_in_a_survey_ends_nothing(
         raise ZeroDivisionError("a defect")
 
     monkeypatch.setattr(source, "survey", broken)
-    session = await daemon.readers.open_session("one", None, False)
+    session = await daemon.sessions.open_session("one", None, False)
     assert session["session"] == 1
     assert daemon.row("one")["state"] == "streaming"

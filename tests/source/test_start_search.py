@@ -13,7 +13,8 @@ from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
-from dispatcher.source.files.dump_stream import FilesSource
+from dispatcher.source.files.source import FilesSource
+from dispatcher.source.protocols import ViewRequest
 from tests.support.event_encoder import SERVER, LogWriter, Statement, Transaction
 from tests.support.starts import at_gtids, at_moment, at_offset
 
@@ -22,7 +23,7 @@ GTIDS = ["mysql", "5.6", "anonymous", "none", "mariadb"]
 
 def view_of(folder: Path, *starts: Start) -> ServerView:
     source = FilesSource(folder, None, follow=False, server="the-folder")
-    return source.open(1).view((), starts)
+    return source.open(1).view(ViewRequest(starts=starts))
 
 
 def insert(log: LogWriter, *, rows: int = 1) -> None:

@@ -16,8 +16,10 @@ from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import packed_seq
-from dispatcher.source.mysql.dump_stream import Identity, LoggedInConnection, Stream, mode_of
+from dispatcher.source.mysql.dump_stream import LoggedInConnection, ServerStream
+from dispatcher.source.mysql.log_probe import mode_of
 from dispatcher.source.mysql.login import Endpoint
+from dispatcher.source.mysql.replication_commands import Identity
 from tests.servers import Server
 
 PASSWORD = "dump's secret"
@@ -61,7 +63,7 @@ def shared(log: bytes, *databases: str, chunk: int = 1 << 20) -> Share:
 class Dump:
     """A stream from a server, read until a condition holds."""
 
-    def __init__(self, stream: Stream, share: Share, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, stream: ServerStream, share: Share, loop: asyncio.AbstractEventLoop) -> None:
         self.stream = stream
         self.share = share
         self._loop = loop

@@ -15,9 +15,8 @@ from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.source.mysql.source import ServerSource
+from dispatcher.source.protocols import SchemaServer, ViewRequest
 from tests.support.event_encoder import LogWriter, Statement
 from tests.support.fake_server import Feed, Server
 
@@ -74,22 +73,17 @@ class FakeSource:
             raise self.error
         return FakeOpened(self, dispatcher)
 
-    def survey(
-        self,
-        files: Sequence[str] = (),
-        starts: Sequence[Start] = (),
-        places: Sequence[tuple[str, int]] = (),
-    ) -> tuple[ServerView, int | None]:
+    def survey(self, request: ViewRequest) -> tuple[ServerView, int | None]:
         with self._lock:
             self.surveys += 1
         assert self._go_on.wait(DEADLINE_S)
-        names = [*files, *(name for name, _ in places)]
-        return self.fake.view(names, starts, places), 3600
+        names = [*request.files, *(name for name, _ in request.places)]
+        return self.fake.view(names, request.starts, request.places), 3600
 
-    def move_on(self, dispatcher: int) -> None:  # noqa: ARG002 - all are alike
+    def next_host(self, dispatcher: int) -> None:  # noqa: ARG002 - all are alike
         self.moves += 1
 
-    def server(self) -> ServerSource:
+    def server(self) -> SchemaServer:
         raise BinlogError(ErrorKind.METADATA_MISSING, "a fake server knows no tables")
 
     # -- the account -----------------------------------------------------------------------------------------
@@ -103,28 +97,23 @@ class FakeSource:
 
 
 class FakeOpened:
-    found: Sequence[BinlogError] = ()
+    findings: Sequence[BinlogError] = ()
 
     def __init__(self, source: FakeSource, number: int) -> None:
         self._source = source
         self._number = number
         self._over = False
 
-    def view(
-        self,
-        files: Sequence[str],
-        moments: Sequence[int] = (),
-        places: Sequence[tuple[str, int]] = (),
-    ) -> ServerView:
-        assert not moments
-        return self._source.fake.view(files, places=places)
+    def view(self, request: ViewRequest) -> ServerView:
+        assert not request.starts
+        return self._source.fake.view(request.files, places=request.places)
 
     def dump(
-        self, mode: Mode, place: ExecutedPosition, routes: Routes, buffer_bytes: int
+        self, mode: Mode, position: ExecutedPosition, routes: Routes, buffer_bytes: int
     ) -> FakeStream:
         assert mode is self._source.fake.mode
         self._over = True
-        stream = FakeStream(self._source, self._number, place, routes, buffer_bytes)
+        stream = FakeStream(self._source, self._number, position, routes, buffer_bytes)
         self._source.streams.append(stream)
         return stream
 

@@ -1,12 +1,12 @@
-"""What lies in a folder of binlog files: which files, how each of them begins, and where the log ends.
+"""A folder of binlog files: which files it holds, how each of them begins, and where the log ends.
 
-The files of one log are `prefix.000001`, `prefix.000002` ... without a gap; a server's index file is not needed, and
-copies seldom have one. A relay log beside them, or InnoDB's and Aria's own files, are told apart by their beginnings.
+The files of one log are `prefix.000001`, `prefix.000002` ... without a gap; the server's index file is not needed, and
+copies seldom have one. A relay log in the same folder, and InnoDB's and Aria's own files, are told apart by their first
+bytes.
 
-A file's *head* is everything before its first transaction: FORMAT_DESCRIPTION, what the files before it hold
-(PREVIOUS_GTIDS, MariaDB's GTID_LIST), and whether it is encrypted from there on. Heads alone say where to begin for a
-GTID set and which kind of log it is, so only the newest file is ever scanned whole, and of that one only what came
-since the last time.
+A file's *head* is everything before its first transaction: FORMAT_DESCRIPTION, the GTIDs of the files before it
+(PREVIOUS_GTIDS, MariaDB's GTID_LIST), and whether it is encrypted from there on. The heads tell in which file to begin
+for a GTID set and which kind of log it is, so only the newest file is scanned whole, and later only what was added.
 
 Symbolic links in the folder are refused, wherever they lead: a user who may write to the folder could otherwise make
 the daemon read any file of the machine. For the same reason no message shows bytes of a file that is not a binlog.
@@ -43,9 +43,9 @@ from dispatcher.source.start_search import NOT_NUMBERED, NUMBERED
 
 CHUNK_BYTES = 1 << 20
 _ENCRYPTED = b"\xfdbin"  # MySQL's binlog_encryption: this magic, then a header of its own
-_RELAY_LOG_F = 0x40  # of the FORMAT_DESCRIPTION that a replica puts at the front of its relay log
+_RELAY_LOG_F = 0x40  # in the FORMAT_DESCRIPTION at the beginning of a relay log
 _FORMAT_BYTES_MAX = 4096
-# Six digits, or more without zeros in front: `aria_log.00000001` is no binlog.
+# Six digits, or more without leading zeros: `aria_log.00000001` is not a binlog.
 _NAME = re.compile(r"(?P<prefix>[^.].*)\.(?P<number>\d{6}|[1-9]\d{6,})\Z", re.DOTALL)
 
 
@@ -61,16 +61,16 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class FileHead:
-    """How a file begins.
+    """What a file holds before its first transaction.
 
-    `format`: as a server would send it: never "in use", whatever the file says. `held`: what the files before this one
-    hold; None where it does not say. `first`: how the first transaction is numbered; "" = there is none yet.
+    `format`: as a server would send it, without the flag "in use". `previous_gtids`: the GTIDs of the files before this
+    one; None where the file does not tell. `first`: how the first transaction is numbered, "" = there is none yet;
     `first_offset`: where it begins.
     """
 
     format: FormatDescription
     start: int  # offset of what follows the FORMAT_DESCRIPTION
-    held: Gtids | None
+    previous_gtids: Gtids | None
     first: str  # "gtid", "anonymous", ""
     first_offset: int
 
@@ -81,9 +81,9 @@ class FileHead:
 
 @dataclass(frozen=True, slots=True)
 class Tip:
-    """Where a scan came to: the place after the last whole transaction, and what is held there.
+    """The end of a scan: the place after the last complete transaction, and the GTIDs executed there.
 
-    `open`: the same with the transaction that is not complete, if the bytes end inside of one.
+    `open`: those GTIDs, with that of the incomplete transaction if the bytes end inside one.
     """
 
     file: str
@@ -93,50 +93,50 @@ class Tip:
 
 
 class Folder:
-    """The files `prefix.NNNNNN` of one folder; `prefix` None: there is only one log in it."""
+    """The files `prefix.NNNNNN` of one folder. `prefix` None: the folder holds one log only."""
 
     def __init__(self, path: Path, prefix: str | None) -> None:
         self.path = path
         self.label = f"files:{path}" if prefix is None else f"files:{path / prefix}"
         self._prefix = prefix
         self._heads: dict[str, tuple[bytes, FileHead]] = {}
-        # The newest file, and where its end was.
+        # The newest file that was scanned, and its end.
         self._scanned: tuple[str, FileHead, Tip] | None = None
 
     # -- which files -----------------------------------------------------------------------------------------
 
     def files(self) -> list[File]:
-        """The files, oldest first. Raises BinlogError (FILES) unless there are some, of one log, without a gap."""
+        """Return the files, oldest first. Raises BinlogError (FILES) unless they are one log without a gap."""
         files = self._list()
         if _gap(files):
             files = self._list()  # the server may have purged some while the folder was read
         if missing := _gap(files):
-            raise self.wrong(
+            raise self.fault(
                 f"{missing} is missing between {files[0].name} and {files[-1].name}",
                 "copy the missing files too, or take away those before the gap",
             )
         return files
 
     def _list(self) -> list[File]:
-        found: dict[str, list[File]] = {}
+        by_prefix: dict[str, list[File]] = {}
         try:
             with os.scandir(self.path) as entries:
                 for entry in entries:
                     if match := _NAME.match(entry.name):
-                        _add(found.setdefault(match["prefix"], []), entry)
+                        _add(by_prefix.setdefault(match["prefix"], []), entry)
         except OSError as error:
-            raise self.cannot(error, "") from error
-        logs = {prefix: sorted(files, key=_number) for prefix, files in found.items() if files}
+            raise self.read_error(error, "") from error
+        logs = {prefix: sorted(files, key=_number) for prefix, files in by_prefix.items() if files}
         if self._prefix is not None:
             logs = {p: files for p, files in logs.items() if p == self._prefix}
         elif len(logs) > 1:
             logs = {p: files for p, files in logs.items() if self._is_binlog(files)}
         if len(logs) > 1:
             names = ", ".join(sorted(logs))
-            raise self.wrong(f"it holds several logs: {names}", "say files.prefix: one of them")
+            raise self.fault(f"it holds several logs: {names}", "set files.prefix to one of them")
         if not logs:
             name = f"{self._prefix or 'binlog'}.000001"
-            raise self.wrong(
+            raise self.fault(
                 f"it holds no binlog files, named like {name}",
                 "compare files.path and files.prefix",
             )
@@ -146,7 +146,7 @@ class Folder:
         return files
 
     def _is_binlog(self, files: list[File]) -> bool:
-        """Is it a server's own log, rather than a relay log or something else with numbered files?"""
+        """True if the files are a server's own log, rather than a relay log or other numbered files."""
         if files[0].is_link:
             return False
         try:
@@ -155,40 +155,40 @@ class Folder:
         except FileNotFoundError:  # purged meanwhile
             return False
         except OSError as error:
-            raise self.cannot(error, files[0].name) from error
+            raise self.read_error(error, files[0].name) from error
         flags = int.from_bytes(start[21:23], "little")
         return start[:4] == _ENCRYPTED or (start[:4] == header.MAGIC and not flags & _RELAY_LOG_F)
 
     # -- how they begin --------------------------------------------------------------------------------------
 
     def head(self, name: str) -> FileHead | None:
-        """None for a file whose beginning is not written yet. Raises BinlogError (FILES) for what is no binlog."""
+        """Return a file's head, None while it is being written. Raises BinlogError (FILES) if it is not a binlog."""
         try:
             with open_regular(self.path / name) as file:
-                # What follows is the same for ever, if this is: creation time, server id, sizes.
+                # While these bytes (creation time, server id, sizes) are the same, so is the rest of the head.
                 start = _not_in_use(os.pread(file.fileno(), 4 + header.HEADER_SIZE, 0), 4)
-                known = self._heads.get(name)
-                if known and known[0] == start:
-                    return known[1]
+                cached = self._heads.get(name)
+                if cached and cached[0] == start:
+                    return cached[1]
                 head = self._read_head(name, file.fileno())
         except OSError as error:
-            raise self.cannot(error, name) from error
+            raise self.read_error(error, name) from error
         if head is not None and head.first:
             self._heads[name] = start, head
         return head
 
     def forget(self, files: list[File]) -> None:
-        """Remember heads of these files only."""
+        """Drop the cached heads of all other files."""
         names = {file.name for file in files}
-        self._heads = {name: known for name, known in self._heads.items() if name in names}
+        self._heads = {name: head for name, head in self._heads.items() if name in names}
 
     def in_use(self, name: str) -> bool:
-        """Is a file being written, or was never closed? Also True of a copy that was made meanwhile."""
+        """True if a file is being written or was never closed, or if it is a copy of such a file."""
         try:
             with open_regular(self.path / name) as file:
                 flags = os.pread(file.fileno(), 2, 4 + 17)
         except OSError as error:
-            raise self.cannot(error, name) from error
+            raise self.read_error(error, name) from error
         return bool(int.from_bytes(flags, "little") & header.FLAG_IN_USE)
 
     def _read_head(self, name: str, fd: int) -> FileHead | None:
@@ -196,8 +196,8 @@ class Folder:
         if start[:4] == _ENCRYPTED:
             raise self._encrypted(name)
         if start[:4] != header.MAGIC[: len(start)]:
-            raise self.wrong(
-                f"{name} is not a binlog: its first bytes are another kind of file's",
+            raise self.fault(
+                f"{name} is not a binlog: its first bytes are of another kind of file",
                 "take it out of the folder",
             )
         size = int.from_bytes(start[13:17], "little")
@@ -205,12 +205,14 @@ class Folder:
             return None
         raw = start[4 : 4 + size]
         if not header.HEADER_SIZE <= size == len(raw) or raw[4] != EventType.FORMAT_DESCRIPTION:
-            raise self.wrong(
+            raise self.fault(
                 f"{name} does not begin with a FORMAT_DESCRIPTION_EVENT",
                 "logs of MySQL 5.0 and later are read",
             )
         if int.from_bytes(raw[17:19], "little") & _RELAY_LOG_F:
-            raise self.wrong(f"{name} is a relay log", "say files.prefix: that of the binlog")
+            raise self.fault(
+                f"{name} is a relay log", "set files.prefix to the prefix of the binlog"
+            )
         try:
             format_ = header.parse_format_description(_not_in_use(raw, 0))
         except BinlogError as error:
@@ -218,14 +220,13 @@ class Folder:
         return self._rest_of_head(name, fd, format_, 4 + size)
 
     def _rest_of_head(self, name: str, fd: int, format_: FormatDescription, start: int) -> FileHead:
-        held: Gtids | None = None
+        previous: Gtids | None = None
         at, end = start, os.fstat(fd).st_size
         while len(raw := os.pread(fd, header.HEADER_SIZE, at)) == header.HEADER_SIZE:
             code, size = raw[4], int.from_bytes(raw[9:13], "little")
             if code in NUMBERED or code in NOT_NUMBERED:
-                return FileHead(
-                    format_, start, held, "gtid" if code in NUMBERED else "anonymous", at
-                )
+                first = "gtid" if code in NUMBERED else "anonymous"
+                return FileHead(format_, start, previous, first, at)
             if code == EventType.MARIADB_START_ENCRYPTION:
                 raise self._encrypted(name)
             if size < header.HEADER_SIZE or at + size > end:
@@ -233,60 +234,61 @@ class Folder:
             if code in (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST):
                 event = os.pread(fd, size - header.CHECKSUM_SIZE * format_.checksum, at)
                 try:
-                    held = parse_previous(code, event[header.HEADER_SIZE :])
+                    previous = parse_previous(code, event[header.HEADER_SIZE :])
                 except BinlogError as error:
                     raise self._damaged(name, at, error) from None
             at += size
-        return FileHead(format_, start, held, "", at)
+        return FileHead(format_, start, previous, "", at)
 
     # -- where the log ends ----------------------------------------------------------------------------------
 
     def mode(self, heads: dict[str, FileHead]) -> Mode:
-        """How the transactions of all these files are numbered. Raises BinlogError (FILES) where there are none yet."""
+        """Return how the transactions of these files are numbered. Raises BinlogError (FILES) if there are none yet."""
         newest = next(reversed(heads.values()), None)
         if newest is not None and newest.format.mariadb:
             return Mode.MARIADB
         begun = [head for head in heads.values() if head.first]
         if not begun:
-            raise self.wrong(
-                "there is no transaction in the files yet, so nobody can tell whether they have GTIDs",
+            raise self.fault(
+                "there is no transaction in the files yet, so it is unknown whether they have GTIDs",
                 "nothing to do if the server is about to write some",
             )
-        numbered = all(head.first == "gtid" and head.held is not None for head in begun)
+        numbered = all(head.first == "gtid" and head.previous_gtids is not None for head in begun)
         return Mode.GTID if numbered else Mode.FILE
 
     def tip(self, names: list[str], heads: dict[str, FileHead]) -> Tip:
-        """The end of the log. Damage ends it too: those who come there are told."""
+        """Return the end of the log. Damage ends it too: a consumer that gets there fails with that error."""
         first = len(names) - 1
-        while first > 0 and heads[names[first]].held is None and heads[names[first]].first == "":
+        while first > 0 and (head := heads[names[first]]).previous_gtids is None and not head.first:
             first -= 1
         tip: Tip | None = None
         for name in names[first:]:
-            tip = self._scan_on(name, heads[name], tip)
+            tip = self._scan_newest(name, heads[name], tip)
         assert tip is not None, "a log without files"
         return tip
 
-    def _scan_on(self, name: str, head: FileHead, before: Tip | None) -> Tip:
+    def _scan_newest(self, name: str, head: FileHead, before: Tip | None) -> Tip:
+        """Scan a file from where the last scan ended. `before`: the end of the file before it, if that was scanned."""
+        cached: Tip | None = None
+        if self._scanned and self._scanned[:2] == (name, head):
+            cached = self._scanned[2]
         try:
-            known = self._scanned
-            if known and known[:2] == (name, head) and known[2].file != name:
-                return known[2]  # it was closed
-            if (
-                known
-                and known[:2] == (name, head)
-                and known[2].offset <= (self.path / name).stat().st_size
-            ):
-                tip = self.scan(name, head, known[2].offset, known[2].gtids)
+            if cached and cached.file != name:
+                return cached  # the file was closed
+            if cached and cached.offset <= (self.path / name).stat().st_size:
+                tip = self.scan(name, head, cached.offset, cached.gtids)
             else:
-                gtids = before.gtids if head.held is None and before else head.held
-                tip = self.scan(name, head, head.start, empty(head) if gtids is None else gtids)
+                known = (
+                    before.gtids if head.previous_gtids is None and before else head.previous_gtids
+                )
+                tip = self.scan(name, head, head.start, no_gtids(head) if known is None else known)
         except OSError as error:
-            raise self.cannot(error, name) from error
+            raise self.read_error(error, name) from error
         self._scanned = name, head, tip
         return tip
 
     def scan(self, name: str, head: FileHead, offset: int, gtids: Gtids) -> Tip:
-        """Read a file from a place between two transactions on, as far as it can be read."""
+        """Read a file from an offset between two transactions to its end, or up to damage."""
         file = name
         open_ = gtids
         for batch in _readable(batches_of(self.path / name, head, offset)):
@@ -304,37 +306,40 @@ class Folder:
                     open_ = gtids.add(steps.sources[steps.source[-1]], int(steps.gno[-1]))
         return Tip(file, offset, gtids, open_)
 
-    # -- what can be wrong -----------------------------------------------------------------------------------
+    # -- errors --------------------------------------------------------------------------------------------
 
-    def wrong(self, what: str, remedy: str | None = None) -> BinlogError:
+    def fault(self, what: str, remedy: str | None = None) -> BinlogError:
         return BinlogError(ErrorKind.FILES, what, where=self.label, remedy=remedy)
 
-    def cannot(self, error: OSError, name: str) -> BinlogError:
-        """What the file system said."""
+    def read_error(self, error: OSError, name: str) -> BinlogError:
+        """Return the error for an OSError at a file, or at the folder if `name` is ""."""
         if name and error.errno == errno.ELOOP:
             return self._link(name)
         what = f"{name or 'the folder'} cannot be read: {error.strerror or error}"
-        return self.wrong(what, "name a folder that the daemon's user may read, with its files")
+        return self.fault(
+            what, "set files.path to a folder that the daemon's user may read, with its files"
+        )
 
     def _link(self, name: str) -> BinlogError:
-        return self.wrong(
+        return self.fault(
             f"{name} is a symbolic link, and links are not followed",
-            "put the file itself into the folder, or name the folder that holds it",
+            "put the file itself into the folder, or set files.path to the folder that holds it",
         )
 
     def _damaged(self, name: str, at: int, error: BinlogError) -> BinlogError:
-        return self.wrong(f"{name} is damaged at {at}: {error.kind}: {error.what}", "copy it again")
+        return self.fault(f"{name} is damaged at {at}: {error.kind}: {error.what}", "copy it again")
 
     def _encrypted(self, name: str) -> BinlogError:
-        return self.wrong(
+        return self.fault(
             f"{name} is encrypted", "read the log through the server, which decrypts it: mysql:"
         )
 
 
 def preamble(name: str, head: FileHead, offset: int, *, checksum: bool) -> bytes:
-    """What a server sends before a file's events: a ROTATE that names the place, and the FORMAT_DESCRIPTION.
+    """Return what a server sends before a file's events: a ROTATE that names file and offset, and FORMAT_DESCRIPTION.
 
-    `checksum`: do the events before it end in one? In a dump from the middle the FORMAT_DESCRIPTION says no position.
+    `checksum`: True if the events before it end in one. In a dump from the middle of a file the FORMAT_DESCRIPTION has
+    the position 0.
     """
     body = offset.to_bytes(8, "little") + name.encode()
     size = header.HEADER_SIZE + len(body) + header.CHECKSUM_SIZE * checksum
@@ -344,13 +349,13 @@ def preamble(name: str, head: FileHead, offset: int, *, checksum: bool) -> bytes
     raw = head.format.raw
     if offset > head.start:
         raw = raw[:13] + bytes(4) + raw[17:]
-        # Servers since MySQL 5.6.1 end the event in the algorithm and a checksum, be it "none".
+        # Since MySQL 5.6.1 the event ends in the algorithm and a checksum, even if the algorithm is "none".
         if len(raw) == header.HEADER_SIZE + 57 + len(head.format.post_headers) + 5:
             raw = raw[:-4] + zlib.crc32(raw[:-4]).to_bytes(4, "little")
     return rotate + raw
 
 
-def empty(head: FileHead) -> Gtids:
+def no_gtids(head: FileHead) -> Gtids:
     return MariadbGtids() if head.format.mariadb else GtidSet()
 
 
@@ -370,14 +375,15 @@ def open_descriptor(path: Path) -> int:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """The same as an unbuffered file."""
+    """Open a file of the folder, unbuffered; see `open_descriptor`."""
     return os.fdopen(open_descriptor(path), "rb", buffering=0)
 
 
 def batches_of(path: Path, head: FileHead, offset: int) -> Iterator[Batch]:
-    """A file's batches for nobody, from between two transactions on; each is valid until the next one is asked for.
+    """Yield a file's batches, routed to no consumer, from an offset between two transactions on.
 
-    Raises BinlogError where the file is damaged, OSError where it cannot be read.
+    Each batch is valid until the next one is asked for. Raises BinlogError where the file is damaged, OSError where it
+    cannot be read.
     """
     splitter = Splitter(Routes(), packets=False, checksum=False, buffer_bytes=CHUNK_BYTES)
     splitter.prepared = None
@@ -399,7 +405,7 @@ def batches_of(path: Path, head: FileHead, offset: int) -> Iterator[Batch]:
 
 
 def _readable(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Up to damage."""
+    """Yield the batches up to damage."""
     try:
         yield from batches
     except BinlogError:
@@ -407,19 +413,19 @@ def _readable(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def _not_in_use(raw: bytes, at: int) -> bytes:
-    """The same with the flag cleared in the event at an offset."""
+    """Clear the flag "in use" of the event at an offset."""
     flags = int.from_bytes(raw[at + 17 : at + 19], "little") & ~header.FLAG_IN_USE
     return raw[: at + 17] + flags.to_bytes(2, "little") + raw[at + 19 :]
 
 
 def _add(files: list[File], entry: os.DirEntry[str]) -> None:
     try:
-        about = entry.stat(follow_symlinks=False)
+        status = entry.stat(follow_symlinks=False)
     except FileNotFoundError:  # purged meanwhile
         return
-    is_link = stat.S_ISLNK(about.st_mode)
-    if stat.S_ISREG(about.st_mode) or is_link:
-        files.append(File(entry.name, about.st_size, about.st_ino, is_link))
+    is_link = stat.S_ISLNK(status.st_mode)
+    if stat.S_ISREG(status.st_mode) or is_link:
+        files.append(File(entry.name, status.st_size, status.st_ino, is_link))
 
 
 def _number(file: File) -> int:
@@ -427,8 +433,8 @@ def _number(file: File) -> int:
 
 
 def _gap(files: list[File]) -> str:
-    """The first file that is missing."""
-    for one, two in pairwise(files):
-        if _number(two) != _number(one) + 1:
-            return next_name(one.name)
+    """Return the name of the first missing file, "" if there is none."""
+    for file, following in pairwise(files):
+        if _number(following) != _number(file) + 1:
+            return next_name(file.name)
     return ""

@@ -1,19 +1,19 @@
-"""A folder of binlog files as the log in which starts are looked for."""
+"""A folder of binlog files as the log in which starts are searched for."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from dispatcher.binlog.event import header
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.dispatch.executed_position import ExecutedPosition, Gtids, Mode
 from dispatcher.source.files.folder import FileHead, Folder, batches_of, open_regular
-from dispatcher.source.start_search import First
+from dispatcher.source.start_search import FIRST_OFFSET, FirstTransaction, is_whole_event
 
 
 class FolderLog:
-    """The files as of one look into the folder; a `starts.Log`. Blocks, raises BinlogError."""
+    """The files as of one listing of the folder; a `SearchableLog`. Blocks, raises BinlogError."""
 
     def __init__(
         self,
@@ -34,43 +34,38 @@ class FolderLog:
         self._folder = folder
         self._heads = heads
 
-    def held(self, name: str) -> Gtids | None:
-        return self._heads[name].held
+    def previous_gtids(self, name: str) -> Gtids | None:
+        return self._heads[name].previous_gtids
 
-    def first(self, name: str) -> First | None:
+    def first(self, name: str) -> FirstTransaction | None:
         for batch in self.batches(name):
             if len(batch.tx.end):
-                return First(batch.file, self._begins(batch.file), int(batch.tx.commit_us[0]))
+                begins = self._heads[batch.file].first_offset
+                return FirstTransaction(batch.file, begins, int(batch.tx.commit_us[0]))
         return None
 
-    def _begins(self, name: str) -> int:
-        """Where the first transaction of a file does."""
-        return self._heads[name].first_offset
-
     def batches(self, name: str) -> Generator[Batch, None, None]:
-        names = [one for one, _ in self.files]
-        for one in names[names.index(name) :]:
-            try:
-                yield from batches_of(self._folder.path / one, self._heads[one], 4)
-            except OSError as error:
-                raise self._folder.cannot(error, one) from error
+        names = [file for file, _ in self.files]
+        for file in names[names.index(name) :]:
+            with self._reading(file):
+                yield from batches_of(self._folder.path / file, self._heads[file], FIRST_OFFSET)
 
     def type_at(self, name: str, offset: int) -> int | None:
-        try:
-            with open_regular(self._folder.path / name) as file:
-                file.seek(offset)
-                start = file.read(header.HEADER_SIZE)
-                size = int.from_bytes(start[9:13], "little")
-                log_pos = int.from_bytes(start[13:17], "little")
-                if len(start) < header.HEADER_SIZE or log_pos != (offset + size) & 0xFFFF_FFFF:
-                    return None
-                event = start + file.read(size - len(start))
-        except OSError as error:
-            raise self._folder.cannot(error, name) from error
-        if len(event) < size or size < header.HEADER_SIZE:
-            return None
-        if self._heads[name].format.checksum:
-            said = int.from_bytes(event[-header.CHECKSUM_SIZE :], "little")
-            if zlib.crc32(event[: -header.CHECKSUM_SIZE]) != said:
+        with self._reading(name), open_regular(self._folder.path / name) as file:
+            file.seek(offset)
+            event = file.read(header.HEADER_SIZE)
+            size = int.from_bytes(event[9:13], "little")
+            log_pos = int.from_bytes(event[13:17], "little")
+            if size < header.HEADER_SIZE or log_pos != (offset + size) & 0xFFFF_FFFF:
                 return None
-        return event[4]
+            event += file.read(size - len(event))
+        checksum = self._heads[name].format.checksum
+        whole = len(event) == size and is_whole_event(event, offset, checksum=checksum)
+        return event[4] if whole else None
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._folder.read_error(error, name) from error

@@ -112,6 +112,10 @@ def text(value: Value) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
+def optional_text(value: Value) -> str | None:
+    return None if value is None else text(value)
+
+
 def number(value: Value) -> int:
     """A whole number, 0 and above, that a signed 64-bit integer holds."""
     digits = text(value)
@@ -153,3 +157,8 @@ def gtid_text(value: str, *, mariadb: bool) -> str:
     except OverflowError as error:
         raise ValueError("a GTID set of more than 2^63 transactions") from error
     return gtids
+
+
+def identifier(name: str) -> str:
+    """`name` quoted for SQL."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,54 +1,55 @@
-"""A dump read by a blocking caller: for people who look at a log, and for short looks beside the dispatchers.
+"""A dump for a caller that blocks: `inspect`, and the short dumps beside those of the dispatchers.
 
-The log is asked for by file, not by GTID, so that it comes whole and in order, offsets included.
+The log is requested by file rather than by GTID, so that it comes whole and in order, with its offsets. The events are
+as in the file, checksums included, whatever the server's binlog_checksum is.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 from dispatcher.binlog.event.cursor import malformed
-from dispatcher.binlog.event.header import EVENT_BYTES_MAX, HEADER_SIZE
-from dispatcher.binlog.event.types import type_name
+from dispatcher.binlog.event.header import CHECKSUM_SIZE, EVENT_BYTES_MAX, HEADER_SIZE, parse_rotate
+from dispatcher.binlog.event.types import EventType, type_name
+from dispatcher.binlog.stream.batch import Batch
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.source.mysql.driver import Connection
+from dispatcher.source.mysql.login import Endpoint, connect
 from dispatcher.source.mysql.replication_commands import (
     Identity,
     ask_by_file,
     at_end,
+    connection_lost,
     drop,
-    ended,
+    dump_ended,
     introduce,
-    lost,
     socket_of,
 )
-from dispatcher.source.mysql.server_facts import (
-    BinlogFile,
-    Connection,
-    Endpoint,
-    ServerFacts,
-    connect,
-    facts,
-)
+from dispatcher.source.mysql.server_facts import BinlogFile, read_facts
 
+HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 _HEARTBEAT_S = 2
 _SILENCE_S = 60
-_RECEIVE_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 20
 _PACKET_MAX = 0xFFFFFF
-_AGAIN = "try again, with --start at what was printed last"
+_REMEDY = "try again, with --start at what was printed last"
 
 
 class LogServer:
-    """A server whose log is read. Raises `BinlogError`."""
+    """A server whose log is read by `inspect`. Every method raises `BinlogError`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         connection = connect(endpoint)
         try:
-            self.facts: ServerFacts = facts(connection)
+            self._facts = read_facts(connection)
         finally:
             connection.close()
-        if not self.facts.log_bin:
+        if not self._facts.log_bin:
             raise BinlogError(
                 ErrorKind.SERVER_SETTING,
                 "log_bin=OFF: the server writes no binlog",
@@ -59,81 +60,112 @@ class LogServer:
     @property
     def files(self) -> tuple[BinlogFile, ...]:
         """The server's binlog files as of the login, oldest first."""
-        return self.facts.files
+        return self._facts.files
 
     def dump(self, file: str, *, follow: bool = False) -> Iterator[list[bytes]]:
-        """Events from the beginning of a file on, as they come, several at a time; not `follow`: to the log's end.
-
-        Whatever the server's setting is, they are as in the file, checksums included.
-        """
-        mariadb = self.facts.flavour == "mariadb"
-        with asked(
-            self.endpoint, file, 4, mariadb=mariadb, checksum=True, follow=follow
-        ) as connection:
-            yield from events_of(connection, self.endpoint.label, _AGAIN)
+        """Yield events from the beginning of a file to the end of the log (`follow`: for ever), several at a time."""
+        mariadb = self._facts.flavour == "mariadb"
+        with blocking_dump(self.endpoint, file, mariadb=mariadb, follow=follow) as dump:
+            yield from dump.events(_REMEDY)
 
 
 @contextmanager
-def asked(
+def blocking_dump(
     endpoint: Endpoint,
     file: str,
-    offset: int,
+    offset: int = 4,
     *,
     mariadb: bool,
-    checksum: bool,
     follow: bool = False,
     timeout_s: float = _SILENCE_S,
-) -> Iterator[Connection]:
-    """A connection of its own on which a dump was asked for, under an identity for once. Raises `BinlogError`.
+) -> Iterator[BlockingDump]:
+    """Request a dump over a connection and under an identity of its own. Raises `BinlogError`.
 
-    `timeout_s` bounds each wait for an answer, also those of the dump. `checksum`: see `introduce`.
+    `timeout_s` bounds each wait for an answer and each wait for more of the dump. Without `follow` the dump ends where
+    the log does.
     """
     connection = connect(endpoint, timeout_s=timeout_s)
     identity = Identity.for_once()
     try:
         heartbeat_s = _HEARTBEAT_S if follow else 0
-        introduce(connection, identity, mariadb=mariadb, checksum=checksum, heartbeat_s=heartbeat_s)
+        introduce(connection, identity, mariadb=mariadb, checksum=True, heartbeat_s=heartbeat_s)
         ask_by_file(connection, identity, file, offset, mariadb=mariadb, follow=follow)
-        yield connection
+        yield BlockingDump(connection, endpoint.label)
     finally:
         drop(connection)
 
 
-def events_of(
-    connection: Connection, label: str, remedy: str | None = None
-) -> Generator[list[bytes], None, None]:
-    """The events of a dump that was asked for on the connection, as they come, several at a time. Ends where the dump
-    does; raises `BinlogError` where it breaks off.
+class BlockingDump:
+    """The answer to a dump request, to be read as events or as batches. Raises `BinlogError` if it breaks off.
 
-    The socket is read past the driver, which would make an object of each packet, and read an event of any size before
-    anybody could refuse it.
+    The socket is read past the driver, which would make an object of each packet, and would read an event of any size
+    before it could be refused.
     """
-    sock = socket_of(connection)
-    pending = b""
-    parts: list[bytes] = []
-    while True:
+
+    def __init__(self, connection: Connection, label: str) -> None:
+        self._socket = socket_of(connection)
+        self._label = label
+
+    def events(self, remedy: str | None = None) -> Generator[list[bytes], None, None]:
+        """Yield events as they come, several at a time. `remedy`: for the error if the connection is lost."""
+        room = memoryview(bytearray(_BUFFER_BYTES))
+        pending = b""
+        parts: list[bytes] = []
+        while True:
+            pending += room[: self._receive(room, remedy)]
+            payloads, pending = _payloads(pending, parts, self._label)
+            events = [payload[1:] for payload in payloads if payload[:1] == b"\0"]
+            if events:
+                yield events
+            if len(events) < len(payloads):
+                if at_end(payloads[-1]):
+                    return
+                raise dump_ended(payloads[-1], self._label)
+
+    def batches(self, file: str, routes: Routes) -> Generator[tuple[Batch, int], None, None]:
+        """Yield batches with the creation times of their files (s since 1970, 0 = unknown).
+
+        Each batch is valid until the next one is asked for. `file`: where the dump begins.
+        """
+        splitter = Splitter(routes, packets=True, checksum=True, buffer_bytes=_BUFFER_BYTES)
+        splitter.file, splitter.prepared = file, None
+        while True:
+            splitter.compact()
+            if not splitter.full:
+                splitter.wrote(self._receive(splitter.room()))
+            for batch in splitter.split():
+                if isinstance(batch, Batch):
+                    yield batch, splitter.created.get(batch.file, 0)
+                elif at_end(batch.packet):
+                    return
+                else:
+                    raise dump_ended(batch.packet, self._label)
+
+    def _receive(self, room: memoryview, remedy: str | None = None) -> int:
         try:
-            data = sock.recv(_RECEIVE_BYTES)
+            size = self._socket.recv_into(room)
         except OSError as error:
-            raise lost(error.strerror or str(error), label, remedy) from error
-        if not data:
-            raise lost("the server closed the connection", label, remedy)
-        payloads, pending = _payloads(pending + data, parts, label)
-        events = [payload[1:] for payload in payloads if payload[:1] == b"\0"]
-        if events:
-            yield events
-        if len(events) < len(payloads):
-            if at_end(payloads[-1]):
-                return
-            raise ended(payloads[-1], label)
+            raise connection_lost(error.strerror or str(error), self._label, remedy) from error
+        if not size:
+            raise connection_lost("the server closed the connection", self._label, remedy)
+        return size
+
+
+def rotate_target(event: bytes) -> tuple[str, int]:
+    """Return the file and offset that the ROTATE_EVENT before a dumped file names.
+
+    Whether it ends in a checksum depends on the file before it, or on the session if it is the first one.
+    """
+    checksum = zlib.crc32(event[:-4]) == int.from_bytes(event[-4:], "little")
+    return parse_rotate(event[HEADER_SIZE : len(event) - CHECKSUM_SIZE * checksum])
 
 
 def _payloads(data: bytes, parts: list[bytes], label: str) -> tuple[list[bytes], bytes]:
-    """The whole payloads of some packets, up to the first that is no event, and the bytes of one that is not whole.
+    """Return the payloads of the complete packets, up to the first that is not an event, and the remaining bytes.
 
-    `parts`: packets of 16 MiB that were received, of a payload that is not whole yet.
+    `parts`: the packets of 16 MiB that were received of an incomplete payload.
     """
-    found: list[bytes] = []
+    payloads: list[bytes] = []
     at = 0
     while len(data) - at >= 4:
         size = int.from_bytes(data[at : at + 3], "little")
@@ -143,27 +175,29 @@ def _payloads(data: bytes, parts: list[bytes], label: str) -> tuple[list[bytes],
             break
         parts.append(data[at + 4 : at + 4 + size])
         at += 4 + size
-        if size == _PACKET_MAX:  # an event of 16 MiB and more comes in several
+        if size == _PACKET_MAX:  # an event of 16 MiB and more comes in several packets
             continue
-        found.append(b"".join(parts))
+        payload = b"".join(parts)
         parts.clear()
-        if found[-1][:1] != b"\0":
+        payloads.append(payload)
+        if payload[:1] != b"\0":
             break
-        if len(found[-1]) <= HEADER_SIZE:
-            raise malformed("a packet", f"of {len(found[-1])} bytes holds no event").at(label)
-    return found, data[at:]
+        if len(payload) <= HEADER_SIZE:
+            raise malformed("a packet", f"of {len(payload)} bytes holds no event").at(label)
+    return payloads, data[at:]
 
 
 def _check_large(parts: Sequence[bytes], beginning: bytes, label: str) -> None:
-    """Refuse, before it is received, a packet of 16 MiB that is no part of an event, or of one that cannot be.
+    """Refuse a packet of 16 MiB, before it is received, unless it is part of an event of a possible size.
 
-    `parts`: the packets before it that belong to the same event; `beginning`: its own first bytes, as far as they came.
+    `parts`: the packets before it that belong to the same event; `beginning`: the bytes of the packet received so far.
     """
     first = parts[0] if parts else beginning
     if len(first) < 1 + HEADER_SIZE:
         return
     size = int.from_bytes(first[10:14], "little")
-    have = sum(len(part) for part in parts) + _PACKET_MAX
-    if first[0] or size > EVENT_BYTES_MAX or have > size + 1:
+    received = sum(len(part) for part in parts) + _PACKET_MAX
+    if first[0] or size > EVENT_BYTES_MAX or received > size + 1:
         name = type_name(first[5]) if not first[0] else "a packet"
-        raise malformed(name, f"claims {size} bytes in packets of {have} bytes and more").at(label)
+        what = f"claims {size} bytes in packets of {received} bytes and more"
+        raise malformed(name, what).at(label)

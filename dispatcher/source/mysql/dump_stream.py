@@ -1,8 +1,8 @@
 """One replication connection: PyMySQL logs in and sets the session up, then asyncio reads its socket.
 
-The login is a conversation of a dozen small packets, run in a thread, where a well-kept library beats our own code.
-The stream is the opposite: after COM_BINLOG_DUMP only the server speaks, so the socket (plain or TLS) is made
-non-blocking and read with `recv_into` straight into the splitter's buffer whenever the loop says that it is readable.
+The login is a conversation of a dozen small packets, run in a thread by a maintained library. After COM_BINLOG_DUMP
+only the server sends, so the socket (plain or TLS) is made non-blocking, and read with `recv_into` into the splitter's
+buffer whenever the event loop reports it readable.
 """
 
 from __future__ import annotations
@@ -20,51 +20,50 @@ from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, dump_offset
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
-from dispatcher.source.mysql.log_probe import ServerLog, mode_of
+from dispatcher.source.mysql.driver import Connection
+from dispatcher.source.mysql.log_probe import ServerLog
+from dispatcher.source.mysql.login import Endpoint, connect
 from dispatcher.source.mysql.replication_commands import (
     Identity,
     ask_by_file,
     ask_by_gtids,
     at_end,
+    connection_lost,
     drop,
-    duplicates,
-    ended,
+    dump_ended,
+    duplicate_replicas,
     introduce,
-    lost,
-    register,
+    register_replica,
     socket_of,
 )
 from dispatcher.source.mysql.server_facts import (
-    Connection,
-    Endpoint,
-    connect,
-    facts,
     findings,
-    grants,
+    read_facts,
+    read_grants,
     several_hosts_finding,
 )
-
-__all__ = ["Identity", "LoggedInConnection", "Stream", "mode_of"]
+from dispatcher.source.protocols import ViewRequest
 
 HEARTBEATS_TO_DEATH = 3
 # How long a socket that never runs empty is read in one turn of the loop.
 _TURN_S = 0.01
 
 
-def blocking(found: Sequence[BinlogError]) -> list[BinlogError]:
-    """Findings without whose remedy a dump is refused, or holds statements instead of rows."""
+def blocking_findings(errors: Sequence[BinlogError]) -> list[BinlogError]:
+    """Return the findings with which a dump is refused, or holds statements instead of rows."""
     return [
-        f
-        for f in found
-        if f.kind is ErrorKind.GRANT_MISSING or "log_bin" in f.what or "binlog_format" in f.what
+        error
+        for error in errors
+        if error.kind is ErrorKind.GRANT_MISSING
+        or "log_bin" in error.what
+        or "binlog_format" in error.what
     ]
 
 
 class LoggedInConnection:
-    """A connection that is logged in and has not asked for the log yet. Its methods block: run them in a thread."""
+    """A connection that is logged in and has not requested a dump. Its methods block: call them in a thread."""
 
     def __init__(
         self,
@@ -74,60 +73,56 @@ class LoggedInConnection:
         heartbeat_s: float,
         flush_s: float = 1.0,
         timeout_s: float = 10,
-        leave: Callable[[], None] | None = None,
-        several: bool = False,
+        next_host: Callable[[], None] | None = None,
+        several_hosts: bool = False,
     ) -> None:
-        """Logs in, asks for the server's facts. Raises BinlogError. `flush_s`: see `Stream`.
+        """Log in and read the server's facts. Raises BinlogError. `flush_s`: see `ServerStream`.
 
-        `leave` is called when this server is of no use: it cannot be reached, or refuses what is needed of it.
-        `several`: other hosts are to stand in for it. Where none can, the login is refused and `leave` is not called,
-        because the next host would be refused as well, by a history that is not this one's.
+        `next_host` is called when this server cannot be reached or refuses what the dispatcher needs. `several_hosts`:
+        the source has standby hosts. If no host can replace this one, the login is refused without calling
+        `next_host`, because the next host has another history and would be refused as well.
         """
         self.endpoint = endpoint
         self._identity = identity
         self._heartbeat_s = heartbeat_s
         self._flush_s = flush_s
-        self._leave = leave
-        with self._leaving():
+        self._next_host = next_host
+        with self._failing_over():
             self._connection = connect(endpoint, timeout_s=timeout_s)
             try:
-                self.facts = facts(self._connection)
-                self.found = findings(self.facts, grants(self._connection))
-                if stops := blocking(self.found):
-                    raise stops[0].at(endpoint.label)
+                self.facts = read_facts(self._connection)
+                self.findings = findings(self.facts, read_grants(self._connection))
+                if errors := blocking_findings(self.findings):
+                    raise errors[0].at(endpoint.label)
             except BaseException:
                 self.close()
                 raise
-        if several and (error := several_hosts_finding(self.facts)):
+        if several_hosts and (error := several_hosts_finding(self.facts)):
             self.close()
             raise error.at(endpoint.label)
 
     @contextlib.contextmanager
-    def _leaving(self) -> Iterator[None]:
+    def _failing_over(self) -> Iterator[None]:
+        """Call `next_host` if the block raises BinlogError."""
         try:
             yield
         except BinlogError:
-            if self._leave:
-                self._leave()
+            if self._next_host:
+                self._next_host()
             raise
 
-    def view(
-        self,
-        files: Sequence[str],
-        starts: Sequence[Start] = (),
-        places: Sequence[tuple[str, int]] = (),
-    ) -> ServerView:
-        with self._leaving():
-            return ServerLog(self.endpoint, self.facts).view(files, starts, places)
+    def view(self, request: ViewRequest) -> ServerView:
+        with self._failing_over():
+            return ServerLog(self.endpoint, self.facts).view(request)
 
     def dump(
-        self, mode: Mode, place: ExecutedPosition, routes: Routes, buffer_bytes: int
-    ) -> Stream:
-        """Ask for the log from `place` on; the socket is the stream's from then on."""
-        known, identity = self.facts, self._identity
-        connection, mariadb = self._connection, known.flavour == "mariadb"
-        checksum = known.checksum != "NONE"
-        with self._leaving():
+        self, mode: Mode, position: ExecutedPosition, routes: Routes, buffer_bytes: int
+    ) -> ServerStream:
+        """Request the log from `position` on. The stream owns the socket from then on."""
+        connection, identity = self._connection, self._identity
+        mariadb = self.facts.flavour == "mariadb"
+        checksum = self.facts.checksum != "NONE"
+        with self._failing_over():
             introduce(
                 connection,
                 identity,
@@ -135,49 +130,57 @@ class LoggedInConnection:
                 checksum=checksum,
                 heartbeat_s=self._heartbeat_s,
             )
-            others = duplicates(connection, identity, known)
-            register(connection, identity)
+            hosts = duplicate_replicas(connection, identity, self.facts)
+            register_replica(connection, identity)
             if mode is Mode.GTID:
-                assert isinstance(place.gtids, GtidSet)
-                ask_by_gtids(connection, identity, place.gtids.encode())
+                assert isinstance(position.gtids, GtidSet)
+                ask_by_gtids(connection, identity, position.gtids.encode())
             else:
-                ask_by_file(connection, identity, place.file, dump_offset(place), mariadb=mariadb)
+                offset = dump_offset(position)
+                ask_by_file(connection, identity, position.file, offset, mariadb=mariadb)
         splitter = Splitter(routes, packets=True, checksum=checksum, buffer_bytes=buffer_bytes)
-        return Stream(
+        return ServerStream(
             connection,
             splitter,
             self.endpoint.label,
             idle_s=HEARTBEATS_TO_DEATH * self._heartbeat_s,
             flush_s=self._flush_s,
-            meaning=partial(self._ended, others),
+            meaning=partial(self._ended, hosts),
         )
 
-    def _ended(self, others: Sequence[str], packet: bytes) -> BinlogError:
-        """What the packet means that ended the dump. `others`: hosts that had our identity when it began.
+    def _ended(self, duplicate_hosts: Sequence[str], packet: bytes) -> BinlogError:
+        """Return what the packet that ended the dump means.
 
-        MySQL 5.6 says nothing to the one of two duplicates that it ends.
+        `duplicate_hosts`: hosts with our identity when the dump began. MySQL 5.6 sends a plain end of the dump to a
+        replica when another one with its identity connects.
         """
-        error = ended(packet, self.endpoint.label)
-        if error.kind is ErrorKind.DUPLICATE_SERVER_UUID or (others and at_end(packet)):
+        error = dump_ended(packet, self.endpoint.label)
+        if error.kind is ErrorKind.DUPLICATE_SERVER_UUID or (duplicate_hosts and at_end(packet)):
             own = self._identity
             what = f"a replica with our server uuid {own.server_uuid} (server id {own.server_id}) has connected"
-            seen = f"; when we did, {', '.join(others)} had them" if others else ""
-            return BinlogError(ErrorKind.DUPLICATE_SERVER_UUID, f"{what}{seen}", where=error.where)
-        # The server would answer the same again; another one may not.
-        if self._leave and error.kind is not ErrorKind.CONNECTION_LOST:
-            self._leave()
+            hosts = ", ".join(duplicate_hosts)
+            before = f"; when we did, {hosts} had them" if hosts else ""
+            return BinlogError(
+                ErrorKind.DUPLICATE_SERVER_UUID, f"{what}{before}", where=error.where
+            )
+        # This server would answer the same again; another one may not.
+        if self._next_host and error.kind is not ErrorKind.CONNECTION_LOST:
+            self._next_host()
         return error
 
     def close(self) -> None:
         drop(self._connection)
 
 
-class Stream:
-    """The server's answer to a dump: batches, as they come. `idle_s`: this long without a byte means dead; time in
-    which nobody reads does not count. `flush_s`: how long events wait in the buffer at most while the server goes on
-    sending. `meaning`: that of a packet that ended the dump."""
+class ServerStream:
+    """A dump as a `DumpStream`.
 
-    over = False  # a server's log has no end
+    `idle_s`: without a byte for this long the server counts as dead; time in which the caller does not read is not
+    counted. `flush_s`: how long events wait in the buffer at most while the server goes on sending. `meaning`: returns
+    what a packet that ended the dump means.
+    """
+
+    over = False  # a server's log does not end
 
     def __init__(
         self,
@@ -196,16 +199,16 @@ class Stream:
         self._label = label
         self._idle_s = idle_s
         self._flush_s = flush_s
-        self._meaning = meaning or partial(ended, label=label)
+        self._meaning = meaning or partial(dump_ended, label=label)
         self.received_bytes = 0
         self._more = False
         self._waiting: asyncio.Future[None] | None = None
         self._interrupted = False
 
     async def batches(self) -> list[Batch | Closed]:
-        """Wait for bytes, then read until the socket is empty, the buffer is full or `flush_s` has passed; split them.
+        """Wait for bytes, read until the socket is empty, the buffer is full or `flush_s` has passed, and split them.
 
-        The caller must be done with the batches before the next call. Raises BinlogError (CONNECTION_LOST) when the
+        The caller must be done with the batches before the next call. Raises BinlogError (CONNECTION_LOST) if the
         server is silent or gone.
         """
         splitter = self.splitter
@@ -215,7 +218,7 @@ class Stream:
                 silent = not await self._readable()
                 if self._interrupted:
                     return []
-                # A loop that was busy for so long may not have looked at the socket yet.
+                # A loop that was busy for that long may not have polled the socket yet.
                 if silent:
                     if self._read():
                         break
@@ -225,7 +228,7 @@ class Stream:
         return splitter.split()
 
     async def _read_on(self) -> bool:
-        """Read more of a socket that does not run empty, with a turn of the loop for others now and then; False when
+        """Read more from a socket that does not run empty, and let other tasks run in between. Returns False if
         interrupted."""
         flush_at = time.monotonic() + self._flush_s - _TURN_S
         while self._more and time.monotonic() < flush_at:
@@ -236,8 +239,10 @@ class Stream:
         return True
 
     def _read(self) -> int:
-        """Read until the buffer is full, the socket is empty or the turn is over; how many bytes that were. `_more`:
-        is there room, and perhaps more to read?"""
+        """Read until the buffer is full, the socket is empty or the turn is over. Returns the number of bytes read.
+
+        Sets `_more`: True if the turn ended with room in the buffer and perhaps more to read.
+        """
         total, self._more = 0, False
         over_at = time.monotonic() + min(_TURN_S, self._flush_s)
         room = self.splitter.room()
@@ -251,7 +256,7 @@ class Stream:
                     break
                 raise self._lost(error.strerror or str(error) or type(error).__name__) from error
             if size == 0:
-                if total:
+                if total:  # the next call reports it
                     break
                 raise self._lost("the server closed the connection")
             total += size
@@ -264,7 +269,7 @@ class Stream:
         return total
 
     async def _readable(self) -> bool:
-        """Wait until there is something to read; False when it took too long."""
+        """Wait until the socket is readable. Returns False after `idle_s`."""
         loop = asyncio.get_running_loop()
         ready = self._waiting = loop.create_future()
         descriptor = self._sock.fileno()
@@ -282,13 +287,11 @@ class Stream:
         return True
 
     def interrupt(self) -> None:
-        """Let `batches()` return at once, with nothing, now or when it is called next."""
         self._interrupted = True
         if self._waiting:
             _set(self._waiting)
 
     def ended(self, closed: Closed) -> BinlogError:
-        """What the server's last packet means."""
         return self._meaning(closed.packet)
 
     def close(self) -> None:
@@ -297,7 +300,7 @@ class Stream:
         drop(self._connection)
 
     def _lost(self, why: str) -> BinlogError:
-        return lost(why, self._label)
+        return connection_lost(why, self._label)
 
 
 def _set(future: asyncio.Future[None]) -> None:

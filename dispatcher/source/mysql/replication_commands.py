@@ -85,7 +85,7 @@ def introduce(
     fetch(connection, statement, tuple(settings.values()))
 
 
-def duplicates(connection: Connection, identity: Identity, known: ServerFacts) -> list[str]:
+def duplicate_replicas(connection: Connection, identity: Identity, known: ServerFacts) -> list[str]:
     """The hosts of the replicas of this identity that the server knows just now, as they registered; one of them may be
     a predecessor of ours that died without a word. Raises BinlogError."""
 
@@ -107,7 +107,7 @@ def duplicates(connection: Connection, identity: Identity, known: ServerFacts) -
     ]
 
 
-def register(connection: Connection, identity: Identity) -> None:
+def register_replica(connection: Connection, identity: Identity) -> None:
     """Be listed by SHOW REPLICAS, with this machine's name. User and password are for people; left empty."""
     host = socket.gethostname().encode()[:60]
     registration = struct.pack("<I", identity.server_id) + bytes([len(host)]) + host + bytes(2)
@@ -150,7 +150,7 @@ def drop(connection: Connection) -> None:
         reader.close()
 
 
-def ended(packet: bytes, label: str) -> BinlogError:
+def dump_ended(packet: bytes, label: str) -> BinlogError:
     """What a packet means that is no event: the server ended the dump, refused it, or speaks another language."""
     if packet[:1] == b"\xff" and len(packet) >= 3:
         number, said = int.from_bytes(packet[1:3], "little"), packet[3:]
@@ -160,15 +160,15 @@ def ended(packet: bytes, label: str) -> BinlogError:
             pymysql.err.OperationalError(number, said.decode("utf-8", "replace")), where=label
         )
     if at_end(packet):
-        return lost("the server ended the dump", label)
-    return lost(f"an unknown packet {packet[:16]!r}", label)
+        return connection_lost("the server ended the dump", label)
+    return connection_lost(f"an unknown packet {packet[:16]!r}", label)
 
 
 def at_end(packet: bytes) -> bool:
     return packet[:1] == b"\xfe" and len(packet) < 9
 
 
-def lost(why: str, label: str, remedy: str | None = None) -> BinlogError:
+def connection_lost(why: str, label: str, remedy: str | None = None) -> BinlogError:
     return BinlogError(ErrorKind.CONNECTION_LOST, why, where=label, remedy=remedy)
 
 

@@ -1,31 +1,37 @@
-"""A MySQL or MariaDB server, or several that stand in for each other, as a source."""
+"""A MySQL or MariaDB server, or several hosts that replace each other, as a source."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
+from dispatcher.binlog.stream.batch import Batch
+from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import Start
+from dispatcher.source.mysql.blocking_dump import blocking_dump
+from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.dump_stream import LoggedInConnection
 from dispatcher.source.mysql.log_probe import ServerLog
-from dispatcher.source.mysql.login import label_of
+from dispatcher.source.mysql.login import Endpoint, connect, label_of
 from dispatcher.source.mysql.replication_commands import Identity
-from dispatcher.source.mysql.server_facts import Connection, Endpoint, ServerFacts, connect, facts
+from dispatcher.source.mysql.server_facts import ServerFacts, is_mariadb, read_facts, server_version
+from dispatcher.source.mysql.table_schema import definitions, table_columns
+from dispatcher.source.protocols import Definition, SchemaAt, TableName, ViewRequest
 from dispatcher.source.start_search import find_starts
 
 SURVEY_TIMEOUT_S = 5
 
 
 class ServerSource:
-    """A MySQL or MariaDB server, or several that stand in for each other.
+    """A MySQL or MariaDB server, or several hosts that replace each other.
 
-    One of them is the *current* one, for all that is asked. An attempt to open it that fails, or a dump that it
-    refuses, makes the next one current; one that succeeds stays. Several can stand in for each other only with MySQL's
-    GTIDs; else `open` is refused, with the words of `check`.
+    One host is *current*; every question goes to it. If opening it fails, or it refuses a dump, the next host becomes
+    current; a host that works stays current. Several hosts can replace each other with MySQL's GTIDs only; otherwise
+    `open` raises the finding that `check` reports.
     """
 
     def __init__(
@@ -37,8 +43,8 @@ class ServerSource:
         heartbeat_s: float,
         flush_s: float = 1.0,
     ) -> None:
-        """`installation` and `name` make the identities of the dispatchers; `heartbeat_s`: how often the server is to
-        say that it is there; `flush_s`: how long events wait in a dispatcher's buffer at most."""
+        """`installation` and `name` determine the identities of the dispatchers; `heartbeat_s`: the heartbeat period
+        requested of the server; `flush_s`: how long events wait in a dispatcher's buffer at most."""
         self.endpoints = tuple(endpoints)
         self._installation = installation
         self._name = name
@@ -47,7 +53,7 @@ class ServerSource:
         self._lock = threading.Lock()
         self._current = 0
         self._opened: dict[int, Endpoint] = {}  # by dispatcher
-        # Creation times by name, with the server and the size of the file when it was asked for.
+        # Creation times by file name, with the server and the size of the file when it was asked.
         self._created: dict[str, tuple[str, int, int]] = {}
 
     @property
@@ -56,75 +62,90 @@ class ServerSource:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The current one."""
+        """The current host."""
         with self._lock:
             return self.endpoints[self._current]
 
     def open(self, dispatcher: int) -> LoggedInConnection:
         endpoint = self._opened[dispatcher] = self.endpoint
-        identity = Identity.of(self._installation, self._name, dispatcher)
-        leave = partial(self._leave, endpoint)
         return LoggedInConnection(
             endpoint,
-            identity,
+            Identity.of(self._installation, self._name, dispatcher),
             heartbeat_s=self._heartbeat_s,
             flush_s=self._flush_s,
-            leave=leave,
-            several=len(self.endpoints) > 1,
+            next_host=partial(self._next_host, endpoint),
+            several_hosts=len(self.endpoints) > 1,
         )
 
-    def open_once(self) -> LoggedInConnection:
-        """For a short dump beside the dispatchers'. Raises BinlogError."""
-        return LoggedInConnection(self.endpoint, Identity.for_once(), heartbeat_s=self._heartbeat_s)
-
-    def connect(self, *, timeout_s: float = 10) -> Connection:
-        """A connection for questions; see `login.connect`. Raises BinlogError."""
-        return connect(self.endpoint, timeout_s=timeout_s)
-
-    def survey(
-        self,
-        files: Sequence[str] = (),
-        starts: Sequence[Start] = (),
-        places: Sequence[tuple[str, int]] = (),
-    ) -> tuple[ServerView, int | None]:
+    def survey(self, request: ViewRequest) -> tuple[ServerView, int | None]:
         endpoint = self.endpoint
-        connection = connect(endpoint, timeout_s=SURVEY_TIMEOUT_S)
-        try:
-            known = facts(connection)
-        finally:
-            connection.close()
-        log = ServerLog(endpoint, known)
-        created, boundaries = log.probed(places)
-        view = log.bare(self._created_of(log, known, files) | created)
-        view = replace(view, starts=find_starts(log, starts), boundaries=boundaries)
-        return view, known.expire_seconds
+        with _connection(endpoint, SURVEY_TIMEOUT_S) as connection:
+            server = read_facts(connection)
+        log = ServerLog(endpoint, server)
+        created, boundaries = log.probe(request.places)
+        view = log.known_view(self._created_of(log, server, request.files) | created)
+        starts = find_starts(log, request.starts)
+        return replace(view, starts=starts, boundaries=boundaries), server.expire_seconds
 
-    def move_on(self, dispatcher: int) -> None:
-        self._leave(self._opened.get(dispatcher))
+    def next_host(self, dispatcher: int) -> None:
+        self._next_host(self._opened.get(dispatcher))
 
-    def server(self) -> ServerSource:
-        return self
-
-    def _leave(self, endpoint: Endpoint | None) -> None:
-        """Only the first who leaves a host moves on from it."""
+    def _next_host(self, endpoint: Endpoint | None) -> None:
+        """Make the host after `endpoint` current, unless another dispatcher has done so already."""
         with self._lock:
             if self.endpoints[self._current] is endpoint:
                 self._current = (self._current + 1) % len(self.endpoints)
 
     def _created_of(
-        self, log: ServerLog, known: ServerFacts, files: Sequence[str]
+        self, log: ServerLog, server: ServerFacts, files: Sequence[str]
     ) -> dict[str, int]:
-        """A file that is another one now, after a reset, is smaller than it was, or on another server."""
+        """Return the creation times of files, from the cache where it is valid.
+
+        A file that was made anew after a reset is smaller than the cached one, or on another server.
+        """
         sizes = dict(log.files)
         with self._lock:
-            remembered = {
+            cached = {
                 name: entry
                 for name, entry in self._created.items()
-                if entry[0] == known.server_uuid and entry[1] <= sizes.get(name, -1)
+                if entry[0] == server.server_uuid and entry[1] <= sizes.get(name, -1)
             }
         for name in files:
-            if name in sizes and name not in remembered:
-                remembered[name] = known.server_uuid, sizes[name], log.created(name)
+            if name in sizes and name not in cached:
+                cached[name] = server.server_uuid, sizes[name], log.created(name)
         with self._lock:
-            self._created = remembered
-        return {name: remembered[name][2] for name in files if name in remembered}
+            self._created = cached
+        return {name: cached[name][2] for name in files if name in cached}
+
+    # -- a `SchemaServer` ------------------------------------------------------------------------------------
+
+    def server(self) -> ServerSource:
+        return self
+
+    def table_columns(self, database: str, table: str) -> Definition:
+        with _connection(self.endpoint) as connection:
+            return table_columns(connection, database, table)
+
+    def definitions(self, tables: Sequence[TableName]) -> list[SchemaAt]:
+        with _connection(self.endpoint) as connection:
+            return definitions(connection, tables)
+
+    def read_log(
+        self, file: str, offset: int, routes: Routes
+    ) -> Generator[tuple[Batch, int], None, None]:
+        endpoint = self.endpoint
+        with _connection(endpoint) as connection:
+            mariadb = is_mariadb(server_version(connection))
+        # COM_BINLOG_DUMP has 32 bits for the offset.
+        begin = offset if offset < 1 << 32 else 4
+        with blocking_dump(endpoint, file, begin, mariadb=mariadb) as dump:
+            yield from dump.batches(file, routes)
+
+
+@contextmanager
+def _connection(endpoint: Endpoint, timeout_s: float = 10) -> Iterator[Connection]:
+    connection = connect(endpoint, timeout_s=timeout_s)
+    try:
+        yield connection
+    finally:
+        connection.close()

@@ -1,37 +1,54 @@
-"""A table as `information_schema` defines it, whole enough to write the metadata that a TABLE_MAP lacks.
+"""Tables as `information_schema` and SHOW INDEX describe them.
 
-Labels of ENUM and SET are asked for as bytes in their column's character set: the server converts, because no library
-of ours knows all of its character sets. What the schema cannot say for certain is said to be unknown, never guessed:
-its own character set (utf8mb3) has no room for a label's emoji and shows `?` instead, as SHOW CREATE TABLE does. Who
-needs the labels refuses then; a TABLE_MAP that holds them does not need them.
+`table_columns` answers readers. `definitions` holds what is needed to write the optional metadata that a TABLE_MAP
+lacks, with the log position at which each definition was read.
+
+The labels of ENUM and SET are read as bytes in the column's character set: the server converts them, because Python
+does not know all of its character sets. A label that the schema cannot represent is reported as unknown, never
+guessed: information_schema is utf8mb3 and shows `?` in place of an emoji, as SHOW CREATE TABLE does. A TABLE_MAP that
+already holds the labels does not need them.
 
 Sources: MySQL manual, "The INFORMATION_SCHEMA COLUMNS Table", "SHOW INDEX Statement"; MariaDB knowledge base,
-"System-Versioned Tables"; sql/table.cc (which unique key stands in for a primary one).
+"System-Versioned Tables"; sql/table.cc (which unique key stands in for a primary key).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dispatcher.binlog.table_map.column_definition import defined_columns
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.source.mysql.answers import (
     Row,
     ask,
     ask_one,
+    fetch,
+    identifier,
     not_understood,
     number,
+    optional_text,
     text,
     where_of,
 )
 from dispatcher.source.mysql.driver import Connection
-from dispatcher.source.mysql.server_facts import index_row, table_columns
+from dispatcher.source.mysql.error_map import number_of
+from dispatcher.source.mysql.server_facts import is_mariadb, log_end, server_version
+from dispatcher.source.protocols import Definition, SchemaAt, TableName
 
-Definition = dict[str, Any]
-
-# Character sets with characters that utf8mb3 has not.
+LOCK_WAIT_S = 3
+_LOCK_WAIT_TIMEOUT = 1205
+# No such database, no such table; no privilege on it.
+_NOT_VISIBLE = frozenset((1049, 1146, 1044, 1142, 1143, 1370))
+# Character sets with characters that utf8mb3 lacks.
 _BEYOND_UTF8MB3 = frozenset(("utf8mb4", "utf16", "utf16le", "utf32", "gb18030"))
+# MariaDB's VECTOR is a VARBINARY in all but name, MySQL's is a type of its own.
 _COLUMNS = """
+SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE,
+IF(DATA_TYPE = 'vector' AND VERSION() LIKE '%%MariaDB%%', 'binary', CHARACTER_SET_NAME)
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
+"""
+_COLUMN_DETAILS = """
 SELECT COLUMN_NAME, COLLATION_NAME, CHARACTER_OCTET_LENGTH, EXTRA FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
 """
@@ -49,51 +66,182 @@ ON c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.GENERAT
 WHERE t.TABLE_SCHEMA = %s AND t.TABLE_NAME = %s
 """
 
+_KeyParts = list[tuple[str | None, int]]
+"""Columns (None: an expression) with their prefixes in characters (0: the whole column)."""
+
+
+def table_columns(connection: Connection, database: str, table: str) -> Definition:
+    """Return {"database", "table", "columns": [{"name", "mysql_type", "nullable", "charset"}], "key": [name]}.
+
+    `key` is the primary key, else the first UNIQUE key whose columns are all NOT NULL, else []. Raises `BinlogError`,
+    UNKNOWN_TABLE where the account sees no such table.
+    """
+    return _columns_and_keys(connection, database, table)[0]
+
+
+def _columns_and_keys(
+    connection: Connection, database: str, table: str
+) -> tuple[Definition, dict[str, _KeyParts]]:
+    """Return what `table_columns` does, and the unique keys by name."""
+    columns = ask(connection, _COLUMNS, _column, (database, table))
+    if not columns:
+        raise UserError(
+            ErrorKind.UNKNOWN_TABLE,
+            f"there is no table {database}.{table}, or the account has no SELECT on it",
+        )
+    keys = _unique_keys(connection, database, table)
+    key = _row_key(keys, _not_null(columns), prefixes=True)
+    definition = {
+        "database": database,
+        "table": table,
+        "columns": columns,
+        "key": [column for column, _ in key],
+    }
+    return definition, keys
+
+
+def _column(row: Row) -> dict[str, Any]:
+    return {
+        "name": text(row[0]),
+        "mysql_type": text(row[1]),
+        "nullable": text(row[2]) == "YES",
+        "charset": optional_text(row[3]),
+    }
+
+
+def _not_null(columns: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {column["name"] for column in columns if not column["nullable"]}
+
+
+def _unique_keys(connection: Connection, database: str, table: str) -> dict[str, _KeyParts]:
+    """Return the unique keys in the server's order, the primary key first.
+
+    SHOW INDEX keeps the order in which the server prefers keys; information_schema.STATISTICS has none.
+    """
+
+    def part(row: Row) -> tuple[int, str, str | None, int]:
+        prefix = 0 if row[7] is None else number(row[7])
+        return number(row[1]), text(row[2]), optional_text(row[4]), prefix
+
+    keys: dict[str, _KeyParts] = {}
+    statement = f"SHOW INDEX FROM {identifier(database)}.{identifier(table)}"
+    for non_unique, name, column, prefix in ask(connection, statement, part):
+        if not non_unique:
+            keys.setdefault(name, []).append((column, prefix))
+    return dict(sorted(keys.items(), key=lambda entry: entry[0] != "PRIMARY"))
+
+
+def _row_key(keys: Mapping[str, _KeyParts], not_null: set[str], *, prefixes: bool) -> _KeyParts:
+    """Return the primary key, else the first unique key on NOT NULL columns; [] if there is none.
+
+    `prefixes`: accept a unique key on prefixes of columns. An expression (MySQL 8.0) is never accepted, since a row's
+    columns do not show its value.
+    """
+    for name, parts in keys.items():
+        whole = prefixes or name == "PRIMARY" or not any(prefix for _, prefix in parts)
+        if whole and all(column in not_null for column, _ in parts):
+            return parts
+    return []
+
+
+# -- definitions -----------------------------------------------------------------------------------------------
+
+
+def definitions(connection: Connection, tables: Sequence[TableName]) -> list[SchemaAt]:
+    """Return each table's definition, or why the server does not tell it, and the log position of that answer.
+
+    Each is read in a transaction that has the table open, whose metadata lock blocks every ALTER until it ends; so
+    definition and position belong together. It waits `LOCK_WAIT_S` for that lock and holds it for milliseconds.
+    Raises `BinlogError` for a fault that may pass.
+    """
+    mariadb = is_mariadb(server_version(connection))
+    # Labels are unquoted by the rules of the default sql_mode.
+    fetch(connection, f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}, SESSION sql_mode = ''")
+    # MySQL 8.0.30: a generated invisible primary key is in the log, and may be hidden from the schema.
+    hidden = "show_gipk_in_create_table_and_information_schema"
+    if fetch(connection, f"SHOW VARIABLES LIKE '{hidden}'"):
+        fetch(connection, f"SET SESSION {hidden} = ON")
+    return [_definition_at(connection, name, mariadb) for name in tables]
+
+
+def _definition_at(connection: Connection, name: TableName, mariadb: bool) -> SchemaAt:
+    fetch(connection, "START TRANSACTION")
+    definition: Definition | BinlogError
+    try:
+        fetch(connection, f"SELECT 1 FROM {'.'.join(map(identifier, name))} LIMIT 0")
+        definition = table_definition(connection, *name, mariadb=mariadb)
+    except BinlogError as error:
+        definition = _permanent_fault(error, ".".join(name))
+    file, offset = log_end(connection)
+    fetch(connection, "ROLLBACK")
+    return SchemaAt(name, definition, file, offset)
+
+
+def _permanent_fault(error: BinlogError, label: str) -> BinlogError:
+    """Return why the server will not tell the table's columns next time either; raises every other fault."""
+    error_number = number_of(error)
+    if error_number == _LOCK_WAIT_TIMEOUT:
+        raise BinlogError(
+            ErrorKind.RANGE_UNAVAILABLE,
+            f"table {label} is locked, its columns cannot be looked up",
+            where=error.where,
+            remedy="nothing to do; the daemon asks again until the statement that holds the lock ends",
+        ) from error
+    if error.kind in (ErrorKind.METADATA_MISSING, ErrorKind.UNSUPPORTED_TYPE):
+        return error
+    if error_number not in _NOT_VISIBLE and error.kind is not ErrorKind.UNKNOWN_TABLE:
+        raise error
+    return BinlogError(
+        ErrorKind.METADATA_MISSING,
+        f"the log does not name its columns, and the server does not tell them now: {error.what}",
+        where=error.where,
+        remedy="GRANT SELECT on the table if it exists; else start the consumer after the statement that dropped it,"
+        " or leave the table out of its tables",
+    )
+
 
 def table_definition(
     connection: Connection, database: str, table: str, *, mariadb: bool
 ) -> Definition:
-    """`net.server.table_columns` and more: {"columns": [{..., "collation" (id, 0 = binary or none), "bytes" (greatest
-    length of CHAR, VARCHAR and the like, None of others), "visible", "labels" (hexadecimal, in the column's character
-    set; None where the schema does not tell them)}], "primary": [[column, prefix in characters, 0 = whole]]}.
+    """Return what `table_columns` does and more: {"columns": [{..., "collation" (id, 0 = binary or none), "bytes"
+    (greatest length of CHAR, VARCHAR and the like, None for others), "visible", "labels" (hexadecimal, in the column's
+    character set; None where the schema does not tell them)}], "primary": [[column, prefix in characters, 0 = whole]]}.
 
-    Raises `BinlogError` UNKNOWN_TABLE where there is no such table for this account.
+    Raises `BinlogError` UNKNOWN_TABLE where the account sees no such table.
     """
-    definition = table_columns(connection, database, table)
-    more = ask(connection, _COLUMNS, _more_of_column, (database, table))
-    if [column["name"] for column in definition["columns"]] != [name for name, *_ in more]:
-        raise not_understood(_COLUMNS, "other columns than before", where_of(connection))
-    collations = _collations(connection, {collation for _, collation, _, _ in more if collation})
-    for column, (_, collation, size, extra) in zip(definition["columns"], more, strict=True):
+    definition, keys = _columns_and_keys(connection, database, table)
+    columns = definition["columns"]
+    details = ask(connection, _COLUMN_DETAILS, _column_details, (database, table))
+    if [column["name"] for column in columns] != [name for name, *_ in details]:
+        raise not_understood(_COLUMN_DETAILS, "other columns than before", where_of(connection))
+    collations = _collations(connection, {collation for _, collation, _, _ in details if collation})
+    for column, (_, collation, size, extra) in zip(columns, details, strict=True):
         column["collation"] = collations[collation] if collation else 0
         column["bytes"] = size
         column["visible"] = "INVISIBLE" not in extra.upper().split()
         if column["mysql_type"].lower().startswith(("enum(", "set(")):
             column["labels"] = _labels(connection, column, f"{database}.{table}")
-    not_null = {column["name"] for column in definition["columns"] if not column["nullable"]}
-    definition["primary"] = _primary(connection, database, table, not_null)
+    # The key that the server takes for primary has no prefixes.
+    primary = _row_key(keys, _not_null(columns), prefixes=False)
+    definition["primary"] = [list(part) for part in primary]
     if mariadb:
         _add_row_times(connection, definition)
     return definition
 
 
-def _more_of_column(row: Row) -> tuple[str, str, int | None, str]:
-    """Name, collation or "", greatest length in bytes, what else the schema says."""
+def _column_details(row: Row) -> tuple[str, str, int | None, str]:
+    """Return name, collation or "", greatest length in bytes, EXTRA."""
     name, collation, size, extra = row
-    return (
-        text(name),
-        "" if collation is None else text(collation),
-        None if size is None else number(size),
-        "" if extra is None else text(extra),
-    )
+    length = None if size is None else number(size)
+    return text(name), optional_text(collation) or "", length, optional_text(extra) or ""
 
 
 def _labels(connection: Connection, column: Mapping[str, Any], label: str) -> list[str] | None:
     (parsed,) = defined_columns({"columns": [column]}, label)
     charset = column["charset"]
     if not charset or charset == "binary":
-        return [text.encode("latin-1").hex() for text in parsed.labels]
-    if charset in _BEYOND_UTF8MB3 and any("?" in text for text in parsed.labels):
+        return [label.encode("latin-1").hex() for label in parsed.labels]
+    if charset in _BEYOND_UTF8MB3 and any("?" in label for label in parsed.labels):
         return None
     converted = ", ".join(f"HEX(CONVERT(%s USING {charset}))" for _ in parsed.labels)
     return ask_one(
@@ -105,53 +253,33 @@ def _labels(connection: Connection, column: Mapping[str, Any], label: str) -> li
 
 
 def _collations(connection: Connection, names: set[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    """Return the id of each collation. Raises `BinlogError` where the server gives one none."""
+    ids: dict[str, int] = {}
     for query in (_COLLATIONS, _FULL_COLLATIONS):
-        missing = tuple(sorted(name for name in names if name not in found))
+        missing = tuple(sorted(names - ids.keys()))
         if missing:
             statement = query.format(", ".join("%s" for _ in missing))
             rows = ask(connection, statement, _collation, missing)
-            found |= {name: identity for name, identity in rows if identity}
-    if unknown := names - found.keys():
+            ids |= {name: collation_id for name, collation_id in rows if collation_id}
+    if unknown := names - ids.keys():
         raise not_understood(_COLLATIONS, f"no number for {min(unknown)}", where_of(connection))
-    return found
+    return ids
 
 
 def _collation(row: Row) -> tuple[str, int]:
-    """Name and number; 0 where the server gives it none."""
+    """Return name and id; 0 where the server gives it none."""
     return text(row[0]), 0 if row[1] is None else number(row[1])
 
 
-def _primary(
-    connection: Connection, database: str, table: str, not_null: set[str]
-) -> list[list[Any]]:
-    """The primary key, or the unique key that the server takes for one: the first without NULLs and prefixes.
-
-    SHOW INDEX keeps the server's order of keys; information_schema.STATISTICS has none.
-    """
-    keys: dict[str, list[tuple[str | None, int]]] = {}
-    names = ".".join("`" + name.replace("`", "``") + "`" for name in (database, table))
-    for non_unique, key, column, prefix in ask(connection, f"SHOW INDEX FROM {names}", index_row):
-        if not non_unique:
-            keys.setdefault(key, []).append((column, prefix))
-    primary = keys.pop("PRIMARY", None)
-    if primary is None:
-        whole = (
-            parts
-            for parts in keys.values()
-            if all(column in not_null and not prefix for column, prefix in parts)
-        )
-        primary = next(whole, [])
-    return [[column, prefix] for column, prefix in primary]
-
-
 def _add_row_times(connection: Connection, definition: Definition) -> None:
-    """MariaDB's system-versioned tables: two columns that the schema does not show unless they were declared, and the
-    second of them in every key."""
+    """Add the two columns that MariaDB keeps in a system-versioned table; the second one is part of every key.
+
+    The schema does not show them unless they were declared.
+    """
     kind, row_end = ask_one(
         connection,
         _ROW_TIMES,
-        lambda row: (text(row[0]), None if row[1] is None else text(row[1])),
+        lambda row: (text(row[0]), optional_text(row[1])),
         (definition["database"], definition["table"]),
     )
     if kind.upper() != "SYSTEM VERSIONED":

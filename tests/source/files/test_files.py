@@ -44,8 +44,10 @@ from dispatcher.dispatch.specs import (
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
-from dispatcher.source.files.dump_stream import FilesSource, FilesStream
+from dispatcher.source.files.dump_stream import FilesStream
 from dispatcher.source.files.folder import Folder, next_name
+from dispatcher.source.files.source import FilesSource
+from dispatcher.source.protocols import ViewRequest
 from tests.daemon.harness import transactions
 from tests.support import event_encoder
 from tests.support.event_encoder import (
@@ -90,7 +92,7 @@ def source_of(folder: Path, *, follow: bool = False, prefix: str | None = None) 
 
 
 def end_of(source: FilesSource) -> ExecutedPosition:
-    view, expire_s = source.survey()
+    view, expire_s = source.survey(ViewRequest())
     assert expire_s is None
     return make_executed(view.mode, view.executed, view.file, view.offset)
 
@@ -121,10 +123,11 @@ class Dispatched:
         opened = self.source.open(1)
         if not self.number:
             self._execute(self.client.start())
-        view = opened.view(
+        files, starts = (
             self.client.files_to_probe(self.number),
             self.client.starts_to_find(self.number),
         )
+        view = opened.view(ViewRequest(files, starts))
         effects = self._execute(self.client.step(LoggedIn(self.number, view), 0))
         dumps = [effect for effect in effects if isinstance(effect, StartDump)]
         if dumps:
@@ -248,7 +251,7 @@ async def test_the_mode(tmp_path: Path, gtid: str) -> None:
     put(tmp_path, fill(LogWriter(gtid=gtid), files=1))
     # The writer's 5.6 says in no file what the ones before it hold, so nobody could begin at a set.
     mode = {"mysql": Mode.GTID, "mariadb": Mode.MARIADB}.get(gtid, Mode.FILE)
-    view = source_of(tmp_path).open(1).view([])
+    view = source_of(tmp_path).open(1).view(ViewRequest())
     assert view.mode is mode and view.server == IDENTITY and view.purged == ""
 
 
@@ -302,7 +305,10 @@ async def test_a_gtid_start_opens_the_file_it_lies_in_and_none_before(tmp_path: 
     assert stream is not None and stream._name == log.files[2].name
     await reading.read()
     assert reading.transactions == written(log, 9)
-    assert opened.view([log.files[0].name]).created[log.files[0].name] == log.files[0].created
+    assert (
+        opened.view(ViewRequest([log.files[0].name])).created[log.files[0].name]
+        == log.files[0].created
+    )
 
 
 async def test_a_transaction_over_many_buffers(tmp_path: Path) -> None:
@@ -364,7 +370,7 @@ async def test_a_reader_that_seeks_back_after_the_end(tmp_path: Path) -> None:
     reading.client.step(Acknowledged("all", reading.position, reading.position), 0)
     reading.close()
     effects = reading._execute(
-        reading.client.step(SeekRequested("all", early, reading.source.survey()[0]), 0)
+        reading.client.step(SeekRequested("all", early, reading.source.survey(ViewRequest())[0]), 0)
     )
     assert any(isinstance(effect, Connect) for effect in effects)
     await reading.read()
@@ -602,7 +608,7 @@ async def test_files_that_are_purged(tmp_path: Path) -> None:
         failed = late.client.consumers["all"].failed
         assert failed is not None and failed.kind is ErrorKind.POSITION_PURGED
         if gtid == "mysql":
-            assert source_of(folder).open(1).view([]).purged == f"{SERVER}:1-12"
+            assert source_of(folder).open(1).view(ViewRequest()).purged == f"{SERVER}:1-12"
             # The earliest start is the first file's.
             assert len((await Dispatched(folder).read()).transactions) == 5
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.source.mysql.blocking_dump import events_of
+from dispatcher.source.mysql.blocking_dump import BlockingDump
 
 NEXT = b"the next event, in a packet"
 EOF = b"\xfe\0\0\2\0"
@@ -21,8 +21,14 @@ def packet(payload: bytes, number: int = 0) -> bytes:
 def dump(stream: bytes, step: int) -> list[bytes]:
     """The events of what a server sends, received `step` bytes at a time."""
     pieces = iter([stream[at : at + step] for at in range(0, len(stream), step)])
-    connection: Any = SimpleNamespace(_sock=SimpleNamespace(recv=lambda _: next(pieces, b"")))
-    return [event for events in events_of(connection, "u@h:1") for event in events]
+
+    def recv_into(room: memoryview) -> int:
+        piece = next(pieces, b"")
+        room[: len(piece)] = piece
+        return len(piece)
+
+    connection: Any = SimpleNamespace(_sock=SimpleNamespace(recv_into=recv_into))
+    return [event for events in BlockingDump(connection, "u@h:1").events() for event in events]
 
 
 @pytest.mark.parametrize("step", [1, 3, 7, 1000])

@@ -17,6 +17,7 @@ from dispatcher.source.mysql import log_probe
 from dispatcher.source.mysql.login import Endpoint
 from dispatcher.source.mysql.server_facts import examine_hosts
 from dispatcher.source.mysql.source import ServerSource
+from dispatcher.source.protocols import ViewRequest
 from tests.support.hostile_answers import ANSWERS, DUMPS, dumps
 from tests.support.hostile_server import Answers, HostileServer, Session
 
@@ -39,7 +40,7 @@ def hostile(answers: Answers) -> Iterator[ServerSource]:
 
 def view(source: ServerSource) -> None:
     with closing(source.open(1)) as opened:
-        opened.view((), ())
+        opened.view(ViewRequest())
 
 
 def read(source: ServerSource) -> None:
@@ -60,7 +61,7 @@ def read(source: ServerSource) -> None:
 def test_a_server_that_answers_with_sense_is_read() -> None:
     with hostile(Answers()) as source:
         view(source)
-        known, _ = source.survey(["binlog.000001"])
+        known, _ = source.survey(ViewRequest(["binlog.000001"]))
     assert known.created == {"binlog.000001": 1_700_000_001}
 
 
@@ -82,14 +83,14 @@ def test_check_tells_of_an_answer_that_is_not_understood(name: str) -> None:
 
 def test_the_fault_names_the_statement() -> None:
     with hostile(ANSWERS["a negative size"]()) as source, pytest.raises(BinlogError) as caught:
-        source.survey()
+        source.survey(ViewRequest())
     assert "SHOW BINARY LOGS" in caught.value.what and "not understood" in caught.value.what
 
 
 @pytest.mark.parametrize("name", DUMPS)
 def test_a_dump_by_file_that_is_not_one_is_a_fault_of_the_server(name: str) -> None:
     with hostile(dumps(DUMPS[name], by_file=True)) as source:
-        for ask in (view, lambda source: source.survey(["binlog.000001"])):
+        for ask in (view, lambda source: source.survey(ViewRequest(["binlog.000001"]))):
             with pytest.raises(BinlogError) as caught:
                 ask(source)
             assert caught.value.kind in DAMAGED

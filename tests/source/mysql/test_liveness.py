@@ -20,11 +20,12 @@ from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.executed_position import Mode, make_executed
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.source import protocols as source_module
-from dispatcher.source.mysql.dump_stream import LoggedInConnection, Stream
+from dispatcher.source.mysql import source as source_module
+from dispatcher.source.mysql.dump_stream import LoggedInConnection, ServerStream
 from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode, connect
 from dispatcher.source.mysql.replication_commands import Identity, drop, socket_of
 from dispatcher.source.mysql.source import ServerSource
+from dispatcher.source.protocols import ViewRequest
 from tests.servers.server import Server
 from tests.support.dumps import account
 from tests.support.event_encoder import LogWriter, Statement
@@ -92,7 +93,7 @@ def test_a_server_that_falls_silent_in_the_login(
                 Identity.for_once(),
                 heartbeat_s=1,
                 timeout_s=0.4,
-                leave=lambda: left.append("left"),
+                next_host=lambda: left.append("left"),
             )
         assert time.monotonic() - began < 5
     assert caught.value.kind in SILENT and left == ["left"]
@@ -108,7 +109,7 @@ def test_a_server_that_falls_silent_when_it_is_asked(
         with falling_silent(mysql97, passed_bytes) as port:
             source = ServerSource([replace(plain, port=port)], UUID(int=1), "s", heartbeat_s=1)
             with pytest.raises(BinlogError) as caught:
-                source.survey()
+                source.survey(ViewRequest())
         assert caught.value.kind in SILENT
 
 
@@ -136,7 +137,7 @@ class Dumped:
         ours, self.server = socket.socketpair()
         splitter = Splitter(Routes(), packets=True, checksum=True, buffer_bytes=1 << 16)
         connection: Any = SimpleNamespace(_sock=ours, _rfile=None, _force_close=ours.close)
-        self.stream = Stream(connection, splitter, "repl@db:1", idle_s=IDLE_S)
+        self.stream = ServerStream(connection, splitter, "repl@db:1", idle_s=IDLE_S)
         log = LogWriter()
         for _ in range(5):
             log.begin()
@@ -252,7 +253,7 @@ def test_events_wait_no_longer_than_the_flush_time_while_the_socket_never_runs_e
     splitter = Splitter(Routes(), packets=True, checksum=True, buffer_bytes=1 << 30)
     ours, theirs = socket.socketpair()
     connection: Any = SimpleNamespace(_sock=ours, _rfile=None, _force_close=ours.close)
-    stream = Stream(connection, splitter, "repl@db:1", idle_s=IDLE_S, flush_s=flush_s)
+    stream = ServerStream(connection, splitter, "repl@db:1", idle_s=IDLE_S, flush_s=flush_s)
     stream._sock = NeverEmpty(64)  # type: ignore[assignment]
     turns = 0
 
@@ -280,7 +281,7 @@ def test_events_wait_no_longer_than_the_flush_time_while_the_socket_never_runs_e
 def test_a_heartbeat_comes_from_a_quiet_server(mysql97: Server, endpoint: Endpoint) -> None:
     """A heartbeat a tenth of what a silent dump is given: it outlives many of them."""
     connection = LoggedInConnection(endpoint, Identity.for_once(), heartbeat_s=0.1)
-    view = connection.view(())
+    view = connection.view(ViewRequest())
     place = make_executed(view.mode, view.executed, view.file, view.offset)
     stream = connection.dump(Mode.GTID, place, Routes(), 1 << 16)
 

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 from uuid import UUID
@@ -20,10 +21,11 @@ from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
-from dispatcher.source.mysql.dump_stream import Stream
+from dispatcher.source.mysql.dump_stream import ServerStream
 from dispatcher.source.mysql.login import Endpoint
 from dispatcher.source.mysql.server_facts import examine_hosts
 from dispatcher.source.mysql.source import ServerSource
+from dispatcher.source.protocols import ViewRequest
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import Instance
 from tests.support.dumps import account
@@ -60,7 +62,7 @@ def source_of(*endpoints: Endpoint, name: str = "source") -> ServerSource:
 
 def view_of(source: ServerSource, *starts: Start) -> ServerView:
     with closing(source.open(1)) as opened:
-        return opened.view((), starts)
+        return opened.view(ViewRequest(starts=starts))
 
 
 def end_of(server: Instance) -> tuple[str, str, int]:
@@ -202,7 +204,7 @@ class Reading:
     ) -> None:
         opened = source.open(number)
         try:
-            self.stream: Stream = opened.dump(mode, place, Routes(), 1 << 16)
+            self.stream: ServerStream = opened.dump(mode, place, Routes(), 1 << 16)
         except BaseException:
             opened.close()
             raise
@@ -395,12 +397,17 @@ def test_a_host_that_fails_is_left_and_one_that_does_not_stays(own: Own, nobody:
         assert view_of(source).server == server.execute("SELECT @@server_uuid")[0][0]
         assert source.endpoint is good
     # Questions go to the current one, and whoever fails with one does not move it.
-    assert source.survey()[0].executed
-    source.connect().close()
+    assert source.survey(ViewRequest())[0].executed
+    assert source.definitions([]) == []
     for _ in range(2):  # a second dispatcher of the same host has nothing to leave any more
-        source.move_on(1)
+        source.next_host(1)
         assert source.endpoint is closed
-    for ask in (source.survey, source.connect, source.open_once):
+    asks = (
+        partial(source.survey, ViewRequest()),
+        partial(source.definitions, []),
+        lambda: list(source.read_log("binlog.000001", 4, Routes())),
+    )
+    for ask in asks:
         with pytest.raises(BinlogError):
             ask()
         assert source.endpoint is closed
@@ -439,14 +446,14 @@ def test_a_survey_tells_the_end_the_files_and_their_ages(own: Own) -> None:
     source = source_of(endpoint)
     server.execute("SET GLOBAL binlog_expire_logs_seconds = 1234", "FLUSH BINARY LOGS")
     names = [name for name, _ in server.binlogs()][-2:]
-    view, expire_s = source.survey([*names, "binlog.999999"])
+    view, expire_s = source.survey(ViewRequest([*names, "binlog.999999"]))
     assert expire_s == 1234 and list(view.created) == names
     assert (view.executed, view.file, view.offset) == end_of(server)
     assert view.files == tuple(server.binlogs())
     with closing(source.open(1)) as opened:
-        assert {**opened.view(names).created} == view.created
+        assert {**opened.view(ViewRequest(names)).created} == view.created
     server.execute("SET GLOBAL binlog_expire_logs_auto_purge = OFF")
-    again, expire_s = source.survey(names)
+    again, expire_s = source.survey(ViewRequest(names))
     assert expire_s is None and again.created == view.created
 
 
@@ -459,7 +466,7 @@ def test_a_place_is_probed_for_what_stands_there(own: Own, kind: str) -> None:
     end = server.binlog_position()[1]
     places = [(file, offset) for offset in (4, between, between + 3, end - 5, end, end + 1)]
     with closing(source_of(endpoint).open(1)) as opened:
-        view = opened.view((), (), [*places, ("binlog.999999", 4)])
+        view = opened.view(ViewRequest(places=[*places, ("binlog.999999", 4)]))
     found = {offset: at for (_, offset), at in view.boundaries.items()}
     assert {offset: at.whole for offset, at in found.items()} == {
         between: True,
@@ -474,7 +481,7 @@ def test_a_place_is_probed_for_what_stands_there(own: Own, kind: str) -> None:
         assert found[between].gtid == (source, number)
     else:
         assert found[between].gtid is None
-    assert view.created == opened.view([file]).created
+    assert view.created == opened.view(ViewRequest([file])).created
 
 
 @pytest.mark.parametrize("kind", ["mysql56", "mariadb118"])

@@ -24,8 +24,9 @@ from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.source.mysql import dump_stream as net
-from dispatcher.source.mysql.dump_stream import Identity, LoggedInConnection
+from dispatcher.source.mysql.dump_stream import LoggedInConnection
 from dispatcher.source.mysql.login import Endpoint
+from dispatcher.source.mysql.replication_commands import Identity
 from dispatcher.source.mysql.server_facts import ServerFacts, _facts
 
 unhex = bytes.fromhex
@@ -206,12 +207,12 @@ def facts() -> ServerFacts:
 def test_registration_and_dump(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     # As in the article, the replica has no name and the number 9999.
     monkeypatch.setattr(socket, "gethostname", lambda: "")
-    monkeypatch.setattr(net, "duplicates", lambda *_: [])
+    monkeypatch.setattr(net, "duplicate_replicas", lambda *_: [])
     wire.log_in()
     session = object.__new__(LoggedInConnection)
     session.endpoint, session.facts = Endpoint("127.0.0.1", 3306, "qbench", "secret"), facts()
     session._connection, session._heartbeat_s, session._flush_s = wire.raw, 0, 1.0
-    session._identity, session._leave = Identity(UUID(int=9999), 9999), None
+    session._identity, session._next_host = Identity(UUID(int=9999), 9999), None
     wire.says(ANSWER, ANSWER)  # to the SET statement and to the registration
     session.dump(
         Mode.FILE, ExecutedPosition(GtidSet(), "mysql-bin.000001", 154, 0), Routes(), 1 << 16
@@ -229,7 +230,7 @@ def test_errors_that_end_a_dump(wire: Wire, packet: bytes, kind: ErrorKind) -> N
     (closed,) = splitter.feed(packet)
     assert isinstance(closed, Closed)
     wire.log_in()
-    stream = net.Stream(wire.raw, splitter, "db", idle_s=1)
+    stream = net.ServerStream(wire.raw, splitter, "db", idle_s=1)
     found = stream.ended(closed)
     assert isinstance(found, BinlogError)
     assert found.kind is kind

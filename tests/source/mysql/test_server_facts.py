@@ -16,17 +16,16 @@ from dispatcher.model.gtid import GtidSet
 from dispatcher.source.mysql import server_facts as server_module
 from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.grants import parse_grants
-from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode
+from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode, connect
 from dispatcher.source.mysql.server_facts import (
     BinlogFile,
     ServerFacts,
-    connect,
     examine,
-    facts,
     findings,
-    grants,
-    table_columns,
+    read_facts,
+    read_grants,
 )
+from dispatcher.source.mysql.table_schema import table_columns
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import Server
 
@@ -241,9 +240,9 @@ def test_the_password_is_not_given_to_who_asks_for_it_in_clear_text(plugin: byte
 def test_facts(any_server: Server) -> None:
     any_server.execute("CREATE DATABASE IF NOT EXISTS facts_test", "DROP DATABASE facts_test")
     with account(any_server, "facts") as endpoint, closing(connect(endpoint)) as connection:
-        seen = facts(connection)
+        seen = read_facts(connection)
         assert examine(connection, ["shop"]) == []
-        assert findings(seen, grants(connection), ["shop"]) == []
+        assert findings(seen, read_grants(connection), ["shop"]) == []
     assert seen.flavour == ("mariadb" if any_server.mariadb else "mysql")
     assert seen.version == any_server.version
     assert seen.log_bin and seen.binlog_format == "ROW" and seen.row_image == "FULL"
@@ -272,7 +271,7 @@ def test_facts_hold_gtid_sets_of_any_length(server_factory: ServerFactory) -> No
     purged = f"{uuid}:" + ":".join(str(2 * n) for n in range(1, 1001))
     server.execute(f"SET GLOBAL gtid_purged = '+{purged}'")
     with account(server, "long_set") as endpoint, closing(connect(endpoint)) as connection:
-        seen = facts(connection)
+        seen = read_facts(connection)
     assert GtidSet.parse(seen.gtid_purged).contains(GtidSet.parse(purged))
     assert "\n" not in seen.gtid_purged
 
@@ -293,9 +292,9 @@ def test_what_is_purged_while_the_server_is_asked_is_among_the_purged_gtids(
 
     monkeypatch.setattr(server_module, "_log_status", purge_first)
     with account(server, "purging") as endpoint, closing(connect(endpoint)) as connection:
-        before = GtidSet.parse(facts(connection).gtid_executed)
+        before = GtidSet.parse(read_facts(connection).gtid_executed)
         server.execute("CREATE DATABASE purged_later", "FLUSH BINARY LOGS")
-        seen = facts(connection)
+        seen = read_facts(connection)
     assert before and len(seen.files) == 1
     assert GtidSet.parse(seen.gtid_purged).contains(before)
     assert seen.gtid_purged == seen.gtid_executed
@@ -307,7 +306,7 @@ def test_facts_without_the_grant(any_server: Server) -> None:
         closing(connect(endpoint)) as connection,
     ):
         with pytest.raises(BinlogError) as caught:
-            facts(connection)
+            read_facts(connection)
         found = examine(connection)
     assert caught.value.kind is ErrorKind.GRANT_MISSING
     assert [error.kind for error in found] == [ErrorKind.GRANT_MISSING] * 2
@@ -429,7 +428,7 @@ def test_findings_of_a_server_that_is_set_wrong(server_factory: ServerFactory) -
 def test_findings_of_a_server_without_a_binlog(kind: str, server_factory: ServerFactory) -> None:
     server = server_factory(kind, "--skip-log-bin")  # type: ignore[arg-type]
     with account(server, "no_binlog") as endpoint, closing(connect(endpoint)) as connection:
-        seen = facts(connection)
+        seen = read_facts(connection)
         found = examine(connection)
     assert (seen.log_bin, seen.files, seen.file, seen.offset) == (False, (), "", 0)
     assert found[0].what.startswith("log_bin=OFF")
@@ -438,17 +437,17 @@ def test_findings_of_a_server_without_a_binlog(kind: str, server_factory: Server
 def test_the_age_at_which_logs_are_purged(server_factory: ServerFactory) -> None:
     server = server_factory("mysql97", "--binlog-expire-logs-seconds=7200")
     with account(server, "expiry") as endpoint, closing(connect(endpoint)) as connection:
-        assert facts(connection).expire_seconds == 7200
+        assert read_facts(connection).expire_seconds == 7200
         server.execute("SET GLOBAL binlog_expire_logs_auto_purge = OFF")
-        assert facts(connection).expire_seconds is None
+        assert read_facts(connection).expire_seconds is None
 
 
 def test_the_age_in_days(mysql56: Server) -> None:
     with account(mysql56, "expiry56") as endpoint, closing(connect(endpoint)) as connection:
-        assert facts(connection).expire_seconds is None
+        assert read_facts(connection).expire_seconds is None
         mysql56.execute("SET GLOBAL expire_logs_days = 3")
         try:
-            assert facts(connection).expire_seconds == 3 * 86400
+            assert read_facts(connection).expire_seconds == 3 * 86400
         finally:
             mysql56.execute("SET GLOBAL expire_logs_days = 0")
 

@@ -1,0 +1,312 @@
+"""What readers may ask of the daemon: sessions, polls, ranges, acknowledgements, tables.
+
+A session is the right to read one consumer: a number, stored, one higher with each opening. It fences the older
+sessions, over restarts of the daemon too. Session 0 is read-only: it fences no other session and may not acknowledge.
+An acknowledgement is stored before data is forgotten and before it is answered.
+
+What a reader sees does not depend on which dispatcher serves its consumer. A consumer that is detached answers with
+what its queue holds, and then with nothing new; a call for a position that is no longer in memory, after a restart or
+because the queue was evicted, waits until it was read again. A consumer that skipped a purge gap (`on_purged: latest`)
+is in a new epoch: a reader with a position of an older epoch is told that there is a gap, and where the consumer goes
+on.
+
+Consumers come and go while readers wait, when the settings are reloaded. So a consumer is looked up by its name after
+each wait, and a changed consumer keeps its sessions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import Any
+
+from dispatcher.dispatch import seeking
+from dispatcher.dispatch.consumer import Consumer
+from dispatcher.dispatch.events import SeekRequested
+from dispatcher.dispatch.queue import Answer
+from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
+from dispatcher.model.position import Position
+from dispatcher.runtime.consumer_session import READ_ONLY, ConsumerSession
+from dispatcher.runtime.rates import Rates
+from dispatcher.runtime.status_rows import status_rows
+from dispatcher.runtime.store_thread import StoreThread
+from dispatcher.runtime.time_slices import in_slices
+
+RANGE_WAIT_S = 30.0
+
+
+class ConsumerSessions:
+    """The sessions of all consumers of the daemon. Every method raises BinlogError for a request that it refuses."""
+
+    def __init__(self, store: StoreThread) -> None:
+        self._sessions: dict[str, ConsumerSession] = {}
+        self._store = store
+        self._rates = Rates()
+        self._closing = False
+
+    def add(self, session: ConsumerSession) -> None:
+        """Add a consumer, or replace the one of its name, whose newest session it keeps."""
+        name = session.consumer.name
+        if (before := self._sessions.get(name)) is not None:
+            session.number = max(session.number, before.number)
+            before.wake()
+        self._sessions[name] = session
+
+    def remove(self, name: str) -> None:
+        self._sessions.pop(name).wake()
+
+    def close(self) -> None:
+        """Answer all waiting calls with what there is, because the daemon is ending."""
+        self._closing = True
+        for session in self._sessions.values():
+            session.wake()
+
+    # -- calls of readers ------------------------------------------------------------------------------------
+
+    async def open_session(
+        self, name: str, after: Position | None, read_only: bool
+    ) -> dict[str, Any]:
+        session = (
+            await self._started_or_failed(name)
+            if after and not read_only
+            else await self._started(name)
+        )
+        if read_only:
+            gap = after is not None and session.before_gap(after)
+            if after is not None and not gap:
+                session.queue.executed_of(after)
+            await session.runner.survey()
+            return _session_answer(session, READ_ONLY, None if gap else after, gap=gap)
+        while True:
+            session = self.get(name)
+            # An older session's acknowledgement that is being stored comes first.
+            async with session.acknowledging:
+                if self._sessions.get(name) is session:
+                    return await self._open(session, after)
+
+    async def _open(self, session: ConsumerSession, after: Position | None) -> dict[str, Any]:
+        """Open a session at the reader's position if the server has it, else at the stored one if `after` is None.
+
+        A position that is refused changes nothing and fences no session.
+        """
+        name = session.consumer.name
+        fresh = not session.number  # a new store, whose epoch no reader has seen yet
+        gap = after is not None and session.before_gap(after) and not fresh
+        if gap:
+            after = None
+        order: SeekRequested | None = None
+        if after is None or seeking.holds(session.consumer, after):
+            if after is not None:
+                session.queue.locate(after)
+            await session.runner.survey()
+        else:
+            if session.consumer.started and not fresh:
+                session.queue.executed_of(after)
+            order = await session.runner.find(name, after, fresh=fresh)
+        number = await self._store.next_session(name)
+        session.number = max(session.number, number)
+        session.wake()  # waiting calls of older sessions find that they are fenced
+        if order is not None:
+            await session.seek(order)
+        elif after is not None:
+            await session.acknowledge(after)
+        return _session_answer(session, number, after, gap=gap)
+
+    async def poll(
+        self,
+        name: str,
+        number: int,
+        after: Position,
+        bytes_max: int | None,
+        wait_s: float,
+        markers: bool,
+    ) -> dict[str, Any]:
+        deadline = time.monotonic() + wait_s
+        session = await self._started(name)
+        if number != READ_ONLY and not session.before_gap(after):
+            await self.acknowledge(name, number, after)
+        while True:
+            session = await self._started(name)  # settings may have changed it meanwhile
+            session.check_number(number)
+            if session.before_gap(after):
+                return self._poll_answer(session, session.acknowledged, None, gap=True)
+            limit = session.queue.bytes_max if bytes_max is None else bytes_max
+            answer = session.next(after, limit)
+            if answer is not None and session.worth_telling(after, answer, markers):
+                session.told_at = time.monotonic()
+                session.queue.deliver(answer.end)
+                return self._poll_answer(session, answer.end, answer)
+            session.raise_failed()
+            now = time.monotonic()
+            if self._closing or now >= deadline:
+                return self._poll_answer(session, after, None)
+            marker_at = now if markers else session.told_at + session.marker_s
+            if now < marker_at < deadline:
+                await session.wait(marker_at - now)
+            else:
+                watch = partial(session.has_moved, after) if marker_at <= now else None
+                await session.wait(deadline - now, watch)
+
+    @staticmethod
+    def _poll_answer(
+        session: ConsumerSession, end: Position, answer: Answer | None, *, gap: bool = False
+    ) -> dict[str, Any]:
+        return {
+            "end": end.as_dict(),
+            "head": session.head.as_dict(),
+            "bytes": answer.bytes if answer else 0,
+            "transactions": answer.transactions if answer else 0,
+            "gap": gap,
+        }
+
+    async def binlog(
+        self, name: str, number: int, start: Position, end: Position
+    ) -> list[bytes | memoryview]:
+        """Return the bytes of (start, end]; waits while the range is read from the server again.
+
+        Data before a purge gap is gone: of a range that begins before it, returns the part behind it.
+        """
+        session = await self._until_read(name, number, end)
+        unsent = session.queue.lent_bytes
+        if unsent >= session.queue.bytes_max:
+            raise UserError(
+                ErrorKind.TOO_MANY_REQUESTS,
+                f"{unsent} acknowledged bytes were answered and are not received yet",
+                where=session.where,
+                remedy="read the open answers to their end, or close their connections",
+            )
+        return session.queue.read(session.now(start), session.now(end))
+
+    async def slices(
+        self, name: str, number: int, start: Position, end: Position, n: int
+    ) -> list[dict[str, Any]]:
+        session = await self._until_read(name, number, end)
+        return [
+            part.as_dict() for part in session.queue.cut(session.now(start), session.now(end), n)
+        ]
+
+    async def acknowledge(self, name: str, number: int, position: Position) -> dict[str, Any]:
+        """Store, then forget. Data delivered before a restart may be acknowledged before it was read again."""
+        self.get(name).check_number(number)
+        if number == READ_ONLY:
+            raise UserError(ErrorKind.SESSION_FENCED, "a read-only session cannot acknowledge")
+        while True:
+            session = await self._started(name)
+            async with session.acknowledging:
+                if self._sessions.get(name) is not session or not session.consumer.started:
+                    continue  # another one replaced it
+                session.check_number(number)
+                # Data before a purge gap is gone, acknowledged or not.
+                if not session.before_gap(position):
+                    await session.acknowledge(position)
+                return session.acknowledged.as_dict()
+
+    async def table(self, name: str, database: str, table: str) -> dict[str, Any]:
+        """Return the columns and the key of a table, from the server's information schema."""
+        session = self.get(name)
+        spec = session.consumer.spec
+        listed = spec.tables is None or (database, table) in spec.tables
+        if database not in spec.databases or not listed:
+            raise UserError(
+                ErrorKind.UNKNOWN_TABLE,
+                f"{session.where} does not read {database}.{table}",
+                remedy="add it to the consumer's databases and tables",
+            )
+        version = session.queue.epoch, session.queue.queued.seq
+
+        def look_up() -> dict[str, Any]:
+            return session.runner.source.server().table_columns(database, table)
+
+        return await session.runner.tables.ask((name, database, table), version, look_up)
+
+    # -- status and metrics ----------------------------------------------------------------------------------
+
+    def rows(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield a row of `GET /v1/binlogs` for each consumer, in time slices: each row is of one moment."""
+        return in_slices(row for row, _ in self.rows_with_consumers())
+
+    def rows_with_consumers(self) -> Iterator[tuple[dict[str, Any], Consumer]]:
+        return status_rows(self._sessions.values(), self._rates)
+
+    def names(self) -> list[str]:
+        return list(self._sessions)
+
+    # -- parts -----------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> ConsumerSession:
+        session = self._sessions.get(name)
+        if session is None:
+            raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(name))
+        return session
+
+    async def _started(self, name: str) -> ConsumerSession:
+        """Wait until the consumer has a position, which it has once its server was reached for the first time."""
+        return await self._until(name, lambda session: session.consumer.started)
+
+    async def _started_or_failed(self, name: str) -> ConsumerSession:
+        """The same, or until it has failed: a reader's own position may give it another one."""
+
+        def started_or_failed(session: ConsumerSession) -> bool:
+            return session.consumer.started or session.consumer.failed is not None
+
+        return await self._until(name, started_or_failed)
+
+    async def _until_read(self, name: str, number: int, end: Position) -> ConsumerSession:
+        """Wait until the queue has reached a position again, such as one from before a restart."""
+
+        def read(session: ConsumerSession) -> bool:
+            session.check_number(number)
+            if session.consumer.started:  # else its history is not known yet
+                session.queue.executed_of(session.now(end))
+            seq = session.now(end).seq
+            session.queue.needed_seq = max(session.queue.needed_seq, seq)
+            return seq <= session.queue.queued.seq
+
+        def not_read(session: ConsumerSession) -> str:
+            return f"seq {end.seq} is not read yet (at {session.queue.queued.seq})"
+
+        return await self._until(name, read, not_read)
+
+    async def _until(
+        self,
+        name: str,
+        condition: Callable[[ConsumerSession], bool],
+        reason: Callable[[ConsumerSession], str] | None = None,
+    ) -> ConsumerSession:
+        """Wait until `condition` is True; returns the consumer's session.
+
+        Raises BinlogError (RANGE_UNAVAILABLE: ask again) with `reason` after `RANGE_WAIT_S`. Without `reason` the wait
+        is for the server: its error is the reason, and one that an operator has to resolve ends the wait at once.
+        """
+        deadline = time.monotonic() + RANGE_WAIT_S
+
+        def unreachable(session: ConsumerSession) -> bool:
+            error = session.consumer.error
+            return reason is None and error is not None and error.action is Action.OPERATOR
+
+        while not condition(session := self.get(name)):
+            session.raise_failed()
+            if unreachable(session) or self._closing or time.monotonic() >= deadline:
+                error = session.consumer.error or "the server was not reached yet"
+                what = str(error) if reason is None else reason(session)
+                raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what, where=session.where)
+
+            def met(session: ConsumerSession = session) -> bool:
+                failed = session.consumer.failed is not None
+                return condition(session) or unreachable(session) or failed
+
+            await session.wait(deadline - time.monotonic(), met)
+        return session
+
+
+def _session_answer(
+    session: ConsumerSession, number: int, after: Position | None, *, gap: bool
+) -> dict[str, Any]:
+    return {
+        "session": number,
+        "position": (session.acknowledged if after is None else after).as_dict(),
+        "head": session.head.as_dict(),
+        "max_bytes_in_binlog_queue": session.queue.bytes_max,
+        "gap": gap,
+    }
