@@ -712,7 +712,7 @@ def test_a_gap_between_the_files(tmp_path: Path) -> None:
     [
         (
             b"hello, world, this is a text",
-            "is not a binlog: its first bytes are another kind of file's",
+            "is not a binlog: its first bytes are of another kind of file",
         ),
         (b"\xfdbin" + bytes(600), "is encrypted"),
         (b"\xfebin" + bytes(600), "does not begin with a FORMAT_DESCRIPTION_EVENT"),
