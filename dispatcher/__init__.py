@@ -1,7 +1,7 @@
 """binlog-dispatcher: one replication connection to a MySQL server, fanned out to many consumers.
 
-What a program imports from here is loaded when it is first used, so that importing this package loads nothing: Spark's
-executors do it, and have neither asyncio nor MySQL's client. docs/library.md shows the use.
+The names below are imported when they are first used: Spark's executors import this package, and must not load asyncio
+or the MySQL client. docs/library.md shows their use.
 """
 
 from __future__ import annotations
@@ -30,26 +30,21 @@ __all__ = [
     "UserError",
 ]
 
-_HOMES = {
-    "Binlog": "dispatcher.library",
-    "BinlogClient": "dispatcher.library",
-    "BinlogError": "dispatcher.model.errors",
-    "Change": "dispatcher.library",
-    "GtidSet": "dispatcher.model.gtid",
-    "InvalidDates": "dispatcher.binlog.table_map.column_types",
-    "ErrorKind": "dispatcher.model.errors",
-    "MariadbGtids": "dispatcher.model.gtid",
-    "Position": "dispatcher.model.position",
-    "Transaction": "dispatcher.library",
-    "UserError": "dispatcher.model.errors",
+_MODULES = {
+    "dispatcher.binlog.table_map.column_types": ("InvalidDates",),
+    "dispatcher.library": ("Binlog", "BinlogClient", "Change", "Transaction"),
+    "dispatcher.model.errors": ("BinlogError", "ErrorKind", "UserError"),
+    "dispatcher.model.gtid": ("GtidSet", "MariadbGtids"),
+    "dispatcher.model.position": ("Position",),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return value
+    for module, names in _MODULES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(module), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m dispatcher` is `binlog-dispatcher`."""
+"""Runs `binlog-dispatcher` as `python -m dispatcher`."""
 
 from dispatcher.cli import main
 

@@ -1,12 +1,11 @@
-"""Composition root: the only file that knows every class. Settings in, a running daemon out.
+"""The composition root: builds the daemon from its settings and runs it.
 
-Order of the start: state store (its lock keeps a second daemon away), clients with their stored progress, listener,
-then the connections. A server that is down keeps nobody waiting. Order of the end: listener, connections, what is left
-to store, store.
+Start: state store (its lock excludes a second daemon), clients with their stored progress, then connections and
+listener. A server that is down delays no other. Shutdown: listener, connections, pending writes, state store.
 
-Signals: SIGTERM and SIGINT end the daemon, within `SHUTDOWN_S`: readers that wait are answered with what there is, and
-what is to be stored is stored. A second one ends it at once, which loses nothing but time. SIGHUP reads the settings
-again, from the same files and options, and applies what is different; settings that are wrong change nothing.
+SIGTERM and SIGINT shut the daemon down within `SHUTDOWN_S`: waiting polls are answered, and progress is stored. A
+second signal exits immediately; acknowledged positions are already on disk. SIGHUP reads the same settings files and
+options again and applies the differences; invalid settings change nothing.
 """
 
 from __future__ import annotations
@@ -49,35 +48,34 @@ from dispatcher.telemetry.metrics import Metrics, Snapshot
 SHUTDOWN_S = 10
 STORE_CHECK_EVERY_S = 1.0
 EXIT_FAULT = 1
-FILES_RESERVED = 256  # file descriptors for all but the API's connections
-_ENDING = (signal.SIGTERM, signal.SIGINT)
+FILES_RESERVED = 256  # file descriptors that are not for the API's connections
 
 LoadSettings = Callable[[], Settings]
 
 
 def run_daemon(settings: Settings, load: LoadSettings) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code. Raises BinlogError for what keeps it from starting.
+    """Run until SIGTERM or SIGINT and return the exit code. Raises BinlogError if the daemon cannot start.
 
-    `load` reads the settings again, as they were read for the start.
+    `load` reads the settings again, from the same sources.
     """
-    os.umask(0o077)  # for every file that is made from here on, also by libraries
+    os.umask(0o077)  # for every file created from here on, also by libraries
     logs.configure(settings.log.level, settings.log.format, settings.secrets())
-    # Until the loop takes it: the daemon must not end for being told to reload while it starts.
-    hung_up = threading.Event()
-    signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
+    # Until the loop handles SIGHUP: by default the signal would kill the process.
+    reload_requested = threading.Event()
+    signal.signal(signal.SIGHUP, lambda *_: reload_requested.set())
     _raise_file_limit()
     _warn(settings)
     store = StateStore(settings.state.path)
     try:
         for path in store.exposed:
             structlog.get_logger("dispatcher").warning(
-                "others may read the state, and its file is another user's",
+                "other users can read the state, and its file belongs to another user",
                 file=str(path),
-                remedy="make the daemon's user its owner, then: chmod 600",
+                remedy="make the daemon's user its owner and run: chmod 600",
             )
         _warm_up()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Daemon(settings, load, store).serve(hung_up))
+            return runner.run(Daemon(settings, load, store).serve(reload_requested))
     finally:
         store.close()
 
@@ -89,24 +87,26 @@ def _warn(settings: Settings) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Readers' connections and segments on disk take a descriptor each; what systemd or a shell allows at first is for
-    programs that use select()."""
+    """Raise the soft limit to the hard limit: each connection and each segment on disk needs a descriptor.
+
+    The default soft limit is low for the sake of programs that use select().
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _warm_up() -> None:
-    """Have the kernels loaded before anybody waits for them.
+    """Load the kernels before the first connection needs them.
 
-    Compiling them, on a machine where nobody has, leaves some 100 MB of the compiler's behind in the process that did
-    it. So a child does it, and this process loads what the child has kept; where nothing can be kept it compiles too.
+    Without a cache of compiled kernels a child process compiles them, because compiling leaves about 100 MB of the
+    compiler's memory in the process. This process loads the child's cache; if it is not writable, it compiles too.
     """
     log = structlog.get_logger("dispatcher")
     log.debug("loading kernels")
     if load_kept_kernels():
         return
-    log.info("compiling kernels", once="for this version on this machine")
+    log.info("compiling kernels, once per version and machine")
     child = multiprocessing.get_context("fork").Process(target=load_kernels, daemon=True)
     child.start()
     child.join()
@@ -114,7 +114,7 @@ def _warm_up() -> None:
 
 
 class _Listener(uvicorn.Server):
-    """uvicorn would take the signals, and raise them again when it has ended; they are the daemon's."""
+    """uvicorn without its signal handlers: the daemon handles the signals."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -122,7 +122,7 @@ class _Listener(uvicorn.Server):
 
 
 class Daemon:
-    """Everything that runs on the loop."""
+    """The daemon on the event loop."""
 
     def __init__(self, settings: Settings, load: LoadSettings, state: StateStore) -> None:
         self._settings = settings
@@ -132,7 +132,7 @@ class Daemon:
         self._store = StoreThread(state, settings.state.max_bytes_in_prepared)
         self._crash: BaseException | None = None
         self._tasks = Tasks(self._on_task_error)
-        # Beside the store, whose lock keeps other daemons away from both.
+        # Next to the state store, whose lock excludes other daemons from both.
         spill = Spill(Path(f"{settings.state.path}.spill"), settings.state.max_bytes_in_spill)
         self._clients = ClientRegistry(self._store, spill.allocate, self._log, self._on_task_error)
         self._metrics = Metrics(
@@ -183,15 +183,15 @@ class Daemon:
         )
         return _Listener(config)
 
-    # -- from the start to the end ---------------------------------------------------------------------------
+    # -- start and shutdown ----------------------------------------------------------------------------------
 
-    async def serve(self, hung_up: threading.Event) -> int:
-        """`hung_up`: a SIGHUP came before."""
+    async def serve(self, reload_requested: threading.Event) -> int:
+        """Run until a signal; returns the exit code. `reload_requested`: set if a SIGHUP came before the loop ran."""
         loop = asyncio.get_running_loop()
-        for number in _ENDING:
+        for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
-        if hung_up.is_set():
+        if reload_requested.is_set():
             self._reload.set()
         try:
             await self._run()
@@ -204,18 +204,17 @@ class Daemon:
     async def _run(self) -> None:
         await self._clients.apply(client_decls(self._settings, self._store.installation_id))
         self._clients.start()
-        self._tasks.start("reload", self._reload_when_told())
+        self._tasks.start("reload", self._reload_on_request())
         self._tasks.start("state store", self._check_store())
         listen = self._settings.api.listen
         address = f"{listen.host}:{listen.port}"
         self._log.info("starting", listen=address, consumers=len(self._settings.consumers))
         try:
             await self._server.serve()
-        except SystemExit:  # how uvicorn says that it cannot listen
+        except SystemExit:  # uvicorn exits if it cannot listen
+            remedy = "change api.listen: another program uses the port, or the address is not one of this machine"
             raise BinlogError(
-                ErrorKind.SETTINGS,
-                f"cannot listen on {address}",
-                remedy="another program has the port, or the address is not this machine's; change api.listen",
+                ErrorKind.SETTINGS, f"cannot listen on {address}", remedy=remedy
             ) from None
 
     def _not_ready(self) -> list[str]:
@@ -223,19 +222,19 @@ class Daemon:
         return list(dict.fromkeys(str(fault) for fault in faults if fault))
 
     async def _check_store(self) -> None:
-        """Notice soon, not with the next acknowledgement only, that somebody has deleted or replaced the file."""
-        told, rewritten = "", 0
+        """Log soon, not only at the next acknowledgement, that the store's file was deleted or replaced."""
+        logged, rewritten = "", 0
         while True:
             await asyncio.sleep(STORE_CHECK_EVERY_S)
             await self._store.check()
-            said = str(self._store.misplaced or "")
-            if said and said != told:
-                self._log.error("state store misplaced", error=said)
-            told = said
+            error = str(self._store.misplaced or "")
+            if error and error != logged:
+                self._log.error("state store was replaced", error=error)
+            logged = error
             if self._state.rewritten != rewritten:
                 rewritten = self._state.rewritten
                 path = str(self._settings.state.path)
-                self._log.error("state store was deleted, and is written anew", path=path)
+                self._log.error("state store was deleted and has been rewritten", path=path)
 
     async def _end(self) -> None:
         try:
@@ -247,43 +246,42 @@ class Daemon:
 
     def _stop(self) -> None:
         if self._server.should_exit:
-            self._end_at_once("told twice to end")
+            self._exit_now("second signal")
         self._server.should_exit = True
         self._clients.sessions.close()
-        # A disk that does not answer would keep the process for ever.
-        timer = threading.Timer(
-            SHUTDOWN_S, self._end_at_once, [f"it did not end within {SHUTDOWN_S} s"]
-        )
+        # A disk that does not respond would block the shutdown for ever.
+        reason = f"the shutdown took more than {SHUTDOWN_S} s"
+        timer = threading.Timer(SHUTDOWN_S, self._exit_now, [reason])
         timer.daemon = True
         timer.start()
 
-    def _end_at_once(self, why: str) -> None:
-        self._log.error("ended at once", why=why)
+    def _exit_now(self, reason: str) -> None:
+        self._log.error("exiting immediately", reason=reason)
         os._exit(EXIT_FAULT)
 
     def _on_task_error(self, name: str, error: BaseException) -> None:
-        """A task that ends by itself is a defect: rather than serve half, end, so that the supervisor restarts all."""
+        """Shut down: a failed task is a defect, and the supervisor restarts a complete daemon."""
         self._log.error("task failed", task=name, exc_info=error)
         self._crash = error
         self._server.should_exit = True
 
-    # -- settings that change --------------------------------------------------------------------------------
+    # -- reload ----------------------------------------------------------------------------------------------
 
-    async def _reload_when_told(self) -> None:
+    async def _reload_on_request(self) -> None:
         while True:
             await self._reload.wait()
             self._reload.clear()
             try:
                 settings = await in_thread("settings", self._load)
-                wanted = client_decls(settings, self._store.installation_id)
-                await self._clients.check(wanted)
+                new_decls = client_decls(settings, self._store.installation_id)
+                await self._clients.check(new_decls)
             except BinlogError as error:
                 lines = "; ".join(str(error).splitlines())
-                self._log.error("settings not reloaded, nothing is changed", error=lines)
+                self._log.error("settings not reloaded, nothing was changed", error=lines)
                 continue
             self._configure(settings)
             _warn(settings)
-            changes = await self._clients.apply(wanted)
+            changes = await self._clients.apply(new_decls)
             self._log.info(
                 "settings reloaded",
                 added=changes.added,
@@ -292,23 +290,23 @@ class Daemon:
             )
 
     def _configure(self, settings: Settings) -> None:
-        # Passwords of before may still turn up in what a server says.
+        # Errors of a server may still contain earlier passwords.
         self._secrets |= dict.fromkeys(settings.secrets())
         logs.configure(settings.log.level, settings.log.format, tuple(self._secrets))
         self._api.replace(_access(settings))
-        ours = self._settings
+        running = self._settings
         fixed = {
-            "api.listen": (ours.api.listen, settings.api.listen),
-            "api.tls": (ours.api.tls, settings.api.tls),
-            "the limits of api": (_limits(ours), _limits(settings)),
-            "state": (ours.state, settings.state),
+            "api.listen": (running.api.listen, settings.api.listen),
+            "api.tls": (running.api.tls, settings.api.tls),
+            "the limits of api": (_limits(running), _limits(settings)),
+            "state": (running.state, settings.state),
         }
-        if differ := [key for key, (before, now) in fixed.items() if before != now]:
-            self._log.warning("settings that a restart is needed for", settings=differ)
+        if changed := [key for key, (current, new) in fixed.items() if current != new]:
+            self._log.warning("restart the daemon to apply these settings", settings=changed)
 
 
 async def render_metrics(metrics: Metrics) -> tuple[bytes, str]:
-    """Samples are taken on the loop in slices; the text is made of them in a thread."""
+    """Collect the samples on the loop in slices, then render the text in a thread."""
     snapshot = Snapshot()
     async for _ in in_slices(metrics.fill(snapshot)):
         pass
@@ -324,14 +322,10 @@ def _access(settings: Settings) -> Access:
 
 
 def _token(token: TokenSettings) -> Token:
-    everywhere = token.consumers == "all"
-    if token.scopes is not None:
-        scopes = frozenset(Scope(name) for name in token.scopes)
-    else:
-        scopes = frozenset(
-            {Scope.READ, Scope.ACKNOWLEDGE} | ({Scope.METRICS} if everywhere else set())
-        )
-    return Token(token.secret, None if everywhere else frozenset(token.consumers), scopes)
+    for_all = token.consumers == "all"
+    default = ("read", "acknowledge", "metrics") if for_all else ("read", "acknowledge")
+    scopes = frozenset(Scope(name) for name in token.scopes or default)
+    return Token(token.secret, None if for_all else frozenset(token.consumers), scopes)
 
 
 def _limits(settings: Settings) -> Limits:

@@ -1,4 +1,4 @@
-"""What the commands share that call a running daemon: their options, one HTTP call, and faults as exit codes."""
+"""Calls of a running daemon by the command line: common options, the HTTP call, errors as exit codes."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ from typing import Annotated, Any
 
 import typer
 
-from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
+from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, UserError
 
 EXIT_FAULT, EXIT_INPUT = 1, 2
-TOKEN_VARIABLE = "DISPATCHER_TOKEN"  # noqa: S105 - its name
+TOKEN_VARIABLE = "DISPATCHER_TOKEN"  # noqa: S105 - the name, not a token
 TIMEOUT_S = 60
 
-Url = Annotated[str, typer.Option(help="Where the daemon listens.", envvar="DISPATCHER_URL")]
+Url = Annotated[
+    str,
+    typer.Option(help="URL of the daemon, such as http://127.0.0.1:8085.", envvar="DISPATCHER_URL"),
+]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
-        help=f"File with a token for the API, instead of the environment variable {TOKEN_VARIABLE}.",
+        help=f"File that contains an API token. Default: the environment variable {TOKEN_VARIABLE}.",
         show_default=False,
     ),
 ]
 Ca = Annotated[
-    Path | None, typer.Option(help="PEM file of whom to trust for https.", show_default=False)
+    Path | None,
+    typer.Option(help="For https: PEM file of the trusted authorities.", show_default=False),
 ]
 
 
 @contextmanager
-def faults() -> Iterator[None]:
-    """Expected faults become a message and an exit code."""
+def errors_as_exit_codes() -> Iterator[None]:
+    """Print a BinlogError in one line and exit with 2 for the user's input, settings and tokens, else with 1."""
     try:
         yield
     except BinlogError as error:
         typer.echo(str(error), err=True)
-        wrong_input = isinstance(error, UserError) or error.kind in (
-            ErrorKind.SETTINGS,
-            ErrorKind.UNAUTHORIZED,
-        )
+        input_kinds = (ErrorKind.SETTINGS, ErrorKind.UNAUTHORIZED)
+        wrong_input = isinstance(error, UserError) or error.kind in input_kinds
         raise typer.Exit(EXIT_INPUT if wrong_input else EXIT_FAULT) from None
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_FAULT) from None
@@ -49,7 +51,7 @@ def faults() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class DaemonAddress:
-    """A daemon, as the options name it. `token_file`, `ca`: None = not given."""
+    """The options that name a daemon. `token_file`, `ca`: None = not given."""
 
     url: str
     token_file: Path | None
@@ -57,7 +59,7 @@ class DaemonAddress:
 
 
 def call(address: DaemonAddress, path: str, body: object = None) -> Any:
-    """The JSON answer of the daemon to a GET, or to a POST of `body`; raises BinlogError for everything else."""
+    """Send a GET, or a POST of `body`, and return the daemon's JSON answer. Raises BinlogError for any other answer."""
     import http.client  # noqa: PLC0415
     import ssl  # noqa: PLC0415
     import urllib.error  # noqa: PLC0415
@@ -65,7 +67,7 @@ def call(address: DaemonAddress, path: str, body: object = None) -> Any:
 
     if not address.url.startswith(("http://", "https://")):
         what = f"not a URL: {address.url}"
-        raise UserError(ErrorKind.SETTINGS, what, remedy="write it like http://host:8085")
+        raise UserError(ErrorKind.SETTINGS, what, remedy="write a URL like http://host:8085")
     url = address.url.rstrip("/") + path
     data = None if body is None else json.dumps(body).encode()
     try:
@@ -77,7 +79,7 @@ def call(address: DaemonAddress, path: str, body: object = None) -> Any:
         context = ssl.create_default_context(cafile=address.ca) if address.ca else None
     except (OSError, ValueError) as error:
         names = " or ".join(str(file) for file in (address.token_file, address.ca) if file) or url
-        remedy = "name readable files and a well-formed URL"
+        remedy = "pass readable files and a valid URL"
         raise UserError(
             ErrorKind.SETTINGS, f"cannot use {names}: {error}", remedy=remedy
         ) from error
@@ -96,37 +98,36 @@ def _token(file: Path | None) -> str:
     return os.environ.get(TOKEN_VARIABLE, "").strip()
 
 
-_PORT = "check the port: that of api.listen is needed"
+_PORT = "check that the port is the one of api.listen"
 
 
 def _unreachable(error: Exception, url: str) -> BinlogError:
-    """A port that is closed, speaks TLS or something else than HTTP, or answers what is not JSON."""
+    """The error for a closed port, for a protocol other than HTTP, or for an answer that is not JSON."""
     import http.client  # noqa: PLC0415
     import ssl  # noqa: PLC0415
 
     cause = getattr(error, "reason", error)
     remedy = "check the URL, and that the daemon is running"
     if isinstance(cause, ssl.SSLCertVerificationError):
-        what, remedy = (
-            f"its certificate is not trusted: {cause.verify_message}",
-            "name its authority by --ca",
-        )
+        what = f"the server's certificate is not trusted: {cause.verify_message}"
+        remedy = "pass the certificate's authority with --ca"
     elif isinstance(cause, ssl.SSLError):
-        what, remedy = "it does not answer in TLS", "write http:// if the daemon has no api.tls"
+        what = "the server does not speak TLS"
+        remedy = "write http:// if the daemon has no api.tls"
     elif isinstance(cause, ConnectionResetError | BrokenPipeError):
-        what = "it closed the connection without an answer"
+        what = "the server closed the connection without an answer"
         remedy = f"write https:// if the daemon has api.tls; {_PORT}"
     elif isinstance(cause, http.client.HTTPException):
-        what, remedy = "it does not answer in HTTP", _PORT
+        what, remedy = "the server does not speak HTTP", _PORT
     elif isinstance(cause, json.JSONDecodeError | UnicodeDecodeError):
-        what, remedy = "it does not answer in JSON", "check the URL: another program listens there"
+        what, remedy = "the answer is not JSON", "check the URL: another program listens there"
     else:
         what = str(getattr(cause, "strerror", None) or cause)
     return BinlogError(ErrorKind.CONNECT_FAILED, f"{url}: {what}", remedy=remedy)
 
 
 def _refused(error: Any, url: str) -> BinlogError:
-    """The daemon's problem document as the fault that it is."""
+    """The error that the daemon's problem document describes."""
     import http.client  # noqa: PLC0415
 
     kind, what, remedy = "", str(error.reason), None
@@ -135,30 +136,26 @@ def _refused(error: Any, url: str) -> BinlogError:
         what, remedy = str(problem["detail"]), problem.get("hint")
         kind = str(problem.get("kind", ""))
     except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
-        pass  # another program's answer: its status says enough
-    found = ErrorKind.__members__.get(kind, ErrorKind.CONNECT_FAILED)
-    # The daemon's text begins with the kind and ends with the hint, as this one's will.
-    what = what.removeprefix(f"{found.value}: ")
+        pass  # not a problem document, so another program's answer; the status says enough
+    error_kind = ErrorKind.__members__.get(kind, ErrorKind.CONNECT_FAILED)
+    # The daemon's text begins with the kind and ends with the hint; the error's text adds both again.
+    what = what.removeprefix(f"{error_kind.value}: ")
     if remedy:
         what = what.removesuffix(f"; {remedy}")
-    told = f"{url}: {error.code} {what}"
     if error.code in (401, 403):
+        error_kind = ErrorKind.FORBIDDEN if error.code == 403 else ErrorKind.UNAUTHORIZED
         if remedy and error.code == 401:
-            remedy = f"{remedy}; name a file that holds it by --token-file, or set {TOKEN_VARIABLE}"
-        return UserError(
-            ErrorKind.FORBIDDEN if error.code == 403 else ErrorKind.UNAUTHORIZED,
-            told,
-            remedy=remedy,
-        )
-    fault = BinlogError(found, told, remedy=remedy)
-    if fault.action is Action.REFUSE:
-        return UserError(found, told, remedy=remedy)
-    return fault
+            remedy = (
+                f"{remedy}; pass a file that contains it with --token-file, or set {TOKEN_VARIABLE}"
+            )
+    user_error = POLICY[error_kind].action is Action.REFUSE
+    error_class = UserError if user_error else BinlogError
+    return error_class(error_kind, f"{url}: {error.code} {what}", remedy=remedy)
 
 
 def unexpected(url: str) -> BinlogError:
-    """For an answer that is JSON, and not the daemon's."""
-    what = f"{url}: it answers, but not as binlog-dispatcher does"
+    """The error for a JSON answer that is not the daemon's."""
+    what = f"{url}: the answer is not one of binlog-dispatcher"
     return BinlogError(
         ErrorKind.CONNECT_FAILED, what, remedy="check the URL, and the daemon's version"
     )

@@ -1,7 +1,7 @@
-"""The command line. Exit codes: 0 fine, 2 the user's input or settings, 1 anything else.
+"""The command line. Exit codes: 0 success, 2 invalid input or settings, 1 any other error.
 
-Expected faults end in their one line on stderr, never in a traceback. What a command needs is
-imported when it runs, so that `--help` does not wait for a database driver and a web server.
+Expected errors are printed to stderr in one line, without a traceback. Each command imports what it needs when it runs,
+so that `--help` does not load the database driver and the web server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from uuid import UUID
 import typer
 
 from dispatcher import consumers
-from dispatcher.calls import EXIT_INPUT, Ca, DaemonAddress, TokenFile, Url, call, faults, unexpected
+from dispatcher.calls import (
+    EXIT_INPUT,
+    Ca,
+    DaemonAddress,
+    TokenFile,
+    Url,
+    call,
+    errors_as_exit_codes,
+    unexpected,
+)
 from dispatcher.model.errors import BinlogError
 
 if TYPE_CHECKING:
@@ -25,7 +34,7 @@ if TYPE_CHECKING:
 
     from dispatcher.settings.model import ConsumerSettings, Settings
 
-# Typer's own tracebacks would show local variables, and with them passwords.
+# Typer's own tracebacks show local variables, and with them passwords.
 app = typer.Typer(
     name="binlog-dispatcher",
     help="One MySQL replication connection, fanned out to many consumers.",
@@ -42,7 +51,7 @@ Config = Annotated[
         "--config",
         "-c",
         envvar="DISPATCHER_CONFIG",
-        help="YAML file, or a folder of them; may be given several times, later ones win.",
+        help="YAML file, or folder of YAML files. Repeatable; later files override earlier ones.",
         show_default=False,
     ),
 ]
@@ -52,8 +61,8 @@ def main() -> None:
     app()
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version  # noqa: PLC0415
 
         typer.echo(f"binlog-dispatcher {version('binlog-dispatcher')}")
@@ -64,15 +73,20 @@ def _version(wanted: bool) -> None:
 def _common(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Say which, and end."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     pass
 
 
 @contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """What an import makes stays: looking for garbage in it makes a start a tenth longer, and each later look too."""
+def _without_gc() -> Iterator[None]:
+    """Import without garbage collection, and exempt what was imported from later collections.
+
+    Imported modules stay in memory, and searching them for garbage makes the start about 10 % slower.
+    """
     gc.disable()
     try:
         yield
@@ -85,25 +99,25 @@ def _nothing_collected() -> Iterator[None]:
 def run_command(
     config: Config,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Check the servers first; any finding ends it.")
+        bool, typer.Option("--strict", help="Check the servers first; exit if one has an error.")
     ] = False,
     listen: Annotated[
-        str | None, typer.Option(help="host:port of the HTTP API, instead of api.listen.")
+        str | None, typer.Option(help="host:port of the HTTP API; overrides api.listen.")
     ] = None,
     log_level: Annotated[
-        str | None, typer.Option(help="debug, info, warning or error, instead of log.level.")
+        str | None, typer.Option(help="debug, info, warning or error; overrides log.level.")
     ] = None,
 ) -> None:
-    """Run the daemon until SIGTERM or Ctrl-C. SIGHUP reads the settings again."""
-    with faults():
+    """Run the daemon until SIGTERM or Ctrl-C. SIGHUP reloads the settings."""
+    with errors_as_exit_codes():
 
         def load() -> Settings:
             return _settings(config, listen=listen, log_level=log_level)
 
         settings = load()
         if strict:
-            _end_on(_server_findings(settings))
-        with _nothing_collected():
+            _exit_on(_server_findings(settings))
+        with _without_gc():
             from dispatcher import app as daemon  # noqa: PLC0415
 
         code = daemon.run_daemon(settings, load)
@@ -112,27 +126,29 @@ def run_command(
 
 @app.command("check")
 def check_command(config: Config) -> None:
-    """Check the settings, then all servers that they name, and say everything that is wrong."""
-    with faults():
+    """Check the settings and every server that they name, and print all errors."""
+    with errors_as_exit_codes():
         settings = _settings(config)
         from dispatcher.settings.exposure import password_warnings  # noqa: PLC0415
 
         for warning in (*settings.warnings, *password_warnings(settings.consumers)):
             typer.echo(f"warning: {warning}", err=True)
-        _end_on(_server_findings(settings))
+        _exit_on(_server_findings(settings))
         consumers = len(settings.consumers)
-        typer.echo(f"fine: {consumers} consumer{'s' if consumers != 1 else ''}, no findings")
+        typer.echo(f"OK: {consumers} consumer{'s' if consumers != 1 else ''} checked, no errors")
 
 
 @app.command("binlogs")
 def binlogs_command(
     url: Url,
-    as_json: Annotated[bool, typer.Option("--json", help="The daemon's answer as it is.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the daemon's JSON answer.")
+    ] = False,
     token_file: TokenFile = None,
     ca: Ca = None,
 ) -> None:
-    """Show the daemon's consumers: states, queues, lags."""
-    with faults():
+    """List the consumers of a running daemon: state, position, queue, lag."""
+    with errors_as_exit_codes():
         rows = call(DaemonAddress(url, token_file, ca), "/v1/binlogs")
         if as_json:
             typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
@@ -144,7 +160,7 @@ def binlogs_command(
         except (KeyError, TypeError, ValueError):
             raise unexpected(url) from None
         console = Console()
-        # Piped to a file or another program there is no width to keep to.
+        # Output to a file or a pipe need not fit a terminal.
         width = console.width if console.is_terminal else 200
         console.print(table, width=width)
 
@@ -155,73 +171,82 @@ def inspect_command(  # noqa: PLR0913 - one parameter per option
         list[str],
         typer.Argument(
             metavar="LOG",
-            help="Binlog files in order, - for standard input; or a server: mysql://USER@HOST:PORT from its"
-            " oldest file on, mysql://USER@HOST:PORT/FILE from that one.",
+            help="Binlog files in order, or - for standard input. Or a server: mysql://USER@HOST:PORT begins at its"
+            " oldest file, mysql://USER@HOST:PORT/FILE at the named one.",
             show_default=False,
         ),
     ],
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per event and line.")
+        bool, typer.Option("--json", help="Print one JSON object per event and line.")
     ] = False,
     summary: Annotated[
-        bool, typer.Option("--summary", help="Counts per table, the largest transactions.")
+        bool, typer.Option("--summary", help="Print counts per table and the largest transactions.")
     ] = False,
     hexdump: Annotated[
-        bool, typer.Option("--hexdump", help="The bytes of each event too.")
+        bool, typer.Option("--hexdump", help="Also print the bytes of each event.")
     ] = False,
     database: Annotated[
-        list[str] | None, typer.Option(help="Only what concerns this database; repeatable.")
+        list[str] | None, typer.Option(help="Only this database. Repeatable.")
     ] = None,
     table: Annotated[
         list[str] | None,
-        typer.Option(help="Only what concerns this table, database.table or table; repeatable."),
+        typer.Option(help="Only this table: database.table or table. Repeatable."),
     ] = None,
     start: Annotated[
         str | None,
         typer.Option(
-            help="Begin at a position (1234, binlog.000003:1234), the first transaction of a GTID set,"
-            " or a time (ISO 8601; UTC unless it says otherwise).",
+            help="Begin at a position (1234, binlog.000003:1234), at the first transaction of a GTID set, or at a"
+            " time (ISO 8601, UTC by default).",
             show_default=False,
         ),
     ] = None,
     stop: Annotated[
-        str | None, typer.Option(help="End before it; written like --start.", show_default=False)
+        str | None,
+        typer.Option(help="End before this point; same forms as --start.", show_default=False),
     ] = None,
     invalid_dates: Annotated[
-        str, typer.Option(help="What '0000-00-00' and the like become: text, null or error.")
+        str, typer.Option(help="Print invalid dates such as '0000-00-00' as: text, null or error.")
     ] = "text",
     follow: Annotated[
-        bool, typer.Option("--follow", help="Of a server: go on at the end of its log.")
+        bool,
+        typer.Option("--follow", help="For a server: wait for new events at the end of its log."),
     ] = False,
     password_file: Annotated[
-        Path | None, typer.Option(help="File with the account's password.", show_default=False)
+        Path | None, typer.Option(help="File that contains the password.", show_default=False)
     ] = None,
     password_env: Annotated[
         str | None,
-        typer.Option(help="Environment variable with the account's password.", show_default=False),
+        typer.Option(help="Environment variable that contains the password.", show_default=False),
     ] = None,
     tls_mode: Annotated[
         str, typer.Option(help="disabled, preferred, required, verify_ca or verify_identity.")
     ] = "preferred",
     ca: Annotated[
-        Path | None, typer.Option(help="PEM file of whom to trust for TLS.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="For TLS: PEM file of the trusted certificate authorities.", show_default=False
+        ),
     ] = None,
     server_public_key: Annotated[
         Path | None,
-        typer.Option(help="Without TLS: PEM file with the server's RSA key.", show_default=False),
+        typer.Option(
+            help="Without TLS: PEM file of the server's RSA public key.", show_default=False
+        ),
     ] = None,
     get_server_public_key: Annotated[
         bool,
-        typer.Option("--get-server-public-key", help="Without TLS: take the key that it sends."),
+        typer.Option(
+            "--get-server-public-key", help="Without TLS: accept the key that the server sends."
+        ),
     ] = False,
 ) -> None:
-    """Print a binlog: events, positions, GTIDs, rows with their columns' names.
+    """Print a binlog: events, positions, GTIDs, rows with column names.
 
-    What cannot be read ends in one message and exit code 2, after everything before it was printed.
+    If an event cannot be read, everything before it is printed, then one error; the exit code is 2.
     """
     from dispatcher.inspect import command  # noqa: PLC0415
 
-    with faults():
+    with errors_as_exit_codes():
         login = command.Login(
             password_file, password_env, tls_mode, ca, server_public_key, get_server_public_key
         )
@@ -238,56 +263,48 @@ def _settings(
 ) -> Settings:
     from dispatcher.settings.load import load_settings  # noqa: PLC0415
 
-    options = {"api.listen": ("--listen", listen), "log.level": ("--log-level", log_level)}
-    return load_settings(
-        config, {key: given for key, given in options.items() if given[1] is not None}
-    )
+    overrides = {"api.listen": ("--listen", listen), "log.level": ("--log-level", log_level)}
+    return load_settings(config, {key: o for key, o in overrides.items() if o[1] is not None})
 
 
-def _end_on(findings: list[str]) -> None:
+def _exit_on(findings: list[str]) -> None:
     if findings:
         typer.echo("\n".join(findings), err=True)
         raise typer.Exit(EXIT_INPUT)
 
 
 def _server_findings(settings: Settings) -> list[str]:
-    """One line for each thing that is wrong with a server or a folder of files, in the order of the settings."""
+    """One line per error of a server or folder of files, in the order of the settings."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
     groups: dict[object, list[str]] = {}
     for name, consumer in settings.consumers.items():
         groups.setdefault((consumer.connection_key, consumer.tls), []).append(name)
-    readers = list(groups.values())
 
-    def findings(names: list[str]) -> list[tuple[str, BinlogError]]:
-        return _examine([settings.consumers[name] for name in names])
+    def examine(names: list[str]) -> list[str]:
+        errors = _examine([settings.consumers[name] for name in names])
+        readers = f"(for consumers.{', consumers.'.join(names)})"
+        return [f"{label}: {e.kind}: {e.what}; {e.remedy} {readers}" for label, e in errors]
 
-    # Side by side: one server that does not answer must not hold up what is to be said of the
-    # others.
-    with ThreadPoolExecutor(min(len(readers), 16)) as pool:
-        found = list(pool.map(findings, readers))
-    return [
-        f"{label}: {error.kind}: {error.what}; {error.remedy}"
-        f" (for consumers.{', consumers.'.join(names)})"
-        for names, errors in zip(readers, found, strict=True)
-        for label, error in errors
-    ]
+    # In parallel, so that a server that does not answer does not delay the others.
+    with ThreadPoolExecutor(min(len(groups), 16)) as pool:
+        return [line for lines in pool.map(examine, groups.values()) for line in lines]
 
 
 def _examine(consumers: list[ConsumerSettings]) -> list[tuple[str, BinlogError]]:
-    """What is wrong with the source that these consumers share, each with the label of its host or folder."""
+    """The errors of the source that these consumers share, each with the label of its host or folder."""
     from dispatcher.source.files.source import files_source  # noqa: PLC0415
     from dispatcher.source.mysql.login import endpoints_of  # noqa: PLC0415
     from dispatcher.source.mysql.server_facts import examine_hosts  # noqa: PLC0415
 
-    one = consumers[0]
-    if one.files is None:
+    first = consumers[0]
+    if first.files is None:
         databases = [database for consumer in consumers for database in consumer.databases]
-        return examine_hosts(endpoints_of(one), databases)
+        return examine_hosts(endpoints_of(first), databases)
     try:
-        files_source(one.files, UUID(int=0)).open(1)
+        files_source(first.files, UUID(int=0)).open(1)
     except BinlogError as error:
-        return [(one.label, error)]
+        return [(first.label, error)]
     return []
 
 
@@ -340,7 +357,7 @@ def _position(row: dict[str, Any]) -> str:
 
 
 def _duration(seconds: float | None) -> str:
-    """None: no end is known."""
+    """`seconds`: None = unknown, or without an end."""
     if seconds is None:
         return "-"
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):

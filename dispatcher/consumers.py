@@ -1,4 +1,4 @@
-"""The commands of administrators: `consumers forget` and `consumers seek`, as calls of a running daemon."""
+"""The commands `consumers forget` and `consumers seek`, which call a running daemon."""
 
 from __future__ import annotations
 
@@ -8,26 +8,34 @@ from urllib.parse import quote
 
 import typer
 
-from dispatcher.calls import Ca, DaemonAddress, TokenFile, Url, call, faults, unexpected
+from dispatcher.calls import (
+    Ca,
+    DaemonAddress,
+    TokenFile,
+    Url,
+    call,
+    errors_as_exit_codes,
+    unexpected,
+)
 from dispatcher.model.errors import ErrorKind, UserError
 
 app = typer.Typer(
-    help="Move the consumers of a running daemon.",
+    help="Move a consumer of a running daemon.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="The consumer's name.")]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the consumer.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @app.command()
 def forget(
     name: _Name, url: Url, yes: _Yes = False, token_file: TokenFile = None, ca: Ca = None
 ) -> None:
-    """Drop what is stored of a consumer: it begins at the `start` of its settings, in a new epoch."""
-    with faults():
-        _ask(f"Drop the position of consumer {name}, and begin at its start?", yes)
+    """Delete a consumer's stored position: it begins at the `start` of its settings, in a new epoch."""
+    with errors_as_exit_codes():
+        _confirm(f"Delete the position of consumer {name} and begin at its start?", yes)
         _move(DaemonAddress(url, token_file, ca), name, "forget", {})
 
 
@@ -38,23 +46,23 @@ def seek(
     to: Annotated[
         str,
         typer.Option(
-            help="earliest, latest, a position (binlog.000003:1234), a GTID set, or a time (ISO 8601; UTC unless it"
-            " says otherwise): the first transaction committed then or later.",
+            help="earliest, latest, a position (binlog.000003:1234), an executed GTID set, or a time (ISO 8601, UTC by"
+            " default): the first transaction committed then or later.",
         ),
     ],
     yes: _Yes = False,
     token_file: TokenFile = None,
     ca: Ca = None,
 ) -> None:
-    """Move a consumer to a place of the server's log, in a new epoch."""
-    with faults():
-        where = _place(to)
-        _ask(f"Move consumer {name} to {to}?", yes)
-        _move(DaemonAddress(url, token_file, ca), name, "seek", {"to": where})
+    """Move a consumer to another position in the server's log, in a new epoch."""
+    with errors_as_exit_codes():
+        start = _start(to)
+        _confirm(f"Move consumer {name} to {to}?", yes)
+        _move(DaemonAddress(url, token_file, ca), name, "seek", {"to": start})
 
 
-def _place(to: str) -> object:
-    """As the API takes it. Raises UserError."""
+def _start(to: str) -> object:
+    """The value of `--to` in the API's form. Raises UserError."""
     from dispatcher.inspect.bounds import GtidBound, TimeBound, parse_bound  # noqa: PLC0415
 
     if to in ("earliest", "latest"):
@@ -65,27 +73,27 @@ def _place(to: str) -> object:
     if isinstance(bound, TimeBound):
         return {"timestamp": to.strip()}
     if not bound.file:
-        what = f"--to: {to!r} names no file"
+        what = f"--to: {to!r} has no file"
         raise UserError(ErrorKind.SETTINGS, what, remedy="write a position like binlog.000003:1234")
     return {"file": bound.file, "offset": bound.offset}
 
 
-def _ask(question: str, yes: bool) -> None:
-    """Raises UserError where there is no terminal to ask on, and typer.Abort for a no."""
+def _confirm(question: str, yes: bool) -> None:
+    """Raises UserError if there is no terminal, and typer.Abort if the answer is no."""
     if yes:
         return
     if not sys.stdin.isatty():
-        what = "there is no terminal to ask on"
-        raise UserError(ErrorKind.SETTINGS, what, remedy="say --yes")
-    typer.confirm(f"{question} Its readers have to begin anew.", abort=True)
+        what = "there is no terminal to ask for confirmation"
+        raise UserError(ErrorKind.SETTINGS, what, remedy="pass --yes")
+    typer.confirm(f"{question} Its readers must open new sessions.", abort=True)
 
 
-def _move(address: DaemonAddress, name: str, what: str, body: dict[str, Any]) -> None:
-    answer = call(address, f"/v1/consumers/{quote(name, safe='')}/{what}", body)
+def _move(address: DaemonAddress, name: str, operation: str, body: dict[str, Any]) -> None:
+    answer = call(address, f"/v1/consumers/{quote(name, safe='')}/{operation}", body)
     try:
         position = answer["position"]
         place = f"{position['file']}:{position['offset']}" if position["file"] else position["gtid"]
-        told = f"{name}: goes on at {place}, epoch {position['epoch']}"
+        message = f"{name}: continues at {place}, epoch {position['epoch']}"
     except (KeyError, TypeError):
         raise unexpected(address.url) from None
-    typer.echo(told)
+    typer.echo(message)

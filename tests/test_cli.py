@@ -175,7 +175,7 @@ def test_check_warns_of_settings_with_a_secret_that_every_user_can_read(account:
         file = write(Path(name), ("shop", consumer(account, "cli")))
         file.chmod(0o644)
         done = call("check", "--config", file)
-    assert done.returncode == 0 and done.stdout == "fine: 1 consumer, no findings\n"
+    assert done.returncode == 0 and done.stdout == "OK: 1 consumer checked, no errors\n"
     assert done.stderr.startswith(f"warning: {file}:2: ") and f"chmod 600 {file}" in done.stderr
 
 
@@ -183,7 +183,7 @@ def test_check_finds_nothing_wrong(account: Server, tmp_path: Path) -> None:
     file = write(tmp_path, ("shop", consumer(account, "cli")), ("b", consumer(account, "cli", "b")))
     done = call("check", "--config", file)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "fine: 2 consumers, no findings\n"
+    assert done.stdout == "OK: 2 consumers checked, no errors\n"
     assert not (tmp_path / "state.db").exists()
 
 
@@ -434,7 +434,9 @@ def test_binlogs_with_a_token(tmp_path: Path) -> None:
         refused = call("binlogs", "--json", "--url", url)
     assert (allowed.returncode, allowed.stdout) == (0, "[]\n")
     assert refused.returncode == 2
-    assert "401 no token; send one; name a file that holds it by --token-file" in refused.stderr
+    assert (
+        "401 no token; send one; pass a file that contains it with --token-file" in refused.stderr
+    )
 
 
 def test_binlogs_takes_its_token_from_the_environment() -> None:
@@ -459,7 +461,7 @@ def test_a_port_that_does_not_speak_http_is_one_line(
 ) -> None:
     said = one_line(f"http://127.0.0.1:{account.port}", *words)
     # The server may have closed the connection before the call was sent.
-    assert "it does not answer in HTTP" in said or "closed the connection" in said
+    assert "the server does not speak HTTP" in said or "closed the connection" in said
     assert "api.listen" in said
 
 
@@ -472,7 +474,7 @@ def test_a_closed_port_is_one_line(words: tuple[str, ...]) -> None:
 def test_a_port_without_tls_is_one_line(words: tuple[str, ...]) -> None:
     with answering(200, b"[]") as url:
         said = one_line(url.replace("http:", "https:"), *words)
-    assert "it does not answer in TLS" in said and "http://" in said
+    assert "the server does not speak TLS" in said and "http://" in said
 
 
 @pytest.fixture
@@ -511,7 +513,7 @@ def test_a_certificate_that_is_not_trusted_is_one_line(tls_port: int) -> None:
 
 def test_json_of_another_program_is_one_line() -> None:
     with answering(200, b'[{"x": 1}]') as url:
-        assert "not as binlog-dispatcher does" in one_line(url, "binlogs")
+        assert "the answer is not one of binlog-dispatcher" in one_line(url, "binlogs")
 
 
 def test_without_a_terminal_a_move_needs_yes() -> None:

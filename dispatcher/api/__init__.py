@@ -1,1 +1,1 @@
-"""The HTTP API: FastAPI models and routes over what the running rooms offer."""
+"""The HTTP API: FastAPI routes and models, access checks, limits and problem documents."""

@@ -1,4 +1,4 @@
-"""The calls of administrators: move a consumer, have it begin again."""
+"""The calls of administrators: `forget` and `seek` move a consumer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field, field_validator
 
 from dispatcher.api.auth import Scope
-from dispatcher.api.documented import OF_CONSUMER, problems, scopes
 from dispatcher.api.guard import Guard
 from dispatcher.api.models import Natural, PositionBody, RequestBody
+from dispatcher.api.openapi import OF_CONSUMER, problems, scopes
 from dispatcher.api.routes import ConsumerName
 from dispatcher.settings.model import StartSettings
 
@@ -22,14 +22,14 @@ class ToGtid(RequestBody):
 
 
 class ToFile(RequestBody):
-    """A place in a binlog file at which a transaction begins."""
+    """A position in a binlog file at which a transaction begins."""
 
     file: str = Field(min_length=1, max_length=255)
     offset: Natural
 
 
 class ToTimestamp(RequestBody):
-    """The first transaction committed then or later: ISO 8601, UTC unless it says otherwise."""
+    """The first transaction committed then or later: ISO 8601, UTC by default."""
 
     timestamp: str = Field(max_length=64)
 
@@ -54,13 +54,13 @@ def _start(to: str | BaseModel) -> StartSettings:
 
 
 class MovedAnswer(BaseModel):
-    """`position`: where the consumer goes on, in a new epoch."""
+    """`position`: where the consumer continues, in a new epoch."""
 
     position: PositionBody
 
 
 class Administrator(Protocol):
-    """What administrators may ask of the daemon; every method may raise BinlogError."""
+    """What the routes call. Every method returns the consumer's new position and may raise BinlogError."""
 
     async def forget(self, name: str) -> dict[str, Any]: ...
 
@@ -77,17 +77,17 @@ def administration_routes(administrator: Administrator, guard: Guard) -> APIRout
 
     @router.post("/forget", operation_id="forget", openapi_extra=scopes(Scope.ADMINISTER))
     async def forget(consumer: ConsumerName) -> MovedAnswer:
-        """Drop what is stored of the consumer: it begins at the `start` of its settings, in a new epoch.
+        """Delete the consumer's stored position: it begins at the `start` of its settings, in a new epoch.
 
-        Open sessions are fenced, a consumer that has failed goes on. If the server lacks the place, nothing changes.
+        Open sessions are fenced; a failed consumer starts again. Nothing changes if the server does not have the log.
         """
         return MovedAnswer.model_validate({"position": await administrator.forget(consumer)})
 
     @router.post("/seek", operation_id="seek", openapi_extra=scopes(Scope.ADMINISTER))
     async def seek(consumer: ConsumerName, body: SeekRequest) -> MovedAnswer:
-        """Move the consumer to a place of the server's log, in a new epoch.
+        """Move the consumer to another position in the server's log, in a new epoch.
 
-        Open sessions are fenced, a consumer that has failed goes on. If the server lacks the place, nothing changes.
+        Open sessions are fenced; a failed consumer starts again. Nothing changes if the server does not have the log.
         """
         moved = await administrator.seek(consumer, body.start)
         return MovedAnswer.model_validate({"position": moved})

@@ -1,4 +1,4 @@
-"""Puts the API together: routes, problem documents, who may do what."""
+"""Assembles the API: routes, access checks, problem documents."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from dispatcher.api.routes import consumer_routes
 from dispatcher.api.status import RenderMetrics, status_routes
 
 _DESCRIPTION = (
-    "Reads consumers' parts of MySQL binlogs. A position is passed back as it was returned. Errors are problem"
-    " documents (RFC 9457) with a `hint`. docs/http-api.md describes the calls, the scopes of tokens and the limits."
+    "Delivers MySQL binlogs to consumers, each with the databases and tables it subscribes to. Pass positions back"
+    " unchanged. Errors are problem documents (RFC 9457); `hint` says what to do. docs/http-api.md describes the calls,"
+    " the scopes of tokens and the limits."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may do what, as in the settings (`api`): `hosts`, `open`, `tokens`."""
+    """The access rules of the settings: `api.tokens`, `api.hosts`, `api.open`."""
 
     tokens: Sequence[Token] = ()
     hosts: Collection[str] = ()
@@ -35,7 +36,7 @@ class Access:
 
 
 class Api:
-    """`asgi`: the application. `access` can be replaced while it runs; limits cannot."""
+    """The API as an ASGI application. Its access rules can be replaced while it runs, its limits cannot."""
 
     def __init__(  # noqa: PLR0913 - one parameter per part
         self,
@@ -49,7 +50,7 @@ class Api:
         metrics: RenderMetrics,
         ready: Callable[[], Sequence[str]],
     ) -> None:
-        """`listen`: the host; `metrics` renders (text, content type); `ready` lists what keeps it from being ready."""
+        """`listen`: the host; `metrics` renders (text, content type); `ready` returns why the daemon is not ready."""
         self._tokens = Tokens(access.tokens)
         self._guard = Guard(self._tokens, limits, access.open)
         app = FastAPI(
@@ -73,7 +74,7 @@ class Api:
         return self._origin
 
     def replace(self, access: Access) -> None:
-        """Admit by these tokens, hosts and openings from now on."""
+        """Apply these access rules from now on."""
         self._tokens.replace(access.tokens)
         self._guard.open = access.open
         self._origin.replace(access.hosts)

@@ -1,7 +1,7 @@
-"""Bearer tokens: each has scopes and is for some consumers or for all.
+"""Bearer tokens. Each has scopes, and is valid for some consumers or for all.
 
-Without any token everything is allowed, which is why the settings refuse to listen beyond loopback then, and why
-`dispatcher.api.origin` keeps web pages out.
+Without tokens every request is allowed. Therefore the settings then allow loopback addresses only, and
+`dispatcher.api.origin` refuses requests of web pages.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from dispatcher.model.errors import ErrorKind, UserError
 
 
 class Scope(StrEnum):
-    """What a token allows. None of them includes another."""
+    """What a token allows. No scope includes another."""
 
     READ = "read"  # read-only sessions, polls, ranges, tables
-    ACKNOWLEDGE = "acknowledge"  # open sessions that fence others, move the acknowledged position
-    ADMINISTER = "administer"  # change what is stored of a consumer
-    METRICS = "metrics"  # GET /metrics, which names all consumers and connections
+    ACKNOWLEDGE = "acknowledge"  # sessions that fence others, acknowledgements
+    ADMINISTER = "administer"  # forget and seek
+    METRICS = "metrics"  # GET /metrics, with all consumers and connections
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`consumers`: the consumers it is for; None = all of them."""
+    """`consumers`: those that the token is valid for; None = all."""
 
     secret: str = field(repr=False)
     consumers: frozenset[str] | None
@@ -38,19 +38,19 @@ class Token:
         """Raises UserError (FORBIDDEN) unless the token has one of the scopes."""
         if not self.scopes.intersection(scopes):
             names = " or ".join(scopes)
-            raise UserError(ErrorKind.FORBIDDEN, f"the token lacks the scope {names}")
+            raise UserError(ErrorKind.FORBIDDEN, f"the token does not have the scope {names}")
 
     def require_consumer(self, consumer: str) -> None:
-        """Raises UserError (UNKNOWN_CONSUMER) if the token is not for the consumer.
+        """Raises UserError (UNKNOWN_CONSUMER) unless the token is valid for the consumer.
 
-        It is the answer for a consumer that does not exist, so a token does not list others' consumers.
+        The answer is the one for an unknown consumer, so that a token reveals no names of other consumers.
         """
         if not self.may_see(consumer):
             raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(consumer))
 
 
 EVERYTHING = Token("", None, frozenset(Scope))
-"""What each request may do where no tokens are set."""
+"""The token of every request if the settings have no tokens."""
 
 
 class Tokens:
@@ -61,7 +61,7 @@ class Tokens:
         return bool(self._tokens)
 
     def replace(self, tokens: Sequence[Token]) -> None:
-        """Accept these tokens from now on, and no others."""
+        """Accept only these tokens from now on."""
         self._tokens = tuple(tokens)
 
     def identify(self, header: str | None) -> Token:
@@ -69,14 +69,14 @@ class Tokens:
         if not self._tokens:
             return EVERYTHING
         scheme, _, secret = (header or "").partition(" ")
-        given = secret.strip().encode("utf-8", "surrogateescape")
-        found = None
-        for token in self._tokens:  # compare all of them, so that the time taken tells nothing
-            if hmac.compare_digest(token.secret.encode(), given):
-                found = token
-        if scheme.lower() != "bearer" or found is None:
-            raise UserError(
-                ErrorKind.UNAUTHORIZED,
-                "no valid bearer token" if header else "a bearer token is needed",
-            )
-        return found
+        received = secret.strip().encode("utf-8", "surrogateescape")
+        identified = None
+        for (
+            token
+        ) in self._tokens:  # compare all of them: the duration must not tell which one matched
+            if hmac.compare_digest(token.secret.encode(), received):
+                identified = token
+        if scheme.lower() != "bearer" or identified is None:
+            what = "the bearer token is not valid" if header else "a bearer token is required"
+            raise UserError(ErrorKind.UNAUTHORIZED, what)
+        return identified

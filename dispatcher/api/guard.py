@@ -1,4 +1,4 @@
-"""Looks at a request's token, and at how large its body is, before the framework reads a byte of the body."""
+"""Checks the token and the size of a request before the framework reads its body."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dispatcher.api.auth import Scope, Token, Tokens
 from dispatcher.api.limits import Limits
 
 SCOPES = "x-scopes"
-"""Key of a route's `openapi_extra`: the scopes of which a token must have one; [] = any token will do."""
+"""Key in a route's `openapi_extra`: the token must have one of these scopes; [] = any token."""
 
 
 class _BoundedRequest(Request):
-    """Ends in 413 when more than `bytes_max` of the body have come."""
+    """Raises HTTPException (413) once the body exceeds `bytes_max`."""
 
     bytes_max = 0
 
@@ -33,11 +33,11 @@ class _BoundedRequest(Request):
                 yield chunk
             else:
                 return
-        raise HTTPException(413, f"the body has more than {self.bytes_max} bytes")
+        raise HTTPException(413, f"the body is larger than {self.bytes_max} bytes")
 
 
 class Guard:
-    """`tokens`: of the settings; `open_`: names of what needs no token (`metrics`, `docs`, `readyz`)."""
+    """Access to routes. `open_`: what can be requested without a token (`metrics`, `docs`, `readyz`)."""
 
     def __init__(self, tokens: Tokens, limits: Limits, open_: frozenset[str]) -> None:
         self.tokens = tokens
@@ -48,11 +48,11 @@ class Guard:
         return name in self.open or not self.tokens
 
     def identify(self, request: Request) -> Token:
-        """Raises UserError (UNAUTHORIZED)."""
+        """The request's token. Raises UserError (UNAUTHORIZED)."""
         return self.tokens.identify(request.headers.get("authorization"))
 
     async def admit(self, request: Request, scopes: tuple[Scope, ...]) -> Request:
-        """The request with its body read. Raises UserError or HTTPException; the body is not read then."""
+        """Check the token and read the body. Raises UserError, or HTTPException for a body that is too large."""
         token = self.identify(request)
         if (consumer := request.path_params.get("consumer")) is not None:
             token.require_consumer(consumer)
@@ -61,11 +61,11 @@ class Guard:
         bounded = _BoundedRequest(request.scope, request.receive)
         bounded.bytes_max = self.limits.request_bytes_max
         bounded.state.token = token
-        await bounded.body()  # `dispatcher.api.protocol` limits how long it may take
+        await bounded.body()  # `dispatcher.api.protocol` limits the time
         return bounded
 
     def route_class(self) -> type[APIRoute]:
-        """Routes that are guarded: those whose `openapi_extra` names `SCOPES`."""
+        """A route class that guards the routes whose `openapi_extra` contains `SCOPES`."""
         guard = self
 
         class GuardedRoute(APIRoute):
@@ -85,6 +85,6 @@ class Guard:
 
 
 def token_of(request: Request) -> Token:
-    """The token of a request that a guarded route admitted."""
+    """The token of a request to a guarded route."""
     token: Token = request.state.token
     return token

@@ -1,4 +1,4 @@
-"""What one client of the API can take from the daemon: sizes, times, and how much at once."""
+"""Limits on what clients of the API can use: sizes, times, open requests."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from dispatcher.model.errors import ErrorKind, UserError
 
-HEADER_BYTES_MAX = 1 << 15  # of a request line and all headers of a request
-HEADERS_MAX = 100  # headers of a request
-LINGER_BYTES_MAX = 1 << 22  # of a body that is still arriving when its request has been answered
+HEADER_BYTES_MAX = 1 << 15  # request line and headers of a request
+HEADERS_MAX = 100  # per request
+LINGER_BYTES_MAX = 1 << 22  # of a body that still arrives after its request was answered
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """As in the settings (`api`): bytes, seconds and counts."""
+    """The limits of the settings (`api`)."""
 
     connections_max: int = 4096
     polls_max: int = 64  # per consumer
@@ -28,11 +28,11 @@ class Limits:
 
 
 class Slots:
-    """How many requests of one sort are open for each consumer, at most `maximum`."""
+    """Counts the open requests of one kind per consumer, and refuses more than `maximum`."""
 
-    def __init__(self, sort: str, maximum: int, setting: str) -> None:
-        """`sort`: in the plural, for the message; `setting`: the name of the limit."""
-        self._sort = sort
+    def __init__(self, kind: str, maximum: int, setting: str) -> None:
+        """`kind`: plural, for messages; `setting`: the key that sets the limit."""
+        self._kind = kind
         self._setting = setting
         self.maximum = maximum
         self._open: Counter[str] = Counter()
@@ -41,11 +41,11 @@ class Slots:
         return self._open[consumer]
 
     def acquire(self, consumer: str) -> None:
-        """Raises UserError (TOO_MANY_REQUESTS); else `release` must follow."""
+        """Count one more. Raises UserError (TOO_MANY_REQUESTS); otherwise the caller must call `release`."""
         if self._open[consumer] >= self.maximum:
             raise UserError(
                 ErrorKind.TOO_MANY_REQUESTS,
-                f"consumer {consumer} has {self.maximum} open {self._sort} ({self._setting})",
+                f"consumer {consumer} has {self.maximum} open {self._kind}, the limit of {self._setting}",
             )
         self._open[consumer] += 1
 

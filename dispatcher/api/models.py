@@ -1,4 +1,4 @@
-"""Bodies of requests and answers, and what the API needs of the daemon."""
+"""The bodies of requests and answers, and the interface that the routes call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dispatcher.model import position
 
 INTEGER_MAX = 2**63 - 1
 Natural = Annotated[int, Field(ge=0, le=INTEGER_MAX)]
-# A binlog's name as SHOW BINARY LOGS gives it: without a folder, ending in its number. "" where no file is known.
+# The name of a binlog file as in SHOW BINARY LOGS: no folder, a number at the end. "" = unknown.
 _FILE = r"^(?:[^/\x00-\x1f\x7f]+\.[0-9]{1,18})?$"
 POLL_MAX_MS = 60_000
 SLICES_MAX = 1024
@@ -19,7 +19,7 @@ SLICES_MAX = 1024
 
 def _printable(text: str) -> str:
     if not text.isprintable():
-        raise ValueError("it holds a character that cannot be printed")
+        raise ValueError("it contains a character that is not printable")
     return text
 
 
@@ -28,7 +28,7 @@ class RequestBody(BaseModel):
 
 
 class PositionBody(RequestBody):
-    """A place between two transactions; pass it back as it was returned."""
+    """A position between two transactions. Pass it back unchanged."""
 
     server: Annotated[str, Field(max_length=position.SERVER_MAX, pattern=r"^[\x21-\x7e]*$")]
     gtid: Annotated[str, Field(max_length=position.GTID_MAX, pattern=r"^[0-9A-Za-z_:, -]*$")]
@@ -51,7 +51,7 @@ class SessionRequest(RequestBody):
 
 
 class SessionAnswer(BaseModel):
-    """`gap`: the position that was asked for lies before one, and the consumer goes on behind it."""
+    """`gap`: True if the server purged transactions after `after`; the consumer continues behind them."""
 
     session: int
     position: PositionBody
@@ -69,7 +69,7 @@ class PollRequest(RequestBody):
 
 
 class PollAnswer(BaseModel):
-    """`gap`: what lay behind the position was purged by the server, and `end` is where the consumer goes on."""
+    """`gap`: True if the server purged transactions after `after`; the consumer continues at `end`."""
 
     end: PositionBody
     head: PositionBody
@@ -112,7 +112,7 @@ class ColumnBody(BaseModel):
 
 
 class TableAnswer(BaseModel):
-    """`key`: the primary key, else the first UNIQUE key whose columns are all NOT NULL, else empty."""
+    """`key`: the primary key; else the first UNIQUE key with only NOT NULL columns; else empty."""
 
     database: str
     table: str
@@ -121,7 +121,7 @@ class TableAnswer(BaseModel):
 
 
 class ConsumerRow(BaseModel):
-    """One consumer. Sizes are bytes, `_timestamp` is seconds since 1970; `runway_seconds` null: unknown or never."""
+    """One consumer. Sizes in bytes, `_timestamp` in seconds since 1970; `runway_seconds`: null if unknown or never."""
 
     binlog_client_name: str
     name: str
@@ -155,7 +155,7 @@ class ConsumerRow(BaseModel):
 
 
 class Problem(BaseModel):
-    """RFC 9457, with the kind of the fault and what to do about it."""
+    """A problem document (RFC 9457). `kind` identifies the error, `hint` says what to do."""
 
     type: str = "about:blank"
     title: str
@@ -166,7 +166,7 @@ class Problem(BaseModel):
 
 
 class ConsumerService(Protocol):
-    """What readers and people may ask of the daemon; every method may raise BinlogError."""
+    """What the routes call. Every method may raise BinlogError."""
 
     async def open_session(
         self, name: str, after: position.Position | None, read_only: bool

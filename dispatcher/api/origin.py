@@ -1,19 +1,17 @@
-"""Refuses requests that a web page makes a browser send: by DNS rebinding, or across origins.
+"""Refuses requests that web pages make a browser send to the daemon: DNS rebinding and cross-origin requests.
 
-DNS rebinding: a page of evil.example lets its name resolve to the daemon's address. The browser then takes the
-daemon for a part of that page and lets it read every answer, but the Host header still says evil.example. So Host
-must be the listen address, a name of the loopback if the daemon listens there, or one of `api.hosts`. The port is
-not compared: a forwarded port has another number.
+DNS rebinding: a page of evil.example makes its name resolve to the daemon's address. The browser then treats the
+daemon as the same origin and lets the page read every answer, but the Host header still says evil.example. Therefore
+Host must be the listen address, a loopback name or address if the daemon listens on loopback, or one of `api.hosts`.
+Ports are not compared, because a forwarded port has another number.
 
-With tokens and without `api.hosts` any Host is accepted. Rebinding gives a page the network position of its visitor
-and nothing else: the daemon knows no cookies, no client certificates and no other credential that a browser adds by
-itself, so such a page lacks the token and sees what everybody sees who reaches the port (`/livez`, `/readyz`,
-`api.open`). Behind a Service, an Ingress or a published port the daemon cannot know its own names. With tokens an
-IP address is always accepted as Host, because a page that rebinds has a name, and a kubelet probes a pod by its
-address.
+With tokens and without `api.hosts` any Host is accepted. Rebinding gives the page its visitor's network position only:
+the daemon uses no cookies, client certificates or other credentials that a browser adds by itself. The page has no
+token and sees only what needs none (`/livez`, `/readyz`, `api.open`). Behind a Service, an Ingress or a published port
+the daemon does not know its own names. With tokens an IP address is always accepted as Host: a rebinding page has a
+name, and a kubelet probes a pod by its address.
 
-Across origins: a request whose Origin is not the daemon's own, or that the browser marks as cross-site, is refused
-whatever its Host.
+Cross-origin: a request with a foreign Origin, or one that the browser marks as cross-site, is always refused.
 """
 
 from __future__ import annotations
@@ -27,14 +25,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dispatcher.api.auth import Tokens
 from dispatcher.api.problems import problem
 from dispatcher.model.errors import ErrorKind, UserError
-
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+from dispatcher.settings.values import is_loopback
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 
 class OriginGuard:
-    """ASGI middleware, see the module. `listen`: the host that the daemon listens on; `hosts`: `api.hosts`."""
+    """ASGI middleware. `listen`: the host of `api.listen`; `hosts`: `api.hosts`."""
 
     def __init__(
         self, app: ASGIApp, *, listen: str, hosts: Collection[str], tokens: Tokens
@@ -46,7 +43,7 @@ class OriginGuard:
         self.replace(hosts)
 
     def replace(self, hosts: Collection[str]) -> None:
-        """Accept these names from now on, beside the listen address."""
+        """Accept these names from now on, besides the listen address."""
         self._hosts = frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,25 +53,24 @@ class OriginGuard:
         await self._app(scope, receive, send)
 
     def refusal(self, headers: Headers) -> UserError | None:
-        """Why a request with these headers is refused (FORBIDDEN), or None."""
-        found: dict[bytes, list[str]] = {}
+        """The error (FORBIDDEN) if a request with these headers is refused, else None."""
+        values: dict[bytes, list[str]] = {}
         for name, value in headers:
-            found.setdefault(name, []).append(value.decode("latin-1").strip().lower())
-        hosts, origins = found.get(b"host", []), found.get(b"origin", [])
+            values.setdefault(name, []).append(value.decode("latin-1").strip().lower())
+        hosts, origins = values.get(b"host", []), values.get(b"origin", [])
         if len(hosts) > 1 or (hosts and not self._is_ours(host_of(hosts[0]))):
             return UserError(
                 ErrorKind.FORBIDDEN,
-                f"the daemon is not called {', '.join(hosts)!r}",
-                remedy="add the name under which you reach the daemon to api.hosts",
+                f"the Host header {', '.join(hosts)!r} is not a name of the daemon",
+                remedy="add the host name of the request to api.hosts",
             )
         own = hosts[0] if hosts else ""
         foreign = [origin for origin in origins if not self._is_own_origin(origin, own)]
-        if foreign or "cross-site" in found.get(b"sec-fetch-site", ()):
+        if foreign or "cross-site" in values.get(b"sec-fetch-site", ()):
+            site = f" ({foreign[0]})" if foreign else ""
             return UserError(
                 ErrorKind.FORBIDDEN,
-                f"the request comes from another web site ({foreign[0]})"
-                if foreign
-                else "the request comes from another web site",
+                f"the request comes from another web site{site}",
                 remedy="call the API from a program, or from a page of the daemon itself",
             )
         return None
@@ -82,14 +78,12 @@ class OriginGuard:
     def _is_ours(self, host: str) -> bool:
         if host == self._listen or host in self._hosts:
             return True
-        if _is_loopback(self._listen) and (host in LOOPBACK_NAMES or _is_loopback(host)):
+        if is_loopback(self._listen) and is_loopback(host):
             return True
-        if not self._tokens:
-            return False
-        return not self._hosts or _address(host) is not None
+        return bool(self._tokens) and (not self._hosts or _is_ip_address(host))
 
     def _is_own_origin(self, origin: str, own: str) -> bool:
-        """True if an Origin header names the authority that Host names, or one of `api.hosts`."""
+        """True if an Origin header has the authority of the Host header, or a name of `api.hosts`."""
         try:
             parts = urlsplit(origin)
             host = parts.hostname or ""
@@ -101,20 +95,16 @@ class OriginGuard:
 
 
 def host_of(header: str) -> str:
-    """The host of a Host header, without port and brackets; "" if it is not a host."""
+    """The host of a Host header, without port and brackets; "" if the header is invalid."""
     try:
         return urlsplit(f"//{header}").hostname or ""
     except ValueError:
         return ""
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _is_ip_address(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host)
+        ipaddress.ip_address(host)
     except ValueError:
-        return None
-
-
-def _is_loopback(host: str) -> bool:
-    address = _address(host)
-    return host == "localhost" if address is None else address.is_loopback
+        return False
+    return True

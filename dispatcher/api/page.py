@@ -1,6 +1,6 @@
-"""The page /docs: Swagger UI from files of an installed package, so that it works without the Internet.
+"""The page /docs: Swagger UI from the files of an installed package, without Internet access.
 
-Scripts and styles come from the daemon alone, and the content security policy holds the browser to that.
+All scripts and styles come from the daemon; the content security policy makes the browser load nothing else.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from importlib import resources
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from dispatcher.api.documented import describe
 from dispatcher.api.guard import Guard
+from dispatcher.api.openapi import describe
 
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -37,7 +37,7 @@ _HTML = """<!DOCTYPE html>
 </body>
 </html>
 """
-# No validator badge: it would send the address of the document to a server of Swagger's.
+# Without the validator badge, which sends the URL of the document to a server of Swagger.
 _START = """SwaggerUIBundle({
   url: "openapi.json",
   dom_id: "#swagger-ui",
@@ -54,7 +54,7 @@ _FILES = {
 
 
 def page_routes(guard: Guard) -> APIRouter:
-    """GET /docs and what it loads, and GET /openapi.json; they need any token unless `docs` is open."""
+    """GET /docs with its files, and GET /openapi.json. They require a token unless `api.open` contains docs."""
     router = APIRouter(include_in_schema=False)
 
     def admit(request: Request) -> None:
@@ -87,7 +87,7 @@ def page_routes(guard: Guard) -> APIRouter:
 def _file(name: str, media_type: str, admit: Callable[[Request], None]) -> _Endpoint:
     async def file(request: Request) -> Response:
         admit(request)
-        # Not kept: it is 2 MB, asked for once a week.
+        # Not cached: 2 MB, rarely requested.
         content = resources.files("fastapi_swagger.resources").joinpath(name).read_bytes()
         return Response(content, media_type=media_type)
 

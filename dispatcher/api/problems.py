@@ -1,6 +1,6 @@
-"""Every error of the API as an RFC 9457 problem document: faults of the rules, of requests and of the framework.
+"""Converts all errors of the API to problem documents (RFC 9457): BinlogErrors, invalid requests, HTTP errors.
 
-`kind` tells whose fault it is: `REQUEST` is the request's form, `SETTINGS` the daemon's settings.
+`kind` names what must change: `REQUEST` stands for the request, `SETTINGS` for the daemon's settings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, User
 
 PROBLEM_JSON = "application/problem+json"
 RETRY_AFTER_S = 1
-_MESSAGE_MAX = 1000  # characters; what a request holds may stand in it
+_MESSAGE_MAX = 1000  # characters; a message may quote parts of the request
 
 _STATUS = {
     ErrorKind.UNKNOWN_CONSUMER: 404,
@@ -42,16 +42,16 @@ _KIND = {
 }
 _HINT = {
     400: "send a JSON object in UTF-8 with Content-Type: application/json",
-    404: "compare the path with the calls of docs/http-api.md",
-    405: "the header Allow names the methods of this path",
-    408: "send the whole request at once",
-    413: "send less, or raise api.max_bytes_in_request",
+    404: "compare the path with the calls in docs/http-api.md",
+    405: "use a method that the Allow header names",
+    408: "send the complete request without pauses",
+    413: "send a smaller body, or raise api.max_bytes_in_request",
     431: "send fewer and shorter headers",
 }
 
 
 def status_of(error: BinlogError) -> int:
-    """4xx for a request's own fault, 503 for what may pass, 410 for a consumer that has failed for good."""
+    """4xx for an invalid request, 503 for an error that can pass, 410 for a failed consumer."""
     if error.kind in _STATUS:
         return _STATUS[error.kind]
     if error.action in (Action.RETRY, Action.OPERATOR):
@@ -60,10 +60,10 @@ def status_of(error: BinlogError) -> int:
 
 
 def problem(error: BinlogError) -> JSONResponse:
-    """The answer to a request that ended in `error`."""
+    """The answer to a request that raised `error`."""
     if (
         error.kind is ErrorKind.SETTINGS
-    ):  # of a value that a request and the settings share, such as a GTID set
+    ):  # a value in the request with the same parser as a setting, such as a GTID set
         error = UserError(ErrorKind.REQUEST, error.what, where=error.where, remedy=error.remedy)
     status = status_of(error)
     body = _document(status, error.kind, str(error), error.remedy)
@@ -71,14 +71,14 @@ def problem(error: BinlogError) -> JSONResponse:
 
 
 def refusal(status: int, what: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """The answer to a request that was refused before any rule looked at it."""
-    body, more = parts_of_refusal(status, what)
-    return JSONResponse(body, status, {**more, **(headers or {})}, PROBLEM_JSON)
+    """The answer to a request that the framework or the guard refuses."""
+    body, own_headers = _refusal_parts(status, what)
+    return JSONResponse(body, status, {**own_headers, **(headers or {})}, PROBLEM_JSON)
 
 
 def raw_refusal(status: int, what: str) -> bytes:
-    """The same as bytes of HTTP/1.1, for where there is no request yet; the connection is closed after it."""
-    body, headers = parts_of_refusal(status, what)
+    """The same as HTTP/1.1 bytes, for use below the framework. The caller closes the connection after it."""
+    body, headers = _refusal_parts(status, what)
     data = json.dumps(body).encode()
     headers |= {
         "Content-Type": PROBLEM_JSON,
@@ -90,7 +90,7 @@ def raw_refusal(status: int, what: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + data
 
 
-def parts_of_refusal(status: int, what: str) -> tuple[dict[str, Any], dict[str, str]]:
+def _refusal_parts(status: int, what: str) -> tuple[dict[str, Any], dict[str, str]]:
     """(problem document, headers)"""
     kind = _KIND.get(status, ErrorKind.REQUEST)
     hint = _HINT.get(status, POLICY[kind].remedy)
@@ -110,7 +110,7 @@ def _document(status: int, kind: ErrorKind, detail: str, hint: str) -> dict[str,
         "type": "about:blank",
         "title": kind.value,
         "status": status,
-        # A request may hold half of a surrogate pair, which UTF-8 cannot say.
+        # The request may contain an unpaired surrogate, which UTF-8 cannot encode.
         "detail": detail.encode("utf-8", "backslashreplace").decode(),
         "kind": kind.name,
         "hint": hint,
@@ -137,21 +137,21 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return refusal(400, f"the body is not JSON: {first['ctx']['error']}")
-    place = ".".join(str(part) for part in first["loc"])
-    return problem(UserError(ErrorKind.REQUEST, f"{place}: {first['msg']}"))
+        return refusal(400, f"the body is not valid JSON: {first['ctx']['error']}")
+    field = ".".join(str(part) for part in first["loc"])
+    return problem(UserError(ErrorKind.REQUEST, f"{field}: {first['msg']}"))
 
 
 async def _on_http(_: Request, error: Exception) -> Response:
-    """What the framework or the guard refuses: unknown paths, methods, bodies that are not JSON, limits."""
+    """Unknown paths and methods, bodies that are not JSON, and bodies that are too large."""
     assert isinstance(error, HTTPException)
     return refusal(error.status_code, error.detail, error.headers)
 
 
 async def _on_disconnect(_: Request, __: Exception) -> Response:
-    return Response(status_code=400)  # the client has gone
+    return Response(status_code=400)  # the client has disconnected and receives nothing
 
 
 async def _on_defect(_: Request, error: Exception) -> Response:
-    """Nothing of the exception is told; the log has it."""
+    """The answer contains only the exception's type; the log has the rest."""
     return refusal(500, type(error).__name__)

@@ -1,12 +1,12 @@
-"""HTTP/1.1 on the wire, within limits: uvicorn's protocol of httptools has none for headers, times and slow readers.
+"""uvicorn's HTTP/1.1 protocol with limits on headers, arrival times, connections and slow readers.
 
-What is limited, see `limits`: the size and number of headers, the time in which headers and then a body must arrive,
-the number of connections, and how long a reader may leave an answer unread. Everything that is refused here is answered
-with a problem document if there is still an answer to give.
+The limits are in `limits`: size and number of headers, time for the headers and then for the body to arrive, number of
+connections, time for a reader to receive an answer. A refused request is answered with a problem document if an answer
+is still possible.
 
-Who gives way when there are too many connections: those that wait for a request, the one that has waited longest first,
-be it half-sent or idle. One whose request is being worked on is never closed for another. So a flood of half-sent
-requests displaces itself, and a probe or a reader that sends a whole request at once is served.
+At the limit of connections the protocol closes the connection that has waited longest for a request, idle or with
+incomplete headers. It never closes one whose request is being processed. So a flood of incomplete requests displaces
+only itself, while probes and readers that send complete requests are served.
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ from dispatcher.api.problems import raw_refusal
 
 
 class _Phase(Enum):
-    """Of the newest request of a connection."""
+    """The state of a connection's newest request."""
 
-    IDLE = auto()  # none has begun
-    HEAD = auto()  # its headers arrive
-    BODY = auto()  # its body arrives
-    WHOLE = auto()  # it is there
+    IDLE = auto()  # the next request has not begun
+    HEAD = auto()  # its headers are arriving
+    BODY = auto()  # its body is arriving
+    COMPLETE = auto()  # it has arrived
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. `limits` and `waiting` are those of one listener."""
+    """One connection. All connections of a listener share `limits` and `waiting`."""
 
     limits: ClassVar[Limits] = Limits()
-    waiting: ClassVar[dict[BoundedProtocol, None]] = {}  # for a request; oldest first
+    waiting: ClassVar[
+        dict[BoundedProtocol, None]
+    ] = {}  # connections without a request; oldest first
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._phase = _Phase.HEAD
         self._refused = False
-        self._received = 0  # bytes since the head began
+        self._received = 0  # bytes since the headers began
         self._head_bytes = self._headers = 0
-        self._lingered = 0  # bytes of a body whose request has been answered
+        self._lingered = 0  # bytes of the body that arrived after the answer
         self._arrival: asyncio.TimerHandle | None = None
         self._drain: asyncio.TimerHandle | None = None
 
@@ -51,7 +53,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections_max and not self._make_room():
-            self._phase = _Phase.WHOLE
+            self._phase = _Phase.COMPLETE
             self._refuse(503, f"{self.limits.connections_max} connections are open")
             return
         self._expect_head()
@@ -80,7 +82,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._phase is _Phase.HEAD:
             self._received += len(data)
         super().data_received(data)
-        # A header may be larger than what has been parsed of it.
+        # The parser calls on_header only for complete headers.
         if self._phase is _Phase.HEAD and self._received > HEADER_BYTES_MAX and not self._refused:
             self._refuse_head()
 
@@ -139,9 +141,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refused:
             return
         self._cancel_arrival()
-        self._phase = _Phase.WHOLE
+        self._phase = _Phase.COMPLETE
         super().on_message_complete()
-        if self.cycle.response_complete:  # it was answered before its body had come
+        if self.cycle.response_complete:  # answered before the body was complete
             self._become_idle()
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -154,7 +156,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             self._limit_drain()
         elif self.cycle.response_complete:
-            if self._phase is _Phase.WHOLE:
+            if self._phase is _Phase.COMPLETE:
                 self._become_idle()
             else:
                 self.waiting[self] = None
@@ -181,13 +183,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refuse(400, msg)
 
     def _refuse_head(self) -> None:
-        what = (
-            f"a request has at most {HEADER_BYTES_MAX} bytes of headers, and {HEADERS_MAX} of them"
+        self._refuse(
+            431, f"more than {HEADER_BYTES_MAX} bytes of headers, or {HEADERS_MAX} headers"
         )
-        self._refuse(431, what)
 
     def _refuse(self, status: int, what: str) -> None:
-        """Answer for the newest request, unless an answer to it or to one before it has begun; then close."""
+        """Answer the newest request, unless an answer to it or to an earlier one has begun; then close."""
         if self._refused:
             return
         self._refused = True
@@ -210,10 +211,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._close()
 
     def _newest_cycle(self) -> RequestResponseCycle | None:
-        return self.cycle  # None before the first request, whatever its annotation says
+        return self.cycle  # None before the first request, despite uvicorn's annotation
 
     def _close(self) -> None:
-        """Close when what was written is sent, or when that takes too long."""
+        """Close once the written bytes are sent, or at the write timeout."""
         self._refused = True
         self.transport.close()
         self._limit_drain()
@@ -240,7 +241,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded_protocol(limits: Limits) -> type[asyncio.Protocol]:
-    """The protocol of a listener with these limits, for `uvicorn.Config(http=...)`."""
+    """A protocol class for one listener with these limits, for `uvicorn.Config(http=...)`."""
 
     class Protocol(BoundedProtocol):
         pass

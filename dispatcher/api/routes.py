@@ -1,4 +1,4 @@
-"""The calls of readers: sessions, polls, ranges, acknowledgements, tables."""
+"""The calls of readers: session, poll, ack, slices, binlog, tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Send
 
 from dispatcher.api.auth import Scope
-from dispatcher.api.documented import OF_CONSUMER, linked, problems, scopes
 from dispatcher.api.guard import Guard, token_of
 from dispatcher.api.limits import Slots
 from dispatcher.api.models import (
@@ -28,12 +27,15 @@ from dispatcher.api.models import (
     SlicesRequest,
     TableAnswer,
 )
+from dispatcher.api.openapi import OF_CONSUMER, linked, problems, scopes
 from dispatcher.binlog.stream.segments import release_pages
 
 T = TypeVar("T")
 
 TABLE_NAME = r"^[^.]{1,64}\.[^/]{1,64}$"
-ConsumerName = Annotated[str, Path(description="Name of a declared consumer.", max_length=64)]
+ConsumerName = Annotated[
+    str, Path(description="Name of a consumer in the daemon's settings.", max_length=64)
+]
 TableName = Annotated[
     str, Path(description="database.table", pattern=TABLE_NAME, examples=["shop.orders"])
 ]
@@ -46,6 +48,7 @@ _RANGE = {
 
 
 def consumer_routes(daemon: ConsumerService, guard: Guard) -> APIRouter:
+    """The routes under /v1/consumers/{consumer} that readers call."""
     router = APIRouter(
         prefix="/v1/consumers/{consumer}",
         tags=["readers"],
@@ -75,10 +78,10 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) ->
     async def session(
         consumer: ConsumerName, body: SessionRequest, request: Request
     ) -> SessionAnswer:
-        """Open a reading session. `after` wins over the stored position.
+        """Open a reading session at `after`, or at the stored position if `after` is null.
 
-        Older sessions are refused from then on, unless it is read-only: that one fences no other and acknowledges
-        nothing. A session that is not read-only needs the scope `acknowledge` too.
+        The session fences all older ones: their calls are refused. A read-only session fences none and cannot
+        acknowledge. Other sessions also need the scope `acknowledge`.
         """
         if not body.read_only:
             token_of(request).require(Scope.ACKNOWLEDGE)
@@ -99,9 +102,9 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) ->
         ),
     )
     async def poll(consumer: ConsumerName, body: PollRequest, request: Request) -> Response:
-        """Acknowledge everything up to `after`, then wait up to `wait_ms` for more.
+        """Acknowledge everything up to `after`, then wait up to `wait_ms` for new transactions.
 
-        In a read-only session (0) it acknowledges nothing; in any other it needs the scope `acknowledge` too.
+        A read-only session (0) acknowledges nothing; other sessions also need the scope `acknowledge`.
         """
         if body.session:
             token_of(request).require(Scope.ACKNOWLEDGE)
@@ -131,7 +134,7 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
 
     @router.post("/slices", operation_id="slices", openapi_extra=scopes(Scope.READ))
     async def slices(consumer: ConsumerName, body: SlicesRequest) -> SlicesAnswer:
-        """At most `n` - 1 positions that cut the range (start, end] for reading it in parallel."""
+        """Return at most `n` - 1 positions that divide the range (start, end] for parallel reading."""
         with answers.hold(consumer):
             cuts = await daemon.slices(
                 consumer, body.session, body.start.value(), body.end.value(), body.n
@@ -154,7 +157,7 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
         },
     )
     async def binlog(consumer: ConsumerName, body: BinlogRequest) -> Response:
-        """The range (start, end] as a binlog. Repeatable for any range after the acknowledged position."""
+        """Return the range (start, end] as a binlog file. Repeatable for any range after the acknowledged position."""
         answers.acquire(consumer)
         try:
             parts = await daemon.binlog(
@@ -167,13 +170,13 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
 
     @router.get("/tables/{name}", operation_id="table", openapi_extra=scopes(Scope.READ))
     async def table(consumer: ConsumerName, name: TableName) -> TableAnswer:
-        """Columns and key of one of the consumer's tables, as the server has them now."""
+        """Return the current columns and key of one of the consumer's tables."""
         database, _, table = name.partition(".")
         return TableAnswer.model_validate(await daemon.table(consumer, database, table))
 
 
 class BinlogAnswer(StreamingResponse):
-    """Parts of a binlog, sent as they lie in the queue; `done` is called once, when all are sent or the client went."""
+    """Sends parts of a queue without a copy. Calls `done` once, after the last part or when the client disconnects."""
 
     media_type = "application/octet-stream"
 
@@ -190,25 +193,25 @@ class BinlogAnswer(StreamingResponse):
 
 
 async def _stream(parts: list[bytes | memoryview]) -> AsyncIterator[bytes | memoryview]:
-    """Lets go of each part when it is sent, and in the end of all of them: an answer outlives its sending."""
+    """Yield the parts, and release each once it is sent: the response object lives longer than its parts must."""
     parts.reverse()
     sent: bytes | memoryview = b""
     while parts:
         part = parts.pop()
         yield part
-        release_pages(sent)  # the one before: this one may not have left yet
+        release_pages(sent)  # the previous part; the transport may still hold this one
         sent = part
 
 
 async def _while_connected(request: Request, work: Awaitable[T]) -> T:
-    """The result of `work`, which is cancelled when the client closes its connection (ClientDisconnect)."""
+    """Return the result of `work`; cancel it and raise ClientDisconnect if the client disconnects."""
     outcome: T | Exception
     try:
         async with asyncio.TaskGroup() as group:
-            watch = group.create_task(_raise_when_gone(request.receive))
+            watch = group.create_task(_raise_on_disconnect(request.receive))
             try:
                 outcome = await work
-            except Exception as error:  # noqa: BLE001 - raised again below, outside of the group
+            except Exception as error:  # noqa: BLE001 - raised below, outside of the group
                 outcome = error
             watch.cancel()
     except* ClientDisconnect:
@@ -218,7 +221,7 @@ async def _while_connected(request: Request, work: Awaitable[T]) -> T:
     return outcome
 
 
-async def _raise_when_gone(receive: Receive) -> None:
+async def _raise_on_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     raise ClientDisconnect

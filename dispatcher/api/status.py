@@ -1,4 +1,4 @@
-"""The calls of people and supervisors: consumers, health, metrics."""
+"""The calls of operators and supervisors: consumers, health, metrics."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from dispatcher.api.auth import Scope
-from dispatcher.api.documented import EVERY, GUARDED, problems, scopes
 from dispatcher.api.guard import Guard, token_of
 from dispatcher.api.models import ConsumerRow, ConsumerService
+from dispatcher.api.openapi import EVERY, GUARDED, problems, scopes
 
 RenderMetrics = Callable[[], Awaitable[tuple[bytes, str]]]
 
@@ -22,7 +22,7 @@ def status_routes(
     metrics: RenderMetrics,
     ready: Callable[[], Sequence[str]],
 ) -> APIRouter:
-    """`metrics` renders (text, content type); `ready` lists what keeps the daemon from being ready."""
+    """`metrics` renders (text, content type); `ready` returns why the daemon is not ready."""
     router = APIRouter(tags=["status"], route_class=guard.route_class())
 
     @router.get(
@@ -33,7 +33,7 @@ def status_routes(
         responses=problems(*GUARDED),
     )
     async def binlogs(request: Request) -> Response:
-        """One object per consumer that the token is for. Each is of one moment, all together are not."""
+        """List the consumers that the token is valid for. Each row is a consistent snapshot; the list is not."""
         token = token_of(request)
         rows = [
             json.dumps(row, ensure_ascii=True).encode()
@@ -49,7 +49,7 @@ def status_routes(
         responses=problems(*EVERY),
     )
     async def livez() -> str:
-        """Answers while the daemon's loop turns."""
+        """Answers as long as the daemon's event loop runs."""
         return "ok\n"
 
     @router.get(
@@ -59,7 +59,7 @@ def status_routes(
         responses={
             **problems(*EVERY, 401, 422),
             503: {
-                "description": "Not ready; the text says why. Or a problem document: too many connections.",
+                "description": "Not ready; the text says why. Too many connections: a problem document.",
                 "content": {"text/plain": {"schema": {"type": "string"}}},
             },
         },
@@ -67,17 +67,17 @@ def status_routes(
     async def readyz(
         request: Request,
         verbose: str | None = Query(
-            None, description="If present: list the consumers that are connecting or failed."
+            None, description="If present: also list the consumers that are connecting or failed."
         ),
     ) -> Response:
-        """Settings read, listener up, store writable. Not MySQL: a server that is down must not stop the others."""
+        """Ready means: the listener is up and the state store is writable. MySQL servers do not count."""
         reasons = ready()
         lines = ["not ready: " + "; ".join(reasons)] if reasons else ["ok"]
         if verbose is not None:
-            lines += await _troubled(request)
+            lines += await _failing(request)
         return PlainTextResponse("\n".join(lines) + "\n", 503 if reasons else 200)
 
-    async def _troubled(request: Request) -> list[str]:
+    async def _failing(request: Request) -> list[str]:
         token = None if guard.is_open("readyz") else guard.identify(request)
         return [
             f"{row['name']}: {row['state']}: {row['last_error'] or 'no error'}"
@@ -94,7 +94,7 @@ def status_routes(
         responses=problems(*EVERY, 401),
     )
     async def metrics_(request: Request) -> Response:
-        """Prometheus text. Needs the scope `metrics`, unless `api.open` names metrics."""
+        """Metrics in Prometheus text format. Needs the scope `metrics` unless `api.open` contains metrics."""
         if not guard.is_open("metrics"):
             guard.identify(request).require(Scope.METRICS)
         text, content_type = await metrics()

@@ -135,7 +135,7 @@ async def test_headers_that_come_late_are_408(serve: Serve) -> None:
     client.send(GET[:-2])
     assert await client.problem() == (
         408,
-        "request: the headers did not arrive within 0.2 s; send the whole request at once",
+        "request: the headers did not arrive within 0.2 s; send the complete request without pauses",
     )
     assert await client.rest() == b""
 

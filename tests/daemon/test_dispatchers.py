@@ -222,4 +222,4 @@ def test_a_second_signal_ends_it_at_once(
         )
         assert slow.getresponse().status == 200
         assert daemon.stop_at_once("Waiting for connections to close") == 1
-    assert "told twice to end" in daemon.log
+    assert "second signal" in daemon.log

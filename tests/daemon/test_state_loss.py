@@ -62,7 +62,7 @@ def test_a_store_that_is_deleted_under_the_daemon_is_written_anew(scene: Scene) 
     daemon.state.unlink()
     until(daemon.state.exists, "the file is there again")
     assert daemon.stored("d")["acknowledged"] == scene.reader.position
-    until(lambda: "was deleted, and is written anew" in daemon.log, "the log says so")
+    until(lambda: "was deleted and has been rewritten" in daemon.log, "the log says so")
     scene.read()
     daemon.restart(kill=True)
     assert daemon.stored("d")["acknowledged"] == scene.reader.position

@@ -1,4 +1,4 @@
-"""A daemon for tests of the API alone: it answers at once and remembers what it was asked."""
+"""The services behind the API, for tests of the API alone: they answer at once and record the calls."""
 
 # ruff: noqa: ARG002
 
@@ -15,7 +15,7 @@ PLACE = Position("server", "", "binlog.000001", 4, 1, 1)
 
 
 class FakeReaders:
-    """What `dispatcher.api.models.Daemon` and `Administrator` ask for. `calls`: names of what was called, in order."""
+    """A `ConsumerService` and `Administrator`. `calls`: the names of the calls, in order."""
 
     def __init__(self, names: tuple[str, ...] = ("shop", "billing")) -> None:
         self.names = names

@@ -933,7 +933,7 @@ consumers:
     assert "consumers.b.files.follow: differs from consumers.a (False and True)" in done.stderr
     config.write_text(text.replace("path: gap, follow: false", "path: good"))
     done = CliRunner().invoke(app, ["check", "--config", str(config)])
-    assert (done.exit_code, done.stdout) == (0, "fine: 3 consumers, no findings\n")
+    assert (done.exit_code, done.stdout) == (0, "OK: 3 consumers checked, no errors\n")
 
 
 def test_names() -> None:

@@ -1,4 +1,4 @@
-"""What OpenAPI says beyond what FastAPI finds out by itself: problem documents, links, the bearer token, limits."""
+"""Completes the OpenAPI document that FastAPI generates: problem documents, links, the bearer token, bounds."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from dispatcher.api.problems import PROBLEM_JSON
 
 Responses = dict[int | str, dict[str, Any]]
 
-_MEANS = {
+_MEANINGS = {
     400: "The request is not HTTP, or its body is not JSON in UTF-8",
-    401: "No token, or none of the daemon's",
-    403: "The token lacks the scope; or Host or Origin is not the daemon's own",
-    404: "There is no such path, consumer or table; or the token is not for the consumer",
-    408: "The request did not arrive in time",
-    409: "A newer session was opened; or the position is not one of this consumer's",
-    410: "The consumer has failed and needs a person; `kind` says what for",
+    401: "The request has no token, or one that the daemon does not know",
+    403: "The token does not have the scope; or Host or Origin is not one of the daemon's",
+    404: "The path, consumer or table does not exist; or the token is not valid for the consumer",
+    408: "The request did not arrive completely in time",
+    409: "A newer session is open; or the position is not one of this consumer",
+    410: "The consumer has failed and does not recover by itself; see `kind` and `hint`",
     413: "The body is larger than `api.max_bytes_in_request`",
-    422: "A field is missing or wrong",
-    429: "Too many requests of this consumer are open, or it does not read its answers",
+    422: "A field is missing or invalid",
+    429: "Too many requests of this consumer are open, or its readers do not receive their answers",
     431: "The headers are too large or too many",
     500: "A defect of the daemon",
-    503: "Not available now: the server is down, the range is being read again, or the state store is not writable",
+    503: "Try again: the server is down, the range is being read again, or the state store is not writable",
 }
-# What can befall every request, before any call is looked for.
+# Possible for every request, before it is routed.
 EVERY = (400, 403, 408, 431, 500, 503)
 GUARDED = (*EVERY, 401, 413, 422, 429)
 OF_CONSUMER = (*GUARDED, 404, 409, 410)
 
 
 def problems(*statuses: int) -> Responses:
-    """The problem documents that a call may answer with."""
+    """The problem documents that a call can return, as responses of OpenAPI."""
     return {status: _problem(status) for status in sorted(statuses)}
 
 
 def _problem(status: int) -> dict[str, Any]:
     response: dict[str, Any] = {
-        "description": f"{HTTPStatus(status).phrase}. {_MEANS[status]}.",
+        "description": f"{HTTPStatus(status).phrase}. {_MEANINGS[status]}.",
         "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
     if status in (429, 503):
@@ -56,7 +56,7 @@ def _problem(status: int) -> dict[str, Any]:
 
 
 def linked(**links: dict[str, Any]) -> Responses:
-    """Which calls go on from an answer: {operation id: its parameters and body, as runtime expressions}."""
+    """OpenAPI links from an answer to the next calls: {operation id: its body, as runtime expressions}."""
     consumer = {"consumer": "$request.path.consumer"}
     return {
         200: {
@@ -69,7 +69,7 @@ def linked(**links: dict[str, Any]) -> Responses:
 
 
 def scopes(*names: Scope) -> dict[str, Any]:
-    """`openapi_extra` of a route whose caller needs a token with one of the scopes; none: any token."""
+    """The `openapi_extra` of a route that requires a token with one of these scopes; without scopes: any token."""
     return {SCOPES: [str(name) for name in names]}
 
 
@@ -84,7 +84,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
         "token": {
             "type": "http",
             "scheme": "bearer",
-            "description": "One of `api.tokens`, if the daemon has any.",
+            "description": "One of `api.tokens`. Not needed if the settings have no tokens.",
         }
     }
     _as_integers(document)
@@ -96,7 +96,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
 
 
 def _as_integers(part: Any) -> None:
-    """Bounds as integers again: FastAPI turns them into floats, which cannot hold 2^63 - 1."""
+    """Turn bounds back into integers: FastAPI makes floats of them, which cannot represent 2^63 - 1."""
     if isinstance(part, dict):
         for name in ("minimum", "maximum"):
             bound = part.get(name)
