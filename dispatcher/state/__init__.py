@@ -1,1 +1,1 @@
-"""What survives a restart: acknowledged positions and session numbers."""
+"""The daemon's files: the state store, which survives a restart, and spilled transactions, which do not."""

@@ -1,8 +1,7 @@
-"""The lock beside a state store: one process per store, and a note that a store was here.
+"""The lock file next to a state store: it admits one process, and records that a store exists.
 
-The lock is the kernel's (`flock`): it goes with the process, however that dies. Its file holds the pid of the newest
-owner and, once a store was opened, the store's installation id. By the id a store that was cut to 0 bytes is told from
-one that was never written.
+The lock is a `flock`, which the kernel releases when the process ends. The file contains the pid of the last owner and,
+once a store was opened, its installation id. The id distinguishes a store truncated to 0 bytes from a new one.
 """
 
 from __future__ import annotations
@@ -16,33 +15,31 @@ from dispatcher.state.private import FILE_MODE, FOLDER_MODE
 
 
 class StoreLock:
-    """Held from the constructor to `close`. Raises BinlogError (STATE_STORE) if another process holds it.
+    """A lock, held from the constructor to `close`. Raises BinlogError (STATE_STORE) if another process holds it.
 
-    `store`: installation id of the store that was opened under this lock before, "" if there was none.
+    `store_id`: installation id of the store that was opened under this lock before; "" = none.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fd, self.store = _take(path)
+        self._fd, self.store_id = _acquire(path)
 
-    def opened(self, store: str) -> None:
-        """Note the id of the store that is open now."""
-        self.store = store
-        _note(self._fd, store)
+    def record(self, store_id: str) -> None:
+        """Record the installation id of the store that is open."""
+        self.store_id = store_id
+        _write_owner(self._fd, store_id)
 
     def renew(self) -> None:
-        """Take the lock anew if its file was deleted: another process could take one of its own."""
+        """Acquire the lock again if its file was deleted: another process could create and lock a new one."""
         try:
-            there = _lock_path(self._path).stat()
+            if os.path.samestat(os.fstat(self._fd), _lock_path(self._path).stat()):
+                return
         except FileNotFoundError:
-            there = None
-        ours = os.fstat(self._fd)
-        if there is not None and (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino):
-            return
-        fd, _ = _take(self._path)
+            pass  # deleted
+        fd, _ = _acquire(self._path)
         os.close(self._fd)
         self._fd = fd
-        _note(fd, self.store)
+        _write_owner(fd, self.store_id)
 
     @property
     def held(self) -> bool:
@@ -59,8 +56,8 @@ def _lock_path(path: Path) -> Path:
     return path.with_name(path.name + ".lock")
 
 
-def _take(path: Path) -> tuple[int, str]:
-    """The descriptor that holds the lock, and the id that its file noted."""
+def _acquire(path: Path) -> tuple[int, str]:
+    """Lock the file; returns its descriptor and the installation id that it contains."""
     lock_path = _lock_path(path)
     try:
         path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
@@ -70,9 +67,9 @@ def _take(path: Path) -> tuple[int, str]:
             ErrorKind.STATE_STORE,
             f"cannot open {lock_path.name}: {error.strerror}",
             where=str(path),
-            remedy="give the daemon's user write access to the folder, or name another state.path",
+            remedy="give the daemon's user write access to the folder, or set another state.path",
         ) from error
-    owner, _, store = os.pread(fd, 100, 0).decode("ascii", "replace").partition("\n")
+    owner, _, store_id = os.pread(fd, 100, 0).decode("ascii", "replace").partition("\n")
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -81,12 +78,12 @@ def _take(path: Path) -> tuple[int, str]:
             ErrorKind.STATE_STORE,
             f"in use by another process{f' (pid {owner})' if owner else ''}",
             where=str(path),
-            remedy="stop the other daemon, or give this one its own state.path",
+            remedy="stop the other daemon, or set another state.path for this one",
         ) from error
-    _note(fd, store.strip())
-    return fd, store.strip()
+    _write_owner(fd, store_id.strip())
+    return fd, store_id.strip()
 
 
-def _note(fd: int, store: str) -> None:
+def _write_owner(fd: int, store_id: str) -> None:
     os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n{store}\n".encode("ascii", "replace"), 0)
+    os.pwrite(fd, f"{os.getpid()}\n{store_id}\n".encode("ascii", "replace"), 0)

@@ -1,4 +1,4 @@
-"""Files that only the daemon's user may read: they hold rows, positions and tables of other people's databases."""
+"""Modes of the daemon's files: they contain rows of other databases, so only the daemon's user may read them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def tighten(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Take the access of group and others away from these files and folders, as far as they exist.
+    """Remove access by group and others from those of the files and folders that exist.
 
-    Returns those that belong to another user, whose mode this process may not change.
+    Returns those whose mode this process may not change, because they belong to another user.
     """
     refused = []
     for path in paths:

@@ -1,17 +1,15 @@
-"""Disk for transactions that are larger than their consumer's queue: files that look like memory.
+"""Disk space for transactions that are larger than their consumer's queue, as memory-mapped files.
 
-Each segment that is lent is a file of its own, mapped. So its space goes back when the last view of it goes, as memory
-does, and no transaction waits for another; a file for each transaction would have to be told where one ends, and its
-parts end together anyway. Segments grow with their transaction, so there are few of them.
+Each segment is a mapped file of its own, so its space is freed with the last view of it, like memory. Segments grow
+with their transaction, so there are few of them.
 
-* Space is reserved before anything is written (`posix_fallocate`): a full disk refuses a segment, and never kills the
-  process in the middle of one (SIGBUS). A file system that keeps no promise of space, such as ZFS, can still do that.
-* A file has no name for longer than it takes to open it, most have none at all (O_TMPFILE), so nothing is left behind
-  by a process however it dies. What the moment between could leave is removed at the next start.
+* Space is reserved before anything is written (`posix_fallocate`): on a full disk the allocation fails, and the process
+  does not get SIGBUS while it writes. A file system that does not honour reservations, such as ZFS, can still cause it.
+* The files are unlinked when they are opened, or never have a name (O_TMPFILE), so that a process leaves none behind. A
+  file that was opened but not yet unlinked is removed at the next start.
 * All consumers share `bytes_max`.
 
-Written pages are the system's to write to disk when it likes. What is in here is never needed after a crash: it is read
-from the server again.
+Nothing is synced to disk: after a crash the data is read from the server again.
 """
 
 from __future__ import annotations
@@ -32,9 +30,9 @@ _PREFIX = "spill-"
 
 
 class Spill:
-    """`bytes`: what is lent now. One process per folder: the caller holds the state store's lock.
+    """Allocates segments on disk. `bytes`: allocated now. One process per folder: the caller holds the store's lock.
 
-    Raises BinlogError (`ErrorKind.SPILL`) when the folder cannot be made or is not writable.
+    Raises BinlogError (SPILL) if the folder cannot be created or written to.
     """
 
     def __init__(self, folder: Path, bytes_max: int) -> None:
@@ -43,9 +41,7 @@ class Spill:
         self.bytes = 0
         try:
             folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
-            tighten(
-                [folder]
-            )  # each file in it is private by itself, so another user's folder will do
+            tighten([folder])  # if it belongs to another user: the files are private by themselves
             for left in folder.glob(f"{_PREFIX}*"):
                 left.unlink()
             with tempfile.TemporaryFile(prefix=_PREFIX, dir=folder):
@@ -54,7 +50,7 @@ class Spill:
             raise self._refused(error) from error
 
     def allocate(self, size: int) -> U8:
-        """A segment of `size` bytes; its content is undefined. Raises BinlogError where there is no room for it."""
+        """A segment of `size` bytes, uninitialized. Raises BinlogError (SPILL) if there is not enough space."""
         if self.bytes + size > self._bytes_max:
             raise BinlogError(
                 ErrorKind.SPILL,
@@ -63,10 +59,10 @@ class Spill:
             )
         mapping = self._mapping(size)
         if isinstance(mapping, OSError):
-            # Not as its cause: that would keep the callers' frames, and what they hold, with an error that is kept.
+            # Not raised from it: callers keep the error, and its traceback would keep frames and their buffers alive.
             raise self._refused(mapping)
         self.bytes += size
-        weakref.finalize(mapping, self._take_back, size).atexit = False
+        weakref.finalize(mapping, self._release, size).atexit = False
         segment: U8 = np.frombuffer(memoryview(mapping), dtype=np.uint8)
         return segment
 
@@ -78,7 +74,7 @@ class Spill:
         except OSError as error:
             return error.with_traceback(None)
 
-    def _take_back(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         self.bytes -= size
 
     def _refused(self, error: OSError) -> BinlogError:

@@ -1,4 +1,4 @@
-"""Rows of prepared XA transactions (`binlog.prepared`) as rows of the state store's table `prepared`."""
+"""Converts prepared XA transactions (`binlog.stream.xa_store`) to and from rows of the table `prepared`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _COLUMNS = (
 
 
 def save_xa(db: sqlite3.Connection, client: str, changes: XaChanges) -> None:
-    """Within the caller's transaction. What is put may be there already."""
+    """Write the changes within the caller's transaction. Entries that are stored already are replaced."""
     db.executemany(
         f"INSERT OR REPLACE INTO prepared (client, {_COLUMNS}) VALUES ({', '.join('?' * 14)})",
         [(client, *_row(entry)) for entry in changes.put],
     )
     db.executemany(
         "UPDATE prepared SET ended = ? WHERE client = ? AND number = ?",
-        [(_spot_text(end), client, number) for number, end in changes.ended],
+        [(json.dumps(_point_columns(end)), client, number) for number, end in changes.ended],
     )
     db.executemany(
         "DELETE FROM prepared WHERE client = ? AND number = ?",
@@ -34,55 +34,34 @@ def save_xa(db: sqlite3.Connection, client: str, changes: XaChanges) -> None:
 
 
 def load_xa(db: sqlite3.Connection, client: str) -> list[XaEntry]:
-    """In the order in which they were read."""
+    """The client's transactions in the order of their numbers."""
     query = f"SELECT {_COLUMNS} FROM prepared WHERE client = ? ORDER BY number"
     return [_entry(row) for row in db.execute(query, (client,))]
 
 
 def _row(entry: XaEntry) -> tuple[object, ...]:
-    at, rows = entry.at, entry.rows
-    flaws = [[f.kind.value, f.what, f.remedy, f.targets] for f in entry.flaws]
-    held = (None, None, None)
-    if rows is not None:
-        held = (int(rows.compression), rows.uncompressed_size, rows.data)  # type: ignore[assignment]
-    return (
-        entry.number, entry.xid, at.server, at.mark.file, at.mark.offset, at.mark.created, at.source, at.gno,
-        entry.end and _spot_text(entry.end), json.dumps(flaws), *held,
-    )  # fmt: skip
+    faults = [[fault.kind.value, fault.what, fault.remedy, fault.targets] for fault in entry.flaws]
+    end = entry.end and json.dumps(_point_columns(entry.end))
+    rows = entry.rows
+    payload = (int(rows.compression), rows.uncompressed_size, rows.data) if rows else (None,) * 3
+    return entry.number, entry.xid, *_point_columns(entry.at), end, json.dumps(faults), *payload
 
 
 def _entry(row: Sequence[Any]) -> XaEntry:
-    (
-        number,
-        xid,
-        server,
-        file,
-        offset,
-        created,
-        source,
-        gno,
-        ended,
-        flaws,
-        compression,
-        size,
-        data,
-    ) = row
+    number, xid, *point, ended, faults, compression, size, data = row
     rows = None if compression is None else Payload(Compression(compression), size, data)
-    found = tuple(
-        XaFault(
-            ErrorKind(kind), what, remedy, targets and tuple(tuple(target) for target in targets)
-        )
-        for kind, what, remedy, targets in json.loads(flaws)
+    flaws = tuple(
+        XaFault(ErrorKind(kind), what, remedy, targets and tuple(map(tuple, targets)))
+        for kind, what, remedy, targets in json.loads(faults)
     )
-    at = LogPoint(LogPosition(file, offset, created), source, gno, server)
-    return XaEntry(number, xid, at, rows, found, ended and _spot(ended))
+    return XaEntry(number, xid, _point(point), rows, flaws, ended and _point(json.loads(ended)))
 
 
-def _spot_text(spot: LogPoint) -> str:
-    mark = spot.mark
-    return json.dumps([spot.server, mark.file, mark.offset, mark.created, spot.source, spot.gno])
+def _point_columns(point: LogPoint) -> tuple[object, ...]:
+    mark = point.mark
+    return point.server, mark.file, mark.offset, mark.created, point.source, point.gno
 
 
-def _spot(text: str) -> LogPoint:
-    server, file, offset, created, source, gno = json.loads(text)
+def _point(columns: Sequence[Any]) -> LogPoint:
+    server, file, offset, created, source, gno = columns
     return LogPoint(LogPosition(file, offset, created), source, gno, server)

@@ -78,7 +78,7 @@ def test_a_store_that_is_replaced_under_the_daemon_is_not_ready_and_takes_nothin
 
     def says_so() -> bool:
         status, _, text = api.request("GET", "/readyz")
-        return status == 503 and b"another file has taken the place" in text
+        return status == 503 and b"the file was replaced by another one" in text
 
     until(says_so, "/readyz says so")
     scene.insert()

@@ -12,7 +12,8 @@ import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from dispatcher.state.store import SCHEMA_VERSION, StateStore, StoredProgress
+from dispatcher.state.schema import SCHEMA_VERSION
+from dispatcher.state.store import StateStore, StoredProgress
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 INSTALLATION = "6d9f3a52-4a7b-4c1e-9f53-0c5d8b1a0242"
@@ -119,7 +120,7 @@ def test_nothing_is_acknowledged_while_another_file_stands_in_its_place(
     save(store, 9)
     other.replace(path)
     for attempt in (lambda: save(store, 10), lambda: store.next_session("shop"), store.check):
-        with pytest.raises(BinlogError, match="another file has taken the place") as caught:
+        with pytest.raises(BinlogError, match="the file was replaced by another one") as caught:
             attempt()
         assert caught.value.kind is ErrorKind.STATE_STORE
         assert "restart the daemon" in caught.value.remedy
@@ -134,12 +135,14 @@ def test_a_store_that_was_cut_to_nothing_is_told_from_a_new_one(
 ) -> None:
     store.close()
     path.write_bytes(b"")
-    with pytest.raises(BinlogError, match="the file has 0 bytes, but the store") as caught:
+    with pytest.raises(
+        BinlogError, match="the file is empty, but it contained the store"
+    ) as caught:
         StateStore(path)
     assert str(store.installation_id) in caught.value.what
-    assert "remove it" in caught.value.remedy
+    assert "delete it" in caught.value.remedy
     # Once more: the note of it is not lost by the attempt. Then the remedy.
-    with pytest.raises(BinlogError, match="0 bytes"):
+    with pytest.raises(BinlogError, match="the file is empty"):
         StateStore(path)
     path.unlink()
     StateStore(path).close()

@@ -22,7 +22,8 @@ from dispatcher.dispatch.effects import StoreVersions
 from dispatcher.dispatch.versions import Kept
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
-from dispatcher.state.store import SCHEMA_VERSION, StateStore, StoredProgress
+from dispatcher.state.schema import SCHEMA_VERSION
+from dispatcher.state.store import StateStore, StoredProgress
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -1,0 +1,108 @@
+"""The schema of the state store's SQLite file, and its migrations."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from uuid import uuid4
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+
+SCHEMA_VERSION = 4
+# "BiDi" in ASCII: distinguishes a state store from other SQLite files, also for the command `file`.
+APPLICATION_ID = 0x42694469
+
+_SCHEMA = """
+CREATE TABLE installation (id TEXT NOT NULL);
+CREATE TABLE consumer (
+  name         TEXT PRIMARY KEY,
+  session      INTEGER NOT NULL DEFAULT 0,
+  acknowledged TEXT,               -- positions as JSON, NULL until the first save
+  covered      TEXT,
+  file_created INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+"""
+# The statements that upgrade the schema of the previous version, by version.
+_MIGRATIONS: dict[int, str] = {
+    2: """
+CREATE TABLE stream (
+  client  TEXT PRIMARY KEY,
+  server  TEXT NOT NULL,
+  file    TEXT NOT NULL,           -- how far the log was read; open table versions end here
+  offset  INTEGER NOT NULL,
+  created INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE table_version (
+  client        TEXT NOT NULL,
+  database_name TEXT NOT NULL,
+  table_name    TEXT NOT NULL,
+  start_file    TEXT NOT NULL,
+  start_offset  INTEGER NOT NULL,
+  start_created INTEGER NOT NULL,
+  end_file      TEXT NOT NULL,
+  end_offset    INTEGER NOT NULL,
+  end_created   INTEGER NOT NULL,
+  open          INTEGER NOT NULL,  -- 1: ends where the client's stream does, if that is later
+  definition    TEXT NOT NULL      -- JSON
+);
+CREATE INDEX table_version_of ON table_version (client);
+""",
+    3: """
+CREATE TABLE prepared (
+  client      TEXT NOT NULL,
+  number      INTEGER NOT NULL,
+  xid         TEXT NOT NULL,
+  server      TEXT NOT NULL,       -- of the XA PREPARE, like the next five
+  file        TEXT NOT NULL,
+  offset      INTEGER NOT NULL,
+  created     INTEGER NOT NULL,
+  source      TEXT NOT NULL,       -- source and gno: its GTID
+  gno         INTEGER NOT NULL,
+  ended       TEXT,                -- of the XA COMMIT or XA ROLLBACK, as JSON
+  flaws       TEXT NOT NULL,       -- XaFaults as JSON
+  compression INTEGER,             -- NULL: without rows
+  size        INTEGER,
+  rows        BLOB,
+  PRIMARY KEY (client, number)
+);
+""",
+    4: """
+ALTER TABLE installation ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
+""",
+}
+_REMEDY = "set state.path to another file"
+
+
+def upgrade(db: sqlite3.Connection, path: Path) -> bool:
+    """Create or upgrade the schema within the caller's transaction. Returns True if the file had no schema.
+
+    Raises BinlogError (STATE_STORE) for a database of another program, or of a newer version.
+    """
+    application, version = _pragma(db, "application_id"), _pragma(db, "user_version")
+    empty: bool = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    if empty:
+        _run(db, _SCHEMA)
+        version = 1
+        db.execute("INSERT INTO installation (id) VALUES (?)", (str(uuid4()),))
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    elif application != APPLICATION_ID:
+        what = "the file is a database of another program"
+        raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=_REMEDY)
+    elif version > SCHEMA_VERSION:
+        what = f"the file has schema {version}; this version of binlog-dispatcher supports {SCHEMA_VERSION}"
+        remedy = f"run the newer binlog-dispatcher that wrote the file, or {_REMEDY}"
+        raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy)
+    for newer in range(version + 1, SCHEMA_VERSION + 1):
+        _run(db, _MIGRATIONS[newer])
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    return empty
+
+
+def _run(db: sqlite3.Connection, statements: str) -> None:
+    """`executescript` is not used: it commits the caller's transaction."""
+    for statement in statements.strip().split(";\n"):
+        db.execute(statement)
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    return int(db.execute(f"PRAGMA {name}").fetchone()[0])
