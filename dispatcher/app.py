@@ -28,7 +28,6 @@ import uvloop
 
 from dispatcher.api.app import Access, Api
 from dispatcher.api.auth import Scope, Token
-from dispatcher.api.limits import Limits
 from dispatcher.api.protocol import bounded_protocol
 from dispatcher.binlog.stream.warmup import load_kept_kernels, load_kernels
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -39,7 +38,7 @@ from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.tasks import Tasks
 from dispatcher.runtime.threads import in_thread
 from dispatcher.runtime.time_slices import in_slices
-from dispatcher.settings.model import Settings, TokenSettings
+from dispatcher.settings.model import ApiLimitSettings, Settings, TokenSettings
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs
@@ -328,15 +327,10 @@ def _token(token: TokenSettings) -> Token:
     return Token(token.secret, None if for_all else frozenset(token.consumers), scopes)
 
 
-def _limits(settings: Settings) -> Limits:
-    api = settings.api
+def _limits(settings: Settings) -> ApiLimitSettings:
+    """The limits of the settings, with no more connections than the process may open files."""
+    limits = settings.api.model_dump(include=set(ApiLimitSettings.model_fields))
     files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Limits(
-        connections_max=min(api.max_connections, max(files_max - FILES_RESERVED, FILES_RESERVED)),
-        polls_max=api.max_polls_per_consumer,
-        answers_max=api.max_answers_per_consumer,
-        request_bytes_max=api.max_bytes_in_request,
-        header_timeout_s=float(api.header_timeout_seconds),
-        body_timeout_s=float(api.body_timeout_seconds),
-        write_timeout_s=float(api.write_timeout_seconds),
-    )
+    connections_max = max(files_max - FILES_RESERVED, FILES_RESERVED)
+    limits["max_connections"] = min(settings.api.max_connections, connections_max)
+    return ApiLimitSettings(**limits)

@@ -12,12 +12,12 @@ from dispatcher.api import problems
 from dispatcher.api.administration import Administrator, administration_routes
 from dispatcher.api.auth import Token, Tokens
 from dispatcher.api.guard import Guard
-from dispatcher.api.limits import Limits
 from dispatcher.api.models import ConsumerService
 from dispatcher.api.origin import OriginGuard
 from dispatcher.api.page import page_routes
 from dispatcher.api.routes import consumer_routes
 from dispatcher.api.status import RenderMetrics, status_routes
+from dispatcher.settings.model import ApiLimitSettings
 
 _DESCRIPTION = (
     "Delivers MySQL binlogs to consumers, each with the databases and tables it subscribes to. Pass positions back"
@@ -42,7 +42,7 @@ class Api:
         self,
         daemon: ConsumerService,
         access: Access,
-        limits: Limits,
+        limits: ApiLimitSettings,
         *,
         administrator: Administrator,
         listen: str,

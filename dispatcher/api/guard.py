@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from dispatcher.api.auth import Scope, Token, Tokens
-from dispatcher.api.limits import Limits
+from dispatcher.settings.model import ApiLimitSettings
 
 SCOPES = "x-scopes"
 """Key in a route's `openapi_extra`: the token must have one of these scopes; [] = any token."""
@@ -39,7 +39,7 @@ class _BoundedRequest(Request):
 class Guard:
     """Access to routes. `open_`: what can be requested without a token (`metrics`, `docs`, `readyz`)."""
 
-    def __init__(self, tokens: Tokens, limits: Limits, open_: frozenset[str]) -> None:
+    def __init__(self, tokens: Tokens, limits: ApiLimitSettings, open_: frozenset[str]) -> None:
         self.tokens = tokens
         self.limits = limits
         self.open = open_
@@ -59,7 +59,7 @@ class Guard:
         if scopes:
             token.require(*scopes)
         bounded = _BoundedRequest(request.scope, request.receive)
-        bounded.bytes_max = self.limits.request_bytes_max
+        bounded.bytes_max = self.limits.max_bytes_in_request
         bounded.state.token = token
         await bounded.body()  # `dispatcher.api.protocol` limits the time
         return bounded

@@ -1,30 +1,16 @@
-"""Limits on what clients of the API can use: sizes, times, open requests."""
+"""The fixed limits of the API, and a counter of open requests. The other limits are in the settings (`api`)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from dispatcher.model.errors import ErrorKind, UserError
 
 HEADER_BYTES_MAX = 1 << 15  # request line and headers of a request
 HEADERS_MAX = 100  # per request
 LINGER_BYTES_MAX = 1 << 22  # of a body that still arrives after its request was answered
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of the settings (`api`)."""
-
-    connections_max: int = 4096
-    polls_max: int = 64  # per consumer
-    answers_max: int = 64  # per consumer
-    request_bytes_max: int = 1 << 20
-    header_timeout_s: float = 10.0
-    body_timeout_s: float = 30.0
-    write_timeout_s: float = 60.0
 
 
 class Slots:

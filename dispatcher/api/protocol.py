@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from dispatcher.api.limits import HEADER_BYTES_MAX, HEADERS_MAX, LINGER_BYTES_MAX, Limits
+from dispatcher.api.limits import HEADER_BYTES_MAX, HEADERS_MAX, LINGER_BYTES_MAX
 from dispatcher.api.problems import raw_refusal
+from dispatcher.settings.model import ApiLimitSettings
 
 
 class _Phase(Enum):
@@ -33,7 +34,7 @@ class _Phase(Enum):
 class BoundedProtocol(HttpToolsProtocol):
     """One connection. All connections of a listener share `limits` and `waiting`."""
 
-    limits: ClassVar[Limits] = Limits()
+    limits: ClassVar[ApiLimitSettings] = ApiLimitSettings()
     waiting: ClassVar[
         dict[BoundedProtocol, None]
     ] = {}  # connections without a request; oldest first
@@ -52,9 +53,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections_max and not self._make_room():
+        if len(self.connections) > self.limits.max_connections and not self._make_room():
             self._phase = _Phase.COMPLETE
-            self._refuse(503, f"{self.limits.connections_max} connections are open")
+            self._refuse(503, f"{self.limits.max_connections} connections are open")
             return
         self._expect_head()
 
@@ -90,8 +91,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._phase = _Phase.HEAD
         self._received = self._head_bytes = self._headers = 0
         self.waiting[self] = None
-        what = f"the headers did not arrive within {self.limits.header_timeout_s:g} s"
-        self._arm_arrival(self.limits.header_timeout_s, what)
+        what = f"the headers did not arrive within {self.limits.header_timeout_seconds:g} s"
+        self._arm_arrival(self.limits.header_timeout_seconds, what)
 
     def on_message_begin(self) -> None:
         if not self._refused:
@@ -123,8 +124,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.waiting.pop(self, None)
         self._phase = _Phase.BODY
         self._lingered = 0
-        what = f"the body did not arrive within {self.limits.body_timeout_s:g} s"
-        self._arm_arrival(self.limits.body_timeout_s, what)
+        what = f"the body did not arrive within {self.limits.body_timeout_seconds:g} s"
+        self._arm_arrival(self.limits.body_timeout_seconds, what)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -232,7 +233,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _limit_drain(self) -> None:
         if self._drain is None and self.transport.get_write_buffer_size():
-            self._drain = self.loop.call_later(self.limits.write_timeout_s, self.transport.abort)
+            self._drain = self.loop.call_later(
+                self.limits.write_timeout_seconds, self.transport.abort
+            )
 
     def _cancel_drain(self) -> None:
         if self._drain is not None:
@@ -240,7 +243,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._drain = None
 
 
-def bounded_protocol(limits: Limits) -> type[asyncio.Protocol]:
+def bounded_protocol(limits: ApiLimitSettings) -> type[asyncio.Protocol]:
     """A protocol class for one listener with these limits, for `uvicorn.Config(http=...)`."""
 
     class Protocol(BoundedProtocol):

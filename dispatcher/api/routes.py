@@ -61,7 +61,7 @@ def consumer_routes(daemon: ConsumerService, guard: Guard) -> APIRouter:
 
 
 def _session_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> None:
-    polls = Slots("polls", guard.limits.polls_max, "api.max_polls_per_consumer")
+    polls = Slots("polls", guard.limits.max_polls_per_consumer, "api.max_polls_per_consumer")
 
     @router.post(
         "/session",
@@ -130,7 +130,9 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) ->
 
 
 def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> None:
-    answers = Slots("answers", guard.limits.answers_max, "api.max_answers_per_consumer")
+    answers = Slots(
+        "answers", guard.limits.max_answers_per_consumer, "api.max_answers_per_consumer"
+    )
 
     @router.post("/slices", operation_id="slices", openapi_extra=scopes(Scope.READ))
     async def slices(consumer: ConsumerName, body: SlicesRequest) -> SlicesAnswer:

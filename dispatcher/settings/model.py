@@ -81,13 +81,9 @@ class LimitSettings(ConnectionLimitSettings, ConsumerLimitSettings):
     max_seconds_between_markers: WholeNumber = Field(60, ge=0, le=86_400)
 
 
+# The keys that must be equal for consumers that share a connection.
 PER_CONNECTION = (
-    ("max_bytes_to_merge",),
-    ("max_bytes_in_all_queues",),
-    ("failover_wait_seconds",),
-    ("max_bytes_in_binlog_dispatcher_buffer",),
-    ("max_flush_milliseconds_in_binlog_dispatcher",),
-    ("heartbeat_milliseconds",),
+    *((key,) for key in ConnectionLimitSettings.model_fields),
     ("tls",),
     ("files", "follow"),
 )

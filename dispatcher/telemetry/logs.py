@@ -1,9 +1,9 @@
-"""Log lines: structlog to stderr, for people (`console`) or one JSON object a line (`json`).
+"""Logging: structlog to stderr, as text (`console`) or as one JSON object per line (`json`).
 
-Keys are fixed: `timestamp` (UTC), `level`, `event`, then as they apply `client` (user@host:port),
-`consumer`, `error`, and the event's own. Never a row's value. No secret gets out either: whatever
-the text, a known secret in it is replaced, in exceptions and in the lines of libraries too. Very
-short secrets are replaced only where they are the whole value, since they may be part of any word.
+Each line has the keys `timestamp` (UTC), `level` and `event`, then, if they apply, `client` (user@host:port),
+`consumer`, `error` and keys of the event. Values of rows are never logged. Known secrets are redacted in all values,
+also in exceptions and in lines of libraries. A secret shorter than 5 characters is redacted only as a complete value,
+because it can be part of any word.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _Processor = Callable[[Any, str, _Event], Any]
 def configure(
     level: str, style: str, secrets: Collection[str] = (), *, stream: TextIO | None = None
 ) -> None:
-    """Set up the process's logging. `level`: debug, info, warning, error; `style`: console, json.
+    """Configure the logging of the process. `level`: debug, info, warning, error; `style`: console, json.
 
-    May be called again. Libraries' own lines go the same way, from `warning` on (from `debug` on,
-    when `level` is that). numba's stay at `warning`: its compiler writes tens of thousands.
+    May be called again. Libraries log at `warning` and above, or at `debug` if `level` is debug; numba always at
+    `warning`, because its compiler logs tens of thousands of lines.
     """
     out = sys.stderr if stream is None else stream
     common: list[_Processor] = [
@@ -38,16 +38,16 @@ def configure(
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     final: list[_Processor] = [
-        # Before the secrets are taken out: a traceback is text then.
+        # Before `redact`, which then sees tracebacks as text.
         structlog.processors.format_exc_info,
         _order,
         redact(secrets),
         _renderer(style, out),
     ]
-    least = logging.getLevelNamesMapping()[level.upper()]
+    threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*common, *final],
-        wrapper_class=structlog.make_filtering_bound_logger(least),
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.WriteLoggerFactory(file=out),
         cache_logger_on_first_use=False,
     )
@@ -63,13 +63,13 @@ def configure(
         root.removeHandler(old)
     root.addHandler(handler)
     logging.getLogger("numba").setLevel(logging.WARNING)
-    root.setLevel(least if least == logging.DEBUG else max(least, logging.WARNING))
+    root.setLevel(threshold if threshold == logging.DEBUG else max(threshold, logging.WARNING))
 
 
 def redact(secrets: Collection[str]) -> _Processor:
-    """A processor that takes the secrets out of an event's values, however deep."""
+    """A processor that replaces secrets in all values of an event, at any depth."""
     whole = frozenset(secret for secret in secrets if secret)
-    # The longest first: one secret may be a part of another.
+    # Longest first: a secret can be part of another one.
     parts = sorted((s for s in whole if len(s) >= _PART_LENGTH_MIN), key=len, reverse=True)
 
     def clean(value: Any) -> Any:

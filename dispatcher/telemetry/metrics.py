@@ -1,17 +1,15 @@
-"""Every metric of the daemon, with its meaning. Prometheus text; prefix `binlog_dispatcher_`; base
-units.
+"""The daemon's metrics in Prometheus text format, with the prefix `binlog_dispatcher_` and base units.
 
-Values are not kept here: each scrape reads the state of the clients and the rows of `GET
-/v1/binlogs`, so a metric cannot disagree with the page, and what is not scraped costs nothing.
-Labels: `connection` (user@host:port, never a password), `dispatcher` beside it (as `dispatcher_name` of GET
-/v1/binlogs), and `consumer`. No label grows with the data: no tables, no GTIDs.
+Each scrape reads its values from the clients and from the rows of GET /v1/binlogs, so metrics agree with these rows and
+cost nothing between scrapes. Labels: `connection` (user@host:port, no password), `connection` with `dispatcher`
+(`dispatcher_name` of GET /v1/binlogs), or `consumer`. No label depends on the data: no tables, no GTIDs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import InfoMetricFamily, Metric
@@ -27,160 +25,146 @@ from dispatcher.dispatch.status import STATES, name_of
 PREFIX = "binlog_dispatcher_"
 
 StatusRow = dict[str, Any]  # of GET /v1/binlogs
+S = TypeVar("S")
+
+
+class ConsumerStatus(NamedTuple):
+    """What the metrics of a consumer are read from."""
+
+    row: StatusRow
+    consumer: Consumer
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionMetric:
-    """A metric of one connection key. `name` without prefix; counters end in `_total`. Several clients may have one
-    key; their values are added up."""
+class MetricSpec(Generic[S]):
+    """A metric and how to read it; None = not known yet. `name` has no prefix; counters end in `_total`."""
 
     name: str
     meaning: str
-    read: Callable[[Client], float]
+    read: Callable[[S], float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class DispatcherMetric:
-    """A metric of one dispatcher, for as long as there is that dispatcher."""
-
-    name: str
-    meaning: str
-    read: Callable[[Dispatcher], float]
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerMetric:
-    """A metric of one consumer; `read` may return None for what is not known yet."""
-
-    name: str
-    meaning: str
-    read: Callable[[StatusRow, Consumer], float | None]
-
-
-CONNECTION_METRICS = (
-    ConnectionMetric(
+# Several clients can have the same connection key; their values are added.
+CONNECTION_METRICS: tuple[MetricSpec[Client], ...] = (
+    MetricSpec(
         "source_connections",
-        "Replication connections that are open now.",
+        "Open replication connections.",
         lambda client: sum(d.open for d in client.dispatchers.values()),
     ),
-    ConnectionMetric(
+    MetricSpec(
         "source_side_dispatchers",
-        "Dispatchers beside the one furthest ahead of each client: 0 once all have caught up.",
+        "Dispatchers of each client besides the one furthest ahead; 0: all have caught up.",
         lambda client: max(0, len(client.dispatchers) - 1),
     ),
-    ConnectionMetric(
+    MetricSpec(
         "source_merges_total",
-        "Dispatchers that were merged into another one.",
+        "Dispatchers merged into another one.",
         lambda client: client.merges,
     ),
 )
 
-DISPATCHER_METRICS = (
-    DispatcherMetric(
+DISPATCHER_METRICS: tuple[MetricSpec[Dispatcher], ...] = (
+    MetricSpec(
         "source_up",
-        "1 if the newest attempt to reach the server went well.",
-        lambda dispatcher: dispatcher.error is None and dispatcher.phase is not Phase.CONNECTING,
+        "1 if the last attempt to reach the server succeeded.",
+        lambda d: d.error is None and d.phase is not Phase.CONNECTING,
     ),
-    DispatcherMetric(
+    MetricSpec(
         "source_paused",
-        "1 while a full queue keeps the connection from being read, be it open or closed for it.",
-        lambda dispatcher: dispatcher.phase in (Phase.PAUSED, Phase.BACKPRESSURE_CLOSED),
+        "1 while a full queue stops the reading of the log, with an open or a closed connection.",
+        lambda d: d.phase in (Phase.PAUSED, Phase.BACKPRESSURE_CLOSED),
     ),
-    DispatcherMetric(
+    MetricSpec(
         "source_consumers",
-        "Consumers that ride on it.",
-        lambda dispatcher: len(dispatcher.attached),
+        "Consumers attached to the dispatcher.",
+        lambda d: len(d.attached),
     ),
-    DispatcherMetric(
+    MetricSpec(
         "source_received_bytes_total",
         "Bytes of binlog events received.",
-        lambda dispatcher: dispatcher.bytes,
+        lambda d: d.bytes,
     ),
-    DispatcherMetric(
-        "source_events_total", "Binlog events received.", lambda dispatcher: dispatcher.events
-    ),
-    DispatcherMetric(
+    MetricSpec("source_events_total", "Binlog events received.", lambda d: d.events),
+    MetricSpec(
         "source_reconnects_total",
-        "Connections that were lost while they streamed.",
-        lambda dispatcher: dispatcher.reconnects,
+        "Connections lost while streaming.",
+        lambda d: d.reconnects,
     ),
-    DispatcherMetric(
+    MetricSpec(
         "source_last_event_timestamp_seconds",
-        "When the newest event that was received was written, by the server's clock; 0: none yet.",
-        lambda dispatcher: dispatcher.last_timestamp,
+        "Time at which the newest received event was written, by the server's clock; 0: none yet.",
+        lambda d: d.last_timestamp,
     ),
 )
 
-CONSUMER_METRICS = (
-    ConsumerMetric("queue_bytes", "Memory that the queue holds.", lambda row, _: row["bytes"]),
-    ConsumerMetric(
+CONSUMER_METRICS: tuple[MetricSpec[ConsumerStatus], ...] = (
+    MetricSpec("queue_bytes", "Memory used by the queue.", lambda c: c.row["bytes"]),
+    MetricSpec(
         "queue_limit_bytes",
-        "max_bytes_in_binlog_queue; a single transaction that is larger goes to disk.",
-        lambda row, _: row["max_bytes"],
+        "max_bytes_in_binlog_queue; a single larger transaction goes to disk.",
+        lambda c: c.row["max_bytes"],
     ),
-    ConsumerMetric(
-        "queue_events", "Events in the queue, not acknowledged.", lambda row, _: row["size"]
-    ),
-    ConsumerMetric(
+    MetricSpec("queue_events", "Unacknowledged events in the queue.", lambda c: c.row["size"]),
+    MetricSpec(
         "unacknowledged_bytes",
-        "Bytes queued for the reader and not acknowledged by it.",
-        lambda row, _: row["unacknowledged_bytes"],
+        "Bytes in the queue that the reader has not acknowledged.",
+        lambda c: c.row["unacknowledged_bytes"],
     ),
-    ConsumerMetric(
+    MetricSpec(
         "lag_seconds",
-        "Age of the oldest transaction that is not acknowledged; 0: the reader has all of them.",
-        lambda row, _: row["lag_seconds"],
+        "Age of the oldest unacknowledged transaction; 0: all are acknowledged.",
+        lambda c: c.row["lag_seconds"],
     ),
-    ConsumerMetric(
+    MetricSpec(
         "consumer_bytes_total",
-        "Bytes put into the queue: what the consumer's databases cost it.",
-        lambda _, consumer: consumer.queue.taken_bytes,
+        "Bytes added to the queue.",
+        lambda c: c.consumer.queue.taken_bytes,
     ),
-    ConsumerMetric(
+    MetricSpec(
         "consumer_transactions_total",
-        "Transactions put into the queue.",
-        lambda _, consumer: consumer.queue.taken_transactions,
+        "Transactions added to the queue.",
+        lambda c: c.consumer.queue.taken_transactions,
     ),
-    ConsumerMetric(
+    MetricSpec(
         "consumer_acknowledged_seq",
-        "seq of the acknowledged position; grows by one with each transaction where there are GTIDs.",
-        lambda row, _: row["acknowledged"]["seq"] if row["acknowledged"] else None,
+        "seq of the acknowledged position; with GTIDs it grows by one per transaction.",
+        lambda c: c.row["acknowledged"]["seq"] if c.row["acknowledged"] else None,
     ),
-    ConsumerMetric(
+    MetricSpec(
         "runway_seconds",
-        "How long until the server purges the oldest binlog that it still needs; none: never, or not known.",
-        lambda row, _: row["runway_seconds"],
+        "Time until the server purges the oldest binlog that the consumer needs; no sample: unknown or never.",
+        lambda c: c.row["runway_seconds"],
     ),
-    ConsumerMetric(
+    MetricSpec(
         "spilled_bytes",
-        "Bytes on disk: transactions that are larger than its queue, not acknowledged.",
-        lambda row, _: row["spilled_bytes"],
+        "Unacknowledged bytes on disk, of transactions that are larger than the queue.",
+        lambda c: c.row["spilled_bytes"],
     ),
-    ConsumerMetric(
+    MetricSpec(
         "consumer_waited_seconds_total",
-        "How long the others on its dispatcher have waited for room in its queue.",
-        lambda _, consumer: consumer.patience.waited_s,
+        "Time for which the other consumers of its dispatcher have waited for space in its queue.",
+        lambda c: c.consumer.patience.waited_s,
     ),
-    ConsumerMetric(
+    MetricSpec(
         "consumer_detaches_total",
-        "How often the others went on without it, because its queue stayed full.",
-        lambda row, _: row["detaches"],
+        "Times that the consumer was detached because its queue stayed full.",
+        lambda c: c.row["detaches"],
     ),
-    ConsumerMetric(
+    MetricSpec(
         "consumer_gaps_total",
-        "How often it went on behind what the server had purged (on_purged: latest).",
-        lambda row, _: row["gaps"],
+        "Times that the consumer skipped purged transactions (on_purged: latest).",
+        lambda c: c.row["gaps"],
     ),
 )
 STATE_METRIC = "consumer_state"
-STATE_MEANING = f"1 for the state that the consumer is in, of {', '.join(STATES)}."
+STATE_MEANING = f"1 for the current state of the consumer: {', '.join(STATES)}."
 
 
 class Family:
     """The samples of one metric as lines of Prometheus text.
 
-    Lines are made at once, without the library's samples: a thousand consumers have some 30,000 of those, and making
-    and collecting the objects takes half a second of the loop's thread, the lines a tenth of it.
+    The lines are formatted directly, without the library's sample objects: a thousand consumers have about 30,000
+    samples, and the objects take half a second of the loop's thread, the lines a tenth of that.
     """
 
     def __init__(self, name: str, meaning: str, labels: Sequence[str]) -> None:
@@ -191,12 +175,12 @@ class Family:
         self._template = "%s{%s} %%s\n" % (name, ",".join(f'{label}="%s"' for label in labels))  # noqa: UP031
 
     def add(self, values: tuple[str, ...], value: float) -> None:
-        """`values`: of the labels, escaped."""
+        """`values`: the escaped values of the labels."""
         self.lines.append(self._template % (*values, floatToGoString(value)))  # type: ignore[no-untyped-call]
 
 
 class Snapshot:
-    """What a scrape answers with: samples that have been taken."""
+    """The samples of one scrape."""
 
     def __init__(self) -> None:
         self.families: list[Family] = []
@@ -208,10 +192,7 @@ class Snapshot:
 
 
 class Metrics:
-    """The daemon's metrics, taken when they are asked for.
-
-    `rows`: those of GET /v1/binlogs with their consumers, each made when it is asked for; `clients`: all clients.
-    """
+    """Collects and renders the metrics. `rows` iterates over the rows of GET /v1/binlogs with their consumers."""
 
     def __init__(
         self,
@@ -223,13 +204,13 @@ class Metrics:
         self._clients = clients
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Build(version))
-        # Resident memory, CPU time, open files of the process.
+        # Memory, CPU time and open files of the process.
         ProcessCollector(registry=self._registry)
 
     def fill(self, snapshot: Snapshot) -> Iterator[None]:
-        """Takes all samples, a little at each step, so that the caller can do other things between two steps.
+        """Collect all samples in small steps, between which the caller can do other work.
 
-        All samples of one consumer, and of one dispatcher, are of one moment.
+        The samples of one consumer, and of one dispatcher, are consistent.
         """
         yield from _of_connections(self._clients(), snapshot)
         yield from _of_dispatchers(self._clients(), snapshot)
@@ -255,7 +236,7 @@ def _of_connections(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[N
     for client in clients:
         values = sums.setdefault(client.label, [0.0] * len(CONNECTION_METRICS))
         for n, metric in enumerate(CONNECTION_METRICS):
-            values[n] += float(metric.read(client))
+            values[n] += metric.read(client) or 0.0
         yield
     families = [snapshot.family(m.name, m.meaning, ("connection",)) for m in CONNECTION_METRICS]
     for label, values in sums.items():
@@ -271,7 +252,7 @@ def _of_dispatchers(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[N
         for dispatcher in list(client.dispatchers.values()):
             values = _escaped(client.label), _escaped(name_of(client, dispatcher))
             for metric, family in zip(DISPATCHER_METRICS, families, strict=True):
-                family.add(values, float(metric.read(dispatcher)))
+                family.add(values, float(metric.read(dispatcher) or 0))
             yield
 
 
@@ -281,7 +262,7 @@ def _of_consumers(rows: Iterable[tuple[StatusRow, Consumer]], snapshot: Snapshot
     for row, consumer in rows:
         name = _escaped(row["name"])
         for metric, family in zip(CONSUMER_METRICS, families, strict=True):
-            value = metric.read(row, consumer)
+            value = metric.read(ConsumerStatus(row, consumer))
             if value is not None:
                 family.add((name,), float(value))
         for state in STATES:

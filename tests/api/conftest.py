@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.api.app import Access, Api
 from dispatcher.api.auth import Scope, Token
-from dispatcher.api.limits import Limits
+from dispatcher.settings.model import ApiLimitSettings
 from tests.support.fake_readers import FakeReaders
 
 READ, FULL, SCRAPE = "token-to-read-shop", "token-for-everything", "token-to-scrape"
@@ -42,12 +42,12 @@ def make_api(readers: FakeReaders) -> Callable[..., Api]:
         hosts: Collection[str] = (),
         open_: Collection[str] = (),
         listen: str = "127.0.0.1",
-        limits: Limits | None = None,
+        limits: ApiLimitSettings | None = None,
     ) -> Api:
         return Api(
             readers,
             Access(tuple(tokens), hosts, frozenset(open_)),
-            limits or Limits(),
+            limits or ApiLimitSettings(),
             administrator=readers,
             listen=listen,
             version="1",

@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from dispatcher.api.limits import Limits, Slots
+from dispatcher.api.limits import Slots
 from dispatcher.model.errors import UserError
+from dispatcher.settings.model import ApiLimitSettings
 from tests.api.conftest import FULL, TOKENS, Connect
 from tests.support.fake_readers import PLACE, FakeReaders
 
@@ -116,7 +117,9 @@ async def test_no_byte_of_a_body_is_read_without_a_token(connect: Connect, token
 
 async def test_a_body_is_read_up_to_the_limit_only(connect: Connect) -> None:
     body = Watched(1000)
-    async with connect(FULL, tokens=TOKENS, limits=Limits(request_bytes_max=50_000)) as client:
+    async with connect(
+        FULL, tokens=TOKENS, limits=ApiLimitSettings.model_construct(max_bytes_in_request=50_000)
+    ) as client:
         told = problem(await client.post(SESSION, content=body, headers=JSON), 413)
     assert body.read == 2
     assert "50000 bytes" in told["detail"] and "api.max_bytes_in_request" in told["hint"]
@@ -124,7 +127,9 @@ async def test_a_body_is_read_up_to_the_limit_only(connect: Connect) -> None:
 
 async def test_a_body_that_is_announced_too_large_is_not_read(connect: Connect) -> None:
     body = Watched(1)
-    async with connect(limits=Limits(request_bytes_max=1000)) as client:
+    async with connect(
+        limits=ApiLimitSettings.model_construct(max_bytes_in_request=1000)
+    ) as client:
         headers = {**JSON, "Content-Length": "30000"}
         problem(await client.post(SESSION, content=body, headers=headers), 413)
     assert body.read == 0

@@ -13,9 +13,10 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from dispatcher.api.app import Api
-from dispatcher.api.limits import LINGER_BYTES_MAX, Limits
+from dispatcher.api.limits import LINGER_BYTES_MAX
 from dispatcher.api.protocol import bounded_protocol
 from dispatcher.model.position import Position
+from dispatcher.settings.model import ApiLimitSettings
 from tests.api.conftest import FULL, TOKENS
 from tests.support.fake_readers import PLACE, FakeReaders
 
@@ -95,11 +96,11 @@ def open_connections() -> set[Any]:
 
 @pytest.fixture
 async def serve(make_api: Callable[..., Api], open_connections: set[Any]) -> AsyncIterator[Serve]:
-    """`connect = await serve(header_timeout_s=..., ...)`; then `client = await connect()`."""
+    """`connect = await serve(header_timeout_seconds=..., ...)`; then `client = await connect()`."""
     async with AsyncExitStack() as stack:
 
         async def start(**given: Any) -> Connect:
-            limits = Limits(**given)
+            limits = ApiLimitSettings.model_construct(**given)
             api = make_api(tokens=TOKENS, limits=limits)
             config = uvicorn.Config(
                 api.asgi, port=0, http=bounded_protocol(limits), ws="none", lifespan="off",
@@ -131,7 +132,7 @@ async def serve(make_api: Callable[..., Api], open_connections: set[Any]) -> Asy
 
 
 async def test_headers_that_come_late_are_408(serve: Serve) -> None:
-    client = await (await serve(header_timeout_s=SOON_S))()
+    client = await (await serve(header_timeout_seconds=SOON_S))()
     client.send(GET[:-2])
     assert await client.problem() == (
         408,
@@ -141,12 +142,12 @@ async def test_headers_that_come_late_are_408(serve: Serve) -> None:
 
 
 async def test_a_connection_that_sends_nothing_is_closed_without_a_word(serve: Serve) -> None:
-    client = await (await serve(header_timeout_s=SOON_S))()
+    client = await (await serve(header_timeout_seconds=SOON_S))()
     assert await client.rest() == b""
 
 
 async def test_empty_lines_do_not_keep_a_connection(serve: Serve) -> None:
-    client = await (await serve(header_timeout_s=SOON_S))()
+    client = await (await serve(header_timeout_seconds=SOON_S))()
     client.send(GET)
     assert (await client.answer())[0] == 200
     client.send(b"\r\n")
@@ -154,7 +155,7 @@ async def test_empty_lines_do_not_keep_a_connection(serve: Serve) -> None:
 
 
 async def test_a_body_that_comes_late_is_408(serve: Serve) -> None:
-    client = await (await serve(body_timeout_s=SOON_S))()
+    client = await (await serve(body_timeout_seconds=SOON_S))()
     client.post("/v1/consumers/shop/session", b"{", length=2)
     status, detail = await client.problem()
     assert status == 408 and "the body did not arrive within 0.2 s" in detail
@@ -162,7 +163,7 @@ async def test_a_body_that_comes_late_is_408(serve: Serve) -> None:
 
 
 async def test_a_connection_is_used_again_and_again(serve: Serve) -> None:
-    client = await (await serve(header_timeout_s=SOON_S))()
+    client = await (await serve(header_timeout_seconds=SOON_S))()
     for _ in range(3):
         client.post("/v1/consumers/shop/session", b"{}")
         assert (await client.answer())[0] == 200
@@ -215,7 +216,7 @@ async def test_a_long_path_is_431(serve: Serve) -> None:
 
 
 async def test_what_waits_longest_gives_way(serve: Serve) -> None:
-    connect = await serve(connections_max=2)
+    connect = await serve(max_connections=2)
     oldest, newer = await connect(), await connect()
     for client in (oldest, newer):
         client.send(GET)
@@ -240,7 +241,7 @@ async def test_a_request_that_is_worked_on_does_not_give_way(
         return await poll(name, session, after, *more)
 
     monkeypatch.setattr(readers, "poll", wait)
-    connect = await serve(connections_max=1)
+    connect = await serve(max_connections=1)
     busy = await connect()
     body = json.dumps({"session": 0, "after": PLACE.as_dict()}).encode()
     busy.post("/v1/consumers/shop/poll", body)
@@ -256,7 +257,7 @@ async def test_a_reader_that_takes_nothing_is_cut(
     serve: Serve, readers: FakeReaders, open_connections: set[Any]
 ) -> None:
     readers.parts = [bytes(1 << 20)] * 64
-    connect = await serve(write_timeout_s=SOON_S)
+    connect = await serve(write_timeout_seconds=SOON_S)
     slow = await connect()
     slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
     place = PLACE.as_dict()

@@ -12,13 +12,13 @@ from typing import Any, cast
 import pytest
 
 from dispatcher.api.app import Access, Api
-from dispatcher.api.limits import Limits
 from dispatcher.app import render_metrics
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.executed_position import Mode, make_executed
 from dispatcher.dispatch.specs import ConsumerSpec
 from dispatcher.runtime.consumer_session import ConsumerSession
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
+from dispatcher.settings.model import ApiLimitSettings
 from dispatcher.telemetry.metrics import Metrics
 
 CONSUMERS = 1000
@@ -59,7 +59,7 @@ def api(clients: list[Client]) -> Api:
     return Api(
         readers,
         Access(),
-        Limits(),
+        ApiLimitSettings(),
         administrator=cast(Any, None),
         listen="127.0.0.1",
         version="1",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -26,11 +27,13 @@ from dispatcher.telemetry.metrics import (
     STATE_MEANING,
     STATE_METRIC,
     Metrics,
+    MetricSpec,
     Snapshot,
     StatusRow,
 )
 
-# Of what is not known before a consumer has begun, and the server was asked.
+SPECS: tuple[MetricSpec[Any], ...] = (*CONNECTION_METRICS, *DISPATCHER_METRICS, *CONSUMER_METRICS)
+# Not known before the consumer has begun and the server was polled.
 UNKNOWN = ("consumer_acknowledged_seq", "runway_seconds")
 
 
@@ -90,7 +93,7 @@ def test_no_series_occurs_twice(metrics: Metrics) -> None:
 
 def test_every_declared_metric_is_there(metrics: Metrics) -> None:
     seen = {name for name, _, _ in samples(metrics)}
-    for metric in (*CONNECTION_METRICS, *DISPATCHER_METRICS, *CONSUMER_METRICS):
+    for metric in SPECS:
         assert (PREFIX + metric.name in seen) == (metric.name not in UNKNOWN)
     assert PREFIX + "build_info" in seen and PREFIX + STATE_METRIC in seen
     assert "process_resident_memory_bytes" in seen
@@ -98,7 +101,7 @@ def test_every_declared_metric_is_there(metrics: Metrics) -> None:
 
 def test_names_follow_the_rules() -> None:
     """https://prometheus.io/docs/practices/naming"""
-    for metric in (*CONNECTION_METRICS, *DISPATCHER_METRICS, *CONSUMER_METRICS):
+    for metric in SPECS:
         assert re.fullmatch(r"[a-z][a-z_]*", metric.name)
         assert metric.meaning.endswith(".")
         if "bytes" in metric.name or "seconds" in metric.name:
@@ -188,8 +191,7 @@ def test_a_failed_consumer(metrics: Metrics, clients: list[Client]) -> None:
 def test_every_metric_is_documented_with_its_meaning() -> None:
     text = (Path(__file__).parents[2] / "docs/operating.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| [a-z, ]+ \| (.+) \|$", text, re.MULTILINE))
-    declared = (*CONNECTION_METRICS, *DISPATCHER_METRICS, *CONSUMER_METRICS)
-    expected = {metric.name: metric.meaning.removesuffix(".") for metric in declared}
+    expected = {metric.name: metric.meaning.removesuffix(".") for metric in SPECS}
     expected[STATE_METRIC] = STATE_MEANING.removesuffix(".")
     assert rows == expected | {"build_info": "Version of the daemon"}
 
