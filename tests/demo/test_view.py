@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from deploy.demo.load import Written
 from deploy.demo.view import Scene, save_picture
@@ -17,6 +17,6 @@ def test_the_picture_is_one_svg_file_without_references(tmp_path: Path) -> None:
     scene = Scene("writing", look(rows=rows), rules(), Written())
     save_picture(file, scene, [], "all 8 tables are equal")
     text = file.read_text()
-    assert ElementTree.fromstring(text).tag.endswith("svg")
+    assert ET.fromstring(text).tag.endswith("svg")
     assert "equal" in text and "shop" in text
     assert "url(http" not in text
