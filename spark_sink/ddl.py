@@ -1,13 +1,11 @@
-"""What a statement in the stream does to mirrored tables: nothing, empty them, or something that a
-mirror cannot follow.
+"""Decides what a statement in the stream does to mirrored tables: nothing, empty them, or stop the mirror.
 
-A statement that is not understood stops the mirror, because it might have changed rows that no
-event tells of. `CREATE TABLE` does nothing: a table comes to be in the target with its first rows,
-and one of the same name was emptied when it was dropped.
+A statement that is not understood stops the mirror, because it may have changed rows that no rows event holds.
+`CREATE TABLE` does nothing: the mirror creates the target table with its first rows, and it emptied a table of the same
+name when that was dropped.
 
-An ALTER TABLE that leaves the rows as they are, or adds columns that are NULL in them, does nothing
-either: the columns are added when the first rows come that have them, because only then are their
-types known exactly.
+An ALTER TABLE that keeps the existing rows, or adds columns that are NULL in them, does nothing either: the mirror adds
+the columns with the first rows that have them, because only these tell the exact types.
 """
 
 from __future__ import annotations
@@ -16,10 +14,10 @@ import itertools
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dispatcher.binlog.sql.alter_table import row_changing_clause
 from dispatcher.binlog.sql.lexer import SqlTokens
 from dispatcher.binlog.sql.statement import DdlKind, parse_statement
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
-from spark_sink.alter import only_adds
 
 
 class MirrorAction(StrEnum):
@@ -29,7 +27,7 @@ class MirrorAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MirrorChange:
-    """`table` "": all tables of the database."""
+    """`table`: "" for all tables of the database. `why`: the clause or kind of statement that stops the mirror."""
 
     action: MirrorAction
     database: str
@@ -37,24 +35,15 @@ class MirrorChange:
     why: str = ""
 
 
-# They change neither rows nor columns of a table that a mirror has. OTHER: servers, tablespaces, plug-ins.
-HARMLESS = frozenset(
-    (
-        DdlKind.ACCOUNT,
-        DdlKind.ALTER_DATABASE,
-        DdlKind.CREATE_DATABASE,
-        DdlKind.INDEX,
-        DdlKind.MAINTENANCE,
-        DdlKind.OTHER,
-        DdlKind.ROUTINE,
-        DdlKind.TEMPORARY_TABLE,
-        DdlKind.VIEW,
-    )
-)
+# Kinds that change neither rows nor columns of a mirrored table. OTHER: servers, tablespaces, plug-ins.
+HARMLESS = frozenset((
+    DdlKind.ACCOUNT, DdlKind.ALTER_DATABASE, DdlKind.CREATE_DATABASE, DdlKind.INDEX, DdlKind.MAINTENANCE, DdlKind.OTHER,
+    DdlKind.ROUTINE, DdlKind.TEMPORARY_TABLE, DdlKind.VIEW,
+))  # fmt: skip
 
 
 def changes_of(query: str, database: str, sql_mode: int = 0) -> list[MirrorChange]:
-    """The changes of one statement, run with the default `database`.
+    """What one statement, run with the default `database`, does to mirrored tables.
 
     Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that is not understood.
     """
@@ -78,16 +67,12 @@ def changes_of(query: str, database: str, sql_mode: int = 0) -> list[MirrorChang
             replaces = _beginning(query, sql_mode).startswith("CREATE OR REPLACE")
             return [MirrorChange(MirrorAction.EMPTY, *name) for name in ddl.tables if replaces]
         case DdlKind.ALTER_TABLE:
-            harmless, part = only_adds(query, sql_mode)
-            return (
-                []
-                if harmless
-                else [MirrorChange(MirrorAction.STOP, *name, part) for name in ddl.tables]
-            )
+            clause = row_changing_clause(query, sql_mode)
+            return [MirrorChange(MirrorAction.STOP, *name, clause) for name in ddl.tables if clause]
     return [MirrorChange(MirrorAction.STOP, *name, ddl.kind.value.upper()) for name in ddl.tables]
 
 
 def _beginning(query: str, sql_mode: int) -> str:
-    """The leading keywords: enough to find a statement by, and none of its values."""
+    """The leading keywords: enough to find the statement, without its values."""
     words = itertools.islice((token.keyword for token in SqlTokens(query, sql_mode)), 4)
     return " ".join(itertools.takewhile(str.isalpha, words))

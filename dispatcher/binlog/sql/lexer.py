@@ -1,10 +1,11 @@
-"""The tokens of a statement: MySQL's quoting, comments and names, which `ddl` reads statements from.
+"""Splits a statement into tokens by MySQL's rules of quoting, comments and names; `statement` parses them.
 
-`/*! ... */` and `/*M! ... */` hold code that the server executes, so here they are code, whatever version they ask for.
+The server executes the code inside `/*! ... */` and `/*M! ... */`, so the lexer reads it as code, whatever server
+version the comment asks for.
 
-Reading takes time in proportion to the statement's length: the patterns never go back over what they have matched
-(possessive quantifiers), and a quote that is never closed takes the rest of the statement, once. `Bounds` limits the
-work further where a statement of 1 GiB must not hold up others.
+The time is linear in the statement's length: the patterns do not backtrack (possessive quantifiers), and an unclosed
+quote takes the rest of the statement, once. `Bounds` limits the work further, so that a statement of 1 GiB does not
+delay other consumers.
 Sources: MySQL manual, "Comments", "Schema Object Names", "Literal Values".
 """
 
@@ -16,17 +17,17 @@ from typing import NamedTuple
 
 Name = tuple[str, str]  # database, table
 
-# Of sql_mode.
+# Bits of sql_mode.
 ANSI_QUOTES = 1 << 2
 NO_BACKSLASH_ESCAPES = 1 << 20
 
-# Between tokens, as one piece however many comments there are.
+# Spaces and comments between tokens: one piece, however many comments there are.
 _SKIP = r"(?: \s++ | \#[^\n]*+ | --(?=[\s\x00-\x1f]|\Z)[^\n]*+ | /\*M?!\d*+ | \*/ | /\*.*?(?:\*/|\Z) )++"
 _BACKTICKS = r"`(?:[^`]++|``)*+"
 
 
 def _quotes(*, ansi_quotes: bool, plain_backslash: bool) -> tuple[str, str]:
-    """(quoted names, texts) up to their closing quote. A backslash between the quotes of a name is itself."""
+    """Patterns of (quoted names, texts). A backslash inside a quoted name is not an escape."""
     one = r"'(?:[^']++|'')*+" if plain_backslash else r"'(?:[^'\\]++|''|\\.)*+"
     plain_two = r'"(?:[^"]++|"")*+'
     two = plain_two if plain_backslash else r'"(?:[^"\\]++|""|\\.)*+'
@@ -36,7 +37,7 @@ def _quotes(*, ansi_quotes: bool, plain_backslash: bool) -> tuple[str, str]:
 
 
 def _lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
-    """What a statement is made of. `open`: a quote that is never closed, with everything behind it."""
+    """The pattern of one token. `open`: an unclosed quote and everything behind it."""
     quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
     return re.compile(
         rf"""
@@ -52,7 +53,7 @@ def _lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
 
 
 def _clause_lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
-    """The same text in as few pieces as finding the next comma outside of brackets allows."""
+    """The pattern of one piece in the search for the next comma outside brackets: as long as possible."""
     quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
     return re.compile(
         rf"""
@@ -78,20 +79,20 @@ _CLAUSE_LEXICONS = {
 
 
 class NotUnderstoodError(Exception):
-    """Leaves the parser for `statement.parse_statement`, never that module."""
+    """Raised by the parser for a statement that it does not understand; `sql` does not let it out."""
 
 
 class Bounds(NamedTuple):
-    """How much of a statement is read: its first characters, and so many pieces of them (tokens, what stands between
-    two tokens, and what stands between the commas and brackets of a list of clauses)."""
+    """Limits how much of a statement is read. `pieces`: tokens, the text between two tokens, and the text between the
+    commas and brackets of a list of clauses."""
 
     characters: int
     pieces: int
 
 
 class SqlToken(NamedTuple):
-    """`kind`: quoted (a name), text, word, sign, or open (a quote that is never closed). `keyword`: a word or sign in
-    upper case, "" for all else, which can be no key word. `end`: the offset behind it."""
+    """`kind`: quoted (a name), text, word, sign, or open (an unclosed quote). `keyword`: a word or sign in upper case,
+    "" for the other kinds. `end`: the offset behind the token."""
 
     kind: str
     text: str
@@ -106,10 +107,10 @@ class SqlToken(NamedTuple):
 
     @property
     def name(self) -> str | None:
-        """The name that it is, without quotes; None if it cannot be one."""
+        """The token as a name, without quotes; None if it cannot be a name."""
         if self.kind == "word":
             return self.text
-        # A name in double quotes is one under sql_mode ANSI_QUOTES.
+        # Under sql_mode ANSI_QUOTES a text in double quotes is a name.
         if self.kind == "quoted" or (self.kind == "text" and self.text.startswith('"')):
             quote = self.text[0]
             return self.text[1:-1].replace(quote * 2, quote)
@@ -117,27 +118,27 @@ class SqlToken(NamedTuple):
 
 
 class SqlTokens:
-    """A statement's tokens, read one after the other.
+    """Reads a statement's tokens one after the other.
 
-    `complete`: False once reading has come to where the bounds cut the statement, or to a quote that is never closed:
-    what was understood may be wrong then. `pieces`: how many were read, which is what reading costs.
+    `complete`: False once the reader has met the bounds or an unclosed quote; what was parsed may be wrong then.
+    `pieces`: how many were read, a measure of the cost.
     """
 
     def __init__(self, query: str, sql_mode: int = 0, bounds: Bounds | None = None) -> None:
         self.default_database = ""
         modes = bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)
         self._lexicon, self._clauses = _LEXICONS[modes], _CLAUSE_LEXICONS[modes]
-        self.offset = 0  # behind the last token that was taken
+        self.offset = 0  # behind the last token that the caller consumed
         self.complete = True
         self.pieces = 0
         self._query = query
         self._end = len(query) if bounds is None else min(len(query), bounds.characters)
         self._pieces_max = 0 if bounds is None else bounds.pieces
-        self._at = 0  # behind the last token that was read
+        self._at = 0  # behind the last token that was matched
         self._next: list[SqlToken] = []
 
     def __iter__(self) -> Iterator[SqlToken]:
-        """Take what is left."""
+        """Consume the tokens that are left."""
         while (token := self.advance()) is not None:
             yield token
 
@@ -152,7 +153,7 @@ class SqlTokens:
         return SqlToken.of(match)
 
     def _count(self, match: re.Match[str]) -> str:
-        """Note that a piece was read; returns its kind."""
+        """Count a piece as read and return its kind."""
         kind = str(match.lastgroup)
         self._at = match.end()
         self.pieces += 1
@@ -177,39 +178,37 @@ class SqlTokens:
         return token
 
     def word(self) -> str:
-        """The next token as an upper-case key word; "" when it is none."""
+        """Consume the next token; returns it in upper case if it is a word, else ""."""
         token = self.advance()
         return token.text.upper() if token is not None and token.kind == "word" else ""
 
     def at(self, *words: str) -> bool:
-        """Do these words (or signs) come next?"""
+        """True if these words (or signs) come next."""
         for n, word in enumerate(words):
             token = self.peek(n)
             if token is None or token.keyword != word:
                 return False
         return True
 
-    def take(self, *words: str) -> bool:
-        """Take these words if they come next, all or none."""
+    def accept(self, *words: str) -> bool:
+        """Consume these words if all of them come next; returns whether they did."""
         if not self.at(*words):
             return False
         for _ in words:
             self.advance()
         return True
 
-    def take_any(self, *words: str) -> bool:
-        """Take any of these words, as often as they come."""
-        taken = False
-        while any(self.take(word) for word in words):
-            taken = True
-        return taken
+    def accept_any(self, *words: str) -> None:
+        """Consume any of these words, as often as they come."""
+        while any(self.accept(word) for word in words):
+            pass
 
-    def need(self, *words: str) -> None:
-        if not self.take(*words):
+    def expect(self, *words: str) -> None:
+        if not self.accept(*words):
             raise NotUnderstoodError
 
     def skip_to(self, *words: str) -> bool:
-        """Take everything up to and with one of these words outside brackets; False at the end."""
+        """Consume everything through the first of these words outside brackets; False if there is none."""
         depth = 0
         for token in self:
             if token.kind == "sign":
@@ -219,10 +218,8 @@ class SqlTokens:
         return False
 
     def skip_clause(self) -> bool:
-        """Take everything up to and with the next comma outside brackets; False at the end.
-
-        Does what `skip_to(",")` does, in far fewer pieces.
-        """
+        """Consume everything through the next comma outside brackets, as `skip_to(",")` in far fewer pieces; False if
+        there is none."""
         if not self._next:
             return self._skip_from(0)
         depth = 0
@@ -256,20 +253,20 @@ class SqlTokens:
 
     def name(self) -> Name:
         """`table`, `database.table` or `.table`."""
-        if self.take("."):  # ODBC's way of the default database
+        if self.accept("."):  # ODBC's way to write the default database
             return self.default_database, self.identifier()
         first = self.identifier()
-        if self.take("."):
+        if self.accept("."):
             return first, self.identifier()
         return self.default_database, first
 
     def names(self) -> tuple[Name, ...]:
-        """Names with commas between them."""
+        """Names separated by commas."""
         names = [self.name()]
-        while self.take(","):
+        while self.accept(","):
             names.append(self.name())
         return tuple(names)
 
     def if_exists(self) -> None:
-        if not self.take("IF", "EXISTS"):
-            self.take("IF", "NOT", "EXISTS")
+        if not self.accept("IF", "EXISTS"):
+            self.accept("IF", "NOT", "EXISTS")

@@ -1,11 +1,9 @@
-"""What a statement in the binlog is, and which tables and databases it touches.
+"""Classifies the statements of a binlog and finds the tables and databases that each one touches.
 
-Row changes come as events; statements come as text, and routing has to know whom they concern.
-Everything that matters stands in a statement's head (and, for ALTER TABLE, at the beginning of its
-clauses), so a lexer that knows MySQL's quoting and comments and a few lines per kind of statement
-are enough. A general SQL parser was tried in thought and left out: it gives up on partitioning and
-on much of MariaDB, and executors would have to carry it. What is not understood says so (`parsed`
-False), and its reader must then assume that it touches anything.
+DDL is logged as text, and the daemon routes it by the tables it touches. They stand in a statement's first words (and,
+for ALTER TABLE, at the beginning of its clauses), so a lexer and a few lines per kind of statement suffice. General SQL
+parsers fail on partitioning and on much of MariaDB's syntax, and executors would have to install one. A statement that
+is not understood has `parsed` False; the caller must then assume that it touches any table.
 
 Sources: MySQL manual, "Data Definition Statements"; MariaDB knowledge base, "ALTER TABLE", "DROP
 TABLE", "SET STATEMENT".
@@ -29,7 +27,7 @@ class QueryKind(StrEnum):
     XA = "xa"
     DML = "dml"  # data as a statement: not row format
     DDL = "ddl"
-    OTHER = "other"  # SET, an empty statement, anything unknown
+    OTHER = "other"  # SET, an empty or unknown statement
 
 
 class DdlKind(StrEnum):
@@ -38,7 +36,7 @@ class DdlKind(StrEnum):
     DROP_TABLE = "drop table"
     TRUNCATE = "truncate"
     RENAME_TABLE = "rename table"
-    TEMPORARY_TABLE = "temporary table"  # touches no table that others can see
+    TEMPORARY_TABLE = "temporary table"  # touches no table that other sessions can see
     INDEX = "index"
     VIEW = "view"
     CREATE_DATABASE = "create database"
@@ -46,18 +44,18 @@ class DdlKind(StrEnum):
     DROP_DATABASE = "drop database"
     ROUTINE = "routine"  # procedure, function, trigger, event, package
     ACCOUNT = "account"  # users, roles, privileges
-    MAINTENANCE = "maintenance"  # ANALYZE, OPTIMIZE, REPAIR, CHECK: rows stay as they are
+    MAINTENANCE = "maintenance"  # ANALYZE, OPTIMIZE, REPAIR, CHECK: they change no rows
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedStatement:
-    """A statement, as far as routing needs it.
+    """A statement's kind and the objects that it touches.
 
-    `tables`: (database, table) of each table touched, as written, in order; not those that are only
-    read from or referred to. `databases`: touched as a whole, or holding a routine; not those of
-    `tables`. `parsed`: False when the statement was not understood, and both are empty. `renamed`:
-    (old, new) pairs in the order in which they happen; both are in `tables`.
+    `tables`: (database, table) of each table touched, as written, in order, without those that the statement only reads
+    or refers to. `databases`: those touched as a whole, or whose routine is; not the databases of `tables`. `parsed`:
+    False if the statement was not understood; both are empty then. `renamed`: (old, new) pairs in the order in which
+    the server renames them; both names are in `tables`.
     """
 
     kind: DdlKind
@@ -67,7 +65,7 @@ class ParsedStatement:
     renamed: tuple[tuple[Name, Name], ...] = ()
 
 
-# What the daemon reads of a statement at most: some 20 ms of work.
+# The daemon reads at most this much of a statement: some 20 ms of work.
 ROUTING_BOUNDS = Bounds(characters=1 << 20, pieces=10_000)
 
 _LEADING = re.compile(
@@ -94,8 +92,8 @@ _KIND_BY_WORD = (
 
 
 def classify(query: str) -> QueryKind:
-    """The kind of a statement by its first words; cheap enough for every statement of a log."""
-    at = _LEADING.match(query).end()  # type: ignore[union-attr]  # it matches nothing, too
+    """The kind of a statement by its first words. Cheap enough to call for every statement of a log."""
+    at = _LEADING.match(query).end()  # type: ignore[union-attr]  # it also matches ""
     word = _WORDS.match(query, at)
     if word is None:
         return QueryKind.OTHER
@@ -109,41 +107,41 @@ def _by_more_words(query: str, kind: QueryKind) -> QueryKind:
     tokens = SqlTokens(query)
     first = tokens.word()
     if first == "ROLLBACK":
-        tokens.take("WORK")
-        return QueryKind.SAVEPOINT if tokens.take("TO") else kind
-    if first == "START" and tokens.take("TRANSACTION"):
+        tokens.accept("WORK")
+        return QueryKind.SAVEPOINT if tokens.accept("TO") else kind
+    if first == "START" and tokens.accept("TRANSACTION"):
         return QueryKind.BEGIN
     if first == "SET":
-        if tokens.take("PASSWORD") or tokens.take("DEFAULT", "ROLE"):
+        if tokens.accept("PASSWORD") or tokens.accept("DEFAULT", "ROLE"):
             return QueryKind.DDL
-        if tokens.take("STATEMENT"):  # MariaDB
-            return _behind_settings(query)
+        if tokens.accept("STATEMENT"):  # MariaDB
+            return _set_statement_kind(query)
     return kind
 
 
-def _behind_settings(query: str) -> QueryKind:
-    """The kind of SET STATEMENT ... FOR statement; OTHER where that cannot be found in reasonable time."""
+def _set_statement_kind(query: str) -> QueryKind:
+    """The kind of the statement in SET STATEMENT ... FOR statement; OTHER if FOR lies outside ROUTING_BOUNDS."""
     tokens = SqlTokens(query, bounds=ROUTING_BOUNDS)
     if not tokens.skip_to("FOR"):
         return QueryKind.OTHER
-    tokens.take_any("(")
+    tokens.accept_any("(")
     kind = _KIND_BY_WORD.get(tokens.word(), QueryKind.OTHER)
     return kind if tokens.complete else QueryKind.OTHER
 
 
 def first_word(query: str) -> str:
-    """The statement's verb, in capitals; "" where it has none."""
+    """The statement's first word in upper case; "" if it does not begin with a word."""
     return SqlTokens(query).word()
 
 
 def savepoint(query: str) -> tuple[str, str]:
-    """(SAVEPOINT, ROLLBACK or RELEASE; the savepoint's name as servers compare it) of a statement of that kind."""
+    """(SAVEPOINT, ROLLBACK or RELEASE; the savepoint's name in lower case, as servers compare it)."""
     tokens = SqlTokens(query)
     verb = tokens.word()
-    tokens.take("WORK")
-    tokens.take("TO")
+    tokens.accept("WORK")
+    tokens.accept("TO")
     if verb != "SAVEPOINT" and tokens.peek(1) is not None:
-        tokens.take("SAVEPOINT")
+        tokens.accept("SAVEPOINT")
     try:
         return verb, tokens.identifier().lower()
     except NotUnderstoodError:
@@ -151,7 +149,7 @@ def savepoint(query: str) -> tuple[str, str]:
 
 
 def xa_verb(query: str) -> str:
-    """START, BEGIN, END, PREPARE, COMMIT or ROLLBACK of an XA statement."""
+    """The second word of an XA statement: START, BEGIN, END, PREPARE, COMMIT or ROLLBACK."""
     tokens = SqlTokens(query)
     tokens.word()
     return tokens.word()
@@ -160,51 +158,52 @@ def xa_verb(query: str) -> str:
 def parse_statement(
     query: str, default_database: str, sql_mode: int = 0, bounds: Bounds | None = None
 ) -> ParsedStatement:
-    """What a statement touches.
+    """Find the objects that a statement touches.
 
-    `default_database`: the session's, for names that name none; `sql_mode`: the session's flags, as
-    in the event's status variables. `bounds`: how much of it is read; a statement that cannot be
-    understood within them is not understood.
+    `default_database`: the session's, for names without a database; `sql_mode`: the session's, from the event's status
+    variables; `bounds`: limit how much is read. A statement that exceeds them is not understood.
     """
     tokens = SqlTokens(query, sql_mode, bounds)
     tokens.default_database = default_database
     try:
-        found = _statement(tokens)
+        statement = _statement(tokens)
     except NotUnderstoodError:
         return _UNKNOWN
-    return found if tokens.complete else _UNKNOWN
+    return statement if tokens.complete else _UNKNOWN
 
 
 _UNKNOWN = ParsedStatement(DdlKind.OTHER, parsed=False)
 
 
 def _statement(tokens: SqlTokens) -> ParsedStatement:
-    if tokens.peek() is None:  # a comment: MariaDB's "# Dummy event" for an event that it hides
+    if (
+        tokens.peek() is None
+    ):  # only a comment: MariaDB sends "# Dummy event" in place of some events
         return ParsedStatement(DdlKind.OTHER)
     verb = tokens.word()
-    if verb == "SET" and tokens.take("STATEMENT"):
+    if verb == "SET" and tokens.accept("STATEMENT"):
         if not tokens.skip_to("FOR"):
             raise NotUnderstoodError
         verb = tokens.word()
-    read = _VERBS.get(verb)
-    if read is None:
+    parse = _PARSERS.get(verb)
+    if parse is None:
         raise NotUnderstoodError
-    return read(tokens)
+    return parse(tokens)
 
 
 def _create(tokens: SqlTokens) -> ParsedStatement:
-    tokens.take("OR", "REPLACE")
-    if tokens.take("TEMPORARY"):
+    tokens.accept("OR", "REPLACE")
+    if tokens.accept("TEMPORARY"):
         return ParsedStatement(DdlKind.TEMPORARY_TABLE)
-    if tokens.take("TABLE"):
+    if tokens.accept("TABLE"):
         tokens.if_exists()
         return ParsedStatement(DdlKind.CREATE_TABLE, (tokens.name(),))
     return _other_object(tokens, DdlKind.CREATE_DATABASE)
 
 
 def _alter(tokens: SqlTokens) -> ParsedStatement:
-    tokens.take_any("ONLINE", "OFFLINE", "IGNORE")
-    if tokens.take("TABLE"):
+    tokens.accept_any("ONLINE", "OFFLINE", "IGNORE")
+    if tokens.accept("TABLE"):
         tokens.if_exists()
         return _alter_table(tokens, tokens.name())
     return _other_object(tokens, DdlKind.ALTER_DATABASE)
@@ -214,103 +213,94 @@ _NAMING_CLAUSES = ("RENAME", "EXCHANGE", "CONVERT")
 
 
 def _alter_table(tokens: SqlTokens, table: Name) -> ParsedStatement:
-    """The clauses that name a second table; each stands at the beginning of one."""
+    """Look at the beginning of each clause for one that names a second table."""
     tables, renamed = [table], []
     more = True
     while more:
         following = tokens.peek()
         if following is None or following.keyword not in _NAMING_CLAUSES:
             pass
-        elif tokens.take("RENAME"):
-            # COLUMN, INDEX and KEY are reserved words, no table is called so without quotes.
+        elif tokens.accept("RENAME"):
+            # COLUMN, INDEX and KEY are reserved words: a table of such a name stands in quotes.
             if not (tokens.at("COLUMN") or tokens.at("INDEX") or tokens.at("KEY")):
-                tokens.take_any("TO", "AS", "=")
+                tokens.accept_any("TO", "AS", "=")
                 tables.append(tokens.name())
                 renamed.append((table, tables[-1]))
-        elif tokens.take("EXCHANGE", "PARTITION"):
+        elif tokens.accept("EXCHANGE", "PARTITION"):
             tokens.identifier()
-            tokens.need("WITH", "TABLE")
+            tokens.expect("WITH", "TABLE")
             tables.append(tokens.name())
-        elif tokens.take("CONVERT", "TABLE"):  # MariaDB 11.4
+        elif tokens.accept("CONVERT", "TABLE"):  # MariaDB 11.4
             tables.append(tokens.name())
-        elif tokens.take("CONVERT", "PARTITION"):  # MariaDB 10.7
+        elif tokens.accept("CONVERT", "PARTITION"):  # MariaDB 10.7
             tokens.identifier()
-            tokens.need("TO", "TABLE")
+            tokens.expect("TO", "TABLE")
             tables.append(tokens.name())
         more = tokens.skip_clause()
     return ParsedStatement(DdlKind.ALTER_TABLE, tuple(tables), renamed=tuple(renamed))
 
 
 def _drop(tokens: SqlTokens) -> ParsedStatement:
-    if tokens.take("TEMPORARY"):
+    if tokens.accept("TEMPORARY"):
         return ParsedStatement(DdlKind.TEMPORARY_TABLE)
-    if tokens.take("TABLE") or tokens.take("TABLES"):
+    if tokens.accept("TABLE") or tokens.accept("TABLES"):
         tokens.if_exists()
         return ParsedStatement(DdlKind.DROP_TABLE, tokens.names())
     return _other_object(tokens, DdlKind.DROP_DATABASE)
 
 
 def _truncate(tokens: SqlTokens) -> ParsedStatement:
-    # TABLE is reserved, so it is no table's name here.
-    tokens.take("TABLE")
+    # TABLE is a reserved word, so it is not the table's name here.
+    tokens.accept("TABLE")
     return ParsedStatement(DdlKind.TRUNCATE, (tokens.name(),))
 
 
 def _rename(tokens: SqlTokens) -> ParsedStatement:
-    if tokens.take("USER"):
+    if tokens.accept("USER"):
         return ParsedStatement(DdlKind.ACCOUNT)
-    if not tokens.take("TABLE"):
-        tokens.need("TABLES")
+    if not tokens.accept("TABLE"):
+        tokens.expect("TABLES")
     tokens.if_exists()
     renamed = []
     while True:
         old = tokens.name()
-        if tokens.take("WAIT"):  # MariaDB: how long to wait for the lock
+        if tokens.accept("WAIT"):  # MariaDB: the lock timeout in seconds
             tokens.advance()
-        tokens.take("NOWAIT")
-        tokens.need("TO")
+        tokens.accept("NOWAIT")
+        tokens.expect("TO")
         renamed.append((old, tokens.name()))
-        if not tokens.take(","):
+        if not tokens.accept(","):
             tables = tuple(name for pair in renamed for name in pair)
             return ParsedStatement(DdlKind.RENAME_TABLE, tables, renamed=tuple(renamed))
 
 
 def _maintain(tokens: SqlTokens) -> ParsedStatement:
-    tokens.take_any("NO_WRITE_TO_BINLOG", "LOCAL")
-    if tokens.take("TABLE") or tokens.take("TABLES"):
-        return ParsedStatement(DdlKind.MAINTENANCE, tokens.names())
-    tokens.need("VIEW")
+    tokens.accept_any("NO_WRITE_TO_BINLOG", "LOCAL")
+    if not tokens.accept("TABLE") and not tokens.accept("TABLES"):
+        tokens.expect("VIEW")
     return ParsedStatement(DdlKind.MAINTENANCE, tokens.names())
 
 
 def _set(tokens: SqlTokens) -> ParsedStatement:
-    if tokens.take("PASSWORD") or tokens.take("DEFAULT", "ROLE"):
+    if tokens.accept("PASSWORD") or tokens.accept("DEFAULT", "ROLE"):
         return ParsedStatement(DdlKind.ACCOUNT)
     raise NotUnderstoodError
 
 
-def _account(_tokens: SqlTokens) -> ParsedStatement:
-    return ParsedStatement(DdlKind.ACCOUNT)
-
-
-def _server_wide(_tokens: SqlTokens) -> ParsedStatement:
-    return ParsedStatement(DdlKind.OTHER)
-
-
 def _other_object(tokens: SqlTokens, database_kind: DdlKind) -> ParsedStatement:
-    """What CREATE, ALTER and DROP have beside tables."""
-    if tokens.take("DATABASE") or tokens.take("SCHEMA"):
+    """The rest of CREATE, ALTER or DROP of anything but a table."""
+    if tokens.accept("DATABASE") or tokens.accept("SCHEMA"):
         return _database(tokens, database_kind)
     _skip_attributes(tokens)
-    tokens.take_any("UNIQUE", "FULLTEXT", "SPATIAL", "ONLINE", "OFFLINE", "AGGREGATE", "VECTOR")
-    if tokens.take("INDEX"):
+    tokens.accept_any("UNIQUE", "FULLTEXT", "SPATIAL", "ONLINE", "OFFLINE", "AGGREGATE", "VECTOR")
+    if tokens.accept("INDEX"):
         if not tokens.skip_to("ON"):
             raise NotUnderstoodError
         return ParsedStatement(DdlKind.INDEX, (tokens.name(),))
-    if tokens.take("VIEW"):
+    if tokens.accept("VIEW"):
         tokens.if_exists()
         return ParsedStatement(DdlKind.VIEW, tokens.names())
-    if tokens.take("SEQUENCE"):  # MariaDB: a table with one row
+    if tokens.accept("SEQUENCE"):  # MariaDB: a table with one row
         tokens.if_exists()
         return ParsedStatement(DdlKind.OTHER, tokens.names())
     if any(tokens.at(word) for word in ("USER", "ROLE")):
@@ -322,15 +312,14 @@ def _other_object(tokens: SqlTokens, database_kind: DdlKind) -> ParsedStatement:
 
 _SERVER_OBJECTS = (
     *("TABLESPACE", "UNDO", "LOGFILE", "SERVER", "RESOURCE", "INSTANCE", "LIBRARY", "CATALOG"),
-    "PREPARE",
-    "REFERENCE",
+    *("PREPARE", "REFERENCE"),
 )
 
 
 def _database(tokens: SqlTokens, kind: DdlKind) -> ParsedStatement:
     tokens.if_exists()
     following = tokens.peek()
-    # ALTER DATABASE may leave the name out; then an option comes at once.
+    # ALTER DATABASE may omit the name; an option follows at once then.
     options = ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "ENCRYPTION", "READ", "COMMENT")
     if kind is DdlKind.ALTER_DATABASE and (
         following is None or (following.kind == "word" and following.text.upper() in options)
@@ -340,9 +329,9 @@ def _database(tokens: SqlTokens, kind: DdlKind) -> ParsedStatement:
 
 
 def _routine(tokens: SqlTokens) -> ParsedStatement:
-    if tokens.take("PACKAGE"):
-        tokens.take("BODY")
-    elif not any(tokens.take(word) for word in ("PROCEDURE", "FUNCTION", "TRIGGER", "EVENT")):
+    if tokens.accept("PACKAGE"):
+        tokens.accept("BODY")
+    elif not any(tokens.accept(word) for word in ("PROCEDURE", "FUNCTION", "TRIGGER", "EVENT")):
         raise NotUnderstoodError
     tokens.if_exists()
     database, _ = tokens.name()
@@ -350,38 +339,32 @@ def _routine(tokens: SqlTokens) -> ParsedStatement:
 
 
 def _skip_attributes(tokens: SqlTokens) -> None:
-    """ALGORITHM = x, DEFINER = user@host, SQL SECURITY x: before VIEW and routines."""
+    """Consume ALGORITHM = x, DEFINER = user@host and SQL SECURITY x, which stand before VIEW and routines."""
     while True:
-        if tokens.take("ALGORITHM"):
-            tokens.need("=")
+        if tokens.accept("ALGORITHM"):
+            tokens.expect("=")
             tokens.advance()
-        elif tokens.take("DEFINER"):
-            tokens.need("=")
+        elif tokens.accept("DEFINER"):
+            tokens.expect("=")
             tokens.advance()
-            if tokens.take("@"):
+            if tokens.accept("@"):
                 tokens.advance()
-            if tokens.take("("):  # CURRENT_USER()
-                tokens.need(")")
-        elif tokens.take("SQL", "SECURITY"):
+            if tokens.accept("("):  # CURRENT_USER()
+                tokens.expect(")")
+        elif tokens.accept("SQL", "SECURITY"):
             tokens.advance()
         else:
             return
 
 
-_VERBS: dict[str, Callable[[SqlTokens], ParsedStatement]] = {
+_PARSERS: dict[str, Callable[[SqlTokens], ParsedStatement]] = {
     "CREATE": _create,
     "ALTER": _alter,
     "DROP": _drop,
     "TRUNCATE": _truncate,
     "RENAME": _rename,
-    "ANALYZE": _maintain,
-    "OPTIMIZE": _maintain,
-    "REPAIR": _maintain,
-    "CHECK": _maintain,
-    "GRANT": _account,
-    "REVOKE": _account,
+    **dict.fromkeys(("ANALYZE", "OPTIMIZE", "REPAIR", "CHECK"), _maintain),
+    **dict.fromkeys(("GRANT", "REVOKE"), lambda _: ParsedStatement(DdlKind.ACCOUNT)),
     "SET": _set,
-    "FLUSH": _server_wide,
-    "INSTALL": _server_wide,
-    "UNINSTALL": _server_wide,
+    **dict.fromkeys(("FLUSH", "INSTALL", "UNINSTALL"), lambda _: ParsedStatement(DdlKind.OTHER)),
 }

@@ -1,4 +1,4 @@
-"""Statements as servers write them into the log, and whom they concern."""
+"""Statements as servers write them into the log: their kinds and the tables that they touch."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_renames(query: str, kind: DdlKind, pairs: list[tuple[Name, Name]]) -> N
     assert set(seen.tables) == {name for pair in pairs for name in pair}
 
 
-def test_a_backslash_is_what_the_session_said_it_is() -> None:
+def test_sql_mode_decides_what_a_backslash_means() -> None:
     query = r"ALTER TABLE a COMMENT 'x\', RENAME b, COMMENT 'y'"
     assert parse_statement(query, "shop").renamed == ()
     assert parse_statement(query, "shop", sql_mode=1 << 20).renamed == ((A, B),)
@@ -270,7 +270,7 @@ def test_databases(query: str, kind: DdlKind, databases: list[str]) -> None:
         ("", K.OTHER),
     ],
 )
-def test_what_touches_no_table(query: str, kind: DdlKind) -> None:
+def test_statements_that_touch_no_table(query: str, kind: DdlKind) -> None:
     assert parse_statement(query, "shop") == ParsedStatement(kind)
 
 
@@ -299,7 +299,7 @@ def test_what_touches_no_table(query: str, kind: DdlKind) -> None:
         "\x00",
     ],
 )
-def test_what_is_not_understood_says_so(query: str) -> None:
+def test_an_unknown_statement_is_not_parsed(query: str) -> None:
     assert parse_statement(query, "shop") == ParsedStatement(K.OTHER, parsed=False)
 
 
@@ -309,7 +309,7 @@ identifiers = st.text(
 
 
 @given(identifiers, identifiers)
-def test_any_quoted_name_comes_back(database: str, table: str) -> None:
+def test_any_quoted_name_is_read_back(database: str, table: str) -> None:
     name = ".".join("`" + part.replace("`", "``") + "`" for part in (database, table))
     for query in (
         f"DROP TABLE IF EXISTS {name}",
@@ -323,14 +323,14 @@ def test_any_quoted_name_comes_back(database: str, table: str) -> None:
 
 
 @given(st.text())
-def test_any_text_has_an_answer(text: str) -> None:
+def test_any_text_is_parsed_without_an_exception(text: str) -> None:
     classify(text)
     parse_statement(text, "shop")
     parse_statement(f"ALTER TABLE t {text}", "shop")
 
 
 @given(st.text(st.sampled_from("`'\"/*!#-- \nab.,()\\;"), max_size=30))
-def test_any_quoting_has_an_answer(text: str) -> None:
+def test_any_quoting_is_parsed_without_an_exception(text: str) -> None:
     classify(text)
     assert parse_statement(f"/* {text.replace('*/', '')} */ DROP TABLE t", "shop").tables == (T,)
 
@@ -341,7 +341,7 @@ def test_a_clause_behind_5000_columns_is_found() -> None:
 
 
 @pytest.mark.parametrize("quote", ["'a\\'", '"', "`"])
-def test_a_statement_with_a_quote_that_is_never_closed_is_not_understood(quote: str) -> None:
+def test_a_statement_with_an_unclosed_quote_is_not_parsed(quote: str) -> None:
     assert not parse_statement(f"ALTER TABLE a COMMENT {quote}, RENAME TO b", "shop").parsed
 
 
@@ -350,7 +350,7 @@ def test_a_statement_with_a_quote_that_is_never_closed_is_not_understood(quote: 
     st.sampled_from([0, 1 << 2, 1 << 20, 1 << 2 | 1 << 20]),
     st.integers(0, 2),
 )
-def test_a_clause_ends_where_its_tokens_say(text: str, sql_mode: int, peeked: int) -> None:
+def test_skip_clause_ends_where_skip_to_comma_does(text: str, sql_mode: int, peeked: int) -> None:
     """`skip_clause` reads larger pieces than `skip_to`, and comes to the same places."""
     fast, slow = SqlTokens(text, sql_mode), SqlTokens(text, sql_mode)
     more = True
@@ -381,7 +381,7 @@ LONG: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("kind", LONG)
-def test_pieces_that_are_read_grow_no_faster_than_the_statement(kind: str) -> None:
+def test_the_number_of_pieces_is_linear_in_the_length(kind: str) -> None:
     def pieces(n: int) -> int:
         tokens = SqlTokens(LONG[kind](n))
         with contextlib.suppress(NotUnderstoodError):
@@ -403,7 +403,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 @pytest.mark.parametrize("kind", LONG)
-def test_time_grows_no_faster_than_the_statement(kind: str) -> None:
+def test_the_time_is_linear_in_the_length(kind: str) -> None:
     def of(n: int) -> float:
         text = LONG[kind](n)
         return seconds(lambda: (classify(text), parse_statement(text, "shop")))
@@ -415,20 +415,20 @@ def test_time_grows_no_faster_than_the_statement(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in LONG if kind not in ("brackets", "view")])
-def test_the_daemon_reads_no_more_of_a_statement_than_its_bounds(kind: str) -> None:
+def test_the_bounds_limit_the_pieces_read(kind: str) -> None:
     tokens = SqlTokens(LONG[kind](300_000), bounds=ROUTING_BOUNDS)
     with contextlib.suppress(NotUnderstoodError):
         statement_of(tokens)
     assert tokens.pieces <= ROUTING_BOUNDS.pieces
 
 
-def test_a_statement_that_is_cut_by_the_bounds_is_not_understood() -> None:
+def test_a_statement_that_exceeds_the_bounds_is_not_parsed() -> None:
     bounds = Bounds(characters=20, pieces=100)
     assert parse_statement("DROP TABLE a, b", "shop", bounds=bounds).tables == (A, B)
     assert not parse_statement("DROP TABLE a, b, long_name", "shop", bounds=bounds).parsed
 
 
-def test_what_lies_behind_the_names_of_a_statement_may_be_cut() -> None:
+def test_text_behind_the_names_may_exceed_the_bounds() -> None:
     found = parse_statement(
         "CREATE VIEW a AS SELECT " + "1," * 2**20, "shop", bounds=ROUTING_BOUNDS
     )
@@ -455,7 +455,7 @@ ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
         ("/*!50003 DROP */ /*!99999 TABLE */ a /*M!100100 , b */", 0, ["a", "b"]),
     ],
 )
-def test_quotes_and_backslashes_are_as_the_session_has_them(
+def test_sql_mode_decides_quotes_and_backslashes(
     query: str, sql_mode: int, tables: list[str]
 ) -> None:
     assert parse_statement(query, "shop", sql_mode).tables == tuple(
