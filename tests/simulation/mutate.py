@@ -1,8 +1,8 @@
-"""`python -m tests.simulation.mutate [--seeds N] [--jobs N] [NAME…]`: is each rule missed that is broken?
+"""`python -m tests.simulation.mutate [--seeds N] [--jobs N] [NAME…]`: checks that each mutant breaks a rule.
 
-Each mutant plays in a process of its own, which imports the one module with one text replaced; no file is changed. What
-breaks a rule must not do so without the mutant. Some need a log that plays hardly ever draw: a test must fail for them.
-Exit code 1 if one survives so many histories or its tests, or if its text does not stand in the source just once.
+Each mutant plays in a process of its own, which imports the module with the change; no file is changed. The seed that
+breaks a rule must not break one without the mutant. Some mutants need a log that plays hardly ever draw: a test must
+fail for these. Exit code 1 if a mutant survives that many histories or its tests, or if its change does not fit.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from types import CodeType, ModuleType
 
 import pytest
 
+from tests.simulation.changes import StaleError
 from tests.simulation.mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Compiles a module's source with the replacement; what was compiled before is not asked for."""
+    """Compiles a module's source with the change, and ignores compiled files."""
 
     mutant: Mutant
 
@@ -37,7 +38,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, mutant: Mutant) -> None:
         self._mutant = mutant
-        self._module = "dispatcher." + mutant.file.removesuffix(".py").replace("/", ".")
+        self._module = f"dispatcher.{mutant.module}"
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -76,8 +77,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _verdict(mutant: Mutant, seeds: int) -> tuple[bool, str]:
-    if (count := mutant.stands()) != 1:
-        return False, f"its text stands {count} times in {mutant.file}"
+    try:
+        mutant.broken()
+    except StaleError as error:
+        return False, f"the change does not fit {mutant.function}: {error}"
     module = "tests.simulation.mutate"
     command = [sys.executable, "-m", module, "--play", "--seeds", str(seeds), mutant.name]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
@@ -95,7 +98,7 @@ def _play(mutant: Mutant, seeds: int) -> int:
     for seed in range(seeds):
         try:
             play(seed)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it was caught
+        except Exception as error:  # noqa: BLE001 - any error means that it was caught
             if not _is_sound(seed):
                 print(f"seed {seed} breaks a rule without it")
                 return 1
@@ -107,7 +110,7 @@ def _play(mutant: Mutant, seeds: int) -> int:
 
 
 def _test(mutant: Mutant) -> int:
-    """That the tests pass without the mutant is what `make test` shows."""
+    """Run the mutant's tests. `make test` shows that they pass without it."""
     with contextlib.redirect_stdout(sys.stderr):
         code = pytest.main([mutant.tests, "-q", "-x", "-n0", "-p", "no:cacheprovider"])
     if code == pytest.ExitCode.TESTS_FAILED:
@@ -120,7 +123,7 @@ def _test(mutant: Mutant) -> int:
 
 
 def _is_sound(seed: int) -> bool:
-    """Is it the mutant that was caught?"""
+    """True if the seed breaks no rule without the mutant."""
     command = [sys.executable, "-m", "tests.simulation", "--seeds", "1", "--first", str(seed)]
     return subprocess.run(command, cwd=ROOT, check=False, capture_output=True).returncode == 0
 
