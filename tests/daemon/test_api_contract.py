@@ -1,4 +1,4 @@
-"""OpenAPI tells the truth: schemathesis reads it, calls a real daemon whose rows flow, and compares every answer."""
+"""The daemon answers as its OpenAPI document says: schemathesis calls one that streams, and compares each answer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ EXAMPLES = 50  # of each call
 FLOWS = 50  # session, poll, binlog, ack, ... as the links go on
 WAIT_MAX_MS = 20
 
-# What a real reader must have come to in the flows, so that they prove something.
+# The calls that flows must have made with success; flows that reach less prove nothing.
 REACHED = {"session", "poll", "binlog", "slices", "ack"}
 
 
 def answers_what_is_declared(context: CheckContext, response: Response, case: Case[Any]) -> None:
-    """No 5xx, but 503 with Retry-After; else a status, a content type, headers and a body that OpenAPI declares."""
+    """Fails unless status, content type, headers and body are declared. Of 5xx only 503 with Retry-After is allowed."""
     if response.status_code >= 500:
         assert response.status_code == 503 and response.headers["retry-after"], response.text
     for check in _CHECKS:
@@ -45,7 +45,7 @@ _CHECKS = (
 
 @pytest.fixture(scope="module")
 def daemon(mysql97: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """It reads a database into which rows are written all the time."""
+    """A daemon with two consumers of a database into which rows are written all the time."""
     number = id(mysql97) % 10**6
     database, user = f"contract_{number}", f"contract{number}"
     mysql97.execute(f"CREATE DATABASE {database}")

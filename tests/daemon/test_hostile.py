@@ -1,10 +1,12 @@
-"""One daemon, one server that is as it should be, and many that are not: each of these fails alone."""
+"""One daemon reads a good server and many hostile ones: each hostile server fails its own consumer only."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,31 +33,46 @@ RESIDENT_MAX = 700 << 20
 
 
 def hostile_servers() -> dict[str, Answers]:
-    """By the account that reaches it."""
-    found = {f"says {name}": make[name]() for name, make in REFUSED.items()}
-    found |= {f"by file: {name}": dumps(DUMPS[name], by_file=True) for name in BY_FILE}
-    found |= {f"streams {name}": dumps(DUMPS[name], by_file=False) for name in STREAMED}
-    found |= {f"floods {name}": dumps(FLOODS[name], by_file=False) for name in FLOODED}
-    return found
+    """The answers of each hostile server, by its name."""
+    answers = {f"says {name}": make[name]() for name, make in REFUSED.items()}
+    answers |= {f"by file: {name}": dumps(DUMPS[name], by_file=True) for name in BY_FILE}
+    answers |= {f"streams {name}": dumps(DUMPS[name], by_file=False) for name in STREAMED}
+    answers |= {f"floods {name}": dumps(FLOODS[name], by_file=False) for name in FLOODED}
+    return answers
 
 
 @dataclass
 class Scene:
+    """What a daemon did while it read hostile servers. `live_s`: how long each /livez took, without the time in which
+    a thread of the daemon or of this process was ready to run, but waited for a processor."""
+
     daemon: Daemon
     good: Reader
-    errors: dict[str, str] = field(default_factory=dict)  # by the hostile server's account
-    live_s: list[float] = field(default_factory=list)  # how long /livez took
+    errors: dict[str, str] = field(default_factory=dict)  # by the hostile server's name
+    live_s: list[float] = field(default_factory=list)
     resident: list[int] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
     read: list[int] = field(default_factory=list)
 
 
+def processor_wait_s(pid: int) -> float:
+    """For how long the threads of a process were ready to run, but other programs had the processors."""
+    waited_ns = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            waited_ns += int((thread / "schedstat").read_text(encoding="ascii").split()[1])
+    return waited_ns / 1e9
+
+
 def watch(scene: Scene, done: threading.Event) -> None:
     api = Api(scene.daemon.port)
+    pids = scene.daemon.pid, os.getpid()
     while not done.wait(0.05):
+        waited = sum(map(processor_wait_s, pids))
         began = time.monotonic()
         assert api.text("/livez") == "ok\n"
-        scene.live_s.append(time.monotonic() - began)
+        took = time.monotonic() - began
+        scene.live_s.append(took - max(0.0, sum(map(processor_wait_s, pids)) - waited))
         scene.resident.append(scene.daemon.resident_bytes)
 
 
@@ -85,7 +102,7 @@ def scene(mysql97: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
                 with load(mysql97, "hostile_good", rows=1) as made:
                     made.until_written(200)
 
-                    def all_told() -> bool:
+                    def all_failed() -> bool:
                         scene.good.step()
                         rows = api.rows()
                         scene.errors = {users[u]: str(rows[u]["last_error"]) for u in users}
@@ -94,7 +111,7 @@ def scene(mysql97: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
                             for name, error in scene.errors.items()
                         )
 
-                    until(all_told, "each hostile server is told of")
+                    until(all_failed, "each hostile server has failed its consumer")
                 scene.good.read_to(mysql97)
                 scene.written = made.ids()
                 scene.read = inserted_ids(scene.good, "hostile_good.load")
@@ -111,9 +128,9 @@ def test_the_good_servers_transactions_are_delivered(scene: Scene) -> None:
     assert len(scene.written) >= 200 and scene.read == scene.written
 
 
-def test_each_hostile_server_is_told_of_alone(scene: Scene) -> None:
-    told = {name: error for name, error in scene.errors.items() if not name.startswith("floods")}
-    for name, error in told.items():
+def test_each_hostile_server_fails_its_own_consumer_only(scene: Scene) -> None:
+    errors = {name: error for name, error in scene.errors.items() if not name.startswith("floods")}
+    for name, error in errors.items():
         kinds = ("cannot connect", "connection lost", "malformed event", "checksum mismatch")
         assert error.startswith(kinds), (name, error)
     assert scene.daemon.api.row("good")["last_error"] is None
@@ -122,7 +139,7 @@ def test_each_hostile_server_is_told_of_alone(scene: Scene) -> None:
 def test_the_daemon_answers_soon(scene: Scene) -> None:
     assert len(scene.live_s) > 5
     slow = sum(seconds > LIVE_S for seconds in scene.live_s)
-    assert slow <= len(scene.live_s) // 5  # other programs have the processors, too
+    assert slow <= len(scene.live_s) // 5
     assert max(scene.live_s) < 10 * LIVE_S
 
 

@@ -1,5 +1,6 @@
-"""The rules of dispatching, played: seeded histories of a client, its server, its network and its readers.
+"""Tests of the rules of dispatching: seeded histories of a client, its server, its network and its readers.
 
-`play`: a seed becomes a history. `world`: what may happen in one. `rules`: what must hold after every step of it.
-`histories`: the logs. `mutants`: each rule broken on purpose, to see that it is missed.
+`play`: makes a history of a seed. `world`: the events that may happen in one. `rules`: the assertions after every step.
+`histories`: the servers' logs. `mutants`: each rule broken on purpose, to prove that the assertions notice it.
+`plays`: histories written by hand, one for each rule, with the transcript of the effects.
 """

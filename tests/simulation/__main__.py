@@ -1,7 +1,7 @@
-"""`python -m tests.simulation [--seeds N] [--first SEED] [--jobs N]`: play so many histories, one per seed.
+"""`python -m tests.simulation [--seeds N] [--first SEED] [--jobs N]` plays N histories, one for each seed.
 
-Ends with the count, or with the first seed that broke a rule: its transcript, the rule, and exit code 1. `--show SEED`
-prints the transcript of any seed.
+Prints the count. If a seed breaks a rule, prints its transcript and the rule, and exits with 1. `--show SEED` prints
+the transcript of any seed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.show is not None:
         return _show(options.show)
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
     done = 0
     for count, failed in play_all(options.first, options.seeds, options.jobs):
         done += count
@@ -37,8 +37,8 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{done} histories, then seed {failed} broke a rule", flush=True)
             return 1
         now = time.monotonic()
-        if now - told >= _PROGRESS_EVERY_S:
-            told = now
+        if now - reported >= _PROGRESS_EVERY_S:
+            reported = now
             print(
                 f"{done} of {options.seeds} histories, {done / (now - began):.0f} per second",
                 flush=True,

@@ -1,7 +1,7 @@
-"""What servers write in a play: the same transactions in the logs of a primary and a replica, and what readers get.
+"""The logs of a play: the same transactions in the logs of a primary and a replica, and the bytes that readers get.
 
-A `History` is one life of a server, from its first transaction to a RESET, after which the same names (of files, of
-transactions) stand for something else. Logs cost more to write than plays to run, so plays share them.
+A `History` is one life of a server, from its first transaction to a RESET. After a RESET the same file names and GTIDs
+denote other transactions. Writing a log takes longer than playing on it, so plays share logs.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
 REPLICA_NAME = "9f3a4c1e-0c5d-11ec-8b1a-0242ac130003"
 TRANSACTIONS, TRANSACTIONS_LONG = 26, 90
 _HEADER_BYTES = 19  # of an event
-_CREATED_APART_S = 1_000_000  # the logs of two histories have nothing in common
+_CREATED_APART_S = 1_000_000  # the files of two histories have different creation times
 
 
 class History:
-    """`logs`: of the primary and, with GTIDs, of a replica; `largest`: bytes of the largest transaction.
+    """`logs`: of the primary and, with GTIDs, of a replica. `largest`: bytes of the largest transaction.
 
-    `twin_of`: a history whose files have the same creation times, as after a RESET within one second; `shifted`: its
-    transactions have the same sizes, too, and lower numbers, because the first one is another event. `fork`: the
-    primary's log is that of a server which was restored from a copy of itself with so many contents, and then
-    began a new file; `copied`: where the copy ends, as file, offset and number of transactions.
+    `twin_of`: a history with the same creation times of files, as after a RESET within one second. `shifted`: the
+    transactions have the same sizes as the twin's and lower numbers, because the first one is another event.
+    `fork`: the server was restored from a copy of itself with this many contents, and then began a new file.
+    `copied`: where the copy ends, as file, offset and number of transactions.
     """
 
     def __init__(
@@ -122,20 +122,20 @@ class History:
         ]
 
     def parse(self, gtids: str) -> GtidSet:
-        found = self._sets.get(gtids)
-        if found is None:
-            found = self._sets[gtids] = GtidSet.parse(gtids)
-        return found
+        gtid_set = self._sets.get(gtids)
+        if gtid_set is None:
+            gtid_set = self._sets[gtids] = GtidSet.parse(gtids)
+        return gtid_set
 
     def after(self, count: int, more: Sequence[Transaction] = ()) -> Position:
-        """Where so many transactions of the primary's log end; with GTIDs some later ones may be held, too."""
-        held = self.transactions[:count]
+        """The position after the first `count` transactions of the primary's log, with `more` in its GTID set."""
+        executed = self.transactions[:count]
         first = self.logs[0].files[0].name
-        file, offset = (held[-1].file, held[-1].end) if held else (first, 4)
+        file, offset = (executed[-1].file, executed[-1].end) if executed else (first, 4)
         if self.mode is Mode.GTID:
-            gtids = gtid_set([*held, *more])
+            gtids = gtid_set([*executed, *more])
             return Position(SERVER_NAME, str(gtids), file, offset, len(gtids), 0)
-        gtid = f"0-1-{held[-1].gno}" if held and self.mode is Mode.MARIADB else ""
+        gtid = f"0-1-{executed[-1].gno}" if executed and self.mode is Mode.MARIADB else ""
         return Position(SERVER_NAME, gtid, file, offset, packed_seq(file, offset), 0)
 
     def between(self, start: Position, end: Position) -> list[int]:
@@ -151,7 +151,7 @@ class History:
         return [i for i, t in enumerate(self.transactions) if lo < packed_seq(t.file, t.end) <= hi]
 
     def share(self, server: int, index: int, wanted: Wanted, epoch: int, seq: int) -> bytes:
-        """What a consumer gets of a transaction as one server wrote it; empty where nothing is its own."""
+        """The bytes that a consumer gets of a transaction as one server wrote it; empty if none match its filter."""
         key = (server, index, wanted)
         parts = self._parts.get(key)
         transaction = self.logs[server].transactions[index]
@@ -174,15 +174,15 @@ def _fill(
     *,
     first_bytes: int = 0,
 ) -> None:
-    """`first_bytes`: the size of an event that stands for the first content, if not 0."""
+    """Write transactions. `first_bytes`: if not 0, the first one is replaced by an event of this size."""
     checksum = log.file.checksum
     for content in contents:
-        what = rng.random()
-        if what < 0.07:
+        choice = rng.random()
+        if choice < 0.07:
             log.rotate(checksum=checksum if rng.random() < 0.7 else not checksum)
-        elif what < 0.09:
+        elif choice < 0.09:
             random_crash(rng, log, SERVER, size_max)
-        elif what < 0.12:
+        elif choice < 0.12:
             log.add(200, b"of a later version", flags=IGNORABLE)
         if first_bytes:
             body = first_bytes - _HEADER_BYTES - 4 * log.file.checksum
@@ -195,13 +195,13 @@ def _fill(
 def _transaction(
     rng: random.Random, log: LogWriter, sources: tuple[UUID, ...], size_max: int
 ) -> None:
-    """Most are plain, for what is rare is slow to read, and all forms are read elsewhere."""
-    source, what = rng.choice(sources), rng.random()
-    if what < 0.08:
+    """Write a transaction, mostly a plain one: rare forms are slow to read, and other tests read all of them."""
+    source, choice = rng.choice(sources), rng.random()
+    if choice < 0.08:
         query, database, updated, tables = rng.choice(DDLS)
         status = status_variables(updated_databases=updated)
         log.ddl(query, database, status=status, tables=tables, source=source)
-    elif what < 0.16:
+    elif choice < 0.16:
         random_transaction(rng, log, source, size_max)
     else:
         log.compress = False
@@ -223,11 +223,11 @@ def history(mode: Mode, seed: int, life: int, *, long: bool = False) -> History:
 
 @lru_cache(maxsize=16)
 def twin(mode: Mode, seed: int, *, shifted: bool) -> History:
-    """The second life, begun within the same second as the first one."""
+    """The second life of a server, begun in the same second as the first."""
     return History(mode, seed, 1, twin_of=history(mode, seed, 0), shifted=shifted)
 
 
 @lru_cache(maxsize=16)
 def restored(mode: Mode, seed: int, fork: int) -> History:
-    """The first life, up to a copy that the server is restored from, and then another one."""
+    """The first life up to a copy, and then what the server wrote after it was restored from that copy."""
     return History(mode, seed, 0, fork=fork)

@@ -1,7 +1,7 @@
-"""A server whose log becomes another one: a RESET, a restore from an older copy of itself, and purges after these.
+"""Moves that replace a server's log: a RESET, a restore from an older copy of the server, and purges after these.
 
-A play may choose only what the daemon can notice: of each place at which a consumer stands, or may come to stand by
-what it still reads of the old log, the new log must differ in what `checks.history` looks at.
+A play may make only changes that the daemon can notice: at each position of a consumer, and at each position that it
+may still read up to in the old log, the new log must differ in something that `history_check.history` compares.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ FORKS = (3, 8, 15)  # contents that a copy of the server has
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """A place of a consumer. `created`: is it known when its file was created? `anchored`: see `checks.history`."""
+    """A position of a consumer. `created`: True if the creation time of its file is known. `anchored`: see
+    `history_check.history`."""
 
     consumer: str
     place: ExecutedPosition
@@ -38,7 +39,7 @@ class Stand:
 
 
 def reset(world: PlayedWorld) -> None:
-    """The log begins anew under the old names; perhaps within the second in which the old one had begun."""
+    """RESET: a new log with the old file names begins, sometimes in the same second as the old one."""
     stands = _stands(world)
     if not world.histories or stands is None or not _may_change(world, stands):
         return
@@ -53,7 +54,7 @@ def reset(world: PlayedWorld) -> None:
     old.successor = world.server
     for server in world.servers:
         write(server, rng.choice((0, 5, 20)))
-    # The server tells nobody who reads its log.
+    # The server does not tell its replicas.
     _cut(world, old, set(world.readers) if rng.random() < 0.6 else set())
     if world.scenario.mode is Mode.GTID and rng.random() < 0.5:
         write(world.server, 8)
@@ -61,8 +62,8 @@ def reset(world: PlayedWorld) -> None:
 
 
 def _differs_everywhere(old: Server, new: History, stands: list[Stand]) -> bool:
-    """Of two logs whose files have the same names and creation times: does the new one differ at each place to which
-    the consumers may come by what they read of the old one?"""
+    """True if the new log differs at each position that the consumers may read up to in the old one. The files of both
+    have the same names and creation times."""
     files = {file.name: file for file in new.logs[0].files}
     begins = {(t.file, t.start): (t.source, t.gno) for t in new.transactions}
     return all(
@@ -100,7 +101,7 @@ def _event_offsets(file: File) -> set[int]:
 
 
 def _places_from(server: Server, place: ExecutedPosition) -> Iterator[ExecutedPosition]:
-    """A place, and those behind it in a server's log, with what was read up to there."""
+    """Yields a position and all later ones in a server's log, each with the GTIDs read up to there."""
     yield place
     number, stop = file_number(place.file), server.stop
     done = server.log.transactions[: stop.transactions]
@@ -123,8 +124,8 @@ def _places_from(server: Server, place: ExecutedPosition) -> Iterator[ExecutedPo
 
 
 def restore(world: PlayedWorld) -> None:
-    """The server goes on from an older copy of itself: with the files of then, and in a new one. Consumers that have
-    read no more than the copy has go on; perhaps the files of the copy are purged."""
+    """Restore: the server goes on from an older copy of itself, with its files, in a new file. Consumers that have read
+    no more than the copy has go on. Sometimes the files of the copy are purged."""
     stands, rng, mode = _stands(world), world.rng, world.scenario.mode
     if not world.histories or stands is None or not world.first_life:
         return
@@ -159,8 +160,8 @@ def restore(world: PlayedWorld) -> None:
     purges = rng.random() < 0.5 and all(stand.anchored for stand in lies_there)
     if purges:
         world.server.purge(kept)
-    # Who reads the old server, at another address by now, may go on doing so. Without GTIDs a survey cannot tell a
-    # place whose file was purged from one of another log; the next login can.
+    # A dump of the old server, which has another address by now, may go on. Without GTIDs a poll cannot distinguish a
+    # position in a purged file from one in another log; the next login can.
     survives = rng.random() < 0.4 and not (purges and mode is not Mode.GTID)
     _cut(world, old, beyond if survives else set())
     if rng.random() < 0.3:
@@ -168,7 +169,7 @@ def restore(world: PlayedWorld) -> None:
 
 
 def _is_copied(stand: Stand, new: History) -> bool | None:
-    """Does a place lie in what the copy has (True), or beyond that (False)? None where it lies in both."""
+    """True if the position lies within the copy, False if it lies beyond the copy, None if it does in part."""
     file, offset, count = new.copied
     place = stand.place
     within = (file_number(place.file), place.offset) <= (file_number(file), offset)
@@ -194,7 +195,8 @@ def _reader_is_copied(world: PlayedWorld, name: str, new: History) -> bool:
 
 
 def purge_would_be_noticed(world: PlayedWorld) -> bool:
-    """After a RESET: do consumers of the old log have something that no purge of the new one makes up for?"""
+    """True if each consumer of the log before a RESET has executed a transaction that the new log does not have. Then
+    the daemon notices the RESET even if the new log was purged."""
     stands = _stands(world)
     if stands is None or world.scenario.mode is not Mode.GTID:
         return False
@@ -212,10 +214,10 @@ def purge_would_be_noticed(world: PlayedWorld) -> bool:
 
 
 def _stands(world: PlayedWorld) -> list[Stand] | None:
-    """Of all consumers; None where one has a history, and nothing of its place is known."""
+    """The positions of all consumers; None if a consumer has read, and its position is not known."""
     mode, out = world.scenario.mode, []
     for name, reader in world.readers.items():
-        # The daemon may crash before what is to be stored is.
+        # The daemon may crash before `to_store` is stored.
         stored = [p for p in (world.store.get(name), world.to_store.get(name)) if p is not None]
         for progress in stored:
             at = progress.covered
@@ -239,7 +241,7 @@ def _stands(world: PlayedWorld) -> list[Stand] | None:
 
 
 def _may_change(world: PlayedWorld, stands: list[Stand]) -> bool:
-    """Is the file known that each consumer stands in, and when it was created?"""
+    """True if of each consumer the file of its position is known, and the file's creation time."""
     if world.server is not world.servers[0]:
         return False
     return all(s.created and s.place.file and s.server == world.server.name for s in stands)
@@ -248,22 +250,22 @@ def _may_change(world: PlayedWorld, stands: list[Stand]) -> bool:
 def _begin(world: PlayedWorld, new: History) -> None:
     world.histories.clear()
     world.history = new
-    # A replica that is new as well: then nothing is left by which to know.
+    # Without the replica: if its log were new as well, nothing would tell the histories apart.
     world.servers = new.servers()[:1]
     world.server = world.servers[0]
     world.first_life = False
 
 
 def _cut(world: PlayedWorld, old: Server, survivors: set[str]) -> None:
-    """All connections but the dumps of which every consumer is one of the survivors."""
+    """Cut all connections except dumps that serve survivors only."""
     for link in list(world.links.values()):
         dumps = link.connection is not None and link.server is old
-        attached = {rider.name for rider in world.client.dispatchers[link.number].attached}
+        attached = set(world.client.dispatchers[link.number].consumers)
         if link.server is not None and not (dumps and attached <= survivors):
             world.cut(link)
 
 
 def write(server: Server, transactions: int) -> None:
-    """So many at least, as far as there are any."""
+    """Let the server write at least this many transactions, if its log has them."""
     while server.stop.transactions < min(transactions, len(server.log.transactions)):
         server.grow(1)

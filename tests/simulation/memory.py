@@ -1,4 +1,4 @@
-"""What must hold of all queues of a client together: rules of their own, for they measure something of their own."""
+"""The rules for all queues of a client together (`max_bytes_in_all_queues`), with the times that they measure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ REFILL = 0.05
 LATE_S = 0.05  # how late a tick may come
 EVICT_AFTER_S = 2.0
 SLACK_S = 8.0
-PART_MAX = 1 << 17  # bytes that a queue may take beyond the limit, for what had begun
+PART_MAX = 1 << 17  # bytes that a queue may exceed the limit by, for a transaction that has begun
 
 
 class MemoryRules:
-    """`look` after every step, `passed` before the next; the rest tells what is broken."""
+    """Call `look` after every step and `passed` before the next; the other methods assert the rules."""
 
     def __init__(self, world: PlayedWorld) -> None:
         self._world = world
@@ -29,8 +29,8 @@ class MemoryRules:
         self._evictions = 0
         self._was_over = False
         self._members: dict[str, Consumer] = {}
-        self._budgets_s = 0.0  # of all that have been waited for, those that are gone, too
-        self._most = 0  # consumers at a time
+        self._budgets_s = 0.0  # of all consumers that ever were, removed ones too
+        self._most = 0  # most consumers at a time
 
     def saw(self, effects: Sequence[Effect]) -> None:
         self._evictions += sum(isinstance(e, Note) and "forgotten" in e.event for e in effects)
@@ -54,7 +54,7 @@ class MemoryRules:
         assert not limit or self._held_bytes() <= most, "all queues together are not bounded"
 
     def not_full_for_long(self, played_s: float) -> None:
-        """For no longer than the budgets allow."""
+        """Assert that all queues together were full for no longer than the budgets allow."""
         if not self._world.client.limits.queues_bytes_max:
             return
         most = self._budgets_s + REFILL * self._most * played_s + SLACK_S
@@ -62,19 +62,19 @@ class MemoryRules:
         assert self._over_s <= most, f"all queues were full for {self._over_s} s"
 
     def _held_bytes(self) -> int:
-        """Of those that go on; one that has failed takes no more, and nothing is taken from it."""
+        """Bytes in the queues of consumers that have not failed. A failed one receives nothing and is not evicted."""
         consumers = self._world.client.consumers.values()
         return sum(c.queue.held_bytes for c in consumers if c.failed is None)
 
     def _is_short(self) -> bool:
-        """Are all queues together full, or keep somebody out who could come in?"""
+        """True if all queues together are full, or keep a consumer with room from attaching."""
         client = self._world.client
         limit, held = client.limits.queues_bytes_max, self._held_bytes()
         others = [c for c in client.consumers.values() if c.failed is None]
-        if not limit or len(others) == 1:  # who is alone holds up nobody
+        if not limit or len(others) == 1:  # a single consumer holds up no other
             return False
         if any(c.spec.on_queue_full is OnQueueFull.WAIT for c in client.consumers.values()):
-            return False  # for as long as that one likes
+            return False  # the others wait without limit
         if held >= limit:
             return any(c.queue.transactions for c in others)
         dispatchers = client.dispatchers
@@ -87,9 +87,9 @@ class MemoryRules:
             is Phase.BACKPRESSURE_CLOSED
         ]
         free = [c for c in outside if c.queue.roomy and c.attach_after <= self._world.now]
-        alone = [c for c in free if all(r in free for r in self._riders_with(c))]
+        alone = [c for c in free if all(other in free for other in self._attached_with(c))]
         return held > limit * 3 // 4 and bool(alone)
 
-    def _riders_with(self, consumer: Consumer) -> list[Consumer]:
+    def _attached_with(self, consumer: Consumer) -> list[Consumer]:
         dispatcher = self._world.client.dispatchers.get(consumer.dispatcher or 0)
         return dispatcher.attached if dispatcher else []

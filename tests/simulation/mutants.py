@@ -469,7 +469,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "latest is earliest",
         "a start means one position",
-        "dispatch.history_check.resolve",
+        "dispatch.history_check._named",
         Replace("end_of(view)", "make_executed(view.mode, view.purged, view.files[0][0], 4)"),
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""A seed becomes a history: what there is at first, what happens, and how it must end."""
+"""Makes a history of a seed: the scenario at first, the moves, and the end that must be reached."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from tests.support.event_encoder import Transaction
 from tests.support.fake_server import gtid_set
 from tests.support.random_log import random_wanted
 
-SEEDS_PER_LOG = 40  # play on the same log: a log costs more than a play
+SEEDS_PER_LOG = 40  # that play on the same log, since writing a log takes longer than a play
 MOVES = (60, 120, 200)
 SLOW_MOVES = 500
-# No retry, and nothing that keeps consumers from merging, takes longer than a minute.
+# Retries, and the times in which consumers may not merge, end within a minute.
 FINISH_MAX_S = 600.0
 MODES = (Mode.GTID, Mode.GTID, Mode.FILE, Mode.MARIADB)
 
 
 def play(seed: int, transcript: Transcript | None = None) -> ReadWorld:
-    """Raises AssertionError, or whatever the rules raise."""
+    """Play a seed. Raises AssertionError, or any error of the rules."""
     rng = random.Random(seed)
     begin = scenario(rng, seed)
     large, queue.LARGE_MIN = queue.LARGE_MIN, begin.large_bytes
@@ -79,7 +79,7 @@ def scenario(rng: random.Random, seed: int) -> Scenario:
     )
     written = rng.choice((0, 5, 20, 30, 100))
     specs, stored = [], {}
-    together = rng.random() < 0.3  # all begin about where all had come to
+    together = rng.random() < 0.3  # all consumers begin near the end of the log
     for n in range(rng.choice((1, 2, 2, 3, 3, 4, 6))):
         spec = random_spec(rng, f"c{n}", histories[0], written)
         specs.append(spec)
@@ -89,7 +89,7 @@ def scenario(rng: random.Random, seed: int) -> Scenario:
         histories = [history(mode, log, 0, long=True)]
         limits, stored, written = ClientLimits(), {}, 2
         specs = [slow_spec(rng, f"c{n}", limit) for n, limit in enumerate((1, 1 << 22, 1 << 22))]
-    elif rng.random() < 0.08:  # nobody may be forgotten, though not one transaction may fit
+    elif rng.random() < 0.08:  # no queue may be evicted, even if a transaction does not fit
         limits = replace(limits, queues_bytes_max=rng.choice((1, 4000, 30_000)))
         specs = [replace(spec, on_queue_full=OnQueueFull.WAIT) for spec in specs]
     large_bytes = rng.choice((1 << 20, 1 << 20, 2000))
@@ -97,7 +97,7 @@ def scenario(rng: random.Random, seed: int) -> Scenario:
 
 
 def slow_spec(rng: random.Random, name: str, limit: int) -> ConsumerSpec:
-    """Of a play in which one consumer is detached again and again."""
+    """A consumer of a play in which one is detached again and again."""
     databases = ("shop", "billing", "crm")
     return ConsumerSpec(name, databases, None, limit, Earliest(), wait_max_s=rng.choice((0.5, 2.0)))
 
@@ -118,31 +118,31 @@ def random_spec(rng: random.Random, name: str, log: History, written: int) -> Co
 
 def random_start(rng: random.Random, log: History, written: int) -> Start:
     at = rng.choice(("earliest", "earliest", "latest", "set", "timestamp"))
-    there = log.transactions[: min(written, len(log.transactions))]
+    executed = log.transactions[: min(written, len(log.transactions))]
     if at == "timestamp":
         moment = rng.choice(log.transactions).commit_us + rng.choice((-1, 0, 1))
         return AtTime(moment)
     if at != "set":
         return Earliest() if at == "earliest" else Latest()
     if log.mode is Mode.GTID:
-        return AtGtid(str(gtid_set(t for t in there if rng.random() < 0.6)))
-    if not there:
+        return AtGtid(str(gtid_set(t for t in executed if rng.random() < 0.6)))
+    if not executed:
         return Earliest()
-    first = rng.choice(there)
+    first = rng.choice(executed)
     return AtFile(first.file, first.start)
 
 
 def random_stored(rng: random.Random, log: History, written: int, *, together: bool) -> Progress:
-    """A place in what is written, or (with GTIDs) any set of its transactions.
+    """A stored position in what is written, or with GTIDs any set of its transactions.
 
-    The creation time is negative where not all of the set lies before the file and offset.
+    The creation time is negative if a transaction of the set lies after the file and offset.
     """
-    there = log.transactions[: min(written, len(log.transactions))]
-    low = max(0, len(there) - 3) if together else 0
-    k = rng.randrange(low, len(there) + 1)
+    executed = log.transactions[: min(written, len(log.transactions))]
+    low = max(0, len(executed) - 3) if together else 0
+    k = rng.randrange(low, len(executed) + 1)
     more: list[Transaction] = []
     if log.mode is Mode.GTID and rng.random() < 0.4:
-        more = [t for t in there[k:] if rng.random() < 0.3]
+        more = [t for t in executed[k:] if rng.random() < 0.3]
     position = log.after(k, more)
     created = {f.name: f.created for f in log.logs[0].files}[position.file]
     known = rng.choice((0, created, created, created))
@@ -158,7 +158,7 @@ MANY = ("keen", "keen", "lazy", "crawling", "stuck")
 def moves(
     world: ReadWorld, count: int, *, calm: bool, manners: tuple[str, ...] | None = None
 ) -> None:
-    """`calm`: without faults, for what only shows after a while; `manners`: of the readers, kept."""
+    """Make moves. `calm`: no faults, so that a play lasts; `manners`: of the readers, for the whole play."""
     rng = world.rng
     for n, reader in enumerate(world.readers.values()):
         reader.manner = manners[n] if manners else rng.choice(MANY)
@@ -166,39 +166,39 @@ def moves(
         world.now += 0.005
         if (world.survey_ordered or world.surveyed is not None) and rng.random() < 0.3:
             world.survey_or_tell()
-        what = rng.random()
-        if what < 0.5:
+        choice = rng.random()
+        if choice < 0.5:
             link = world.some_link()
             if link is None or not world.advance(link):
                 world.pass_time(0.3)
-        elif what < 0.72:
+        elif choice < 0.72:
             world.act(rng.choice(list(world.readers)))
-        elif what < 0.80:
+        elif choice < 0.80:
             world.pass_time(rng.choice((0.1, 0.5, 2.0, 6.0, 6.0, 30.0)))
         elif manners:
             world.grow(1)
         else:
-            changes(world, what, calm=calm)
+            rarer_move(world, choice, calm=calm)
 
 
-def changes(world: ReadWorld, what: float, *, calm: bool) -> None:
-    """`what`: 0.8..1."""
+def rarer_move(world: ReadWorld, choice: float, *, calm: bool) -> None:
+    """`choice`: 0.8..1."""
     rng = world.rng
     name = rng.choice(list(world.readers))
-    if what < 0.87:
+    if choice < 0.87:
         world.grow(rng.choice((1, 1, 2, 6)))
-    elif what < 0.90:
+    elif choice < 0.90:
         world.change_manner(name)
-    elif what < 0.93:
+    elif choice < 0.93:
         world.seek(name)
     elif not calm:
-        happens(world, (what - 0.93) / 0.07)
-    elif what < 0.95:
+        fault(world, (choice - 0.93) / 0.07)
+    elif choice < 0.95:
         world.crash()
 
 
-def happens(world: ReadWorld, what: float) -> None:
-    """Something that should not, or does not often. `what`: 0..1."""
+def fault(world: ReadWorld, choice: float) -> None:
+    """Make a fault or a rare event happen. `choice`: 0..1."""
     rng = world.rng
     name, link = rng.choice(list(world.client.consumers)), world.some_link()
 
@@ -227,7 +227,7 @@ def happens(world: ReadWorld, what: float) -> None:
         (6, lambda: world.store_slowly(name)),
         (10, world.crash),
     )
-    at = what * sum(weight for weight, _ in moves)
+    at = choice * sum(weight for weight, _ in moves)
     for weight, move in moves:
         if at < weight:
             move()
@@ -239,7 +239,7 @@ def happens(world: ReadWorld, what: float) -> None:
 
 
 def finish(world: ReadWorld, rounds: int = 400) -> None:
-    """Nothing bad happens any more, and everybody reads: everything arrives, over one connection."""
+    """End the faults, and let all readers read, until all of them have everything over one connection."""
     settle(world)
     until = world.now + FINISH_MAX_S
     for _ in range(rounds):
@@ -258,16 +258,16 @@ def finish(world: ReadWorld, rounds: int = 400) -> None:
             if arrived(world):
                 return
             world.skip_time()
-    raise AssertionError(f"not all has arrived: {state(world)}")
+    raise AssertionError(f"a reader has not got everything: {state(world)}")
 
 
 def read_on(world: ReadWorld, name: str) -> bool:
-    """Has the reader anything to read, or to acknowledge?"""
-    held, reader = world.client.consumers[name].queue, world.readers[name]
-    before = (held.acknowledged.seq, reader.positions[-1:])
+    """Poll and acknowledge. True if either has moved the reader or the consumer."""
+    queue, reader = world.client.consumers[name].queue, world.readers[name]
+    before = (queue.acknowledged.seq, reader.positions[-1:])
     world.poll(name, bytes_max=1 << 22, ack=True)
     world.complete(name)
-    return before != (held.acknowledged.seq, reader.positions[-1:])
+    return before != (queue.acknowledged.seq, reader.positions[-1:])
 
 
 def settle(world: ReadWorld) -> None:
@@ -286,7 +286,7 @@ def settle(world: ReadWorld) -> None:
 
 
 def arrived(world: ReadWorld) -> bool:
-    """Has every reader all, over one connection? Who has failed for a reason begins anew."""
+    """True if every reader has everything, over one connection. A failed consumer begins anew."""
     done = True
     for name, consumer in list(world.client.consumers.items()):
         if consumer.failed:
@@ -299,7 +299,7 @@ def arrived(world: ReadWorld) -> bool:
 
 
 def at_the_end(world: ReadWorld, name: str) -> bool:
-    """Has the reader all that is its own, and is the consumer covered to the end of the log?"""
+    """True if the reader has all transactions that match, and the consumer is covered to the end of the log."""
     reader, history = world.readers[name], world.history
     if not reader.positions or name not in world.opened or reader.history is not history:
         return False

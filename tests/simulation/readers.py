@@ -1,8 +1,8 @@
-"""What readers do in a play: poll and acknowledge in their manner, crash and return, seek, and be fenced.
+"""The readers of a play: they poll and acknowledge in their manner, crash and return, seek, and are fenced.
 
-A *line* is what one reader is given, from its first position on: nothing of it may be missing, and nothing come twice.
-A reader that opens a session at a position of its own goes on with its line from there; one that asks where it should
-go on, as a new one does, begins another line at what is acknowledged.
+A reader must get each transaction after its first position once, in order. A reader that opens a session at a position
+of its own goes on from there. One that opens a session without a position, as a new one does, begins at what is
+acknowledged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dispatcher.model.position import Position
 from tests.simulation.world import PlayedReader, PlayedWorld
 from tests.support.simulation import Reader
 
-# Of each manner: how likely it polls when it could, at most how many bytes, and how likely it acknowledges.
+# By manner: the probability of a poll, the choices for its max_bytes, and the probability of an acknowledgement.
 MANNERS: dict[str, tuple[float, tuple[int, ...], float]] = {
     "keen": (1.0, (5000, 1 << 20), 0.9),
     "lazy": (1.0, (500, 5000, 1 << 20), 0.2),
@@ -44,26 +44,28 @@ class ReadWorld(PlayedWorld):
         if not reader.positions:
             reader.positions.append(queue.position(queue.acknowledged))
         if name not in self.opened:
-            # Else it goes on in the session that it had; where it has sought back, and that was not stored, it cannot.
+            # A reader that has sought back cannot go on in its session if the seek was not stored.
             lost = reader.position.seq < queue.acknowledged.seq
             if lost and reader.history is not self.history:
-                return None  # which its consumer will be told
+                return None  # its consumer will fail
             self.opened.add(name)
             resumes = lost or self.rng.random() < 0.7
             if resumes and not self.resume(name, reader.position):
-                reader.positions[:] = [queue.position(queue.acknowledged)]  # it asks where to go on
+                reader.positions[:] = [
+                    queue.position(queue.acknowledged)
+                ]  # opened without a position
         consumer = self.client.consumers.get(name)
         return (consumer, consumer.queue, reader) if consumer else None
 
     def resume(self, name: str, after: Position) -> bool:
-        """Open a session at a position; False if that is refused, or will be."""
+        """Open a session at a position. False if that is refused, or would be."""
         self.complete(name)  # one request of a reader at a time
         consumer = self.client.consumers[name]
         if seeking.holds(consumer, after):
             self.acknowledge(name, after)
             return True
         if self.readers[name].history is not self.history:
-            return False  # it knows that from the failure
+            return False  # the reader knows from the failure that the log is another one
         before = self.rules.standing()
         undo = self.rules.seeks(name, after)
         try:
@@ -79,14 +81,14 @@ class ReadWorld(PlayedWorld):
         return True
 
     def acknowledge(self, name: str, position: Position, *, slow: bool = False) -> None:
-        """`slow`: storing it takes longer than the next step."""
+        """Store an acknowledgement, then step it. `slow`: other steps come between."""
         self.complete(name)
         try:
             progress = self.client.progress_after(name, position)
         except BinlogError as error:
             if error.kind is not ErrorKind.RANGE_UNAVAILABLE:
                 raise
-            self.resume(name, position)  # it has what the queue has yet to read
+            self.resume(name, position)  # the reader is ahead of the queue
             return
         if progress is None:
             return
@@ -97,35 +99,36 @@ class ReadWorld(PlayedWorld):
             self.complete(name)
 
     def complete(self, name: str) -> None:
-        """What was acknowledged is stored; now the rules are told."""
-        what = self.pending.pop(name, None)
-        if what is None or self.client.consumers[name].queue.epoch != what.position.epoch:
+        """Step an acknowledgement that is stored."""
+        acknowledged = self.pending.pop(name, None)
+        if acknowledged is None:
             return
-        self.step(what)
+        if self.client.consumers[name].queue.epoch == acknowledged.position.epoch:
+            self.step(acknowledged)
 
     # -- moves -----------------------------------------------------------------------------------------------
 
     def act(self, name: str) -> None:
-        """Poll, in the reader's manner."""
+        """Poll in the reader's manner."""
         likely, sizes, acknowledges = MANNERS[self.readers[name].manner]
         if self.rng.random() < likely:
             self.poll(name, self.rng.choice(sizes), self.rng.random() < acknowledges)
 
     def seek(self, name: str) -> None:
-        """Back to, or on from, some position that the reader was once given, which the server may have purged."""
+        """Seek to some position that the reader was once given. The server may have purged it."""
         consumer, reader = self.client.consumers.get(name), self.readers[name]
         failed = consumer is not None and consumer.failed is not None
         if not failed and self.ready(name) is None:
             return
         if not reader.positions or reader.history is not self.history:
-            return  # where nothing of what is known of its files is left, nobody could tell that it is another log
+            return  # the daemon could not tell that it is another log if it knows none of its files any more
         index = self.rng.randrange(len(reader.positions))
         if self.resume(name, reader.positions[index]):
             del reader.positions[index + 1 :]
 
     def returns(self, name: str) -> bool:
-        """To a consumer that has failed: with the newest position that the reader was given, or where it has copied the
-        tables afresh. False if neither helps."""
+        """Open a session of a failed consumer: at the newest position that the reader was given, or at one at which it
+        has copied the tables afresh. False if both are refused."""
         consumer, reader = self.client.consumers[name], self.readers[name]
         comes = bool(reader.positions) and not seeking.holds(consumer, reader.position)
         if comes and self.resume(name, reader.position):
@@ -142,14 +145,14 @@ class ReadWorld(PlayedWorld):
         return True
 
     def leap(self, name: str) -> None:
-        """To a place that it has come to elsewhere, with another daemon of the same server; or where not even the
-        server has come to, which is refused."""
+        """Seek ahead: to a position that the reader has from another daemon of the same server, or to one that the
+        server has not executed, which is refused."""
         ready = self.ready(name)
         if ready is None or ready[0].failed:
             return
         reader = self.readers[name]
         if reader.history is not self.history or self.failed_over_at <= self.now:
-            return  # where the order of what was read is that of one log no longer
+            return  # what was read is no longer a prefix of one log
         there = self.server.stop.transactions
         count = self.rng.randint(
             0, min(there + self.rng.choice((0, 3)), len(self.history.transactions))
@@ -160,15 +163,13 @@ class ReadWorld(PlayedWorld):
         if is_ahead and self.resume(name, place):
             reader.positions = [place]
 
-    def _is_before(self, one: Position, other: Position) -> bool:
+    def _is_before(self, a: Position, b: Position) -> bool:
         if self.scenario.mode is not Mode.GTID:
-            return one.seq < other.seq
-        return one != other and self.history.parse(other.gtid).contains(
-            self.history.parse(one.gtid)
-        )
+            return a.seq < b.seq
+        return a != b and self.history.parse(b.gtid).contains(self.history.parse(a.gtid))
 
     def store_slowly(self, name: str) -> None:
-        """What it acknowledges, which is all that there is; the rules go on, and may forget it meanwhile."""
+        """Acknowledge all there is, while other steps come before it is stored: the queue may be evicted meanwhile."""
         if self.ready(name) is not None:
             self.poll(name, 1 << 22, ack=False)
             self.acknowledge(name, self.readers[name].position, slow=True)
@@ -176,7 +177,7 @@ class ReadWorld(PlayedWorld):
             self.complete(name)
 
     def fence(self, name: str) -> None:
-        """Another reader opens a session, and asks where to go on."""
+        """Another reader opens a session without a position."""
         if self.ready(name) is not None:
             self.complete(name)
             self.readers[name].positions.clear()
@@ -188,11 +189,11 @@ class ReadWorld(PlayedWorld):
     # -- what they are given ----------------------------------------------------------------------------------
 
     def tells_markers(self) -> bool:
-        """Now and then; what nobody is told of the daemon stores by itself."""
+        """True now and then. Progress that no reader is told of is stored by the daemon."""
         return not self.settled and self.rng.random() < 0.1
 
     def judge(self, reader: Reader, after: Position, end: Position, got: bytes) -> None:
-        """Exactly the transactions in (after, end] that are the reader's, in the log's order."""
+        """Assert that the bytes are the transactions in (after, end] that match the filter, in the log's order."""
         assert isinstance(reader, PlayedReader) and reader.history is not None
         history = reader.history
         indices, at = history.between(after, end), 0
@@ -207,13 +208,13 @@ class ReadWorld(PlayedWorld):
                     at += len(share)
                     break
             else:
-                raise AssertionError(f"transaction {i} is not what comes after {after}")
-        assert at == len(got), f"{len(got) - at} bytes too many after {after}"
+                raise AssertionError(f"transaction {i} is missing after {after}")
+        assert at == len(got), f"{len(got) - at} bytes more than expected after {after}"
         if self.server.mode is Mode.GTID:
             assert end.seq == after.seq + len(indices)
             held = history.parse(end.gtid)
             last = indices[-1] if indices else 0
-            # All of them, in the log's order: nothing before the last one is left out.
+            # No transaction before the last one is missing.
             assert all(held.has(t.source, t.gno) for t in history.transactions[:last])
 
     def reread(self, queue: Queue, reader: Reader, after: Position, end: Position) -> None:

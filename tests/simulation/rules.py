@@ -1,7 +1,7 @@
-"""What must hold after every step of a play. Each rule looks at the truth of the world, not at what the rules believe.
+"""Assertions after every step of a play. They look at the state of the world, not at what the client takes it to be.
 
-An AssertionError names the rule that was broken. Measured by the virtual clock: how long a consumer with a full queue
-held up others, for how long a connection was not read, when a consumer was detached.
+An AssertionError names the rule that was broken. The virtual clock measures how long a consumer with a full queue held
+up others, how long a connection was not read, and when a consumer was detached.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 PAUSE_MAX_S = 5.0
 WINDOW_S = 600.0
 MERGE_AFTER_S = (0.0, 5.0, 20.0, 60.0)
-LATEST_S = 0.3  # how late a tick may be heard of in all
+LATEST_S = 0.3  # how late ticks may come in all
 DETACHES_MAX = 3
 FILE_END_MAX = 64  # bytes of a ROTATE
 _SERVING = (Phase.STREAMING, Phase.PAUSED, Phase.BACKPRESSURE_CLOSED)
@@ -55,8 +55,8 @@ _QUIET = (SeekRequested, Added, Removed, Acknowledged)
 
 
 @dataclass
-class Seen:
-    """A consumer as it was after the last step, and what has been measured since the daemon knows it."""
+class Observed:
+    """A consumer as it was after the last step, and what was measured since it was declared."""
 
     since: float
     place: ExecutedPosition | None = None
@@ -66,24 +66,26 @@ class Seen:
     dispatcher: int | None = None
     attached: int = 0
     full: bool = False
-    closed: bool = False  # its dispatcher, for want of room
+    closed: bool = False  # True if its dispatcher was closed by backpressure
     detaches: int = 0
     gaps: int = 0
-    holds_up: bool = False  # others wait for it alone
+    holds_up: bool = False  # True if others wait for it alone
     is_waited_for: bool = False
     held_up_s: float = 0.0
-    most_s: float = 0.0  # the largest budget of waiting for it
+    most_s: float = 0.0  # its largest wait budget
     left_s: float = 0.0
-    waits_s: float = 0.0  # for how long it has been waited for now
+    waits_s: float = 0.0  # for how long others have waited for it now
     detached_at: list[float] = field(default_factory=list)
     barred_until: float = 0.0
-    wants_room: bool = False  # was detached, and has not boarded again
-    rode_at: float = -1.0  # when it rode last, or left
-    unproven: bool = False  # only its reader says that its place is one of the server's history
+    wants_room: bool = False  # True if it was detached, and has not attached again
+    attached_at: float = -1.0  # when it was attached last
+    unproven: bool = (
+        False  # True if only its reader says that its position is in the server's history
+    )
 
 
 class Rules:
-    """See the module; `jumped`: consumers that went on behind a gap."""
+    """See the module. `jumped`: consumers that skipped a purge gap."""
 
     def __init__(self, world: PlayedWorld) -> None:
         self._world = world
@@ -91,29 +93,27 @@ class Rules:
         self.begin()
 
     def begin(self) -> None:
-        """Before the daemon starts."""
-        self._seen: dict[str, Seen] = {}
+        """Forget everything, before the daemon starts."""
+        self._seen: dict[str, Observed] = {}
         self._at = 0.0
         self._memory = MemoryRules(self._world)
-        self._begun: dict[int, float] = {}  # when each dispatcher's stream began
-        self._told = GtidSet()  # what a server has said that it executed
-        # Dispatchers whose server lacks something, since when.
+        self._begun: dict[int, float] = {}  # when each dispatcher's dump began
+        self._executed = GtidSet()  # the executed set that a server named last
+        # Dispatchers whose server lacks transactions, and since when.
         self._behind: dict[int, tuple[Dispatcher, float]] = {}
         self._contained: dict[str, tuple[ExecutedPosition, ExecutedPosition]] = {}
 
     def booted(self) -> None:
         self._began = self._at = self._world.now
         dispatchers = self._world.client.dispatchers
-        assert len(dispatchers) == 1, "consumers that have no place yet log in together"
+        assert len(dispatchers) == 1, "consumers without a position log in together"
         self._look()
 
     # -- seeks -----------------------------------------------------------------------------------------------
 
     def seeks(self, name: str, after: Position) -> Callable[[], None]:
-        """Before a seek is stepped, which is done only where it must be: what lies between what is stored and what is
-        queued is there, or is a marker. The consumer has room now, and may be elsewhere.
-
-        Returns what takes that back when the seek is refused.
+        """Call before a seek is stepped. Asserts that it is needed: between the stored and the queued position a reader
+        goes on without one. Returns a function that undoes the call if the seek is refused.
         """
         world = self._world
         consumer, stored = (
@@ -125,7 +125,7 @@ class Rules:
             not consumer.started
             or after.epoch != stored.acknowledged.epoch
             or not stored.acknowledged.seq <= after.seq <= queued.seq
-        ), f"{name} is sent to a place that it need not leave"
+        ), f"{name} seeks to a position that its queue has"
         seen = self._seen[name]
         before = seen.wants_room, seen.unproven, seen.place
 
@@ -134,20 +134,20 @@ class Rules:
 
         seen.wants_room = False
         if world.scenario.mode is Mode.GTID:
-            seen.unproven = not self._told.contains(GtidSet.parse(after.gtid))
+            seen.unproven = not self._executed.contains(GtidSet.parse(after.gtid))
         return undo
 
     def sought(self, name: str, after: Position) -> None:
-        """Only the server's word moves a consumer to where its reader says."""
+        """Call after a seek. The server must have the position."""
         server, place = self._world.server, self._as_place(after)
         assert not lost_to_purge(server, place), f"{name} is moved to {after}, which was purged"
         assert self._is_written(after), f"{name} is moved to {after}, which was never written"
         consumer = self._world.client.consumers[name]
-        assert consumer.started and consumer.failed is None, f"{name} does not go on"
+        assert consumer.started and consumer.failed is None, f"{name} does not go on after a seek"
 
     def refused(self, name: str, after: Position, error: BinlogError, before: object) -> None:
-        """For a reason, and nothing is changed by it."""
-        assert self.standing() == before, f"a seek of {name} was refused, and something has changed"
+        """Call after a refused seek. The error must be true, and nothing may have changed."""
+        assert self.standing() == before, f"a refused seek of {name} has changed something"
         world = self._world
         consumer = world.client.consumers[name]
         lost, written = lost_to_purge(world.server, self._as_place(after)), self._is_written(after)
@@ -161,12 +161,12 @@ class Rules:
                 other = consumer.queue.server != world.server.name
                 assert other and not written, f"{name} waits to go to {after}: {error}"
             case _:
-                # What has executed nothing is of any server, or of none.
+                # An empty set is in every history.
                 doubted = consumer.failed is not None or not after.seq
                 assert doubted, f"{name} may not go to {after}: {error}"
 
     def standing(self) -> object:
-        """All that a refused seek must leave as it is, of all consumers."""
+        """The state of all consumers that a refused seek must not change."""
         world = self._world
         consumers = world.client.consumers.items()
         return (
@@ -192,7 +192,7 @@ class Rules:
         return ExecutedPosition(gtids, position.file, position.offset, position.seq)
 
     def _is_written(self, position: Position) -> bool:
-        """Does the server's log reach up to a position?"""
+        """True if the server's log reaches up to a position."""
         server = self._world.server
         if server.mode is Mode.GTID:
             executed = self._world.history.parse(server.stop.executed)
@@ -202,55 +202,55 @@ class Rules:
 
     # -- after each step -------------------------------------------------------------------------------------
 
-    def stepped(self, what: Input, effects: Sequence[Effect]) -> None:
+    def stepped(self, event: Input, effects: Sequence[Effect]) -> None:
         world, now = self._world, self._world.now
         self._measure(now - self._at)
         self._at = now
-        if isinstance(what, Tick) and not effects:
+        if isinstance(event, Tick) and not effects:
             self._only_time_passed(now)
             return
         self._closed = [e.dispatcher for e in effects if isinstance(e, Close)]
         self._merged = [e.fields for e in effects if isinstance(e, Note) and e.event == "merged"]
         self._memory.saw(effects)
-        self._view = what.view if isinstance(what, LoggedIn) else None
-        self._asked = what.dispatcher if isinstance(what, LoggedIn) else 0
+        self._view = event.view if isinstance(event, LoggedIn) else None
+        self._asked = event.dispatcher if isinstance(event, LoggedIn) else 0
         self._begun[self._asked] = now
-        if isinstance(what, LoggedIn | ServerPolled):
-            self._server_tells(what.view)
-        self._connections(what)
+        if isinstance(event, LoggedIn | ServerPolled):
+            self._server_answers(event.view)
+        self._connections(event)
         for consumer in list(world.client.consumers.values()):
             seen = self._seen_of(consumer)
-            self._gap(consumer, seen)  # first: who skips what was purged goes on in the new log
+            self._gap(consumer, seen)  # first: a consumer that skips a gap goes on in the new log
             self._place(consumer, seen)
             self._failure(consumer, seen)
             self._of_one_history(consumer)
             self._detached(consumer, seen, now)
-            self._boarded(consumer, seen, now)
+            self._attached(consumer, seen, now)
             self._held_up(consumer, seen, now)
-        if isinstance(what, BatchReceived):
+        if isinstance(event, BatchReceived):
             self._world.check_bounds()
             self._memory.bounded()
         self._memory.not_full_for_long(now - self._began)
         self._merged_where_possible()
-        if isinstance(what, LoggedIn):
+        if isinstance(event, LoggedIn):
             self._near_share()
-            self._starts(what.view)
-            self._waits_for_replica(what.dispatcher)
-            begun = world.client.dispatchers.get(what.dispatcher)
+            self._starts(event.view)
+            self._waits_for_replica(event.dispatcher)
+            begun = world.client.dispatchers.get(event.dispatcher)
             for consumer in begun.attached if begun and begun.open else ():
                 if begun is not None and not self._seen[consumer.name].started:
                     self._is_near(begun, consumer)
-        if isinstance(what, _QUIET):
+        if isinstance(event, _QUIET):
             dispatchers = [world.client.dispatchers[number] for number in self._closed]
             assert all(d.phase is Phase.BACKPRESSURE_CLOSED for d in dispatchers), (
-                f"{type(what).__name__} disturbs others"
+                f"{type(event).__name__} closes the connection of others"
             )
         self._look()
 
-    def _server_tells(self, view: ServerView) -> None:
-        """Of the log is known what was read of it, though a server was asked before it had written that."""
+    def _server_answers(self, view: ServerView) -> None:
+        """The client knows the files that it has read, even if the server was asked before it had written them."""
         if view.mode is Mode.GTID:
-            self._told = GtidSet.parse(view.executed)
+            self._executed = GtidSet.parse(view.executed)
         client = self._world.client
         for dispatcher in client.dispatchers.values():
             read, at = dispatcher.read, dispatcher.view
@@ -258,14 +258,14 @@ class Rules:
                 later = packed_seq(read.file, read.offset) > packed_seq(view.file, view.offset)
                 same = at.server == view.server == client.files.server
                 assert not (later and same) or client.files.has(read), (
-                    f"{read} was read and is known no longer"
+                    f"the client has forgotten {read}, which it has read"
                 )
 
-    def _seen_of(self, consumer: Consumer) -> Seen:
+    def _seen_of(self, consumer: Consumer) -> Observed:
         seen = self._seen.get(consumer.name)
         if seen is None:
             most_s = consumer.spec.wait_max_s
-            seen = Seen(self._world.now, most_s=most_s, left_s=most_s)
+            seen = Observed(self._world.now, most_s=most_s, left_s=most_s)
             self._seen[consumer.name] = seen
         return seen
 
@@ -298,7 +298,7 @@ class Rules:
             attached = dispatcher.attached if dispatcher else []
             queue = consumer.queue
             if dispatcher is not None or seen.dispatcher is not None:
-                seen.rode_at = self._world.now
+                seen.attached_at = self._world.now
             seen.place = queue.queued if consumer.started else None
             seen.started = consumer.started
             seen.failed, seen.error = consumer.failed, consumer.error
@@ -312,8 +312,8 @@ class Rules:
             seen.closed = dispatcher is not None and dispatcher.phase is Phase.BACKPRESSURE_CLOSED
             if seen.closed:
                 halts = not queue.roomy
-            others = [rider for rider in attached if rider is not consumer]
-            seen.holds_up = halts and any(_healthy(rider, dispatcher) for rider in others)
+            others = [other for other in attached if other is not consumer]
+            seen.holds_up = halts and any(_healthy(other, dispatcher) for other in others)
             blocks = queue.full or (seen.closed and not queue.roomy)
             serves = dispatcher is not None and dispatcher.phase in _SERVING
             seen.is_waited_for = serves and blocks and bool(others)
@@ -321,30 +321,30 @@ class Rules:
 
     # -- connections -----------------------------------------------------------------------------------------
 
-    def _connections(self, what: Input) -> None:
+    def _connections(self, event: Input) -> None:
         world, client = self._world, self._world.client
-        assert set(world.links) <= set(client.dispatchers), "a connection of nobody"
+        assert set(world.links) <= set(client.dispatchers), "a connection without a dispatcher"
         for number, dispatcher in client.dispatchers.items():
             link, phase = world.links.get(number), dispatcher.phase
-            assert dispatcher.attached, f"dispatcher {number} has no attached"
+            assert dispatcher.attached, f"dispatcher {number} has no consumers"
             if phase in (Phase.BACKPRESSURE_CLOSED, Phase.ENDED):
                 assert link is None, f"{number} is {phase} and connected"
                 continue
             assert link is not None, f"{number} is {phase} and not connected"
             assert (phase is Phase.CONNECTING) == (link.dump is None), f"{number} is {phase}"
             assert (phase is Phase.PAUSED) == link.paused, f"{number} is {phase}"
-            if phase is Phase.PAUSED and isinstance(what, Tick):
+            if phase is Phase.PAUSED and isinstance(event, Tick):
                 self._is_read_soon(dispatcher)
             if phase is Phase.STREAMING:
-                full = [rider.name for rider in dispatcher.attached if _is_full(rider)]
-                assert not full, f"{number} reads on, and {full} are full"
+                full = [consumer.name for consumer in dispatcher.attached if _is_full(consumer)]
+                assert not full, f"{number} reads on, though the queues of {full} are full"
 
     def _is_read_soon(self, dispatcher: Dispatcher) -> None:
         paused_s = self._world.now - dispatcher.paused_since
         assert paused_s < PAUSE_MAX_S, f"{dispatcher.number} was not read for {paused_s} s"
 
-    def _place(self, consumer: Consumer, seen: Seen) -> None:
-        """Whoever rides has all that its dispatcher has read."""
+    def _place(self, consumer: Consumer, seen: Observed) -> None:
+        """An attached consumer has all that its dispatcher has read."""
         if consumer.dispatcher is None:
             assert consumer.failed or consumer.name in self._world.client.consumers
             return
@@ -357,7 +357,7 @@ class Rules:
         lives = link is not None and link.server in world.servers
         of = world.readers[consumer.name].history
         assert not lives or of in (None, world.history), (
-            f"{consumer.name} rides in a log that is not its own"
+            f"{consumer.name} is attached to a dump of another history"
         )
         known = self._contained.get(consumer.name)
         if known is not None and known[0] is read and known[1] is queued:
@@ -372,15 +372,15 @@ class Rules:
             self._is_near(dispatcher, consumer)
 
     def _of_one_history(self, consumer: Consumer) -> None:
-        """Nothing of a new log is queued, and no place lies in it, under positions of the log before a RESET."""
+        """The positions of a consumer lie in the log that it has read, also after a RESET."""
         queue, history = consumer.queue, self._world.readers[consumer.name].history
         created = queue.created_of(queue.queued.file)
         if consumer.started and history is not None and created:
             assert created in history.created.get(queue.queued.file, ()), (
-                f"{consumer.name} has gone on in another log, at {queue.queued}"
+                f"{consumer.name} went on in another log, at {queue.queued}"
             )
             assert queue.queued.offset in history.offsets[queue.queued.file], (
-                f"{consumer.name} stands inside of what its log has, at {queue.queued}"
+                f"{consumer.name} stands inside a transaction of its log, at {queue.queued}"
             )
 
     def _is_near(self, dispatcher: Dispatcher, consumer: Consumer) -> None:
@@ -394,36 +394,36 @@ class Rules:
         if apart is None or world.history_changed:
             return
         most = world.client.limits.merge_bytes_max
-        heard = world.client.files.between(dispatcher.mode, read, queued)
-        if heard is not None and dispatcher.mode is Mode.GTID:
-            # A stream that leaves out what its attached have does not tell how large a file is that it comes through.
-            apart = min(apart, heard)
-        elif heard is not None:
-            # What ends a file is of no transaction: a stream tells how large one is but for that.
+        known = world.client.files.between(dispatcher.mode, read, queued)
+        if known is not None and dispatcher.mode is Mode.GTID:
+            # A dump that leaves out executed transactions does not show how large a file is.
+            apart = min(apart, known)
+        elif known is not None:
+            # The event that ends a file belongs to no transaction, so a dump shows a file's size without it.
             files = abs(file_number(queued.file) - file_number(read.file))
-            apart = max(apart - files * FILE_END_MAX, min(apart, heard))
-        assert apart <= most, f"{consumer.name} rides {apart} bytes behind {read}"
+            apart = max(apart - files * FILE_END_MAX, min(apart, known))
+        assert apart <= most, f"{consumer.name} is attached {apart} bytes ahead of {read}"
 
     def _merged_where_possible(self) -> None:
-        """Never two dispatchers whose consumers all may ride on one of them."""
+        """No two dispatchers remain if all their consumers may attach to one of them."""
         open_ = [d for d in self._world.client.dispatchers.values() if d.phase is Phase.STREAMING]
         for ahead in open_ if len(open_) > 1 else ():
             for behind in open_:
                 if ahead is not behind:
                     assert not self._may_merge(ahead, behind), (
-                        f"{ahead.number} may ride on {behind.number}"
+                        f"{ahead.number} may merge into {behind.number}"
                     )
 
     def _may_merge(self, ahead: Dispatcher, behind: Dispatcher) -> bool:
         world = self._world
         attached = (*ahead.attached, *behind.attached)
-        if any(rider.queue.full for rider in attached):
+        if any(consumer.queue.full for consumer in attached):
             return False
-        if any(self._seen[rider.name].barred_until > world.now for rider in attached):
+        if any(self._seen[consumer.name].barred_until > world.now for consumer in attached):
             return False
-        return all(self._may_ride(rider, behind) for rider in ahead.attached)
+        return all(self._may_attach(consumer, behind) for consumer in ahead.attached)
 
-    def _may_ride(self, consumer: Consumer, dispatcher: Dispatcher) -> bool:
+    def _may_attach(self, consumer: Consumer, dispatcher: Dispatcher) -> bool:
         read, view, queue = dispatcher.read, dispatcher.view, consumer.queue
         server = self._world.server
         if read is None or view is None or not view.server == queue.server == server.name:
@@ -439,12 +439,12 @@ class Rules:
         elif read.seq > queue.queued.seq:
             return False
         if self._world.client.files.between(queue.mode, read, queue.queued) is None:
-            return False  # it has heard of the files from an older login last
+            return False  # the client knows the files of an older login only
         apart = distance(server, read, queue.queued)
         return apart is not None and apart <= self._world.client.limits.merge_bytes_max
 
     def _near_share(self) -> None:
-        """Who begins together and near ends up on one dump."""
+        """Consumers that begin together and near are attached to one dump."""
         world, client = self._world, self._world.client
         consumers = list(client.consumers.values())
         if any(self._seen[c.name].started for c in consumers if c.name in self._seen):
@@ -463,60 +463,60 @@ class Rules:
         assert len(client.dispatchers) == 1, "near consumers begin on several dumps"
 
     def logs_in(self, number: int, view: ServerView) -> None:
-        """Before a login is stepped: of whoever is placed by it the server was asked when its file was created."""
+        """Call before a login is stepped. The server was asked for the creation time of each consumer's file."""
         files = dict(view.files)
         for consumer in self._world.client.dispatchers[number].attached:
             at = consumer.position
             if at is not None and at.server == view.server and at.file in files:
-                assert at.file in view.created, f"nobody asked about {consumer.name}"
+                assert at.file in view.created, f"the login did not ask about {consumer.name}"
 
     def _waits_for_replica(self, number: int) -> None:
-        """No longer than it may."""
+        """A dispatcher waits for a replica no longer than `failover_wait_s`."""
         world = self._world
         dispatcher = world.client.dispatchers.get(number)
         if dispatcher is None or dispatcher.phase is not Phase.CONNECTING:
             self._behind.pop(number, None)
             return
-        of, since = self._behind.get(number, (None, world.now))
-        if of is not dispatcher:  # another one of that number waits anew
+        waiting, since = self._behind.get(number, (None, world.now))
+        if waiting is not dispatcher:  # a new dispatcher of that number waits anew
             since = world.now
         self._behind[number] = dispatcher, since
         most = world.client.limits.failover_wait_s
-        assert world.now - since < most, f"{number} waits for a replica since {since}"
+        assert world.now - since < most, f"{number} has waited for a replica since {since}"
 
     def _starts(self, view: ServerView) -> None:
-        """Who has no place yet begins where it says."""
+        """A consumer without a position begins at its start."""
         for name, consumer in self._world.client.consumers.items():
             placed = consumer.started and not self._seen[name].started
             if not placed or consumer.progress is not None or consumer.gaps:
                 continue
             start, place = consumer.spec.start, consumer.queue.queued
-            told: ExecutedPosition | BinlogError = make_executed(
+            wanted: ExecutedPosition | BinlogError = make_executed(
                 view.mode, view.executed, view.file, view.offset
             )
             if isinstance(start, Earliest):
                 purged = view.purged if view.mode is Mode.GTID else ""
-                told = make_executed(view.mode, purged, view.files[0][0], 4)
+                wanted = make_executed(view.mode, purged, view.files[0][0], 4)
             elif isinstance(start, AtTime | AtFile):
-                told = view.starts[start]
+                wanted = view.starts[start]
             elif isinstance(start, AtGtid):
-                told = make_executed(view.mode, start.gtids, "", 0)
-            assert place == told, f"{name} begins at {place}, which is not {start}"
+                wanted = make_executed(view.mode, start.gtids, "", 0)
+            assert place == wanted, f"{name} begins at {place}, which is not {start}"
 
     # -- consumers -------------------------------------------------------------------------------------------
 
-    def _failure(self, consumer: Consumer, seen: Seen) -> None:
+    def _failure(self, consumer: Consumer, seen: Observed) -> None:
         error = consumer.failed
         if error is not None and error is seen.failed:
             kept = consumer.queue.queued
             assert seen.place in (None, kept), (
-                f"{consumer.name} has failed, and its queue is forgotten"
+                f"the queue of {consumer.name} changed after it had failed"
             )
         if error is None or error is seen.failed:
             return
         assert self._may_fail(consumer, seen, error), f"{consumer.name} fails: {error}"
 
-    def _may_fail(self, consumer: Consumer, seen: Seen, error: BinlogError) -> bool:
+    def _may_fail(self, consumer: Consumer, seen: Observed, error: BinlogError) -> bool:
         world = self._world
         reader = world.readers[consumer.name]
         if reader.history is not None and reader.history is not world.history:
@@ -534,30 +534,30 @@ class Rules:
             fails = consumer.spec.on_purged is OnPurged.FAIL or place is None
             return fails and any(lost_to_purge(server, place) for server in world.servers)
         if error.kind is ErrorKind.HISTORY_DIFFERS and place is not None:
-            told = [self._view.executed] if self._view else []  # perhaps a while ago
-            executed = [server.stop.executed for server in world.servers] + told
+            earlier = [self._view.executed] if self._view else []  # the answer may be a while old
+            executed = [server.stop.executed for server in world.servers] + earlier
             return any(_lacks(each, place) for each in executed) and self._waited_for_replica(
                 consumer, seen
             )
         return False
 
-    def _named_in_another_life(self, consumer: Consumer, seen: Seen) -> bool:
-        """A start that was named before a reset means nothing after it."""
+    def _named_in_another_life(self, consumer: Consumer, seen: Observed) -> bool:
+        """True if a start that was declared before a RESET is used after it."""
         unplaced = seen.place is None and consumer.progress is None
         return unplaced and not self._world.first_life
 
-    def _waited_for_replica(self, consumer: Consumer, seen: Seen) -> bool:
-        """A replica is given time to come to where the consumer is, as far as that was on another server."""
+    def _waited_for_replica(self, consumer: Consumer, seen: Observed) -> bool:
+        """True if a replica was given time to catch up with a consumer that had read another server."""
         world = self._world
         before = consumer.queue.server
         if seen.place is None:
             before = consumer.progress.covered.server if consumer.progress else ""
-        since = max(world.failed_over_at, self._began)  # inf: there was no other server
-        elsewhere = before not in ("", world.server.name)
-        return not elsewhere or world.now - since >= world.client.limits.failover_wait_s
+        since = max(world.failed_over_at, self._began)  # inf without a failover
+        other_server = before not in ("", world.server.name)
+        return not other_server or world.now - since >= world.client.limits.failover_wait_s
 
-    def _place_of(self, consumer: Consumer, seen: Seen) -> ExecutedPosition | None:
-        """Where it stood before the step."""
+    def _place_of(self, consumer: Consumer, seen: Observed) -> ExecutedPosition | None:
+        """The position of a consumer before the step."""
         mode = self._world.scenario.mode
         if seen.place is not None:
             return seen.place
@@ -574,7 +574,7 @@ class Rules:
                 return make_executed(mode, "", file, offset)
         return None
 
-    def _gap(self, consumer: Consumer, seen: Seen) -> None:
+    def _gap(self, consumer: Consumer, seen: Observed) -> None:
         if consumer.gaps == seen.gaps:
             return
         assert consumer.spec.on_purged is OnPurged.LATEST, f"{consumer.name} skips a gap"
@@ -583,26 +583,28 @@ class Rules:
         changed = self._world.readers[consumer.name].history is not self._world.history
         changed = changed or self._named_in_another_life(consumer, seen)
         assert changed or any(lost_to_purge(server, place) for server in servers), (
-            f"{consumer.name} skips a gap that is none"
+            f"{consumer.name} skips transactions that were not purged"
         )
         self.jumped.add(consumer.name)
         self._world.readers[consumer.name].history = self._world.history
 
-    def _detached(self, consumer: Consumer, seen: Seen, now: float) -> None:
+    def _detached(self, consumer: Consumer, seen: Observed, now: float) -> None:
         if consumer.detaches == seen.detaches:
             return
         name, spec = consumer.name, consumer.spec
         evicts = bool(self._world.client.limits.queues_bytes_max)
-        assert spec.on_queue_full is OnQueueFull.DETACH, f"{name} is detached, and is to wait"
+        assert spec.on_queue_full is OnQueueFull.DETACH, (
+            f"{name} is detached despite on_queue_full: wait"
+        )
         recent = [at for at in seen.detached_at if now - at < WINDOW_S]
         if (
             spec.wait_max_s and len(recent) < DETACHES_MAX and not evicts
-        ):  # else within the step that filled its queue
+        ):  # otherwise it may be detached in the step that filled its queue
             closed = seen.closed or seen.dispatcher in self._closed
             assert seen.full or consumer.queue.full or (closed and not consumer.queue.roomy), (
                 f"{name} is detached with room in its queue"
             )
-        assert evicts or seen.attached > 1, f"{name} is detached though nobody else rides"
+        assert evicts or seen.attached > 1, f"{name} is detached though it is the only consumer"
         assert consumer.failed is None, f"{name} fails for being slow"
         assert evicts or consumer.error in (None, seen.error), f"{name} sees an error"
         if not evicts and len(recent) < DETACHES_MAX:
@@ -614,31 +616,33 @@ class Rules:
         seen.barred_until = now + MERGE_AFTER_S[count - 1]
         seen.wants_room = not evicts
 
-    def _boarded(self, consumer: Consumer, seen: Seen, now: float) -> None:
+    def _attached(self, consumer: Consumer, seen: Observed, now: float) -> None:
         if consumer.dispatcher is None:
             return
         name, queue = consumer.name, consumer.queue
         dispatcher = self._world.client.dispatchers[consumer.dispatcher]
         if dispatcher.open and seen.dispatcher is None:
-            # That of the streams which it boarded first, where they became one in the same step: a login has compared
+            # If dispatchers merged in the same step, the one that it attached to first counts: a login has compared
             # what both of them read.
-            boarded = self._boarded_first(name) or dispatcher.number
-            assert seen.rode_at >= self._begun[boarded], (
-                f"{name} boards a stream that began after it had left, without asking what log that is"
+            first = self._attached_first(name) or dispatcher.number
+            assert seen.attached_at >= self._begun[first], (
+                f"{name} attaches to a dump that began after it was detached, without a login"
             )
         if dispatcher.open and seen.unproven:
             assert seen.dispatcher == self._asked, (
-                f"{name} goes on at a place that only its reader has named"
+                f"{name} goes on at a position that no login has checked"
             )
             seen.unproven = False
         if seen.wants_room and consumer.dispatcher != seen.dispatcher:
-            assert queue.held_bytes <= queue.bytes_max // 2, f"{name} boards without room"
+            assert queue.held_bytes <= queue.bytes_max // 2, (
+                f"{name} attaches with a queue more than half full"
+            )
             seen.wants_room = False
         if now < seen.barred_until:
             assert len(dispatcher.attached) == 1, f"{name} merges before {seen.barred_until}"
 
-    def _boarded_first(self, name: str) -> int | None:
-        """A dispatcher that became one with another in this step, after the consumer had boarded it."""
+    def _attached_first(self, name: str) -> int | None:
+        """The dispatcher that was merged into another in this step, after the consumer had attached to it."""
         for merge in self._merged:
             names, ahead = merge["consumers"], merge["from"]
             assert isinstance(names, list) and isinstance(ahead, int)
@@ -646,48 +650,45 @@ class Rules:
                 return ahead
         return None
 
-    def _held_up(self, consumer: Consumer, seen: Seen, now: float) -> None:
+    def _held_up(self, consumer: Consumer, seen: Observed, now: float) -> None:
         spec = consumer.spec
         if spec.on_queue_full is OnQueueFull.WAIT or self._world.client.limits.queues_bytes_max:
             return
         assert not seen.is_waited_for or seen.left_s >= -LATEST_S, (
-            f"{spec.name} is waited for {-seen.left_s} s too long"
+            f"others wait {-seen.left_s} s too long for {spec.name}"
         )
         recent = [at for at in seen.detached_at if now - seen.waits_s - at < WINDOW_S]
         detached = consumer.detaches != seen.detaches
         waits_s = seen.waits_s if seen.is_waited_for and not detached else 0.0
         assert len(recent) < DETACHES_MAX or waits_s <= LATEST_S, (
-            f"{spec.name} is waited for after {len(recent)} detaches"
+            f"others wait for {spec.name} after {len(recent)} detaches"
         )
         most = spec.wait_max_s + REFILL * (now - seen.since) + 0.2 + LATE_S * consumer.detaches
         assert seen.held_up_s <= most, f"{spec.name} held others up for {seen.held_up_s} s"
 
-    # -- what the world asks ----------------------------------------------------------------------------------
+    # -- for the world ----------------------------------------------------------------------------------------
 
     def files_needed(self) -> list[int]:
-        """Of each consumer, the index of the oldest file of the server that it still needs."""
+        """The indices of the oldest files of the server that the consumers still need."""
         world = self._world
-        found = []
-        for name in world.readers:
-            stored = world.store.get(name)
-            if stored is not None:
-                found.append(needed_file(world.server, stored.acknowledged))
-        return found
+        stored = [world.store[name] for name in world.readers if name in world.store]
+        return [needed_file(world.server, progress.acknowledged) for progress in stored]
 
     @staticmethod
     def seq_of(transaction: Transaction) -> int:
         return packed_seq(transaction.file, transaction.end)
 
 
-def _is_full(rider: Consumer) -> bool:
-    queue = rider.queue
+def _is_full(consumer: Consumer) -> bool:
+    queue = consumer.queue
     return queue.transactions > 0 and queue.held_bytes >= queue.bytes_max
 
 
-def _healthy(rider: Consumer, dispatcher: Dispatcher | None) -> bool:
+def _healthy(consumer: Consumer, dispatcher: Dispatcher | None) -> bool:
+    """True if the consumer could receive more."""
     if dispatcher is not None and dispatcher.phase is Phase.BACKPRESSURE_CLOSED:
-        return rider.queue.roomy
-    return not rider.queue.full
+        return consumer.queue.roomy
+    return not consumer.queue.full
 
 
 def _has(queued: ExecutedPosition, inside: tuple[str, int] | int) -> bool:

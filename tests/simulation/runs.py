@@ -1,4 +1,4 @@
-"""Many histories, in several processes, which cannot import a `__main__`."""
+"""Plays many histories in several processes. A module of its own, because these cannot import a `__main__`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.simulation.play import SEEDS_PER_LOG, play
 
 
 def play_all(first: int, count: int, jobs: int) -> Iterator[tuple[int, int | None]]:
-    """(seeds played, the one that failed) for each run of seeds that share a log."""
+    """Yields (seeds played, the seed that failed or None) for each run of seeds that share a log."""
     runs = [
         (seed, min(seed + SEEDS_PER_LOG, first + count))
         for seed in range(first, first + count, SEEDS_PER_LOG)
@@ -25,11 +25,11 @@ def play_all(first: int, count: int, jobs: int) -> Iterator[tuple[int, int | Non
 
 def _run(seeds: tuple[int, int]) -> tuple[int, int | None]:
     first, end = seeds
-    gc.disable()  # what a play leaves behind is collected once for many
+    gc.disable()  # collecting once for many plays is faster
     gc.collect()
     for seed in range(first, end):
         try:
             play(seed)
-        except Exception:  # noqa: BLE001 - whatever it is, it is what is looked for
+        except Exception:  # noqa: BLE001 - any error is a finding
             return seed - first, seed
     return end - first, None

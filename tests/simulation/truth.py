@@ -1,4 +1,4 @@
-"""What is true of places in a server's log, told from the log itself."""
+"""Facts about positions in a server's log, computed from the log itself."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.support.fake_server import Server
 
 
 def file_index(server: Server, name: str) -> int | None:
-    """Of a file that the server has or had."""
+    """The index of a file that the server has or had; None if it never had it."""
     files = server.log.files[: server.extent[0]]
     return next((i for i, file in enumerate(files) if file.name == name), None)
 
 
 def distance(server: Server, a: ExecutedPosition, b: ExecutedPosition) -> int | None:
-    """Bytes of the server's log between two places; None where it no longer has the files beside them."""
+    """Bytes of the server's log between two positions; None if their files are purged."""
     if a.seq == b.seq and a.gtids == b.gtids:
         return 0
     at = [_bytes_before(server, place) for place in (a, b)]
@@ -32,7 +32,7 @@ def _bytes_before(server: Server, place: ExecutedPosition) -> int | None:
 
 
 def lost_to_purge(server: Server, place: ExecutedPosition | None) -> bool:
-    """Has the server purged something that lies behind a place?"""
+    """True if the server has purged a transaction after the position."""
     if place is None:
         return False
     if server.mode is Mode.GTID:
@@ -43,7 +43,7 @@ def lost_to_purge(server: Server, place: ExecutedPosition | None) -> bool:
 
 
 def needed_file(server: Server, position: Position) -> int:
-    """The index of the oldest file with something behind a position."""
+    """The index of the oldest file with a transaction after the position."""
     if server.mode is not Mode.GTID:
         return file_index(server, position.file) or 0
     held = GtidSet.parse(position.gtid)

@@ -1,8 +1,8 @@
-"""What may happen in a play: to the network, the server, the daemon and its settings. Readers stand in `readers`.
+"""The moves of a play: of the network, the server, the daemon and its settings. `readers` adds those of readers.
 
-Each method is one move, and a move ends where the daemon awaits something: so a crash between any two of them is a
-crash at any await, with the store as it was on disk. A login, for one, is four moves: the server is asked, what it said
-is stepped, what follows from that is stored, the dump is asked for.
+Each method is one move, and a move ends where the daemon awaits something. So a crash between two moves is a crash at
+an await, with the store as it was on disk. A login, for example, is four moves: ask the server, step its answer, store
+the effects, start the dump.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ from tests.support.random_log import Wanted
 from tests.support.simulation import BUFFER, Connection, Link, Reader, World
 
 LABEL = "user@host:3306"
-# How many bytes come at a time, in a play: large pieces are quick to play, small ones end inside of transactions.
+# How many bytes a connection receives at a time: large pieces are quick to play, small ones end inside transactions.
 SIZES = ((BUFFER,), (400, 1200, 3000), (60, 700, 3000, BUFFER, BUFFER))
 SILENCE_MAX_S = 30.0
 SURVEY_EVERY_S = 30.0
-GARBLES_MAX = 2  # one less than what is taken for damage of the log itself
+GARBLES_MAX = (
+    2  # damaged events of a play: with one more the daemon takes the log itself to be damaged
+)
 
 
 @dataclass
 class Scenario:
-    """What a play begins with. `histories`: one for each life of the server, of the log of the seed `log`."""
+    """What a play begins with. `histories`: one for each life of the server, made of the seed `log`."""
 
     mode: Mode
     log: int
@@ -45,21 +47,21 @@ class Scenario:
     specs: list[ConsumerSpec]
     stored: dict[str, Progress]
     limits: ClientLimits
-    written: int  # transactions there are at first, about
-    large_bytes: int  # larger transactions go to disk
-    slow: bool  # one reader is slow all the time
+    written: int  # transactions at first, about
+    large_bytes: int  # larger transactions are spilled to disk
+    slow: bool  # True if one reader is slow all the time
 
 
 @dataclass
 class PlayedReader(Reader):
-    """`history`: that its positions belong to, None until it has a place; `manner`: how it reads."""
+    """`history`: that of its positions, None until it has one; `manner`: how it reads (see `readers.MANNERS`)."""
 
     history: History | None = None
     manner: str = "keen"
 
 
 class Wire(Connection):
-    """A connection that may stall, or go silent for ever."""
+    """A connection that may stall for a while, or send nothing more."""
 
     def __init__(self, world: PlayedWorld, link: Link) -> None:
         assert link.server is not None and link.dump is not None
@@ -70,7 +72,7 @@ class Wire(Connection):
 
 
 class PlayedWorld(World):
-    """See the module. `history`: the server's present one; `servers`: all that hold it."""
+    """See the module. `history`: the present one of `server`; `servers`: all servers that have it."""
 
     readers: dict[str, PlayedReader]  # type: ignore[assignment]
 
@@ -84,19 +86,19 @@ class PlayedWorld(World):
             write(server, scenario.written)
         self.refuses_until = 0.0
         self.survey_at = 0.0
-        self.failed_over_at = float("inf")  # first
+        self.failed_over_at = float("inf")  # of the first failover
         self.garbles = 0
         self.dumps_refused = 0
-        self.shelved: list[ConsumerSpec] = []  # declared no longer
-        self.pending: dict[str, Acknowledged] = {}  # stored, not stepped yet
-        self.told: dict[int, ServerView] = {}  # what the last login of a dispatcher said
+        self.shelved: list[ConsumerSpec] = []  # removed from the settings
+        self.pending: dict[str, Acknowledged] = {}  # stored, but not stepped yet
+        self.login_views: dict[int, ServerView] = {}  # of each dispatcher's last login
         self.first_life = True
         self.restored = False
         self.sizes = rng.choice(SIZES)
         self.tick_max_s = rng.choice((1.0, 10.0))
         self.disk_full_until = 0.0
-        self.settled = False  # nothing bad happens any more
-        self.sought: set[str] = set()  # what is stored of them may be less than it was
+        self.settled = False  # True when faults have ended
+        self.sought: set[str] = set()  # consumers whose stored position may have gone back
         self.rules = Rules(self)
         super().__init__(
             rng,
@@ -128,19 +130,19 @@ class PlayedWorld(World):
 
     @property
     def history_changed(self) -> bool:
-        """Does some consumer stand in a log that is no more?"""
+        """True if some consumer has read a log that the server no longer has."""
         return any(r.history not in (None, self.history) for r in self.readers.values())
 
     # -- steps -----------------------------------------------------------------------------------------------
 
-    def step(self, what: Input) -> None:
-        effects = self.client.step(what, self.now)
-        self.transcript.stepped(self.now, what, effects)
+    def step(self, event: Input) -> None:
+        effects = self.client.step(event, self.now)
+        self.transcript.stepped(self.now, event, effects)
         self.execute(effects)
-        self.rules.stepped(what, effects)
+        self.rules.stepped(event, effects)
 
     def execute(self, effects: list[Effect]) -> None:
-        """An acknowledgement that is being stored is not overtaken by what the rules knew before it."""
+        """Execute effects, but store no progress that is older than an acknowledgement that is being stored."""
         super().execute([e for e in effects if not self._is_overtaken(e)])
         for effect in effects:
             if isinstance(effect, Store):
@@ -154,12 +156,12 @@ class PlayedWorld(World):
         return effect.progress.acknowledged.epoch == acknowledged.epoch
 
     def flush(self) -> None:
-        """Make durable what waits for it; nothing that was acknowledged is unsaid."""
+        """Store `to_store`. Asserts that no acknowledged position goes back."""
         for name, progress in self.to_store.items():
             old = self.store.get(name)
             if old is not None and name not in self.sought:
                 assert progress.acknowledged.order >= old.acknowledged.order, (
-                    f"what {name} has acknowledged is stored no longer"
+                    f"the acknowledged position of {name} goes back"
                 )
                 assert progress.covered.order >= old.covered.order, (
                     f"how far {name} is covered is stored no longer"
@@ -170,7 +172,7 @@ class PlayedWorld(World):
     # -- time ------------------------------------------------------------------------------------------------
 
     def pass_time(self, seconds: float) -> None:
-        """With a daemon that looks at the clock when it has asked to, or a moment later."""
+        """Let time pass; the daemon ticks when it has asked to, or a moment later."""
         until = self.now + seconds
         while self.now < until:
             wakeup = self.client.next_wakeup()
@@ -189,7 +191,7 @@ class PlayedWorld(World):
                 self.flush()
 
     def skip_time(self) -> None:
-        """To the next moment for which something waits."""
+        """Go to the next moment at which a connection is due, or the daemon has asked for a tick."""
         wakeup = self.client.next_wakeup()
         times = [link.connect_at for link in self.links.values()]
         times = [time for time in (*times, *([wakeup] if wakeup else ())) if time > self.now]
@@ -206,7 +208,7 @@ class PlayedWorld(World):
             self.tell_survey()
 
     def answer(self) -> None:
-        """What the rules have asked the server for."""
+        """Answer the polls that the client has asked for."""
         self.tell_survey()
         if self.survey_ordered:
             self.survey()
@@ -218,7 +220,7 @@ class PlayedWorld(World):
         return self.rng.choice(list(self.links.values())) if self.links else None
 
     def advance(self, link: Link) -> bool:
-        """One more move of a connection; False where there is nothing to do."""
+        """Make the next move of a connection. Returns False if there is none."""
         if link.connection is not None:
             return self.receive(link)
         if link.view is not None:
@@ -238,20 +240,20 @@ class PlayedWorld(World):
         view, link.view = link.view, None
         assert view is not None
         link.logged_in = True
-        self.told[link.number] = view
+        self.login_views[link.number] = view
         self.rules.logs_in(link.number, view)
         self.step(LoggedIn(link.number, view))
 
     def open(self, link: Link) -> None:
         if self.links.get(link.number) is not link:
             return
-        assert link.dump is not None, "logged in for nothing"
+        assert link.dump is not None, "logged in without starting a dump"
         gtids = link.dump.place.gtids
         if isinstance(gtids, GtidSet) and link.server is not None:
             executed = self.history.parse(link.server.stop.executed)
-            assert executed.contains(gtids), "a dump behind what the server has executed"
-            purged = self.history.parse(self.told[link.number].purged)
-            assert gtids.contains(purged), "a dump of what the server has said it purged"
+            assert executed.contains(gtids), "a dump from GTIDs that the server has not executed"
+            purged = self.history.parse(self.login_views[link.number].purged)
+            assert gtids.contains(purged), "a dump of GTIDs that the login has said are purged"
         try:
             link.connection = Wire(self, link)
         except BinlogError as error:
@@ -271,7 +273,7 @@ class PlayedWorld(World):
         return self.read_link(link)
 
     def cut(self, link: Link, kind: ErrorKind = ErrorKind.CONNECTION_LOST) -> None:
-        """The connection, or the attempt to make one, ends."""
+        """End the connection, or the attempt to make one."""
         self.lost(link, BinlogError(kind, "cut", where=LABEL))
 
     def stall(self, link: Link) -> None:
@@ -286,7 +288,9 @@ class PlayedWorld(World):
         if not isinstance(link.connection, Wire) or self.garbles >= GARBLES_MAX:
             return
         feed = link.connection.feed
-        if all(file.checksum for file in feed.server.log.files):  # else nobody can know
+        if all(
+            file.checksum for file in feed.server.log.files
+        ):  # without them damage goes unnoticed
             feed.spoil_at = self.rng.random()
             self.garbles += 1
 
@@ -303,7 +307,7 @@ class PlayedWorld(World):
     # -- the server ------------------------------------------------------------------------------------------
 
     def grow(self, transactions: int) -> None:
-        """The server writes, and its replica follows."""
+        """Let the server write, and sometimes its replica catch up."""
         self.server.grow(transactions)
         for other in self.servers:
             if other is not self.server and self.rng.random() < 0.4:
@@ -311,8 +315,8 @@ class PlayedWorld(World):
                     other.grow(1)
 
     def purge(self) -> None:
-        """All files that no consumer needs, or some that one needs; never one that is just being sent. After a RESET
-        only where the consumers that have read the old log can be told by what they hold."""
+        """Purge files that no consumer needs, or some that one needs, but none that is being sent. After a RESET only
+        if the daemon notices that the log is another one."""
         server = self.server
         if not self.first_life and (self.restored or not purge_would_be_noticed(self)):
             return
@@ -333,7 +337,7 @@ class PlayedWorld(World):
         self.refuses_until = self.now + self.rng.choice((0.0, 2.0, 30.0))
 
     def fail_over(self) -> None:
-        """Another server that holds the same, or will yet. Those who read the old one may go on doing so."""
+        """Fail over to the replica, which may lag behind. Dumps of the old server may go on."""
         if len(self.servers) < 2:
             return
         self.server = next(server for server in self.servers if server is not self.server)
@@ -344,7 +348,7 @@ class PlayedWorld(World):
                     self.cut(link)
 
     def survey_or_tell(self) -> None:
-        """The server is asked, or what it said a while ago is told."""
+        """Poll the server, or step the answer to an earlier poll."""
         if self.surveyed is not None:
             self.tell_survey()
         elif self.refuses_until <= self.now:
@@ -380,7 +384,7 @@ class PlayedWorld(World):
         self.step(Added(spec, progress))
 
     def revive(self, name: str) -> None:
-        """What the remedy of a failure says: copy the tables afresh, and begin anew."""
+        """Do what the remedy of a failure says: copy the tables afresh, and begin anew."""
         consumer = self.client.consumers[name]
         if consumer.failed is None:
             return
