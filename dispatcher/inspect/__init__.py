@@ -1,8 +1,8 @@
-"""`binlog-dispatcher inspect`: a binlog as people know it from `mysqlbinlog -v`, or as JSON, or in numbers.
+"""`binlog-dispatcher inspect`: a binlog as text like that of `mysqlbinlog -v`, as JSON, or as a summary.
 
-Blocks of events come from a source (`sources`, `remote`), are described one by one (`describe`), their rows decoded
-together (`rows`), and rendered (`text`, `jsonl`) in the order of the log. Nothing is skipped silently: what cannot be
-shown is said in its place, and again at the end.
+`sources` yields blocks of events; `bodies` parses them one by one into `entry` objects; `transactions` and `bounds`
+select those to show; `rows` decodes the rows of a block together; `output` and `summary` render, in the order of the
+log. An event that cannot be read is reported in its place, and again at the end.
 """
 
 from dispatcher.inspect.inspector import Inspection, InspectOptions

@@ -1,4 +1,8 @@
-"""What an event's body holds, as `Fields`: a reader for each type of event."""
+"""What the events hold, as `Fields`: a parser of each type's body, and a cache of bodies that repeat.
+
+A log of small transactions consists of the same few bodies over and over (BEGIN, table maps). These are parsed once;
+the cache is bounded.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +14,99 @@ from typing import Any
 from dispatcher.binlog.event import control, mariadb_compressed
 from dispatcher.binlog.event import gtid as gtid_events
 from dispatcher.binlog.event import transaction_payload as payloads
-from dispatcher.binlog.event.header import FormatDescription, parse_rotate
+from dispatcher.binlog.event.file import parse_format
+from dispatcher.binlog.event.header import FLAG_IGNORABLE, FormatDescription, parse_rotate
 from dispatcher.binlog.event.query import Query, parse_query
 from dispatcher.binlog.event.record import parse_record
-from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.sql.statement import QueryKind, classify
-from dispatcher.inspect.columns import charset_text, type_text
-from dispatcher.inspect.entry import Fields
-from dispatcher.inspect.tables import Table
-from dispatcher.inspect.times import seconds_text, time_text
+from dispatcher.inspect.entry import ROWS, Fields, error_text, seconds_text, time_text
+from dispatcher.inspect.tables import DUMMY_ID, Tables, rows_table_id, table_fields
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 K = EventType
-_GTID = int(K.GTID)
+# Plain integers: to look up a member of the enumeration takes as long as the rest of the work on most events.
+_FORMAT_DESCRIPTION, _TABLE_MAP, _GTID = int(K.FORMAT_DESCRIPTION), int(K.TABLE_MAP), int(K.GTID)
+_CACHED_MAX = 4096
+_CACHED_BYTES_MAX = 512
+_CACHED_TYPES = frozenset((K.QUERY, K.MARIADB_BINLOG_CHECKPOINT))
+_PRE_GA = (K.PRE_GA_WRITE_ROWS, K.PRE_GA_UPDATE_ROWS, K.PRE_GA_DELETE_ROWS)
+_EMPTY = frozenset((K.STOP, K.SLAVE))
+_DUMMY = Fields(note="no rows: it ends a statement")
+_NO_TABLE = Fields(
+    error="no TABLE_MAP_EVENT for this table stands before it in what is read; start at its transaction's beginning"
+)
+_MARIADB_FLAGS = (
+    (gtid_events.STANDALONE, "standalone"), (0x04, "transactional"), (0x08, "allow_parallel"), (0x10, "waited"),
+    (gtid_events.DDL, "ddl"), (gtid_events.PREPARED_XA, "prepared_xa"), (gtid_events.COMPLETED_XA, "completed_xa"),
+)  # fmt: skip
 
 
-def format_fields(log: FormatDescription) -> Fields:
+class BodyParser:
+    """Parses bodies in the order of the log, and keeps the table maps in force up to date."""
+
+    def __init__(self) -> None:
+        self._tables = Tables()
+        self._cached: dict[tuple[int, bytes], Fields] = {}
+
+    def parse(self, kind: int, raw: bytes, tail: int, flags: int, log: FormatDescription) -> Fields:
+        """Returns the fields of an event, with `error` if its body cannot be read.
+
+        `raw`: the whole event; `tail`: bytes of the checksum at its end.
+        """
+        if kind in ROWS:
+            return self._rows(raw, log)
+        try:
+            if kind == _FORMAT_DESCRIPTION:
+                self._tables.clear()
+                return _format(parse_format(raw))
+            body = raw[19 : len(raw) - tail]
+            if kind == _TABLE_MAP:
+                table = self._tables.map(body, log)
+                if table.map_fields is None:
+                    table.map_fields = table_fields(table)
+                return table.map_fields
+            if len(body) > _CACHED_BYTES_MAX or kind not in _CACHED_TYPES:
+                return _parse(kind, raw, body, flags)
+            key = (kind, body)
+            if (fields := self._cached.get(key)) is None:
+                fields = _parse(kind, raw, body, flags)
+                if len(self._cached) >= _CACHED_MAX:
+                    self._cached.clear()
+                self._cached[key] = fields
+            return fields
+        except BinlogError as error:
+            return Fields(error=error_text(error))
+
+    def _rows(self, raw: bytes, log: FormatDescription) -> Fields:
+        table = self._tables.of_rows(raw, log)
+        if table is None:
+            return _DUMMY if rows_table_id(raw, log) == DUMMY_ID else _NO_TABLE
+        if table.rows_fields is None:
+            database, name = table.database, table.name
+            data = {"database": database, "table": name}
+            table.rows_fields = Fields(data, database=database, table=name, rows_of=table)
+        return table.rows_fields
+
+
+def _parse(kind: int, raw: bytes, body: bytes, flags: int) -> Fields:
+    if parse_body := _BODIES.get(kind):
+        return parse_body(body)
+    if parse_event := _EVENTS.get(kind):
+        return parse_event(kind, raw, body)
+    if kind in _EMPTY:
+        return Fields()
+    if kind in _PRE_GA:
+        raise BinlogError(
+            ErrorKind.UNSUPPORTED_EVENT,
+            f"{type_name(kind)}: rows as MySQL 5.1 wrote them before its release; no server reads them any more",
+        )
+    if flags & FLAG_IGNORABLE:
+        return Fields(note="of an unknown type that may be ignored")
+    raise BinlogError(ErrorKind.UNSUPPORTED_EVENT, type_name(kind))
+
+
+def _format(log: FormatDescription) -> Fields:
     checksum = "CRC32" if log.checksum else "NONE" if log.has_algorithm else None
     data: dict[str, Any] = {
         "binlog_version": log.version,
@@ -41,59 +123,29 @@ def format_fields(log: FormatDescription) -> Fields:
     return Fields(data, note=note)
 
 
-def table_fields(table: Table) -> Fields:
-    data: dict[str, Any] = {"database": table.database, "table": table.name, "table_id": table.id}
-    fields = Fields(
-        data, database=table.database, table=table.name, note=f"{table.label}  id {table.id}"
-    )
-    if table.map is None:
-        fields.error = table.error
-        return fields
-    columns = []
-    for number, column in enumerate(table.map.columns):
-        one: dict[str, Any] = {"name": column.name or f"@{number + 1}", "type": type_text(column)}
-        if charset := charset_text(column):
-            one["charset"] = charset
-        one["nullable"] = column.nullable
-        if not column.visible:
-            one["visible"] = False
-        columns.append(one)
-    data["columns"] = columns
-    data["key"] = [columns[at]["name"] for at in table.map.key]
-    lines = [
-        f"#   {one['name']} {one['type']}{' character set ' + one['charset'] if 'charset' in one else ''}"
-        f"{'' if one['nullable'] else ' not null'}{'' if one.get('visible', True) else ' invisible'}"
-        for one in columns
-    ]
-    if data["key"]:
-        lines.append(f"#   primary key ({', '.join(data['key'])})")
-    fields.lines = "\n".join(lines) + "\n"
-    return fields
+# -- statements ----------------------------------------------------------------------------------------------
 
 
-def _query(kind: int, _raw: bytes, body: bytes) -> Fields:
-    if kind == K.MARIADB_QUERY_COMPRESSED:
-        body = mariadb_compressed.plain_body(kind, body)
+def _query(body: bytes) -> Fields:
     return _statement(parse_query(body), {})
 
 
-def _load_query(_kind: int, _raw: bytes, body: bytes) -> Fields:
+def _compressed_query(body: bytes) -> Fields:
+    return _query(mariadb_compressed.plain_body(K.MARIADB_QUERY_COMPRESSED, body))
+
+
+def _load_query(body: bytes) -> Fields:
     load = control.parse_load_query(body)
-    more = {
-        "file_id": load.file_id,
-        "duplicates": ("error", "ignore", "replace")[min(load.duplicates, 2)],
-    }
-    return _statement(load.query, more)
+    duplicates = ("error", "ignore", "replace")[min(load.duplicates, 2)]
+    return _statement(load.query, {"file_id": load.file_id, "duplicates": duplicates})
 
 
-def _statement(query: Query, more: dict[str, Any]) -> Fields:
+def _statement(query: Query, extra: dict[str, Any]) -> Fields:
     text, status = query.query, query.status
-    data: dict[str, Any] = {"database": query.database, "query": text, **more}
-    data |= {
-        "thread_id": query.thread_id,
-        "error_code": query.error_code,
-        "execution_seconds": query.execution_s,
-    }
+    data: dict[str, Any] = {"database": query.database, "query": text, **extra}
+    data["thread_id"] = query.thread_id
+    data["error_code"] = query.error_code
+    data["execution_seconds"] = query.execution_s
     data["sql_mode"] = status.sql_mode
     if status.time_zone is not None:
         data["time_zone"] = status.time_zone
@@ -117,11 +169,74 @@ def _statement(query: Query, more: dict[str, Any]) -> Fields:
     )
 
 
+def _rows_query(body: bytes) -> Fields:
+    return _comment(control.parse_rows_query(body))
+
+
+def _annotate(body: bytes) -> Fields:
+    return _comment(control.parse_annotate_rows(body))
+
+
+def _comment(text: str) -> Fields:
+    return Fields({"query": text}, lines="".join(f"# {line}\n" for line in text.split("\n")))
+
+
+def _intvar(body: bytes) -> Fields:
+    intvar = control.parse_intvar(body)
+    return Fields({"intvar": asdict(intvar)}, lines=f"SET {intvar.name}={intvar.value};\n")
+
+
+def _rand(body: bytes) -> Fields:
+    first, second = control.parse_rand(body)
+    lines = f"SET @@RAND_SEED1={first}, @@RAND_SEED2={second};\n"
+    return Fields({"rand_seeds": [first, second]}, lines=lines)
+
+
+def _user_var(body: bytes) -> Fields:
+    variable = control.parse_user_var(body)
+    value = variable.value
+    shown: Any = value if isinstance(value, int | float | None) else str(value)
+    if isinstance(value, bytes):
+        shown = {"hex": value.hex()}
+        sql = f"0x{value.hex().upper()}" if value else "''"
+    elif isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+        sql = f"'{escaped}'"
+    else:
+        sql = "NULL" if value is None else str(value)
+    name = variable.name.replace("`", "``")
+    data = {"user_var": {"name": variable.name, "value": shown}}
+    return Fields(data, lines=f"SET @`{name}`={sql};\n")
+
+
+def _load_block(kind: int, _raw: bytes, body: bytes) -> Fields:
+    block = control.parse_load_block(kind, body)
+    note = f"file {block.file_id}, {len(block.data)} bytes"
+    return Fields({"file_id": block.file_id, "data_bytes": len(block.data)}, note=note)
+
+
+def _load(kind: int, _raw: bytes, body: bytes) -> Fields:
+    load = control.parse_load(kind, body)
+    data: dict[str, Any] = {
+        "database": load.database,
+        "table": load.table,
+        "columns": list(load.fields),
+        "load_file": load.file,
+    }
+    if load.file_id is not None:
+        data["file_id"] = load.file_id
+    note = f"LOAD DATA of {load.file} into `{load.database}`.`{load.table}`"
+    return Fields(data, database=load.database, table=load.table, note=note)
+
+
+# -- GTIDs and the ends of transactions ----------------------------------------------------------------------
+
+
 def _gtid(kind: int, _raw: bytes, body: bytes) -> Fields:
     if kind == _GTID and len(body) >= 25:
-        # All that filters and summaries need; the rest is read where the event is shown.
+        # Filters and summaries need the GTID alone; the rest is parsed if the event is shown.
         text = f"{gtid_events.uuid_text(body[1:17])}:{int.from_bytes(body[17:25], 'little')}"
-        return Fields(gtid=text, later=partial(_complete_gtid, kind, body))
+        return Fields(gtid=text, complete_later=partial(_complete_gtid, kind, body))
     fields = Fields()
     _complete_gtid(kind, body, fields)
     return fields
@@ -151,12 +266,6 @@ def _complete_gtid(kind: int, body: bytes, fields: Fields) -> None:
     fields.note = f"{name}  committed {committed}" if committed else name
 
 
-_MARIADB_FLAGS = (
-    (gtid_events.STANDALONE, "standalone"), (0x04, "transactional"), (0x08, "allow_parallel"), (0x10, "waited"),
-    (gtid_events.DDL, "ddl"), (gtid_events.PREPARED_XA, "prepared_xa"), (gtid_events.COMPLETED_XA, "completed_xa"),
-)  # fmt: skip
-
-
 def _mariadb_gtid(_kind: int, raw: bytes, body: bytes) -> Fields:
     gtid = gtid_events.parse_mariadb_gtid(body, int.from_bytes(raw[5:9], "little"))
     flags = [name for bit, name in _MARIADB_FLAGS if gtid.flags & bit]
@@ -174,156 +283,87 @@ def _xid(xid: gtid_events.Xid) -> dict[str, Any]:
     return {"format_id": xid.format_id, "gtrid": xid.gtrid.hex(), "bqual": xid.bqual.hex()}
 
 
-def _gtid_list(_kind: int, _raw: bytes, body: bytes) -> Fields:
+def _gtid_list(body: bytes) -> Fields:
     text = ",".join(map(str, gtid_events.parse_mariadb_gtid_list(body)))
     return Fields({"gtid_set": text}, note=f"[{text}]")
 
 
-def _previous_gtids(_kind: int, _raw: bytes, body: bytes) -> Fields:
+def _previous_gtids(body: bytes) -> Fields:
     text = str(gtid_events.parse_previous_gtids(body))
     return Fields({"gtid_set": text}, note=text or "[empty]")
 
 
-def _rotate(_kind: int, _raw: bytes, body: bytes) -> Fields:
-    file, position = parse_rotate(body)
-    return Fields({"next_file": file, "next_position": position}, note=f"to {file}:{position}")
-
-
-def _rows_query(_kind: int, _raw: bytes, body: bytes) -> Fields:
-    return _comment(control.parse_rows_query(body))
-
-
-def _annotate(_kind: int, _raw: bytes, body: bytes) -> Fields:
-    return _comment(control.parse_annotate_rows(body))
-
-
-def _comment(text: str) -> Fields:
-    return Fields({"query": text}, lines="".join(f"# {line}\n" for line in text.split("\n")))
-
-
-def _commit(_kind: int, _raw: bytes, body: bytes) -> Fields:
+def _commit(body: bytes) -> Fields:
     xid = control.parse_xid(body)
     return Fields({"xid": xid}, note=f"{xid}", lines="COMMIT;\n")
 
 
-def _xa_prepare(_kind: int, _raw: bytes, body: bytes) -> Fields:
-    found = control.parse_xa_prepare(body)
-    data = {"xid": _xid(found.xid), "one_phase": found.one_phase}
-    return Fields(data, lines=f"{found};\n")
+def _xa_prepare(body: bytes) -> Fields:
+    prepare = control.parse_xa_prepare(body)
+    data = {"xid": _xid(prepare.xid), "one_phase": prepare.one_phase}
+    return Fields(data, lines=f"{prepare};\n")
 
 
-def _intvar(_kind: int, _raw: bytes, body: bytes) -> Fields:
-    found = control.parse_intvar(body)
-    return Fields({"intvar": asdict(found)}, lines=f"SET {found.name}={found.value};\n")
+def _payload(body: bytes) -> Fields:
+    payload = payloads.parse_payload(body)
+    compression, size = payload.compression.name, payload.uncompressed_size
+    data = {
+        "compression": compression,
+        "payload_bytes": len(payload.data),
+        "uncompressed_bytes": size,
+    }
+    note = f"{compression}, {len(payload.data)} bytes for {size}; its events follow"
+    return Fields(data, note=note)
 
 
-def _rand(_kind: int, _raw: bytes, body: bytes) -> Fields:
-    first, second = control.parse_rand(body)
-    return Fields(
-        {"rand_seeds": [first, second]}, lines=f"SET @@RAND_SEED1={first}, @@RAND_SEED2={second};\n"
-    )
+def _transaction_context(body: bytes) -> Fields:
+    context = control.parse_transaction_context(body)
+    data = {
+        "server_uuid": context.server_uuid,
+        "thread_id": context.thread_id,
+        "write_set": [item.hex() for item in context.write_set],
+        "read_set": [item.hex() for item in context.read_set],
+    }
+    return Fields(data, note=f"of {context.server_uuid}, thread {context.thread_id}")
 
 
-def _user_var(_kind: int, _raw: bytes, body: bytes) -> Fields:
-    found = control.parse_user_var(body)
-    value = found.value
-    if isinstance(value, bytes):
-        shown: Any = {"hex": value.hex()}
-        text = f"0x{value.hex().upper()}" if value else "''"
-    else:
-        shown = value if isinstance(value, int | float | None) else str(value)
-        text = (
-            "NULL" if value is None else _sql_text(value) if isinstance(value, str) else str(value)
-        )
-    name = found.name.replace("`", "``")
-    return Fields(
-        {"user_var": {"name": found.name, "value": shown}}, lines=f"SET @`{name}`={text};\n"
-    )
+# -- events of the log itself --------------------------------------------------------------------------------
 
 
-def _sql_text(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
+def _rotate(body: bytes) -> Fields:
+    file, position = parse_rotate(body)
+    return Fields({"next_file": file, "next_position": position}, note=f"to {file}:{position}")
 
 
-def _incident(_kind: int, _raw: bytes, body: bytes) -> Fields:
-    found = control.parse_incident(body)
-    return Fields(
-        {"incident": asdict(found)},
-        note=f"{found.number}",
-        lines=f"# THE SERVER'S LOG IS INCOMPLETE: {found.message}\n",
-    )
+def _incident(body: bytes) -> Fields:
+    incident = control.parse_incident(body)
+    lines = f"# THE SERVER'S LOG IS INCOMPLETE: {incident.message}\n"
+    return Fields({"incident": asdict(incident)}, note=f"{incident.number}", lines=lines)
 
 
 def _heartbeat(kind: int, raw: bytes, body: bytes) -> Fields:
-    found = control.parse_heartbeat(kind, body, int.from_bytes(raw[13:17], "little"))
-    return Fields(asdict(found), note=f"{found.file}:{found.position}")
+    heartbeat = control.parse_heartbeat(kind, body, int.from_bytes(raw[13:17], "little"))
+    return Fields(asdict(heartbeat), note=f"{heartbeat.file}:{heartbeat.position}")
 
 
-def _checkpoint(_kind: int, _raw: bytes, body: bytes) -> Fields:
+def _checkpoint(body: bytes) -> Fields:
     file = control.parse_binlog_checkpoint(body)
     return Fields({"checkpoint_file": file}, note=file)
 
 
-def _encryption(_kind: int, _raw: bytes, body: bytes) -> Fields:
-    found = control.parse_start_encryption(body)
-    data = {"scheme": found.scheme, "key_version": found.key_version, "nonce": found.nonce.hex()}
-    return Fields(data, note=f"scheme {found.scheme}, key version {found.key_version}")
+def _encryption(body: bytes) -> Fields:
+    start = control.parse_start_encryption(body)
+    data = {"scheme": start.scheme, "key_version": start.key_version, "nonce": start.nonce.hex()}
+    return Fields(data, note=f"scheme {start.scheme}, key version {start.key_version}")
 
 
-def _transaction_context(_kind: int, _raw: bytes, body: bytes) -> Fields:
-    found = control.parse_transaction_context(body)
-    data = {
-        "server_uuid": found.server_uuid,
-        "thread_id": found.thread_id,
-        "write_set": [item.hex() for item in found.write_set],
-        "read_set": [item.hex() for item in found.read_set],
-    }
-    return Fields(data, note=f"of {found.server_uuid}, thread {found.thread_id}")
+def _view_change(body: bytes) -> Fields:
+    view = control.parse_view_change(body)
+    data = {"view_id": view.view_id, "view_sequence_number": view.sequence_number}
+    return Fields(data, note=view.view_id)
 
 
-def _view_change(_kind: int, _raw: bytes, body: bytes) -> Fields:
-    found = control.parse_view_change(body)
-    return Fields(
-        {"view_id": found.view_id, "view_sequence_number": found.sequence_number},
-        note=found.view_id,
-    )
-
-
-def _load_block(kind: int, _raw: bytes, body: bytes) -> Fields:
-    found = control.parse_load_block(kind, body)
-    note = f"file {found.file_id}, {len(found.data)} bytes"
-    return Fields({"file_id": found.file_id, "data_bytes": len(found.data)}, note=note)
-
-
-def _load(kind: int, _raw: bytes, body: bytes) -> Fields:
-    found = control.parse_load(kind, body)
-    data: dict[str, Any] = {
-        "database": found.database,
-        "table": found.table,
-        "columns": list(found.fields),
-        "load_file": found.file,
-    }
-    if found.file_id is not None:
-        data["file_id"] = found.file_id
-    note = f"LOAD DATA of {found.file} into `{found.database}`.`{found.table}`"
-    return Fields(data, database=found.database, table=found.table, note=note)
-
-
-def _payload(_kind: int, _raw: bytes, body: bytes) -> Fields:
-    found = payloads.parse_payload(body)
-    compression = found.compression.name
-    data = {
-        "compression": compression,
-        "payload_bytes": len(found.data),
-        "uncompressed_bytes": found.uncompressed_size,
-    }
-    note = (
-        f"{compression}, {len(found.data)} bytes for {found.uncompressed_size}; its events follow"
-    )
-    return Fields(data, note=note)
-
-
-def _ignorable(_kind: int, _raw: bytes, body: bytes) -> Fields:
+def _ignorable(body: bytes) -> Fields:
     record = parse_record(body)
     if record is None:
         return Fields(note="may be ignored")
@@ -331,14 +371,18 @@ def _ignorable(_kind: int, _raw: bytes, body: bytes) -> Fields:
     return Fields({"record": asdict(record)}, note=note)
 
 
-READERS: dict[int, Callable[[int, bytes, bytes], Fields]] = {
-    K.QUERY: _query, K.MARIADB_QUERY_COMPRESSED: _query, K.EXECUTE_LOAD_QUERY: _load_query, K.GTID: _gtid,
-    K.ANONYMOUS_GTID: _gtid, K.GTID_TAGGED: _gtid, K.MARIADB_GTID: _mariadb_gtid,
+# Parsers that need the body alone.
+_BODIES: dict[int, Callable[[bytes], Fields]] = {
+    K.QUERY: _query, K.MARIADB_QUERY_COMPRESSED: _compressed_query, K.EXECUTE_LOAD_QUERY: _load_query,
     K.MARIADB_GTID_LIST: _gtid_list, K.PREVIOUS_GTIDS: _previous_gtids, K.ROTATE: _rotate, K.ROWS_QUERY: _rows_query,
     K.MARIADB_ANNOTATE_ROWS: _annotate, K.XID: _commit, K.XA_PREPARE: _xa_prepare, K.INTVAR: _intvar, K.RAND: _rand,
-    K.USER_VAR: _user_var, K.INCIDENT: _incident, K.HEARTBEAT: _heartbeat, K.HEARTBEAT_V2: _heartbeat,
-    K.MARIADB_BINLOG_CHECKPOINT: _checkpoint, K.MARIADB_START_ENCRYPTION: _encryption,
-    K.TRANSACTION_CONTEXT: _transaction_context, K.VIEW_CHANGE: _view_change, K.APPEND_BLOCK: _load_block,
-    K.BEGIN_LOAD_QUERY: _load_block, K.EXEC_LOAD: _load_block, K.DELETE_FILE: _load_block, K.LOAD: _load,
-    K.NEW_LOAD: _load, K.CREATE_FILE: _load, K.TRANSACTION_PAYLOAD: _payload, K.IGNORABLE: _ignorable,
+    K.USER_VAR: _user_var, K.INCIDENT: _incident, K.MARIADB_BINLOG_CHECKPOINT: _checkpoint,
+    K.MARIADB_START_ENCRYPTION: _encryption, K.TRANSACTION_CONTEXT: _transaction_context, K.VIEW_CHANGE: _view_change,
+    K.TRANSACTION_PAYLOAD: _payload, K.IGNORABLE: _ignorable,
+}  # fmt: skip
+# Parsers that need the type code, the whole event and the body.
+_EVENTS: dict[int, Callable[[int, bytes, bytes], Fields]] = {
+    K.GTID: _gtid, K.ANONYMOUS_GTID: _gtid, K.GTID_TAGGED: _gtid, K.MARIADB_GTID: _mariadb_gtid,
+    K.HEARTBEAT: _heartbeat, K.HEARTBEAT_V2: _heartbeat, K.APPEND_BLOCK: _load_block, K.BEGIN_LOAD_QUERY: _load_block,
+    K.EXEC_LOAD: _load_block, K.DELETE_FILE: _load_block, K.LOAD: _load, K.NEW_LOAD: _load, K.CREATE_FILE: _load,
 }  # fmt: skip

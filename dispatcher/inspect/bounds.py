@@ -1,8 +1,8 @@
 """Where the output begins and ends: `--start` and `--stop` by position, GTID or time.
 
-One rule for all of them: what is shown is [start, stop). A position is compared with where events begin; a GTID is
-found when a transaction with a GTID of the set begins; a time is compared with the time in the header at the beginning
-of a transaction, or of an event outside of any, so that no transaction is cut.
+The output is [start, stop). A position is compared with the offset of each event; a GTID bound is reached when a
+transaction begins whose GTID is in the set; a time is compared with the time in the header of the first event of a
+transaction, or of an event outside of transactions, so no transaction is split.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
+from dispatcher.binlog.event.file import FIRST_OFFSET
 from dispatcher.inspect.entry import InspectEntry
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
@@ -21,11 +22,16 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MARIADB = re.compile(r"\d+-\d+-\d+(\s*,\s*\d+-\d+-\d+)*\Z")
 _MYSQL = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}\s*:")
 _POSITION = re.compile(r"(?:(.+):)?(\d+)\Z")
+_REMEDY = (
+    "write a position like 1234 or binlog.000003:1234, a GTID or a set of them, or a time like"
+    " 2026-01-31T12:00:00Z"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PositionBound:
-    """`file`: as SHOW BINARY LOGS names it; "": the first (a start) or the last (a stop); of a server the first."""
+    """`file`: as SHOW BINARY LOGS names it; "" means the first file for a start, the last one for a stop, and of a
+    server the first one for both."""
 
     file: str
     offset: int
@@ -33,7 +39,7 @@ class PositionBound:
 
 @dataclass(frozen=True, slots=True)
 class GtidBound:
-    """`gtids`: a MySQL set, or (domain, server) to sequence number of MariaDB."""
+    """`gtids`: a MySQL GTID set, or for MariaDB (domain, server) to sequence number."""
 
     text: str
     gtids: GtidSet | dict[tuple[int, int], int]
@@ -58,127 +64,107 @@ Bound: TypeAlias = PositionBound | GtidBound | TimeBound
 
 
 def parse_bound(text: str, option: str) -> Bound:
-    """`1234`, `binlog.000003:1234`, a GTID or a set (`gtid:` may stand before it), or a time. Raises UserError."""
+    """Parses `1234`, `binlog.000003:1234`, a GTID or a set, also behind `gtid:`, or a time. Raises `UserError`."""
     value = text.strip()
-    named = value.removeprefix("gtid:")
-    if named != value or _MYSQL.match(value):
-        return _gtid(named, option)
+    gtids = value.removeprefix("gtid:")
+    if gtids != value or _MYSQL.match(value):
+        return _gtid_bound(gtids, option)
     if _DATE.match(value):
         try:
             moment = datetime.fromisoformat(value)
         except ValueError as error:
-            raise UserError(
-                ErrorKind.SETTINGS, f"{option}: {text!r}: {error}", remedy=_HOW
-            ) from None
+            raise _wrong(option, f"{text!r}: {error}") from None
         return TimeBound((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
     if _MARIADB.match(value):
-        return _gtid(value, option)
+        return _gtid_bound(value, option)
     if match := _POSITION.match(value):
         return PositionBound(match[1] or "", int(match[2]))
-    raise UserError(
-        ErrorKind.SETTINGS, f"{option}: {text!r} is no position, GTID or time", remedy=_HOW
-    )
+    raise _wrong(option, f"{text!r} is not a position, a GTID or a time")
 
 
-_HOW = "write a position like 1234 or binlog.000003:1234, a GTID or a set of them, or a time like 2026-01-31T12:00:00Z"
-
-
-def _gtid(text: str, option: str) -> GtidBound:
+def _gtid_bound(text: str, option: str) -> GtidBound:
     if _MARIADB.match(text):
-        found = {}
-        for one in text.split(","):
-            domain, server, sequence = map(int, one.strip().split("-"))
-            found[domain, server] = sequence
-        return GtidBound(text, found)
+        sequences = {}
+        for gtid in text.split(","):
+            domain, server, sequence = map(int, gtid.strip().split("-"))
+            sequences[domain, server] = sequence
+        return GtidBound(text, sequences)
     try:
         return GtidBound(text, GtidSet.parse(text))
     except UserError as error:
-        raise UserError(ErrorKind.SETTINGS, f"{option}: {error.what}", remedy=_HOW) from None
+        raise _wrong(option, error.what) from None
+
+
+def _wrong(option: str, what: str, remedy: str = _REMEDY) -> UserError:
+    return UserError(ErrorKind.SETTINGS, f"{option}: {what}", remedy=remedy)
 
 
 class Range:
-    """Says of each event, in order, whether it lies in [start, stop). `done`: none that follows does."""
+    """Tells of each event, in order, whether it lies in [start, stop). `done`: True once the stop is reached."""
 
     def __init__(self, start: Bound | None, stop: Bound | None) -> None:
         self._start = start
         self._stop = stop
         self._numbers: dict[str, int] = {}
-        self._start_number = 0
-        self._stop_number = 0
+        self._stop_number = 0  # of the file that a stop without a file belongs to
         self.started = start is None
         self.done = False
 
-    def files(self, names: Sequence[str], *, more: bool) -> None:
-        """The files that are read, in order; `more`: others may follow. UserError where a bound names another."""
+    def set_files(self, names: Sequence[str], *, more: bool) -> None:
+        """Set the files to be read, in order. `more`: True if the log may continue in further files.
+
+        Raises `UserError` if a bound names another file.
+        """
         self._numbers = {name: number for number, name in enumerate(names)}
         self._stop_number = 0 if more else len(names) - 1
         for option, bound in (("--start", self._start), ("--stop", self._stop)):
             if not isinstance(bound, PositionBound) or not bound.file:
                 continue
             if bound.file not in self._numbers and not (more and option == "--stop"):
-                raise UserError(
-                    ErrorKind.SETTINGS,
-                    f"{option} names {bound.file}, which is not read",
-                    remedy=f"what is read is {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}",
+                files = f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}"
+                raise _wrong(
+                    option, f"{bound.file} is not among the files", f"the files are {files}"
                 )
-        if isinstance(self._start, PositionBound) and self._start.file:
-            self._start_number = self._numbers[self._start.file]
 
     def first_offset(self, file: str) -> int | None:
-        """Where reading of a file has to begin: 4, further on, or None for a file that lies before the start."""
+        """Returns the offset to read a file from, or None if the whole file lies before the start."""
         if not isinstance(self._start, PositionBound) or self.started:
-            return 4
+            return FIRST_OFFSET
         number = self._number(file)
-        if number < self._start_number:
+        start_number = self._numbers[self._start.file] if self._start.file else 0
+        if number < start_number:
             return None
-        return self._start.offset if number == self._start_number else 4
+        return self._start.offset if number == start_number else FIRST_OFFSET
 
     def holds(self, entry: InspectEntry) -> bool:
-        """Call it for every event, in order."""
-        if not self.started and self._begins(entry):
-            self.started = True
-        if self.started and self._stop is not None and self._ends(entry):
-            self.done = True
+        """True if the event lies in the range. To be called for every event, in order."""
+        if not self.started and self._start is not None:
+            self.started = self._reached(self._start, 0, entry)
+        if self.started and self._stop is not None and not self.done:
+            self.done = self._reached(self._stop, self._stop_number, entry)
         return self.started and not self.done
 
     def finish(self) -> None:
-        """All was read. Raises UserError where a start by position or GTID was not found."""
+        """Raises `UserError` if the log ended and a start by position or GTID was not reached."""
         if self.started or self._start is None or isinstance(self._start, TimeBound):
             return
         if isinstance(self._start, GtidBound):
             what = f"no transaction of {self._start.text[:80]} in what was read"
         else:
             what = f"no event at or after offset {self._start.offset} of {self._start.file or 'the first file'}"
-        raise UserError(
-            ErrorKind.SETTINGS,
-            f"--start: {what}",
-            remedy="compare it with what is printed without --start",
-        )
+        raise _wrong("--start", what, "compare it with the output without --start")
 
     def _number(self, file: str) -> int:
         return self._numbers.setdefault(file, len(self._numbers))
 
-    def _begins(self, entry: InspectEntry) -> bool:
-        start = self._start
-        if isinstance(start, PositionBound):
+    def _reached(self, bound: Bound, default_number: int, entry: InspectEntry) -> bool:
+        """True if the event is at or behind the bound. `default_number`: the file of a position that names none."""
+        if isinstance(bound, PositionBound):
             number = self._number(entry.file)
-            return number > self._start_number or (
-                number == self._start_number and entry.offset >= start.offset
-            )
-        if isinstance(start, GtidBound):
-            return bool(entry.fields.gtid) and start.holds(entry.fields.gtid)
-        assert start is not None
-        return entry.begins and bool(entry.timestamp) and entry.timestamp >= start.seconds
-
-    def _ends(self, entry: InspectEntry) -> bool:
-        stop = self._stop
-        if isinstance(stop, PositionBound):
-            number = self._number(entry.file)
-            last = self._numbers.get(stop.file) if stop.file else self._stop_number
+            last = self._numbers.get(bound.file) if bound.file else default_number
             return last is not None and (
-                number > last or (number == last and entry.offset >= stop.offset)
+                number > last or (number == last and entry.offset >= bound.offset)
             )
-        if isinstance(stop, GtidBound):
-            return bool(entry.fields.gtid) and stop.holds(entry.fields.gtid)
-        assert stop is not None
-        return entry.begins and bool(entry.timestamp) and entry.timestamp >= stop.seconds
+        if isinstance(bound, GtidBound):
+            return bool(entry.fields.gtid) and bound.holds(entry.fields.gtid)
+        return entry.begins and bool(entry.timestamp) and entry.timestamp >= bound.seconds

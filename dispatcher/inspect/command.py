@@ -1,7 +1,7 @@
-"""What `binlog-dispatcher inspect` does with its arguments: sources, passwords, where output goes, how it ends.
+"""The command `binlog-dispatcher inspect`: its arguments, passwords, output and exit code.
 
-Exit codes: 0; 2 where the input is at fault, be it an argument, a damaged file, or events that could not be shown; 1
-where a server is. A reader that goes away (`| head`) ends the output quietly.
+Exit codes: 0; 2 if the input is at fault: an argument, a damaged file, or events that could not be shown; 1 if a server
+is. If the reader of the output goes away (`| head`), the command ends with 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dispatcher.inspect.sources import STDIN, FileArguments, InspectSource
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
 _SCHEME = "mysql://"
-_HOW = "write it like mysql://user@host:3306 or mysql://user@host:3306/binlog.000003"
+_ADDRESS_REMEDY = "write it like mysql://user@host:3306 or mysql://user@host:3306/binlog.000003"
 _INPUT_KINDS = (
     ErrorKind.MALFORMED_EVENT, ErrorKind.CHECKSUM_MISMATCH, ErrorKind.UNSUPPORTED_EVENT, ErrorKind.UNSUPPORTED_TYPE,
 )  # fmt: skip
@@ -32,7 +32,7 @@ _INPUT_KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How to get into a server."""
+    """The options that say how to log in at a server."""
 
     password_file: Path | None = None
     password_env: str | None = None
@@ -52,62 +52,56 @@ def parse_options(
     bounds: tuple[str | None, str | None],
     invalid_dates: str,
 ) -> InspectOptions:
-    """Raises `UserError`."""
-    start, stop = (
-        None if text is None else parse_bound(text, name)
-        for name, text in zip(("--start", "--stop"), bounds, strict=True)
-    )
+    """Returns the checked options. Raises `UserError`."""
+    start, stop = bounds
+    try:
+        policy = InvalidDates(invalid_dates)
+    except ValueError:
+        what = f"--invalid-dates: {invalid_dates!r}"
+        raise _wrong(what, f"say one of {', '.join(InvalidDates)}") from None
     return InspectOptions(
         as_json=as_json,
         summary=summary,
         hexdump=hexdump,
         databases=tuple(databases),
         tables=tuple(tables),
-        start=start,
-        stop=stop,
-        invalid_dates=_invalid_dates(invalid_dates),
+        start=None if start is None else parse_bound(start, "--start"),
+        stop=None if stop is None else parse_bound(stop, "--stop"),
+        invalid_dates=policy,
     )
 
 
-def _invalid_dates(text: str) -> InvalidDates:
-    try:
-        return InvalidDates(text)
-    except ValueError:
-        known = ", ".join(InvalidDates)
-        raise UserError(
-            ErrorKind.SETTINGS, f"--invalid-dates: {text!r}", remedy=f"say one of {known}"
-        ) from None
-
-
 def run_inspection(
-    logs: Sequence[str], wanted: InspectOptions, login: Login, *, follow: bool
+    logs: Sequence[str], options: InspectOptions, login: Login, *, follow: bool
 ) -> int:
-    """Print everything; the exit code. Raises `BinlogError` behind what could be read."""
+    """Print everything; returns the exit code. Raises `BinlogError` after everything before the fault was printed."""
     out = sys.stdout.buffer
-    inspection = Inspection(wanted, _flushed(out) if follow else out.write)
+    inspection = Inspection(options, _flushed(out) if follow else out.write)
     try:
-        source = _source(logs, login, wanted.start, follow=follow)
+        source = _source(logs, login, options.start, follow=follow)
         try:
-            with _no_collector(unless=follow):
+            with _collector_disabled(unless=follow):
                 inspection.run(source)
         except BinlogError as error:
             out.flush()
             raise _as_input(error) from None
         out.flush()
     except BrokenPipeError:
-        # Nobody reads on. What Python still holds for standard output must not fail when it ends.
+        # Python flushes standard output once more when it ends, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if inspection.unread:
         events = "1 event" if inspection.unread == 1 else f"{inspection.unread} events"
-        print(f"not shown: what {events} hold; first: {inspection.first_unread}", file=sys.stderr)
+        print(
+            f"not shown: the content of {events}; first: {inspection.first_unread}", file=sys.stderr
+        )
         return 2
     return 0
 
 
 @contextmanager
-def _no_collector(*, unless: bool) -> Iterator[None]:
-    """Half of the time would go into looking for cycles among the entries of a block, where there are none."""
+def _collector_disabled(*, unless: bool) -> Iterator[None]:
+    """The garbage collector would take half of the time to look for cycles among the entries, which have none."""
     if unless or not gc.isenabled():
         yield
         return
@@ -127,31 +121,29 @@ def _flushed(out: BinaryIO) -> Write:
 
 
 def _as_input(error: BinlogError) -> BinlogError:
-    """A damaged file is the user's input, which a server's fault is not."""
+    """Returns a `UserError` for a damaged file, which is the user's input; other errors as they are."""
     if error.kind not in _INPUT_KINDS or isinstance(error, UserError):
         return error
     return UserError(error.kind, error.what, where=error.where, remedy=error.remedy)
 
 
+def _wrong(what: str, remedy: str) -> UserError:
+    return UserError(ErrorKind.SETTINGS, what, remedy=remedy)
+
+
 def _source(
     logs: Sequence[str], login: Login, start: Bound | None, *, follow: bool
 ) -> InspectSource:
-    servers = [log for log in logs if log.startswith(_SCHEME)]
-    if not servers:
+    if not any(log.startswith(_SCHEME) for log in logs):
         if follow:
-            raise UserError(
-                ErrorKind.SETTINGS, "--follow needs a server", remedy="leave it out for files"
-            )
+            raise _wrong("--follow needs a server", "leave it out for files")
         if logs.count(STDIN) > 1:
-            raise UserError(
-                ErrorKind.SETTINGS, "- is given twice", remedy="standard input can be read once"
-            )
+            raise _wrong("- is given twice", "standard input can be read once")
         return FileArguments(logs)
     if len(logs) > 1:
-        raise UserError(
-            ErrorKind.SETTINGS,
-            "a server is read alone",
-            remedy="give one mysql:// address, or files",
+        raise _wrong(
+            "a server cannot be read together with other logs",
+            "give one mysql:// address, or files",
         )
     # PyMySQL is loaded for servers only.
     from dispatcher.inspect.remote import RemoteLog  # noqa: PLC0415
@@ -162,10 +154,8 @@ def _source(
     try:
         mode = TlsMode(login.tls_mode)
     except ValueError:
-        modes = ", ".join(TlsMode)
-        raise UserError(
-            ErrorKind.SETTINGS, f"--tls-mode: {login.tls_mode!r}", remedy=f"one of {modes}"
-        ) from None
+        what = f"--tls-mode: {login.tls_mode!r}"
+        raise _wrong(what, f"one of {', '.join(TlsMode)}") from None
     tls = Tls(
         mode,
         login.ca,
@@ -177,47 +167,37 @@ def _source(
 
 
 def _address(url: str) -> tuple[str, str, int, str]:
-    """(user, host, port, file) of mysql://user@host:port/file."""
+    """Returns (user, host, port, file) of mysql://user@host:port/file."""
     from dispatcher.settings.values import split_host_port  # noqa: PLC0415 - pydantic
 
     address, _, file = url.removeprefix(_SCHEME).partition("/")
-    user, at, place = address.rpartition("@")
+    user, _, server = address.rpartition("@")
     if ":" in user:
-        raise UserError(
-            ErrorKind.SETTINGS,
-            "a password does not belong into an address: everybody on this machine can read it there",
-            remedy="leave it out, and say --password-file FILE or --password-env VARIABLE, or be asked for it",
+        raise _wrong(
+            "the address holds a password, which every user of this machine can read there",
+            "leave it out, and say --password-file FILE or --password-env VARIABLE, or be asked for it",
         )
-    if not at or not user or not place:
-        raise UserError(ErrorKind.SETTINGS, f"not the address of a server: {url}", remedy=_HOW)
+    if not user or not server:
+        raise _wrong(f"not the address of a server: {url}", _ADDRESS_REMEDY)
     try:
-        host, port = split_host_port(place, 3306)
+        host, port = split_host_port(server, 3306)
     except ValueError as error:
-        raise UserError(ErrorKind.SETTINGS, f"{url}: {error}", remedy=_HOW) from None
+        raise _wrong(f"{url}: {error}", _ADDRESS_REMEDY) from None
     return unquote(user), host, port, file
 
 
 def _password(login: Login, user: str, host: str) -> str:
-    if login.password_file is not None and login.password_env is not None:
-        raise UserError(
-            ErrorKind.SETTINGS, "both --password-file and --password-env", remedy="say one of them"
-        )
-    if login.password_file is not None:
+    file, variable = login.password_file, login.password_env
+    if file is not None and variable is not None:
+        raise _wrong("both --password-file and --password-env", "say one of them")
+    if file is not None:
         try:
-            return login.password_file.read_text(encoding="utf-8").rstrip("\r\n")
+            return file.read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise UserError(
-                ErrorKind.SETTINGS,
-                f"--password-file {login.password_file}: {reason}",
-                remedy="name a readable file",
-            ) from None
-    if login.password_env is not None:
-        if login.password_env not in os.environ:
-            raise UserError(
-                ErrorKind.SETTINGS,
-                f"--password-env: {login.password_env} is not set",
-                remedy="set and export it",
-            )
-        return os.environ[login.password_env]
+            raise _wrong(f"--password-file {file}: {reason}", "name a readable file") from None
+    if variable is not None:
+        if variable not in os.environ:
+            raise _wrong(f"--password-env: {variable} is not set", "set and export it")
+        return os.environ[variable]
     return getpass.getpass(f"password of {user}@{host}: ") if sys.stdin.isatty() else ""

@@ -1,17 +1,18 @@
-"""One event on its way to the output."""
+"""The model of `inspect`: one event on its way to the output, its fields, and the table of a rows event."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
 
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.sql.statement import QueryKind
-
-if TYPE_CHECKING:
-    from dispatcher.inspect.tables import Table
+from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.model.errors import BinlogError
 
 K = EventType
 
@@ -28,24 +29,25 @@ DELETES = frozenset(
     (K.DELETE_ROWS, K.DELETE_ROWS_V1, K.MARIADB_DELETE_ROWS_COMPRESSED, K.MARIADB_DELETE_ROWS_COMPRESSED_V1)
 )  # fmt: skip
 ROWS = INSERTS | UPDATES | DELETES
-# Belong to the statement that follows them.
+# Events that belong to the statement after them.
 BEFORE_STATEMENTS = frozenset(
     (K.ROWS_QUERY, K.MARIADB_ANNOTATE_ROWS, K.INTVAR, K.RAND, K.USER_VAR, K.BEGIN_LOAD_QUERY, K.APPEND_BLOCK,
      K.DELETE_FILE, K.CREATE_FILE, K.TRANSACTION_CONTEXT)
 )  # fmt: skip
-# Stand in a transaction, whatever it is about.
+# Events that belong to a transaction as a whole, whichever tables it changes.
 IN_TRANSACTIONS = frozenset(
     (K.XID, K.XA_PREPARE, K.TRANSACTION_PAYLOAD, K.LOAD, K.NEW_LOAD, K.EXEC_LOAD)
 )
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
 class Fields:
-    """What an event holds, by the names of `docs/inspect.md`. Events that are equal share one, and so its renderings.
+    """The fields of an event, by the names of `docs/inspect.md`. Equal events share one object and its renderings.
 
-    `gtid`, `table`, `database`, `query_kind`: also in `data`, as far as the event has them; `error`: why the body could
-    not be read; `lines`: further lines of the text output; `note`: the end of its first line;
-    `rows_of`: the table of a rows event.
+    `gtid`, `table`, `database` and `query_kind` repeat what `data` holds, if the event has it. `error`: why the body
+    cannot be read. `note`: the end of the first line of the text output; `lines`: its further lines. `rows_of`: the
+    table of a rows event. `complete_later`: reads the rest of a body that is read only in part.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
@@ -57,31 +59,57 @@ class Fields:
     error: str = ""
     note: str = ""
     lines: str = ""
-    later: Callable[[Fields], None] | None = None
+    complete_later: Callable[[Fields], None] | None = None
     rows_of: Table | None = None
     _json: str | None = None
 
     def complete(self) -> None:
-        """Fill in what is needed only where the event is shown."""
-        if self.later is not None:
-            later, self.later = self.later, None
-            later(self)
+        """Read what only the output needs. Raises `BinlogError`."""
+        if self.complete_later is not None:
+            complete, self.complete_later = self.complete_later, None
+            complete(self)
 
     def json(self) -> str:
-        """`data` as the rest of a JSON object: `,"gtid":"..."`; "" where there is none."""
+        """Returns `data` as the rest of a JSON object, such as `,"gtid":"..."`; "" if `data` is empty."""
         if self._json is None:
             text = json.dumps(self.data, ensure_ascii=False, separators=(",", ":"), default=str)
             self._json = "," + text[1:-1] if self.data else ""
         return self._json
 
 
-class InspectEntry:
-    """An event: its header, its place, what it holds.
+@dataclass(slots=True, eq=False)
+class Table:
+    """One version of a table's columns.
 
-    `begins`: a transaction begins with it, or it is in none; `ends`: it is the last one of its transaction;
-    `in_transaction`: it is part of one. `rows`: its rows, rendered; `row_count`: -1 where they could not be read, and
-    `error` says why. `inside`: its number in the TRANSACTION_PAYLOAD at `offset`, or -1. `raw`: its bytes, where the
-    output shows them.
+    `body`: a TABLE_MAP body that names all columns. `map`: None if the event's body cannot be parsed; `error` says why.
+    `no_sign`, `no_charset`: indices of the columns whose sign or character set the log does not tell. `undecodable`:
+    why no row of this table can be decoded, "" if rows can. `map_fields`, `rows_fields`: shared by the events of the
+    table.
+    """
+
+    id: int
+    database: str
+    name: str
+    body: bytes
+    map: TableMap | None = None
+    error: str = ""
+    no_sign: frozenset[int] = frozenset()
+    no_charset: frozenset[int] = frozenset()
+    undecodable: str = ""
+    map_fields: Fields | None = None
+    rows_fields: Fields | None = None
+
+    @property
+    def label(self) -> str:
+        return ".".join("`" + name.replace("`", "``") + "`" for name in (self.database, self.name))
+
+
+class InspectEntry:
+    """An event: its header, its offset, its fields.
+
+    `begins`: True if a transaction begins with it, or if it is outside of transactions. `ends`: True if it is the last
+    event of its transaction. `rows`: its rows as output text; `row_count`: -1 if they cannot be read, and `error` says
+    why. `inside`: its number in the TRANSACTION_PAYLOAD at `offset`, or -1. `raw`: its bytes, for a hexdump.
     """
 
     __slots__ = (
@@ -90,17 +118,10 @@ class InspectEntry:
     )  # fmt: skip
 
     def __init__(self, file: str, line: list[int], fields: Fields, inside: int) -> None:
+        """`line`: the event's row of `Block.events`."""
         self.file = file
-        (
-            _,
-            self.size,
-            self.kind,
-            self.timestamp,
-            self.server_id,
-            self.log_pos,
-            self.flags,
-            self.offset,
-        ) = line
+        (_, self.size, self.kind, self.timestamp, self.server_id, self.log_pos, self.flags,
+         self.offset) = line  # fmt: skip
         self.fields = fields
         self.inside = inside
         self.begins = self.in_transaction = self.ends = False
@@ -108,3 +129,24 @@ class InspectEntry:
         self.row_count = 0
         self.rows: list[bytes] = []
         self.raw: bytes | None = None
+
+
+def error_text(error: BinlogError) -> str:
+    return f"{error.kind}: {error.what}"
+
+
+def time_text(micros: int) -> str:
+    """Microseconds since 1970 as ISO 8601 in UTC; "" for 0, by which servers mean "not known"."""
+    seconds, fraction = divmod(micros, 1_000_000)
+    return f"{seconds_text(seconds)[:-1]}.{fraction:06}Z" if micros else ""
+
+
+@lru_cache(4096)
+def seconds_text(seconds: int) -> str:
+    """Seconds since 1970 as ISO 8601 in UTC; "" for 0."""
+    if not seconds:
+        return ""
+    try:
+        return (_EPOCH + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return f"{seconds} s since 1970Z"

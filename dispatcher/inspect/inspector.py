@@ -1,47 +1,39 @@
-"""The way of a log through `inspect`: blocks in, lines out.
+"""The path of a log through `inspect`: blocks in, lines out.
 
-A block is a few megabytes of events. Its rows are decoded together when all its events have been looked at, then
-everything is rendered and written; so memory is bounded by a block, and by the largest event. A compressed transaction
-is unpacked in blocks of the same kind, between the payload event and what follows it.
+A block is a few megabytes of events. Its rows are decoded together after all its events were parsed; then everything
+is rendered and written. So memory is bounded by a block, and by the largest event. A compressed transaction is
+decompressed into blocks of the same kind, between the payload event and the event after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-import pyarrow as pa
-
-from dispatcher.binlog.decode.delivered import TableChanges
 from dispatcher.binlog.event import transaction_payload as payloads
 from dispatcher.binlog.event.file import LOG_POS, OFFSET, SIZE, START, Block, frame_events
 from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.inspect.bodies import BodyParser
 from dispatcher.inspect.bounds import Bound, Range
-from dispatcher.inspect.describe import Describer
-from dispatcher.inspect.entry import ROWS, InspectEntry
-from dispatcher.inspect.jsonl import JsonOutput
+from dispatcher.inspect.entry import InspectEntry, error_text
+from dispatcher.inspect.output import JsonOutput, Output, TextOutput
 from dispatcher.inspect.rows import RowReader
 from dispatcher.inspect.sources import InspectSource
 from dispatcher.inspect.summary import Summary
-from dispatcher.inspect.tables import Table, Tables
-from dispatcher.inspect.text import TextOutput
 from dispatcher.inspect.transactions import TableFilter, TransactionTracker
 from dispatcher.model.errors import BinlogError
 
-# Reading a member of an enumeration takes as long as the rest of what is done with most events.
-_FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 _TRANSACTION_PAYLOAD = int(EventType.TRANSACTION_PAYLOAD)
-_ROWS_BYTES_MAX = 8 << 20  # of rows that wait to be decoded
+_ROWS_BYTES_MAX = 8 << 20  # of rows that are decoded together
 
 Write = Callable[[bytes], object]
 
 
 @dataclass(frozen=True, slots=True)
 class InspectOptions:
-    """What the command line says. `tables`: `database.table` or `table`."""
+    """The options of the command line. `tables`: `database.table` or `table`."""
 
     as_json: bool = False
     summary: bool = False
@@ -53,20 +45,13 @@ class InspectOptions:
     invalid_dates: InvalidDates = InvalidDates.TEXT
 
 
-class Output(Protocol):
-    def head(self, file: str) -> str: ...
-    def render(self, entry: InspectEntry) -> list[bytes]: ...
-    def rows(self, part: TableChanges, table: Table) -> pa.StringArray: ...
-
-
 class Inspection:
-    """One run. `unread`: how many events were shown without what they hold; `first_unread`: why and where."""
+    """One run. `unread`: the number of events whose content could not be shown; `first_unread`: where and why."""
 
     def __init__(self, options: InspectOptions, write: Write) -> None:
         self._options = options
         self._write = write
-        self._tables = Tables()
-        self._describer = Describer(self._tables)
+        self._bodies = BodyParser()
         self._transactions = TransactionTracker()
         self._filter = TableFilter(options.databases, options.tables)
         self._range = Range(options.start, options.stop)
@@ -81,8 +66,8 @@ class Inspection:
         self.first_unread = ""
 
     def run(self, source: InspectSource) -> None:
-        """Write everything. Raises `BinlogError` behind what can be read, after it was written."""
-        self._range.files(source.names, more=source.more)
+        """Write everything. Raises `BinlogError` at the first damage, after everything before it was written."""
+        self._range.set_files(source.names, more=source.more)
         try:
             for block in source.blocks(self._range):
                 self._block(block)
@@ -93,21 +78,18 @@ class Inspection:
         finally:
             self._flush()
             if self._summary is not None:
-                made = self._summary.json() if self._options.as_json else self._summary.text()
-                self._write(made.encode("utf-8", "backslashreplace"))
+                text = self._summary.json() if self._options.as_json else self._summary.text()
+                self._write(text.encode("utf-8", "backslashreplace"))
 
     def _block(self, block: Block) -> None:
-        """Look at each event, in order."""
+        """Parse each event, in order, and collect those to show."""
         buf, tail, log = block.buf, block.tail, block.format
         inside = block.payload
-        describe, step = self._describer.describe, self._transactions.step
-        holds = self._range.holds
+        parse, step, holds = self._bodies.parse, self._transactions.step, self._range.holds
         for line in block.events.tolist():
             start, size, kind, flags = line[0], line[1], line[2], line[6]
-            if kind == _FORMAT_DESCRIPTION:
-                self._tables.forget()
             raw = buf[start : start + size]
-            entry = InspectEntry(block.file, line, describe(kind, raw, tail, flags, log), inside)
+            entry = InspectEntry(block.file, line, parse(kind, raw, tail, flags, log), inside)
             if inside >= 0:
                 inside += 1
             step(entry)
@@ -121,49 +103,49 @@ class Inspection:
     def _admit(self, entry: InspectEntry, raw: bytes, tail: int, log: FormatDescription) -> None:
         if self._options.hexdump:
             entry.raw = raw
-        shown = len(self._entries)
-        if self._filter.idle:
+        before = len(self._entries)
+        if self._filter.selects_all:
             self._entries.append(entry)
         else:
             self._entries += self._filter.admit(entry)
-        if entry.kind in ROWS and not entry.error and len(self._entries) > shown:
-            table = entry.fields.rows_of
-            if table is not None:  # None: an event without rows
-                self._rows.add(entry, table, raw, tail, log)
-                if self._rows.bytes > _ROWS_BYTES_MAX:
-                    self._flush()
+        table = entry.fields.rows_of  # None for a rows event without rows
+        if table is not None and not entry.error and len(self._entries) > before:
+            self._rows.add(entry, table, raw, tail, log)
+            if self._rows.bytes > _ROWS_BYTES_MAX:
+                self._flush()
 
     def _payload(self, block: Block, entry: InspectEntry, body: bytes) -> None:
-        """The events inside, as blocks of their own."""
+        """Process the events of a compressed transaction, as blocks of their own."""
         number = 0
         try:
             for buf in payloads.event_runs(
                 payloads.decompressed_chunks(payloads.parse_payload(body))
             ):
                 data, at = buf.tobytes(), 0
-                while len(found := frame_events(buf, at, checksum=False, base=0)[0]):
-                    at = int(found[-1, START] + found[-1, SIZE])
-                    found[:, OFFSET], found[:, LOG_POS] = entry.offset, entry.log_pos
-                    self._block(Block(block.file, block.format, data, found, number))
+                while len(events := frame_events(buf, at, checksum=False, base=0)[0]):
+                    at = int(events[-1, START] + events[-1, SIZE])
+                    events[:, OFFSET], events[:, LOG_POS] = entry.offset, entry.log_pos
+                    self._block(Block(block.file, block.format, data, events, number))
                     self._flush()
-                    number += len(found)
+                    number += len(events)
         except BinlogError as error:
             raise error.at(f"{entry.file}, offset {entry.offset}") from None
 
     def _flush(self) -> None:
+        """Decode the rows collected so far, and write all entries."""
         self._rows.flush()
         entries, self._entries = self._entries, []
         out: list[bytes] = []
         for entry in entries:
-            if self._summary is None and entry.fields.later is not None:
+            if self._summary is None and entry.fields.complete_later is not None:
                 try:
                     entry.fields.complete()
                 except BinlogError as error:
-                    entry.error = f"{error.kind}: {error.what}"
+                    entry.error = error_text(error)
             if entry.error:
                 self.unread += 1
-                place = f"{entry.file}, offset {entry.offset}"
-                self.first_unread = self.first_unread or f"{entry.error} ({place})"
+                where = f"{entry.file}, offset {entry.offset}"
+                self.first_unread = self.first_unread or f"{entry.error} ({where})"
             if self._summary is not None:
                 self._summary.add(entry)
                 continue

@@ -1,13 +1,15 @@
-"""Rows of many events at once: a block's rows events become one delivered binlog, which is decoded in columns.
+"""Rows of many events at once: the rows events of a block become one delivered binlog, which is decoded in columns.
 
-One event's rows are a slice of the texts made from a batch, so no Python runs per row. What the decoder refuses is
-tried again event by event: the rows that can be shown are, and each of the other events says why its rows are not.
+The rows of one event are a slice of the texts rendered from a batch, so no Python runs per row. If the decoder refuses
+a batch, its events are decoded again table by table, then event by event: rows that can be decoded are shown, and each
+other event says why its rows are not.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,21 +22,18 @@ from dispatcher.binlog.event.mariadb_compressed import is_compressed, plain_even
 from dispatcher.binlog.event.record import Record, encode_record
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.column_types import InvalidDates
-from dispatcher.inspect.entry import InspectEntry
-from dispatcher.inspect.tables import Table
+from dispatcher.inspect.entry import InspectEntry, Table, error_text
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-# Texts of a batch's rows, one a row; their bytes are put one after the other.
+# Renders each row of a batch as one text; an event's rows are shown one after the other.
 RenderRows = Callable[[TableChanges, Table], pa.StringArray]
-
-_SIZES = bytes(41)
 
 
 def _event(kind: int, body: bytes) -> bytes:
     return HEADER.pack(0, kind, 0, 19 + len(body), 0, 0) + body
 
 
-_FORMAT = struct.pack("<H50sIB", 4, b"8.0.0", 0, 19) + _SIZES + bytes(5)
+_FORMAT = struct.pack("<H50sIB", 4, b"8.0.0", 0, 19) + bytes(41 + 5)
 _HEAD = (
     MAGIC
     + _event(EventType.FORMAT_DESCRIPTION, _FORMAT)
@@ -44,104 +43,113 @@ _TABLE_MAP = int(EventType.TABLE_MAP)
 _PERMANENT = (ErrorKind.UNSUPPORTED_TYPE, ErrorKind.METADATA_MISSING)
 
 
+class _RowsEvent(NamedTuple):
+    entry: InspectEntry
+    table: Table
+    event: bytes
+
+
 class RowReader:
-    """Collects rows events (`add`) and decodes them (`flush`); without `render` it counts them alone."""
+    """Collects rows events (`add`) and decodes them (`flush`). Without `render` it only counts the rows."""
 
     def __init__(self, render: RenderRows | None, invalid_dates: InvalidDates) -> None:
         self._render = render
         self._invalid_dates = invalid_dates
-        self._waiting: list[tuple[InspectEntry, Table, bytes]] = []
-        self.bytes = 0
+        self._pending: list[_RowsEvent] = []
+        self.bytes = 0  # of the events not decoded yet
 
     def add(
         self, entry: InspectEntry, table: Table, raw: bytes, tail: int, log: FormatDescription
     ) -> None:
-        """`raw`: the whole event. Its rows stand in `entry` after the next `flush`."""
+        """Collect a whole event. The next `flush` sets the rows of `entry`."""
         if is_compressed(entry.kind):
             try:
                 raw, tail = plain_event(raw[: len(raw) - tail], checksum=False), 0
             except BinlogError as error:
-                _fail([entry], f"{error.kind}: {error.what}")
+                _fail(entry, error_text(error))
                 return
         kind, body = raw[4], raw[19 : len(raw) - tail]
         if log.short_table_ids:
             body = body[:4] + b"\0\0" + body[4:]
-        self._waiting.append((entry, table, _event(kind, body)))
+        self._pending.append(_RowsEvent(entry, table, _event(kind, body)))
         self.bytes += len(body)
 
     def flush(self) -> None:
-        waiting, self._waiting, self.bytes = self._waiting, [], 0
-        good = []
-        for item in waiting:
-            if item[1].undecodable:
-                _fail([item[0]], item[1].undecodable)
+        pending, self._pending, self.bytes = self._pending, [], 0
+        self._decode(pending)
+
+    def _decode(self, events: list[_RowsEvent]) -> None:
+        decodable = []
+        for event in events:
+            if event.table.undecodable:
+                _fail(event.entry, event.table.undecodable)
             else:
-                good.append(item)
-        if good:
-            self._decode(good)
-
-    def _decode(self, items: list[tuple[InspectEntry, Table, bytes]]) -> None:
+                decodable.append(event)
+        if not decodable:
+            return
         try:
-            self._run(items)
+            self._decode_batch(decodable)
         except BinlogError as error:
-            if len(items) == 1:
-                why = f"{error.kind}: {error.what}"
-                if error.kind in _PERMANENT:
-                    items[0][1].undecodable = why
-                _fail([items[0][0]], why)
+            if len(decodable) > 1:
+                self._decode_in_parts(decodable)
                 return
-            by_table: dict[Table, list[tuple[InspectEntry, Table, bytes]]] = {}
-            for item in items:
-                by_table.setdefault(item[1], []).append(item)
-            # Apart by table first: one that cannot be decoded leaves the others in columns.
-            parts = by_table.values() if len(by_table) > 1 else ([item] for item in items)
-            for part in parts:
-                for item in part:
-                    item[0].rows, item[0].row_count = [], 0
-                if table_error := part[0][1].undecodable:
-                    _fail([item[0] for item in part], table_error)
-                else:
-                    self._decode(list(part))
+            entry, table, _ = decodable[0]
+            if error.kind in _PERMANENT:
+                table.undecodable = error_text(error)
+            _fail(entry, error_text(error))
 
-    def _run(self, items: list[tuple[InspectEntry, Table, bytes]]) -> None:
-        parts, owners = [_HEAD], []
+    def _decode_in_parts(self, events: list[_RowsEvent]) -> None:
+        """Decode each table by itself, or each event if there is one table only."""
+        by_table: dict[Table, list[_RowsEvent]] = {}
+        for event in events:
+            event.entry.rows, event.entry.row_count = [], 0
+            by_table.setdefault(event.table, []).append(event)
+        parts = by_table.values() if len(by_table) > 1 else ([event] for event in events)
+        for part in parts:
+            self._decode(part)
+
+    def _decode_batch(self, events: list[_RowsEvent]) -> None:
+        parts = [_HEAD]
+        sources: list[
+            tuple[InspectEntry, Table]
+        ] = []  # by the number of the event in the log made here
         mapped: dict[int, Table] = {}
-        for entry, table, event in items:
+        for entry, table, event in events:
             if mapped.get(table.id) is not table:
                 mapped[table.id] = table
                 parts.append(_event(_TABLE_MAP, table.body))
-                owners.append((entry, table))
+                sources.append((entry, table))
             parts.append(event)
-            owners.append((entry, table))
+            sources.append((entry, table))
         data = b"".join(parts)
         if self._render is None:
             for number, count in row_counts(data).items():
-                owners[number][0].row_count = count
+                sources[number][0].row_count = count
             return
         for part in changes(data, invalid_dates=self._invalid_dates):
             assert isinstance(part, TableChanges)
-            self._hand_out(self._render, part, owners)
-
-    def _hand_out(
-        self, render: RenderRows, part: TableChanges, owners: list[tuple[InspectEntry, Table]]
-    ) -> None:
-        numbers = part.batch.column("ordinal").to_numpy() >> ROW_BITS
-        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        events = numbers[starts].tolist()
-        try:
-            texts = render(part, owners[events[0]][1])
-        except pa.ArrowException as error:  # more than 2 GiB of text, for one
-            raise BinlogError(ErrorKind.INVALID_VALUE, f"cannot be shown: {error}") from None
-        bounds = [*starts.tolist(), len(numbers)]
-        offsets, data = arrow_buffers.cuts_of(texts)
-        cuts = offsets[bounds].tolist()
-        view = data.data
-        for i, number in enumerate(events):
-            entry = owners[number][0]
-            entry.rows.append(bytes(view[cuts[i] : cuts[i + 1]]))
-            entry.row_count += bounds[i + 1] - bounds[i]
+            _set_rows(self._render, part, sources)
 
 
-def _fail(entries: list[InspectEntry], why: str) -> None:
-    for entry in entries:
-        entry.error, entry.rows, entry.row_count = why, [], -1
+def _set_rows(
+    render: RenderRows, part: TableChanges, sources: list[tuple[InspectEntry, Table]]
+) -> None:
+    numbers = part.batch.column("ordinal").to_numpy() >> ROW_BITS
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    events = numbers[starts].tolist()
+    try:
+        texts = render(part, sources[events[0]][1])
+    except pa.ArrowException as error:  # such as more than 2 GiB of text
+        raise BinlogError(ErrorKind.INVALID_VALUE, f"cannot be shown: {error}") from None
+    bounds = [*starts.tolist(), len(numbers)]
+    offsets, data = arrow_buffers.cuts_of(texts)
+    ends = offsets[bounds].tolist()
+    view = data.data
+    for i, number in enumerate(events):
+        entry = sources[number][0]
+        entry.rows.append(bytes(view[ends[i] : ends[i + 1]]))
+        entry.row_count += bounds[i + 1] - bounds[i]
+
+
+def _fail(entry: InspectEntry, why: str) -> None:
+    entry.error, entry.rows, entry.row_count = why, [], -1

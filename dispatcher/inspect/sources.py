@@ -1,4 +1,4 @@
-"""Where blocks come from: files, standard input, a server."""
+"""Where `inspect` reads blocks of events from: files, standard input."""
 
 from __future__ import annotations
 
@@ -14,18 +14,23 @@ from dispatcher.inspect.bounds import Range
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
 CHUNK_BYTES = 4 << 20
-HEAD_BYTES = 64 << 10  # FORMAT_DESCRIPTION and what changes it stand in here
+HEAD_BYTES = (
+    64 << 10
+)  # of a file; FORMAT_DESCRIPTION and the events that change its meaning lie within
 STDIN = "-"
 
 
 class InspectSource(Protocol):
-    """`names`: the files, in order; `more`: others may follow them while they are read."""
+    """`names`: the files, in order. `more`: True if the log may continue in further files while it is read."""
 
     names: Sequence[str]
     more: bool
 
-    def blocks(self, wanted: Range) -> Iterator[Block]:
-        """Raises `BinlogError` behind what can be read."""
+    def blocks(self, shown: Range) -> Iterator[Block]:
+        """Yields the events in order, and may leave out files outside of `shown`.
+
+        Raises `BinlogError` at the first damage, after everything before it was yielded.
+        """
 
 
 class FileArguments:
@@ -34,16 +39,18 @@ class FileArguments:
     more = False
 
     def __init__(self, files: Sequence[str]) -> None:
-        """Raises `UserError` where one cannot be opened."""
+        """Raises `UserError` if a file cannot be opened."""
         self._files = files
-        self.names: Sequence[str] = [_name(file) for file in files]
+        self.names: Sequence[str] = [
+            "stdin" if file == STDIN else Path(file).name for file in files
+        ]
         for file in files:
             if file != STDIN:
                 _open(file).close()
 
-    def blocks(self, wanted: Range) -> Iterator[Block]:
+    def blocks(self, shown: Range) -> Iterator[Block]:
         for file, name in zip(self._files, self.names, strict=True):
-            offset = wanted.first_offset(name)
+            offset = shown.first_offset(name)
             if offset is None:
                 continue
             if file == STDIN:
@@ -53,31 +60,21 @@ class FileArguments:
                 yield from _blocks(stream, name, offset)
 
 
-def _name(file: str) -> str:
-    return "stdin" if file == STDIN else Path(file).name
-
-
 def _open(file: str) -> BinaryIO:
     try:
         return Path(file).open("rb", buffering=0)
     except OSError as error:
+        what, remedy = f"{file}: {error.strerror}", "name a binlog file that can be read"
         if error.errno == errno.EISDIR:
-            raise UserError(
-                ErrorKind.SETTINGS,
-                f"{file} is a directory",
-                remedy=f"name its files: {file.rstrip('/')}/binlog.0*",
-            ) from None
-        raise UserError(
-            ErrorKind.SETTINGS,
-            f"{file}: {error.strerror}",
-            remedy="name a binlog file that can be read",
-        ) from None
+            what = f"{file} is a directory"
+            remedy = f"name its files: {file.rstrip('/')}/binlog.0*"
+        raise UserError(ErrorKind.SETTINGS, what, remedy=remedy) from None
 
 
 def _blocks(stream: BinaryIO, name: str, offset: int) -> Iterator[Block]:
     reader = LogReader(name)
     if offset > HEAD_BYTES and stream.seekable():
-        yield from _formats(stream, reader, offset)
+        yield from _seek(stream, reader, offset)
     while data := _read(stream, name):
         try:
             yield from reader.feed(data)
@@ -92,8 +89,8 @@ def _blocks(stream: BinaryIO, name: str, offset: int) -> Iterator[Block]:
     reader.end()
 
 
-def _formats(stream: BinaryIO, reader: LogReader, offset: int) -> Iterator[Block]:
-    """Read how the file begins, which says how its events are to be read, then go to `offset`."""
+def _seek(stream: BinaryIO, reader: LogReader, offset: int) -> Iterator[Block]:
+    """Go to `offset`, after reading the head of the file. Yields the FORMAT_DESCRIPTION events there."""
     for block in reader.feed(_read(stream, reader.name, HEAD_BYTES)):
         if block.events[0, TYPE] == EventType.FORMAT_DESCRIPTION:
             yield block
@@ -112,9 +109,7 @@ def _read(stream: BinaryIO, name: str, size: int = CHUNK_BYTES) -> bytes:
     try:
         return stream.read(size) or b""
     except OSError as error:
+        what = f"cannot be read: {error.strerror}"
         raise BinlogError(
-            ErrorKind.MALFORMED_EVENT,
-            f"cannot be read: {error.strerror}",
-            where=name,
-            remedy="check the disk",
+            ErrorKind.MALFORMED_EVENT, what, where=name, remedy="check the disk"
         ) from error

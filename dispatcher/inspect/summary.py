@@ -1,4 +1,4 @@
-"""`--summary`: counts instead of events. Bytes of rows are those of their events, of compressed ones unpacked."""
+"""`--summary`: counts in place of events. The bytes of rows are those of their events, after decompression."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dispatcher.binlog.event.types import type_name
-from dispatcher.inspect.entry import DELETES, INSERTS, ROWS, UPDATES, InspectEntry
-from dispatcher.inspect.times import seconds_text
+from dispatcher.inspect.entry import DELETES, INSERTS, ROWS, UPDATES, InspectEntry, seconds_text
 
 LARGEST = 10
+_COUNTS = ("transactions", "inserts", "updates", "deletes", "bytes", "unread_events")
 
 
 @dataclass(slots=True)
@@ -38,30 +38,30 @@ class TransactionCounts:
 
 
 class Summary:
-    """Takes entries in order. Inner events of a compressed transaction count as events, its bytes are the payload's."""
+    """Counts entries in order. The events of a compressed transaction are counted; its bytes are the payload's."""
 
     def __init__(self) -> None:
-        self.files: dict[str, int] = {}
-        self.tables: dict[tuple[str, str], TableCounts] = {}
-        self.events: Counter[int] = Counter()
-        self.bytes: Counter[int] = Counter()
-        self.transactions = 0
-        self.first = self.last = 0
+        self._files: dict[str, int] = {}
+        self._tables: dict[tuple[str, str], TableCounts] = {}
+        self._events: Counter[int] = Counter()
+        self._bytes: Counter[int] = Counter()
+        self._transactions = 0
+        self._first = self._last = 0
         self._largest: list[tuple[int, int, TransactionCounts]] = []
         self._current: TransactionCounts | None = None
 
     def add(self, entry: InspectEntry) -> None:
         size = entry.size if entry.inside < 0 else 0
-        self.files[entry.file] = self.files.get(entry.file, 0) + size
-        self.events[entry.kind] += 1
-        self.bytes[entry.kind] += size
+        self._files[entry.file] = self._files.get(entry.file, 0) + size
+        self._events[entry.kind] += 1
+        self._bytes[entry.kind] += size
         if entry.timestamp:
-            self.first = min(self.first, entry.timestamp) if self.first else entry.timestamp
-            self.last = max(self.last, entry.timestamp)
+            self._first = min(self._first or entry.timestamp, entry.timestamp)
+            self._last = max(self._last, entry.timestamp)
         if entry.begins:
             self._close()
             if entry.in_transaction:
-                self.transactions += 1
+                self._transactions += 1
                 self._current = TransactionCounts(
                     entry.file, entry.offset, entry.fields.gtid, entry.timestamp
                 )
@@ -74,27 +74,29 @@ class Summary:
             self._close()
 
     def _rows(self, entry: InspectEntry) -> None:
-        of = self.tables.setdefault((entry.fields.database, entry.fields.table), TableCounts())
-        of.bytes += entry.size
-        if of.last_transaction != self.transactions:
-            of.last_transaction = self.transactions
-            of.transactions += 1
+        name = (entry.fields.database, entry.fields.table)
+        table = self._tables.setdefault(name, TableCounts())
+        table.bytes += entry.size
+        if table.last_transaction != self._transactions:
+            table.last_transaction = self._transactions
+            table.transactions += 1
         if entry.row_count < 0:
-            of.unread_events += 1
+            table.unread_events += 1
             return
         if entry.kind in INSERTS:
-            of.inserts += entry.row_count
+            table.inserts += entry.row_count
         elif entry.kind in UPDATES:
-            of.updates += entry.row_count
+            table.updates += entry.row_count
         elif entry.kind in DELETES:
-            of.deletes += entry.row_count
+            table.deletes += entry.row_count
         if self._current is not None:
             self._current.rows += entry.row_count
 
     def _close(self) -> None:
+        """End the current transaction; it is kept if it is one of the largest."""
         if self._current is None:
             return
-        item = (self._current.bytes, -self.transactions, self._current)
+        item = (self._current.bytes, -self._transactions, self._current)
         self._current = None
         if len(self._largest) < LARGEST:
             heapq.heappush(self._largest, item)
@@ -102,31 +104,30 @@ class Summary:
             heapq.heappushpop(self._largest, item)
 
     def data(self) -> dict[str, Any]:
-        """The summary as `docs/inspect.md` describes it."""
+        """Returns the summary as `docs/inspect.md` describes it."""
         self._close()
+        tables = sorted(self._tables.items(), key=lambda item: -item[1].bytes)
+        largest = sorted(self._largest, key=lambda item: item[:2], reverse=True)
         return {
-            "files": [{"file": name, "bytes": size} for name, size in self.files.items()],
-            "first_time": seconds_text(self.first) or None,
-            "last_time": seconds_text(self.last) or None,
-            "transactions": self.transactions,
+            "files": [{"file": name, "bytes": size} for name, size in self._files.items()],
+            "first_time": seconds_text(self._first) or None,
+            "last_time": seconds_text(self._last) or None,
+            "transactions": self._transactions,
             "tables": [
-                {
-                    "database": database, "table": table, "transactions": of.transactions, "inserts": of.inserts,
-                    "updates": of.updates, "deletes": of.deletes, "bytes": of.bytes, "unread_events": of.unread_events,
-                }
-                for (database, table), of in sorted(self.tables.items(), key=lambda item: -item[1].bytes)
+                {"database": database, "table": name} | {key: getattr(table, key) for key in _COUNTS}
+                for (database, name), table in tables
             ],
             "largest_transactions": [
                 {
-                    "file": one.file, "offset": one.offset, "gtid": one.gtid or None,
-                    "time": seconds_text(one.timestamp),
-                    "bytes": one.bytes, "events": one.events, "rows": one.rows,
+                    "file": each.file, "offset": each.offset, "gtid": each.gtid or None,
+                    "time": seconds_text(each.timestamp),
+                    "bytes": each.bytes, "events": each.events, "rows": each.rows,
                 }
-                for _, _, one in sorted(self._largest, key=lambda item: item[:2], reverse=True)
+                for _, _, each in largest
             ],
             "events": [
-                {"type": type_name(kind), "count": count, "bytes": self.bytes[kind]}
-                for kind, count in self.events.most_common()
+                {"type": type_name(kind), "count": count, "bytes": self._bytes[kind]}
+                for kind, count in self._events.most_common()
             ],
         }  # fmt: skip
 
@@ -134,40 +135,23 @@ class Summary:
         return json.dumps(self.data(), ensure_ascii=False) + "\n"
 
     def text(self) -> str:
-        found = self.data()
+        data = self.data()
         parts = [
-            _table("files", ("file", "bytes"), found["files"]),
-            f"time   {found['first_time'] or '-'} to {found['last_time'] or '-'}\n"
-            f"transactions   {found['transactions']}\n",
-            _table(
-                "tables",
-                (
-                    "database",
-                    "table",
-                    "transactions",
-                    "inserts",
-                    "updates",
-                    "deletes",
-                    "bytes",
-                    "unread_events",
-                ),
-                found["tables"],
-            ),
-            _table(
-                "largest transactions",
-                ("file", "offset", "gtid", "time", "bytes", "events", "rows"),
-                found["largest_transactions"],
-            ),
-            _table("events", ("type", "count", "bytes"), found["events"]),
+            _table("files", data["files"]),
+            f"time   {data['first_time'] or '-'} to {data['last_time'] or '-'}\n"
+            f"transactions   {data['transactions']}\n",
+            _table("tables", data["tables"]),
+            _table("largest transactions", data["largest_transactions"]),
+            _table("events", data["events"]),
         ]
         return "\n".join(part for part in parts if part)
 
 
-def _table(title: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> str:
+def _table(title: str, rows: list[dict[str, Any]]) -> str:
+    """Returns the rows in columns under their names, numbers to the right; "" without rows."""
     if not rows:
         return ""
-    if "unread_events" in columns and not any(row["unread_events"] for row in rows):
-        columns = tuple(column for column in columns if column != "unread_events")
+    columns = [key for key in rows[0] if key != "unread_events" or any(row[key] for row in rows)]
     cells = [[_cell(row[column]) for column in columns] for row in rows]
     widths = [
         max(len(name), *map(len, column))

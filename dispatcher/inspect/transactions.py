@@ -1,4 +1,4 @@
-"""Which events belong to one transaction, and which transactions `--database` and `--table` let through."""
+"""Which events belong to one transaction, and which transactions `--database` and `--table` select."""
 
 from __future__ import annotations
 
@@ -22,29 +22,32 @@ _OUTSIDE = frozenset(
      K.MARIADB_START_ENCRYPTION, K.HEARTBEAT, K.HEARTBEAT_V2, K.INCIDENT)
 )  # fmt: skip
 _ENDS = frozenset((K.XID, K.XA_PREPARE))
-# Reading a member of an enumeration takes as long as the rest of what is done with most events.
+# Statements that hold a transaction together and touch no table.
+_CONTROL = (
+    QueryKind.BEGIN, QueryKind.COMMIT, QueryKind.ROLLBACK, QueryKind.SAVEPOINT, QueryKind.XA,
+)  # fmt: skip
+# Looked up once: to read a member of an enumeration takes as long as the rest of the work on most events.
 _MARIADB_GTID, _BEGIN = int(K.MARIADB_GTID), QueryKind.BEGIN
 
 
 class TransactionTracker:
-    """Follows the log; `step` says of each entry how it lies in its transaction.
+    """Follows the log; `step` sets `begins`, `in_transaction` and `ends` of each entry.
 
-    MySQL's GTID event begins a transaction, and so does BEGIN where there are no GTIDs. MariaDB's GTID event stands for
-    BEGIN unless it says that a single statement follows.
+    MySQL's GTID event begins a transaction, and so does BEGIN without a GTID before it. MariaDB's GTID event stands
+    for BEGIN unless its flags say that a single statement follows.
     """
 
     def __init__(self) -> None:
         self._open = False
-        self._single = False  # the next statement is the whole transaction
+        self._single = False  # True if the next statement is the whole transaction
 
     def step(self, entry: InspectEntry) -> None:
         kind = entry.kind
         entry.begins, entry.in_transaction = not self._open, True
         if kind in GTIDS:
             entry.begins = self._open = True
-            self._single = kind != _MARIADB_GTID or "standalone" in entry.fields.data.get(
-                "gtid_flags", ()
-            )
+            flags = entry.fields.data.get("gtid_flags", ())
+            self._single = kind != _MARIADB_GTID or "standalone" in flags
         elif kind in _OUTSIDE:
             entry.begins, entry.in_transaction, self._open = True, False, False
         elif kind in _ENDS:
@@ -57,7 +60,7 @@ class TransactionTracker:
         if kind is _BEGIN or (kind is QueryKind.XA and _starts_xa(entry)):
             self._open, self._single = True, False
             return
-        alone = self._single or not self._open  # the latter without GTID and without BEGIN
+        alone = self._single or not self._open  # the latter without a GTID and without BEGIN
         if alone or kind in (QueryKind.COMMIT, QueryKind.ROLLBACK):
             self._end(entry)
 
@@ -71,40 +74,44 @@ def _starts_xa(entry: InspectEntry) -> bool:
 
 
 class TableFilter:
-    """Lets through what concerns some databases or tables: their rows and statements, and of the transactions that hold
-    such the frame. Nothing that may concern them is left out: a statement that is not understood, and an incident."""
+    """Selects the rows and statements of some databases or tables, and the control events of their transactions.
+
+    An event that may concern the tables is shown: a statement that cannot be parsed, an INCIDENT.
+    """
 
     def __init__(self, databases: Sequence[str], tables: Sequence[str]) -> None:
         """`tables`: `database.table`, or a table's name in any database."""
         self._databases = frozenset(databases)
         self._tables = frozenset(tables)
-        self.idle = not databases and not tables
-        self._held: list[InspectEntry] = []
-        self._pending: list[InspectEntry] = []
-        self._hit = False
+        self.selects_all = not databases and not tables
+        self._control: list[
+            InspectEntry
+        ] = []  # of the transaction, until one of its events is shown
+        self._prelude: list[InspectEntry] = []  # of the next statement
+        self._shown = False
 
     def admit(self, entry: InspectEntry) -> Iterator[InspectEntry]:
-        """What is to be shown now: held back events of the transaction first."""
+        """Yields the entries to show now: `entry`, behind those of its transaction that were held back for it."""
         if entry.begins:
-            self._held, self._pending, self._hit = [], [], False
+            self._control, self._prelude, self._shown = [], [], False
         kind = entry.kind
         if self._concerns(entry):
-            self._hit = True
-            yield from self._held
-            yield from self._pending
-            self._held, self._pending = [], []
+            self._shown = True
+            yield from self._control
+            yield from self._prelude
+            self._control, self._prelude = [], []
             yield entry
         elif kind in BEFORE_STATEMENTS:
-            self._pending.append(entry)
-        elif entry.in_transaction and _is_frame(entry):
-            if self._hit:
+            self._prelude.append(entry)
+        elif entry.in_transaction and _is_control(entry):
+            if self._shown:
                 yield entry
             else:
-                self._held.append(entry)
-        if kind in ROWS or (kind in STATEMENTS and not _is_frame(entry)):
-            self._pending = []
+                self._control.append(entry)
+        if kind in ROWS or (kind in STATEMENTS and not _is_control(entry)):
+            self._prelude = []
 
-    def wants(self, database: str, table: str) -> bool:
+    def _selects(self, database: str, table: str) -> bool:
         if self._databases and database not in self._databases:
             return False
         return not self._tables or table in self._tables or f"{database}.{table}" in self._tables
@@ -112,36 +119,32 @@ class TableFilter:
     def _concerns(self, entry: InspectEntry) -> bool:
         fields, kind = entry.fields, entry.kind
         if kind == K.INCIDENT or (fields.error and not fields.table):
-            return True  # without its table, or its statement, it may concern any
+            return True  # an event that cannot be read may concern any table
         if kind in STATEMENTS:
-            return not _is_frame(entry) and self._statement_concerns(entry)
-        return bool(fields.table) and self.wants(fields.database, fields.table)
+            return not _is_control(entry) and self._statement_concerns(entry)
+        return bool(fields.table) and self._selects(fields.database, fields.table)
 
     def _statement_concerns(self, entry: InspectEntry) -> bool:
         fields = entry.fields
         updated = fields.data.get("updated_databases")
         if fields.query_kind is QueryKind.DML or fields.query_kind is QueryKind.OTHER:
             return any(self._may_touch(name) for name in updated or [fields.database])
-        found = parse_statement(fields.data["query"], fields.database, fields.sql_mode)
-        if not found.parsed:
+        statement = parse_statement(fields.data["query"], fields.database, fields.sql_mode)
+        if not statement.parsed:
             return not updated or any(self._may_touch(name) for name in updated)
-        return any(self.wants(*name) for name in found.tables) or any(
-            self._may_touch(name) for name in found.databases
+        return any(self._selects(*name) for name in statement.tables) or any(
+            self._may_touch(name) for name in statement.databases
         )
 
     def _may_touch(self, database: str) -> bool:
+        """True if a statement on unknown tables of the database may concern a selected table."""
         if self._databases and database not in self._databases:
             return False
-        owners = [name.partition(".")[0] for name in self._tables if "." in name]
-        return not self._tables or len(owners) < len(self._tables) or database in owners
+        databases = [name.partition(".")[0] for name in self._tables if "." in name]
+        return not self._tables or len(databases) < len(self._tables) or database in databases
 
 
-_FRAME = (
-    QueryKind.BEGIN, QueryKind.COMMIT, QueryKind.ROLLBACK, QueryKind.SAVEPOINT, QueryKind.XA,
-)  # fmt: skip
-
-
-def _is_frame(entry: InspectEntry) -> bool:
+def _is_control(entry: InspectEntry) -> bool:
     if entry.kind in STATEMENTS:
-        return entry.fields.query_kind in _FRAME
+        return entry.fields.query_kind in _CONTROL
     return entry.kind in GTIDS or entry.kind in IN_TRANSACTIONS

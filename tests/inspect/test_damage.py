@@ -193,7 +193,7 @@ def test_rows_from_before_the_release_are_named(inspect: Inspect) -> None:
     assert shown.code == 2
     assert "before its release" in shown.events[1]["error"]
     assert shown.events[2]["type"] == "XID_EVENT"
-    assert "not shown: what 1 event hold" in shown.err
+    assert "not shown: the content of 1 event;" in shown.err
     assert f"(binlog.000001, offset {log.offsets[1]})" in shown.err
 
 
@@ -282,14 +282,14 @@ def test_what_cannot_be_shown_is_said_in_its_place(inspect: Inspect) -> None:
         event["rows"][0]["after"]["customer"] for event in shown.events if event.get("rows")
     ] == ["Bob", "Cy"]
     assert shown.events[8]["type"] == "UNKNOWN_EVENT_200"
-    assert "not shown: what 6 events hold; first: " in shown.err
+    assert "not shown: the content of 6 events; first: " in shown.err
     out = inspect(log.bytes()).out
     assert out.count("### not shown: ") == 6
 
 
 def test_addresses(inspect: Inspect) -> None:
     for url, said in (
-        ("mysql://root:secret@db", "a password does not belong into an address"),
+        ("mysql://root:secret@db", "the address holds a password"),
         ("mysql://db:3306", "not the address of a server"),
         ("mysql://root@db:port", "expected host:port"),
     ):
@@ -297,5 +297,8 @@ def test_addresses(inspect: Inspect) -> None:
         assert shown.code == 2
         assert said in shown.err
         assert "secret" not in shown.err
-    assert "a server is read alone" in inspect("mysql://root@db", "binlog.000001").err
+    assert (
+        "a server cannot be read together with other logs"
+        in inspect("mysql://root@db", "binlog.000001").err
+    )
     assert "is not set" in inspect("mysql://root@db", "--password-env", "NO_SUCH_VARIABLE_HERE").err

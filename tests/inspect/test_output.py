@@ -260,9 +260,9 @@ def test_a_start_far_into_the_file_is_gone_to(inspect: Inspect) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--start", "yesterday"], "'yesterday' is no position, GTID or time"),
+        (["--start", "yesterday"], "'yesterday' is not a position, a GTID or a time"),
         (["--stop", "2026-13-01"], "--stop: '2026-13-01'"),
-        (["--start", "binlog.000009:4"], "--start names binlog.000009, which is not read"),
+        (["--start", "binlog.000009:4"], "--start: binlog.000009 is not among the files"),
         (["--start", f"{SERVER}:9"], "no transaction of"),
         (["--start", f"{SERVER}:5-x"], "--start: not a GTID set"),
         (["--start", "99999"], "ends at 1215, before 99999"),

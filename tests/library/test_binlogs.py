@@ -405,7 +405,7 @@ dispatcher.BinlogClient
 everything = set(sys.modules)
 
 from numba.core.registry import CPUDispatcher
-from dispatcher.binlog import delivered
+from dispatcher.binlog.decode import delivered
 from dispatcher.library.warm import load_decoder
 
 def compiled():

@@ -29,6 +29,8 @@ from dispatcher.binlog.decode.number_format import base64
 from dispatcher.binlog.kernel.bytes import I32, U8, Int
 from dispatcher.binlog.kernel.jit import njit
 
+_ESCAPES = {chr(code): json.dumps(chr(code))[1:-1] for code in range(0x20)}
+
 
 def json_text(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows with `before` and `after` as strings, null where they are null. The columns `before_absent` and
@@ -38,14 +40,14 @@ def json_text(batch: pa.RecordBatch) -> pa.RecordBatch:
     for name in ("before", "after"):
         i = names.index(name)
         absent = f"{name}_absent"
-        lacking = _lacking(batch.column(absent)) if absent in names else {}
+        lacking = absent_masks(batch.column(absent)) if absent in names else {}
         columns[i] = _objects(batch.column(i), lacking)
         fields[i] = pa.field(name, pa.string())
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _lacking(lists: pa.ListArray) -> dict[str, NDArray[np.bool_]]:
-    """For each name in one of the lists, the rows whose list has it."""
+def absent_masks(lists: pa.ListArray) -> dict[str, NDArray[np.bool_]]:
+    """Returns for each column name in `before_absent` or `after_absent` a mask of the rows that list it."""
     found: dict[str, NDArray[np.bool_]] = {}
     if lists.null_count == len(lists):
         return found
@@ -88,13 +90,13 @@ def _values(values: pa.Array) -> pa.Array:
         texts = decimal_strings(values)
         return texts if kind.scale == 0 else _quoted(texts)
     if pa.types.is_binary(kind):
-        return _quoted(_base64(values))
+        return _quoted(base64_strings(values))
     if pa.types.is_timestamp(kind):
         # Without a zone: rendering one would need the machine's time zone database, to say "UTC".
         texts = pc.replace_substring(values.view(pa.timestamp("us")).cast(pa.string()), " ", "T")
         return _quoted(texts, "Z" if kind.tz else "")
     if pa.types.is_string(kind):
-        return _quoted(_escaped(values))
+        return _quoted(escaped(values, '"', _ESCAPES))
     if pa.types.is_struct(kind):
         return _objects(values, {})
     if pa.types.is_list(kind):
@@ -118,19 +120,21 @@ def _lists(values: pa.ListArray) -> pa.Array:
     return pc.binary_join_element_wise("[", pc.binary_join(texts, ","), "]", "")
 
 
-def _escaped(texts: pa.Array) -> pa.Array:
-    for char in ("\\", '"'):
+def escaped(texts: pa.Array, quote: str, escapes: Mapping[str, str]) -> pa.Array:
+    """Texts with a backslash before each backslash and `quote`; `escapes` maps control characters to their escapes."""
+    for char in ("\\", quote):
         if pc.any(pc.match_substring(texts, char)).as_py():
             texts = pc.replace_substring(texts, char, f"\\{char}")
-    if not pc.any(pc.match_substring_regex(texts, r"[\x00-\x1f]")).as_py():
+    if not pc.any(pc.match_substring_regex(texts, r"[\x00-\x1f\x7f]")).as_py():
         return texts
-    for code in range(0x20):
-        if pc.any(pc.match_substring(texts, chr(code))).as_py():
-            texts = pc.replace_substring(texts, chr(code), json.dumps(chr(code))[1:-1])
+    for char, escape in escapes.items():
+        if pc.any(pc.match_substring(texts, char)).as_py():
+            texts = pc.replace_substring(texts, char, escape)
     return texts
 
 
-def _base64(values: pa.Array) -> pa.Array:
+def base64_strings(values: pa.Array) -> pa.Array:
+    """Bytes as base64, null where they are null."""
     offsets, data = arrow_buffers.cuts_of(values)
     out_offsets = np.zeros(len(offsets), dtype=np.int32)
     np.cumsum((np.diff(offsets) + 2) // 3 * 4, out=out_offsets[1:])
