@@ -40,7 +40,7 @@ def load_xa(db: sqlite3.Connection, client: str) -> list[XaEntry]:
 
 
 def _row(entry: XaEntry) -> tuple[object, ...]:
-    faults = [[fault.kind.value, fault.what, fault.remedy, fault.targets] for fault in entry.flaws]
+    faults = [[fault.kind.value, fault.what, fault.remedy, fault.targets] for fault in entry.faults]
     end = entry.end and json.dumps(_point_columns(entry.end))
     rows = entry.rows
     payload = (int(rows.compression), rows.uncompressed_size, rows.data) if rows else (None,) * 3

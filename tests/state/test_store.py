@@ -459,7 +459,7 @@ ENTRIES = (
 
 
 def fields(entries: Iterable[XaEntry]) -> list[tuple[object, ...]]:
-    return [(e.number, e.xid, e.at, e.rows, e.flaws, e.end) for e in entries]
+    return [(e.number, e.xid, e.at, e.rows, e.faults, e.end) for e in entries]
 
 
 def test_prepared_transactions_are_stored_with_progress(tmp_path: Path) -> None:

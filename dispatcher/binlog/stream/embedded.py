@@ -1,156 +1,199 @@
-"""Events that the splitter reads in the place of one of the log: those of a compressed transaction, or of a prepared
-one that is committed (`prepared.Inner`).
+"""Embedded transactions: events that the splitter reads in the place of one event of the log.
 
-All of them lie at one place: before their event until the transaction has ended, and behind it then. A few are
-written behind what was received and read at once: a server that compresses all transactions writes thousands of them a
-second, and a batch for each would cost more than all of the rest. More are read a chunk at a time, from a buffer of
-their own (`unpack`). Either may hold the other: XA COMMIT ... ONE PHASE in a compressed transaction.
+They are those of a compressed transaction (TRANSACTION_PAYLOAD), or of a prepared XA transaction that is committed.
+All of them have one place in the log: the offset before their event until the transaction has ended, and the offset
+behind it then.
+
+A small one is written into the receive buffer's scratch area and read at once: a server that compresses all
+transactions writes thousands of them a second, and a batch for each would cost more than all of the rest. A larger one
+is read from a buffer of its own, a chunk at a time, whole events only, so that memory holds the compressed bytes (which
+came in one event) and a few chunks, or the largest inner event where that is larger. Either may hold another one: XA
+COMMIT ... ONE PHASE in a compressed transaction.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from dispatcher.binlog.event import transaction_payload
 from dispatcher.binlog.event.cursor import malformed
+from dispatcher.binlog.event.header import HEADER_SIZE, LOG_POS_AT
+from dispatcher.binlog.event.transaction_payload import Payload
 from dispatcher.binlog.kernel.bytes import U8, u32
 from dispatcher.binlog.stream import reframe
 from dispatcher.binlog.stream import splitter_kernel as k
-from dispatcher.binlog.stream.batch import OPEN
-from dispatcher.binlog.stream.batch_builder import Batching, Out
-from dispatcher.binlog.stream.reframe import Unpacking
-from dispatcher.binlog.stream.routes import ALL
-from dispatcher.binlog.stream.xa_store import EmbeddedTransaction, XaFault
+from dispatcher.binlog.stream.batch_builder import BatchBuilder, Batches
+from dispatcher.binlog.stream.receive_buffer import ReceiveBuffer
+from dispatcher.binlog.stream.xa_store import XaFault
+
+SMALL_BYTES = 1 << 18
 
 
-class Inside(Batching):
-    """Between the buffers and arrays below, and those who know events above."""
+@dataclass(frozen=True, slots=True)
+class EmbeddedTransaction:
+    """`first`, the events of `rows`, `last`; none has a checksum.
 
-    SMALL_PAYLOAD = 1 << 18  # bytes of inner events that are read in one go
+    `begun`: True if the transaction's BEGIN was read already, as with MariaDB, whose GTID event implies it. `faults`:
+    what some consumers must stop at before it.
+    """
 
-    def _run(self) -> int:
-        raise NotImplementedError
+    rows: Payload
+    last: bytes = b""
+    begun: bool = False
+    faults: tuple[XaFault, ...] = ()
 
-    def _answer(self, code: int, out: Out) -> bool:
-        raise NotImplementedError
+    @property
+    def size(self) -> int | None:
+        """Bytes of all events, where that is known."""
+        plain = self.rows.uncompressed_size
+        return None if plain is None else plain + len(self.last)
 
-    def _payload(self, off: int, size: int) -> EmbeddedTransaction:
-        """What a TRANSACTION_PAYLOAD_EVENT holds."""
-        if self._in_payload:
+    def whole(self) -> U8:
+        """All events. Raises `BinlogError` if the payload cannot be decompressed or has another size than it says."""
+        return np.frombuffer(transaction_payload.decompress(self.rows) + self.last, dtype=np.uint8)
+
+    def chunks(self) -> Iterator[bytes]:
+        """All events, a chunk at a time; raises what `whole` raises."""
+        yield from transaction_payload.decompressed_chunks(self.rows)
+        if self.last:
+            yield self.last
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """An embedded transaction that is being read, and where the splitter goes on behind it.
+
+    `buf`, `fill`: the buffer that holds its event; `at`, `stop`, `packets`, `counted_to`: what the kernel's state and
+    the batch builder had there. `start`, `end`: offsets in the file before and behind the event. `opened`: how many
+    transactions had begun by then. `runs`: the rest of its events, None for a small one.
+    """
+
+    buf: U8
+    fill: int
+    at: int
+    stop: int
+    packets: int
+    counted_to: int
+    start: int
+    end: int
+    opened: int
+    runs: Iterator[U8] | None
+
+
+class EmbeddedReader:
+    """Puts embedded transactions before the kernel, in place of what was received. `small_bytes`: of a small one."""
+
+    def __init__(self, buffer: ReceiveBuffer, builder: BatchBuilder) -> None:
+        self.small_bytes = SMALL_BYTES
+        self._buffer = buffer
+        self._builder = builder
+        self._frames: list[_Frame] = []
+
+    @property
+    def active(self) -> bool:
+        return bool(self._frames)
+
+    @property
+    def in_small(self) -> bool:
+        """True while the kernel reads in the scratch area: until that is over no batch may be returned."""
+        return bool(self._frames) and self._frames[-1].runs is None
+
+    def payload(self) -> EmbeddedTransaction:
+        """What the TRANSACTION_PAYLOAD_EVENT that the kernel returned holds."""
+        st = self._builder.state
+        if self.active:
             raise malformed(transaction_payload.NAME, "holds another one")
-        if self._st[k.TX] != k.TX_STARTED:
+        if st[k.TX] != k.TX_STARTED:
             raise malformed(transaction_payload.NAME, "stands where no transaction begins")
-        body = memoryview(self._buf)[off + 19 : off + size - 4 * int(self._st[k.CHECKED])]  # type: ignore[arg-type]
+        start, end = int(st[k.OFF]) + HEADER_SIZE, int(st[k.STOP])
+        body = memoryview(self._buffer.bytes)[start:end]  # type: ignore[arg-type]
         return EmbeddedTransaction(transaction_payload.parse_payload(body))
 
-    def _read_inside(self, inner: EmbeddedTransaction, out: Out) -> bool:
-        """Read `inner` in the place of the event at st[k.OFF], beginning with the state that the transaction is in.
-
-        Ends with the kernel's state behind that event, or in a chunk of what stands for it; returns False, and has
-        done nothing, where it must wait for `compact()`.
-        """
-        st = self._st
-        size, said = int(st[k.SIZE]), inner.size
-        small = said is not None and said <= min(self.SMALL_PAYLOAD, self._room_bytes // 4)
-        small = small and size < k.PACKET_MAX and self._unpacking is None
-        if small and not self._inside:
-            assert said is not None
+    def enter(self, transaction: EmbeddedTransaction, out: Batches) -> bool:
+        """Read `transaction` in the place of the event that the kernel returned. False, with nothing changed, if the
+        buffer must be compacted first."""
+        buffer, builder, st = self._buffer, self._builder, self._builder.state
+        size = transaction.size
+        small = self._is_small(size)
+        if small and not self.active:
+            assert size is not None
             # Twice: it may hold an XA transaction of one phase, which is read again from its beginning.
-            room = self._reserve_scratch(2 * reframe.reframed_bytes_max(said))
-            if not room or st[k.N_EVENTS] + said // 19 >= k.EVENTS_MAX - k.SLACK:
-                self._full = True
+            room = buffer.reserve_scratch(2 * reframe.reframed_bytes_max(size))
+            if not room or st[k.N_EVENTS] + size // HEADER_SIZE >= k.EVENTS_MAX - k.SLACK:
                 return False
-        self._flaws(inner.flaws, out)
-        st[k.TX] = k.TX_BEGUN if inner.begun else k.TX_STARTED
-        self._keeping = None
-        start = self.offset
-        end = int(k.advance_position(start, int(u32(self._buf, int(st[k.OFF]) + 13)), size))
+        builder.xa_faults(transaction.faults, out)
+        st[k.TX] = k.TX_BEGUN if transaction.begun else k.TX_STARTED
+        builder.recording = None
+        if not small:
+            st[k.AT] = st[k.NEXT]
+            builder.flush(out)
+        start = builder.offset
+        log_pos = int(u32(buffer.bytes, int(st[k.OFF]) + LOG_POS_AT))
+        end = int(k.advance_position(start, log_pos, int(st[k.SIZE])))
+        frame = _Frame(
+            buffer.bytes, buffer.fill, int(st[k.NEXT]), int(st[k.END]), int(st[k.PACKETS]), builder.counted_to,
+            start, end, int(st[k.OPENED]), None if small else transaction_payload.event_runs(transaction.chunks()),
+        )  # fmt: skip
         if small:
-            self._read_small(inner, start, end, out)
+            events, at = transaction.whole(), buffer.scratch
+            transaction_payload.check_payload(events)
+            buffer.scratch += reframe.reframe(events, buffer.bytes[at:], end, int(st[k.CHECKED]))
+            st[k.AT], st[k.END] = at, buffer.scratch
         else:
-            self._read_chunks(inner, start, end, out)
+            self._read_in(np.empty(0, dtype=np.uint8))
+        st[k.PACKETS] = 0
+        self._frames.append(frame)
+        builder.embedded = True
         return True
 
-    def _flaws(self, flaws: tuple[XaFault, ...], out: Out) -> None:
-        """Stop those who must not go on here."""
-        for flaw in flaws:
-            route = ALL if flaw.targets is None else self.routes.ddl(flaw.targets)
-            self._fault(flaw.kind, flaw.what, out, route=route, remedy=flaw.remedy)
-
-    def _read_chunks(self, inner: EmbeddedTransaction, start: int, end: int, out: Out) -> None:
-        st = self._st
-        st[k.AT] = st[k.NEXT]
-        self._flush(out)
-        self._unpacking = Unpacking(
-            self._buf, self._fill, int(st[k.NEXT]), int(st[k.PACKETS]), start, end, int(st[k.CHECKED]),
-            transaction_payload.event_runs(inner.chunks()), self._unpacking,
-        )  # fmt: skip
-        st[k.PACKETS] = 0
-        self._look_into(np.empty(0, dtype=np.uint8))
-
-    def _read_small(self, inner: EmbeddedTransaction, start: int, end: int, out: Out) -> None:
-        st = self._st
-        at = self._scratch
-        checksum = int(st[k.CHECKED])
-        self._scratch += reframe.into(inner.whole(), self._buf[at:], end & 0xFFFFFFFF, checksum)
-        behind = int(st[k.NEXT]), int(st[k.END]), int(st[k.PACKETS])
-        st[k.AT], st[k.END], st[k.PACKETS] = at, self._scratch, 0
-        transactions, inside = int(st[k.N_TXS]), self._inside
-        self._inside = True
-        try:
-            while (code := self._run()) != k.MORE:
-                st[k.FILE_POS] = start if st[k.TX] != k.NO_TX else end
-                self._answer(code, out)
-        finally:
-            self._inside = inside
-            st[k.AT], st[k.END], st[k.PACKETS] = behind
-            st[k.FILE_POS] = start if st[k.TX] != k.NO_TX else end
-        if self._settle(transactions, start, end) != 1 or st[k.TX] != k.NO_TX:
+    def advance(self) -> None:
+        """Read in the next chunk, or leave behind the last: the kernel has read all that was there."""
+        frame, st = self._frames[-1], self._builder.state
+        src = next(frame.runs, None) if frame.runs else None
+        if src is not None:
+            chunk: U8 = np.empty(reframe.reframed_bytes_max(len(src)), dtype=np.uint8)
+            written = reframe.reframe(src, chunk, frame.end, int(st[k.CHECKED]))
+            self._read_in(chunk[:written])
+            return
+        if st[k.TX] != k.NO_TX or st[k.OPENED] != frame.opened:
             raise malformed(transaction_payload.NAME, "holds something else than one transaction")
+        self._leave()
 
-    def _look_into(self, chunk: U8) -> None:
-        """Put a chunk into a buffer of its own, behind what its transaction carries."""
-        st, ev = self._st, self._ev
-        lo, hi = self._first_event, int(st[k.N_EVENTS])
-        front = int(ev.size[lo:hi].sum())
-        buf: U8 = np.empty(front + len(chunk), dtype=np.uint8)
-        at = 0
-        for n in range(lo, hi):
-            off, size = int(ev.off[n]), int(ev.size[n])
-            buf[at : at + size] = self._buf[off : off + size]
-            ev.off[n] = at
-            at += size
-        buf[at:] = chunk
-        self._buf, self._fill = buf, len(buf)
-        st[k.AT], st[k.END] = at, len(buf)
-        self._batch_from = at
+    def locate(self) -> None:
+        """Place what was read in the log: before its event while the transaction is open, and behind it then."""
+        if not self._frames:
+            return
+        frame, builder, st = self._frames[-1], self._builder, self._builder.state
+        open_ = st[k.TX] != k.NO_TX
+        st[k.FILE_POS] = frame.start if open_ else frame.end
+        if not open_ and st[k.N_TXS]:
+            builder.transactions.end[st[k.N_TXS] - 1] = frame.end
 
-    def _settle(self, transactions: int, start: int, end: int) -> int:
-        """Say of what was split in there where it lies. Returns how many ended since there were `transactions`."""
-        st = self._st
-        fresh = slice(transactions, int(st[k.N_TXS]))
-        ended = (self._tx.flags[fresh] & OPEN) == 0
-        self._tx.end[fresh] = np.where(ended, end, start)
-        return int(ended.sum())
+    def abandon_small(self) -> None:
+        """Leave small ones, for there is damage in them."""
+        while self.in_small:
+            self._leave()
 
-    def _reserve_scratch(self, need: int) -> bool:
-        """Is there room for so many bytes of a few events? Where there is none, there will be."""
-        if not self._reserve:
-            self._reserve = self._room_bytes
-            larger: U8 = np.empty(len(self._buf) + self._reserve, dtype=np.uint8)
-            larger[: self._fill] = self._buf[: self._fill]
-            self._buf = larger
-        return self._scratch + need <= len(self._buf)
+    def _is_small(self, size: int | None) -> bool:
+        if size is None or size > min(self.small_bytes, self._buffer.usual // 4):
+            return False
+        return self.in_small or not self.active
 
-    def _leave(self, unpacked: Unpacking) -> None:
-        """Go on behind the event that was read otherwise, in the buffer that holds it."""
-        st = self._st
-        if st[k.TX] != k.NO_TX or unpacked.transactions != 1:
-            raise malformed(transaction_payload.NAME, "holds something else than one transaction")
-        outer = self._unpacking = unpacked.outer
-        if outer:
-            outer.transactions += 1
-        self._buf, self._fill = unpacked.buf, unpacked.fill
-        st[k.AT], st[k.END], st[k.PACKETS] = unpacked.next, unpacked.fill, unpacked.packets
-        st[k.FILE_POS] = unpacked.end
-        self._batch_from, self._scratch = unpacked.next, unpacked.fill
+    def _read_in(self, chunk: U8) -> None:
+        """Let the kernel go on in a buffer of `chunk`, behind what the open transaction carries."""
+        buffer, st = self._buffer, self._builder.state
+        buffer.bytes = self._builder.move_carried(chunk)
+        st[k.END] = buffer.fill = len(buffer.bytes)
+
+    def _leave(self) -> None:
+        frame, buffer, builder = self._frames.pop(), self._buffer, self._builder
+        st = builder.state
+        st[k.FILE_POS] = frame.start if st[k.TX] != k.NO_TX else frame.end
+        if frame.runs is not None:
+            buffer.bytes, buffer.fill, buffer.scratch = frame.buf, frame.fill, frame.fill
+        st[k.AT], st[k.END], st[k.PACKETS] = frame.at, frame.stop, frame.packets
+        builder.counted_to = frame.counted_to
+        builder.embedded = self.active

@@ -1,20 +1,20 @@
 """Packets to transactions: one kernel call per buffer.
 
-`Splitter` owns the receive buffer. Bytes are written into it, `split()` turns all complete events into `Batch`es of
-arrays (offset, size, kind, route per event; first event, GTID, commit time, end offset per transaction), the caller
-routes them (`take`), and `compact()` makes room again. Nothing is decoded beyond headers, table maps and GTIDs.
+A source writes what it receives into `room()`, `split()` turns all complete events into `Batch`es of arrays (offset,
+size, kind, route per event; first event, GTID, commit time, end offset per transaction), the caller copies from them
+what its consumers want (`consumer_log`), and `compact()` makes room again. Only headers, table maps and GTIDs are
+decoded.
 
 Invariants
-* An event is looked at once. Its checksum is verified if the FORMAT_DESCRIPTION in force says that it has one.
+* An event is read once. Its checksum is verified if the FORMAT_DESCRIPTION in force says that it has one.
 * A batch has one file and one FORMAT_DESCRIPTION; where either changes a new batch begins.
 * A transaction may span batches. What a consumer might still need of it when the next batch comes (GTID, BEGIN, the
   table maps of a statement that is still open) is *carried*: copied to the front of the buffer and listed again,
   marked `CARRIED`, so that consumers copy it when the first row for them comes, and only then.
-* What the kernel does not know goes to Python (`rare`), and what Python does not know becomes a fault: nothing is
-  skipped that could hold data.
+* Events that the kernel does not know go to `SpecialEvents`, and those that it does not know become faults: no event
+  that could hold data is skipped.
 * A compressed transaction is read like any other, from a buffer of its own that holds a chunk of it at a time
-  (`unpack`); meanwhile `full` is true, so nobody writes into the receive buffer. All of it lies at one place: the
-  offset after its transaction is that after the payload event.
+  (`EmbeddedReader`); meanwhile `full` is True, so nothing is written into the receive buffer.
 
 The rejected alternative was a callback or an object per event: at 7 M events a second there are 140 ns for each.
 
@@ -23,21 +23,29 @@ Sources: MySQL source, libs/mysql/binlog/event/*.h, sql/rpl_binlog_sender.cc; Ma
 
 from __future__ import annotations
 
+import numpy as np
+
 from dispatcher.binlog.event import header
 from dispatcher.binlog.event.cursor import malformed
+from dispatcher.binlog.event.header import SIZE_AT, TYPE_AT, FormatDescription
 from dispatcher.binlog.event.types import EventType, type_name
-from dispatcher.binlog.kernel.bytes import u32
+from dispatcher.binlog.kernel.bytes import U8, u32
 from dispatcher.binlog.stream import splitter_kernel as k
 from dispatcher.binlog.stream.batch import Batch, Closed
-from dispatcher.binlog.stream.reframe import Unpacking
-from dispatcher.binlog.stream.special_events import Rare
+from dispatcher.binlog.stream.batch_builder import BatchBuilder, Batches
+from dispatcher.binlog.stream.embedded import EmbeddedReader
+from dispatcher.binlog.stream.receive_buffer import ReceiveBuffer
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.binlog.stream.special_events import SpecialEvents, work_of
+from dispatcher.binlog.stream.xa_recorder import XaRecorder
+from dispatcher.binlog.stream.xa_store import XaStore
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
-# What a call of `split` may do in Python: some 40 ms, in the units of `rare.work_of`.
+# What a call of `split` may do in Python: some 40 ms, in the units of `work_of`.
 WORK_MAX = 1024
 
-
-_OF_ROWS = (
+_PACKET_HEADER = 4  # 3 bytes of size, 1 of sequence number; the payload is a status byte, 0 for an event, and the event
+_ROWS_51 = (
     *(EventType.TABLE_MAP, EventType.WRITE_ROWS_V1, EventType.UPDATE_ROWS_V1, EventType.DELETE_ROWS_V1),
 )  # fmt: skip
 _WITHOUT_BEGIN = (
@@ -50,15 +58,87 @@ _REMEDY_51 = (
 )
 
 
-class Splitter(Rare):
-    """Receive buffer and kernel of one connection (`packets=True`) or one binlog file (`packets=False`).
+class Splitter:
+    """Splits what one connection (`packets=True`) or one binlog file (`packets=False`) sends into batches.
 
-    `checksum`: do the events before the first FORMAT_DESCRIPTION end in a checksum (the session's setting)?
+    `checksum`: True if the events before the first FORMAT_DESCRIPTION end in a checksum (the session's setting).
+    `buffer_bytes`: the usual size of the receive buffer. `created`: when the current file and those of the last batches
+    were created, s since 1970. `ignored`: how many events were ignored, by name. `sources`: names of GTID sources.
     """
 
-    def feed(self, data: bytes) -> list[Batch | Closed]:
+    def __init__(self, routes: Routes, *, packets: bool, checksum: bool, buffer_bytes: int) -> None:
+        self.routes = routes
+        self._buffer = ReceiveBuffer(buffer_bytes)
+        self._builder = BatchBuilder(self._buffer, routes, packets=packets, checksum=checksum)
+        self.embedded = EmbeddedReader(self._buffer, self._builder)
+        self._xa = XaRecorder(self._buffer, self._builder)
+        self.special = SpecialEvents(self._buffer, self._builder, self._xa)
+        self.created, self.ignored = self._builder.created, self._builder.ignored
+        self.sources = self._builder.sources
+        self._maps = k.TableMaps(
+            np.zeros(k.MAPS_MAX, dtype=np.int64), np.zeros(k.MAPS_MAX, dtype=np.int32)
+        )
+        self._full = False
+        self._work = 0  # what was done in Python since `split` was called
+        self._error: BinlogError | None = None  # damage behind what the last split() returned
+
+    # -- where the log is --------------------------------------------------------------------------------------
+
+    @property
+    def file(self) -> str:
+        """The file that is being read."""
+        return self._builder.file
+
+    @file.setter
+    def file(self, name: str) -> None:
+        self._builder.file = name
+
+    @property
+    def offset(self) -> int:
+        """The offset in `file` after the last event that was read."""
+        return self._builder.offset
+
+    @property
+    def format(self) -> FormatDescription | None:
+        """The FORMAT_DESCRIPTION in force."""
+        return self._builder.format
+
+    @property
+    def prepared(self) -> XaStore | None:
+        """Where prepared XA transactions are kept; None if their rows are not needed."""
+        return self._xa.store
+
+    @prepared.setter
+    def prepared(self, store: XaStore | None) -> None:
+        self._xa.store = store
+
+    # -- receiving ---------------------------------------------------------------------------------------------
+
+    def room(self) -> memoryview:
+        """Where the next bytes from the source belong. Nothing may be written while `full`."""
+        return self._buffer.room()
+
+    def wrote(self, size: int) -> None:
+        """`size` bytes were written into `room()`."""
+        self._buffer.fill += size
+
+    @property
+    def full(self) -> bool:
+        """True if the next `split()` returns batches, or an error, without more bytes."""
+        return self._full
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes behind the last event that was read: the beginning of an incomplete one, if not `full`."""
+        return self._buffer.fill - int(self._builder.state[k.AT])
+
+    def drop_rest(self) -> None:
+        """Forget the pending bytes: the file ends inside of an event."""
+        self._buffer.fill = int(self._builder.state[k.AT])
+
+    def feed(self, data: bytes) -> Batches:
         """Append bytes and split them: for files and tests, where nothing is gained by reading in place."""
-        out: list[Batch | Closed] = []
+        out: Batches = []
         view = memoryview(data)
         while view:
             room = self.room()
@@ -74,166 +154,190 @@ class Splitter(Rare):
                     break
         return out
 
-    # -- splitting -------------------------------------------------------------------------------------------
+    # -- splitting ---------------------------------------------------------------------------------------------
 
-    def split(self) -> list[Batch | Closed]:
+    def split(self) -> Batches:
         """All complete events in the buffer as batches, in order. `compact()` must follow before the next call.
 
-        Raises BinlogError for bytes that are damaged or not understood at all (the connection must be closed);
-        an event that only some consumers must stop at is the `fault` of its batch instead. What stands before the
-        damage is returned first; the next call raises.
+        Raises BinlogError for bytes that are damaged or not understood at all (the connection must be closed); an event
+        that only some consumers must stop at is the `fault` of its batch instead. Events before the damage are returned
+        first; the next call raises.
 
         Events that Python reads take up to thousands of times as long as others, so a call ends after a number of them
-        with `full` set: a server that sends nothing else keeps nobody waiting who shares the thread.
+        with `full` set, and other consumers of the thread get their turn.
         """
-        if self._failed:
-            raise self._failed
-        out: list[Batch | Closed] = []
-        self.created = {file: at for file, at in self.created.items() if file == self.file}
-        self._st[k.END] = self._scratch = self._fill
+        if self._error:
+            raise self._error
+        out: Batches = []
+        builder, embedded, buffer = self._builder, self.embedded, self._buffer
+        builder.keep_created()
+        builder.state[k.END] = buffer.scratch = buffer.fill
         self._full, self._work = False, 0
         try:
-            while self._go_on(out):
-                if self._work >= WORK_MAX:
-                    self._full = True
-                    break
+            more = True
+            while more:
+                code = self._run_kernel()
+                embedded.locate()
+                more = self._handle(code, out)
+                embedded.locate()
+                if more and self._work >= WORK_MAX and not embedded.in_small:
+                    self._full, more = True, False
         except BinlogError as error:
-            self._failed = error if error.where else error.at(self._place())
+            embedded.abandon_small()
+            self._error = error if error.where else error.at(builder.place())
             self._full = True
-            if (not out and not self._in_making()) or self.format is None:
-                raise self._failed from None
-        if self._in_making():
-            self._flush(out)
+            if (not out and not builder.pending) or builder.format is None:
+                raise self._error from None
+        if builder.pending:
+            builder.flush(out)
         return out
 
-    def _go_on(self, out: list[Batch | Closed]) -> bool:
-        """One call of the kernel and what it came back for; False at the end of what can be split."""
-        st = self._st
-        transactions = int(st[k.N_TXS])
-        code = self._run()
-        if self._unpacking:
-            return self._go_on_inside(self._unpacking, code, transactions, out)
-        if code == k.LARGE:
-            return self._join_large(out)
-        if code == k.PACKET:
-            off, size = int(st[k.OFF]), int(st[k.SIZE])
-            self._flush(out)
-            out.append(Closed(bytes(self._buf[off : off + size])))
-            st[k.AT] = st[k.NEXT]
-            return False
-        if code in (k.MORE, k.FULL):
+    def compact(self) -> None:
+        """Forget the events that were split; keep the rest of the bytes and what an open transaction carries."""
+        buffer, builder = self._buffer, self._builder
+        at = int(builder.state[k.AT])
+        pending, half = buffer.fill - at, buffer.usual // 2
+        needed = self._wire_bytes(buffer.bytes[at : buffer.fill])
+        # An event of many megabytes must not be moved with each of its pieces.
+        if builder.nothing_split and buffer.has_room(at, max(pending + half, needed)):
+            return
+        carried = builder.carried()
+        room = 0 if self.embedded.active else max(half, needed)
+        builder.restart(carried, buffer.compact(at, [event.raw for event in carried], room))
+
+    def _run_kernel(self) -> int:
+        """Let the kernel list events until it needs something; returns what."""
+        builder, routes = self._builder, self.routes
+        names = k.Names(
+            routes.slots, routes.names, routes.spans, self.special.source_ids, len(self.sources)
+        )
+        return k.split_packets(
+            self._buffer.bytes,
+            builder.state,
+            builder.events,
+            builder.transactions,
+            self._maps,
+            names,
+        )
+
+    def _handle(self, code: int, out: Batches) -> bool:
+        """Do what the kernel returned for; False if nothing more can be split before the next call."""
+        st, buf = self._builder.state, self._buffer.bytes
+        off, size = int(st[k.OFF]), int(st[k.SIZE])
+        if code == k.MORE and self.embedded.active:
+            return self._advance_embedded()
+        if code == k.MORE or (code == k.FULL and not self.embedded.in_small):
             self._full = code == k.FULL
             return False
-        return self._answer(code, out)
-
-    def _answer(self, code: int, out: list[Batch | Closed]) -> bool:
-        """What the kernel came back for, if that is an event; False where that must wait for `compact()`."""
-        st = self._st
+        if code == k.LARGE:
+            return self._join_packets()
+        if code == k.PACKET:
+            self._builder.flush(out)
+            out.append(Closed(bytes(buf[off : off + size])))
+            st[k.AT] = st[k.NEXT]
+            return False
         if code == k.NEW_TABLE:
-            self._new_table()
+            self._work += 1
+            table = off + size + 2  # behind a zero byte and the table name's length
+            self.routes.table(
+                bytes(buf[off : off + size]), bytes(buf[table : table + int(buf[table - 1])])
+            )
         elif code == k.NEW_SOURCE:
-            off = int(st[k.OFF]) + 20
-            self._new_source(bytes(self._buf[off : off + 16]))
+            uuid = off + header.HEADER_SIZE + 1
+            self.special.new_source(bytes(buf[uuid : uuid + 16]))
         elif code == k.PYTHON:
-            return self._special(out)
+            return self._read_special(int(buf[off + TYPE_AT]), out)
         else:
             raise self._bad_event(code)
         return True
 
-    def _go_on_inside(
-        self, inside: Unpacking, code: int, transactions: int, out: list[Batch | Closed]
-    ) -> bool:
-        """Likewise in a compressed transaction: a chunk a time, so that one call of `split` holds one of them."""
-        st = self._st
-        if code not in (k.MORE, k.FULL):
-            self._answer(code, out)
-        inside.transactions += self._settle(transactions, inside.start, inside.end)
-        st[k.FILE_POS] = inside.end if inside.transactions else inside.start
-        if code == k.FULL or (code == k.MORE and self._in_making()):
+    def _read_special(self, kind: int, out: Batches) -> bool:
+        self._work += work_of(kind)
+        is_payload = kind == EventType.TRANSACTION_PAYLOAD
+        transaction = self.embedded.payload() if is_payload else self.special.read(out)
+        if transaction is not None and not self.embedded.enter(transaction, out):
             self._full = True
             return False
-        if code == k.MORE:
-            chunk = inside.events()
-            if chunk is None:
-                self._leave(inside)
-            else:
-                self._look_into(chunk)
         return True
 
-    def _run(self) -> int:
-        routes = self.routes
-        names = k.Names(
-            routes.slots, routes.names, routes.spans, self._source_ids, len(self.sources)
-        )
-        return k.split_packets(self._buf, self._st, self._ev, self._tx, self._maps, names)
+    def _advance_embedded(self) -> bool:
+        """Go on in an embedded transaction, or behind it. A call of `split` returns one chunk of it at most."""
+        if not self.embedded.in_small and self._builder.pending:
+            self._full = True
+            return False
+        self.embedded.advance()
+        return True
 
-    # -- what comes rarely -----------------------------------------------------------------------------------
+    # -- packets -----------------------------------------------------------------------------------------------
 
-    def _new_table(self) -> None:
-        st = self._st
-        self._work += 1
-        at, size = int(st[k.OFF]), int(st[k.SIZE])
-        table = at + size + 2
-        self.routes.table(
-            self._buf[at : at + size].tobytes(),
-            self._buf[table : table + int(self._buf[table - 1])].tobytes(),
-        )
+    def _wire_bytes(self, pending: U8) -> int:
+        """How many bytes the event at the start of `pending` needs in the buffer, as far as can be told."""
+        st = self._builder.state
+        if not st[k.PACKETS] or st[k.AT] == st[k.JOINED]:
+            return int(u32(pending, SIZE_AT)) if len(pending) >= header.HEADER_SIZE else 0
+        if len(pending) < _PACKET_HEADER + 1 + header.HEADER_SIZE:
+            return 0
+        packet = _packet_size(pending, 0)
+        if packet < k.PACKET_MAX:
+            return packet + _PACKET_HEADER
+        return _joined_bytes(int(u32(pending, _PACKET_HEADER + 1 + SIZE_AT)))
 
-    def _join_large(self, out: list[Batch | Closed]) -> bool:
-        """Close the gaps that packet headers leave in an event of 16 MiB and more; False until all of it is here."""
-        st = self._st
+    def _join_packets(self) -> bool:
+        """Move the pieces of an event that comes in several packets together; False until all of them are here.
+
+        The event ends where its last packet ends, so that the kernel goes on behind it as ever.
+        """
+        st, buf = self._builder.state, self._buffer.bytes
         at = int(st[k.AT])
-        have = self._fill - at
-        if have < 24:
+        event = at + _PACKET_HEADER + 1
+        if self._buffer.fill < event + header.HEADER_SIZE:
             return False
-        size = int(u32(self._buf, at + 5 + 9))
-        if self._buf[at + 4] != 0 or size > header.EVENT_BYTES_MAX:
-            # Before there is room for it: a claim costs a server nothing.
-            name = "a packet" if self._buf[at + 4] else type_name(int(self._buf[at + 5 + 4]))
-            raise malformed(name, f"claims {size} bytes").at(self._place())
-        wire = size + 1 + 4 * ((size + 1) // k.PACKET_MAX + 1)
-        if have < wire:
+        status, size = int(buf[event - 1]), int(u32(buf, event + SIZE_AT))
+        if status != 0 or size > header.EVENT_BYTES_MAX:
+            # Checked before the buffer grows: a server can claim any size.
+            name = "a packet" if status else type_name(int(buf[event + TYPE_AT]))
+            raise malformed(name, f"claims {size} bytes").at(self._builder.place())
+        end = at + _joined_bytes(size)
+        if self._buffer.fill < end:
             return False
-        source, target, left = at, at + 4, size + 1
-        while True:
-            n = int.from_bytes(self._buf[source : source + 3].tobytes(), "little")
-            if n > left or n != min(left, k.PACKET_MAX):
+        pieces: list[tuple[int, int]] = []
+        left = size + 1
+        while not pieces or pieces[-1][1] == k.PACKET_MAX:
+            n = _packet_size(buf, at)
+            if n != min(left, k.PACKET_MAX):
                 raise malformed(
                     "a packet", f"of {n} bytes continues an event that lacks {left}"
-                ).at(self._place())
-            self._buf[target : target + n] = self._buf[source + 4 : source + 4 + n].copy()
-            source, target, left = source + 4 + n, target + n, left - n
-            if n < k.PACKET_MAX:
-                break
-        # Look at this one event as if it stood in a file, then go on behind its packets.
-        end, behind = int(st[k.END]), at + 5 + size
-        st[k.AT], st[k.END], st[k.PACKETS] = at + 5, behind, 0
-        try:
-            while self._unpacking is None and int(st[k.AT]) < behind:
-                code = self._run()
-                if code not in (k.MORE, k.FULL):  # full with this event: the loop ends behind it
-                    self._answer(code, out)
-        finally:
-            if self._unpacking is None:
-                st[k.PACKETS], st[k.END] = 1, end
-        if self._unpacking:
-            self._unpacking.packets, self._unpacking.next = 1, at + wire
-        else:
-            st[k.AT] = at + wire
+                ).at(self._builder.place())
+            pieces.append((at + _PACKET_HEADER, n))
+            at, left = at + _PACKET_HEADER + n, left - n
+        for start, n in reversed(pieces):
+            buf[end - n : end] = buf[start : start + n].copy()
+            end -= n
+        st[k.AT] = st[k.JOINED] = end + 1  # behind the status byte
         return True
 
     def _bad_event(self, code: int) -> BinlogError:
-        st = self._st
-        off = int(st[k.OFF])
-        kind = int(self._buf[off + 4]) if off + 4 < st[k.END] else -1
+        st, place = self._builder.state, self._builder.place()
+        at = int(st[k.OFF]) + TYPE_AT
+        kind = int(self._buffer.bytes[at]) if at < st[k.END] else -1
         name = type_name(kind) if kind >= 0 else "an event"
         if code == k.CHECKSUM:
-            return BinlogError(ErrorKind.CHECKSUM_MISMATCH, name, where=self._place())
-        if code == k.MALFORMED and st[k.REASON] == k.OUTSIDE and kind in _OF_ROWS:
+            return BinlogError(ErrorKind.CHECKSUM_MISMATCH, name, where=place)
+        if code == k.MALFORMED and st[k.REASON] == k.OUTSIDE and kind in _ROWS_51:
             version = self.format.server_version if self.format else ""
             if header.server_numbers(version)[:2] == (5, 1):
-                return BinlogError(ErrorKind.UNSUPPORTED_EVENT, f"{name} {_WITHOUT_BEGIN}", where=self._place(),
-                                   remedy=_REMEDY_51)  # fmt: skip
-        return malformed(
-            name, k.WHY[int(st[k.REASON])] if code == k.MALFORMED else "is not one"
-        ).at(self._place())
+                return BinlogError(
+                    ErrorKind.UNSUPPORTED_EVENT, f"{name} {_WITHOUT_BEGIN}", where=place, remedy=_REMEDY_51
+                )  # fmt: skip
+        why = k.WHY[int(st[k.REASON])] if code == k.MALFORMED else "is not one"
+        return malformed(name, why).at(place)
+
+
+def _packet_size(buf: U8, at: int) -> int:
+    return int.from_bytes(buf[at : at + 3].tobytes(), "little")
+
+
+def _joined_bytes(size: int) -> int:
+    """What an event of `size` bytes takes on the wire when it comes in several packets."""
+    payload = size + 1
+    return payload + _PACKET_HEADER * (payload // k.PACKET_MAX + 1)

@@ -12,7 +12,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.binlog.event.header import EVENT_BYTES_MAX
+from dispatcher.binlog.event.header import (
+    CHECKSUM_SIZE,
+    EVENT_BYTES_MAX,
+    HEADER_SIZE,
+    LOG_POS_AT,
+    SIZE_AT,
+    TIMESTAMP_AT,
+    TYPE_AT,
+)
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, u16, u32, u64
 from dispatcher.binlog.kernel.crc import crc32
 from dispatcher.binlog.kernel.intrinsics import load64
@@ -72,7 +81,8 @@ KIND = 21  # its kind, route,
 ROUTE = 22
 ENDS = 23  # and whether its transaction ends with it
 OPENED = 24  # transactions that began
-STATE_SIZE = 25
+JOINED = 25  # where an event stands whose packets were joined, -1 = none
+STATE_SIZE = 26
 
 # None; its GTID was seen; its BEGIN was seen, or implied; likewise its XA START, and only Python can end it.
 NO_TX, TX_STARTED, TX_BEGUN, TX_XA = 0, 1, 2, 3
@@ -105,9 +115,9 @@ class Names(NamedTuple):
 def _rows_kinds() -> U8:
     """By type code: are its first eight bytes a table id and the flags of a rows event?"""
     table = np.zeros(256, dtype=np.uint8)
-    table[23:26] = table[30:33] = 1
-    table[39] = 1  # PARTIAL_UPDATE_ROWS
-    table[166:172] = 1  # MariaDB's compressed ones
+    for kind in EventType:
+        name = kind.name.removeprefix("MARIADB_").removeprefix("PARTIAL_")
+        table[kind] = name.startswith(("WRITE_ROWS", "UPDATE_ROWS", "DELETE_ROWS"))
     return table
 
 
@@ -160,7 +170,7 @@ def _malformed(st: I64, reason: int) -> int:
 def _next_event(buf: U8, st: I64) -> int:  # noqa: PLR0911 - one return per reason
     """Find the next whole event: its offset, size and what follows it in `st`. Its checksum is right, if it has one."""
     at, end = st[AT], st[END]
-    if st[PACKETS]:
+    if st[PACKETS] and at != st[JOINED]:
         if end - at < 4:
             return MORE
         size = u32(buf, at) & 0xFFFFFF
@@ -174,28 +184,29 @@ def _next_event(buf: U8, st: I64) -> int:  # noqa: PLR0911 - one return per reas
             return PACKET
         size -= 1
         st[OFF], st[SIZE], st[NEXT] = off, size, following
-        if size < 19 or u32(buf, off + 9) != size:
+        if size < HEADER_SIZE or u32(buf, off + SIZE_AT) != size:
             return _malformed(st, 1)
     else:
-        if end - at < 19:
+        if end - at < HEADER_SIZE:
             return MORE
-        off, size = at, u32(buf, at + 9)
+        off, size = at, u32(buf, at + SIZE_AT)
         st[OFF], st[SIZE], st[NEXT] = off, size, at + size
-        if size < 19 or size > EVENT_BYTES_MAX:
-            return _malformed(st, 1 if size < 19 else 8)
+        if size < HEADER_SIZE or size > EVENT_BYTES_MAX:
+            return _malformed(st, 1 if size < HEADER_SIZE else 8)
         if at + size > end:
             return MORE
     st[STOP] = off + size
     # A FORMAT_DESCRIPTION says of itself whether it has a checksum.
-    if st[CHECKED] and buf[off + 4] != 15:
-        st[STOP] -= 4
-        if size < 23 or crc32(buf, off, off + size - 4) != u32(buf, off + size - 4):
+    if st[CHECKED] and buf[off + TYPE_AT] != EventType.FORMAT_DESCRIPTION:
+        st[STOP] -= CHECKSUM_SIZE
+        stop = st[STOP]
+        if size < HEADER_SIZE + CHECKSUM_SIZE or crc32(buf, off, stop) != u32(buf, stop):
             return CHECKSUM
     return _OK
 
 
 @part
-def _open(st: I64, state: int, source: int, gno: int, commit_us: int) -> None:
+def open_transaction(st: I64, state: int, source: int, gno: int, commit_us: int) -> None:
     st[TX], st[SOURCE], st[GNO], st[COMMIT_US] = state, source, gno, commit_us
     st[TX_FIRST], st[TX_FLAGS], st[MAPS], st[HEAD] = st[N_EVENTS], 0, 0, -1
     st[OPENED] += 1
@@ -206,23 +217,23 @@ def _gtid(buf: U8, st: I64, sources: NDArray[np.uint64], n_sources: int) -> int:
     """GTID and ANONYMOUS_GTID: flags 1, source 16, number 8, then since 5.7 logical clock type 1 and two numbers 8, and
     since 8.0 the commit time: 7 bytes of microseconds, whose bit 55 says that the original commit time follows."""
     off, stop = st[OFF], st[STOP]
-    body = off + 19
+    body = off + HEADER_SIZE
     if st[TX] != NO_TX:
         return _malformed(st, 5)
     if stop - body < 25:
         return _malformed(st, 2)
     source = -1
-    if buf[off + 4] == 33:
+    if buf[off + TYPE_AT] == EventType.GTID:
         source = _find_source(buf, body + 1, sources, n_sources)
         if source < 0:
             return NEW_SOURCE
-    commit_us = u32(buf, off) * 1_000_000
+    commit_us = u32(buf, off + TIMESTAMP_AT) * 1_000_000
     if stop - body >= 50 and buf[body + 25] == 2:
         commit_us = u64(buf, body + 42) & ((1 << 55) - 1)
     gno = u64(buf, body + 17)
     if source >= 0 and not 0 < gno < GNO_MAX:
         return _malformed(st, 9)
-    _open(st, TX_STARTED, source, gno, commit_us)
+    open_transaction(st, TX_STARTED, source, gno, commit_us)
     st[KIND] = FRAME
     return _OK
 
@@ -231,7 +242,7 @@ def _gtid(buf: U8, st: I64, sources: NDArray[np.uint64], n_sources: int) -> int:
 def _query(buf: U8, st: I64) -> int:
     """BEGIN and COMMIT to the letter; any other statement is for Python to classify."""
     off, stop = st[OFF], st[STOP]
-    body = off + 19
+    body = off + HEADER_SIZE
     if stop - body < 13:
         return _malformed(st, 2)
     query = body + 13 + u16(buf, body + 11) + int(buf[body + 8]) + 1
@@ -239,7 +250,7 @@ def _query(buf: U8, st: I64) -> int:
         return _malformed(st, 2)
     if st[TX] < TX_BEGUN and _same(buf, query, stop - query, _BEGIN):
         if st[TX] == NO_TX:  # no GTID event before it: 5.6 without GTIDs
-            _open(st, TX_BEGUN, -1, 0, u32(buf, off) * 1_000_000)
+            open_transaction(st, TX_BEGUN, -1, 0, u32(buf, off + TIMESTAMP_AT) * 1_000_000)
         st[TX], st[KIND] = TX_BEGUN, FRAME
         return _OK
     if st[TX] == TX_BEGUN and _same(buf, query, stop - query, _COMMIT):
@@ -252,7 +263,7 @@ def _query(buf: U8, st: I64) -> int:
 def _table_map(
     buf: U8, st: I64, map_id: I64, map_route: I32, slots: I32, names: U8, spans: I64
 ) -> int:
-    body, stop = st[OFF] + 19, st[STOP]
+    body, stop = st[OFF] + HEADER_SIZE, st[STOP]
     if st[TX] < TX_BEGUN:
         return _malformed(st, 3)
     if stop - body < 10:
@@ -281,7 +292,7 @@ def _table_map(
 
 @part
 def _rows(buf: U8, st: I64, map_id: I64, map_route: I32) -> int:
-    body, stop = st[OFF] + 19, st[STOP]
+    body, stop = st[OFF] + HEADER_SIZE, st[STOP]
     if st[TX] < TX_BEGUN:
         return _malformed(st, 3)
     if stop - body < 8:
@@ -304,10 +315,11 @@ def _rows(buf: U8, st: I64, map_id: I64, map_route: I32) -> int:
 
 @part
 def _other(st: I64, kind: int) -> int:
-    if kind == 16 and st[TX] != TX_XA:  # XID
+    if kind == EventType.XID and st[TX] != TX_XA:
         st[KIND], st[ENDS] = FRAME, 1
         return _OK if st[TX] == TX_BEGUN else _malformed(st, 3)
-    if kind in (29, 160) and st[TX] >= TX_BEGUN:  # ROWS_QUERY, ANNOTATE_ROWS
+    is_text = kind == EventType.ROWS_QUERY or kind == EventType.MARIADB_ANNOTATE_ROWS
+    if is_text and st[TX] >= TX_BEGUN:
         st[KIND], st[HEAD] = TEXT, st[N_EVENTS]
         return _OK
     return PYTHON
@@ -332,22 +344,22 @@ def split_packets(
         if code != _OK:
             return code
         st[ROUTE], st[ENDS] = ALL, 0
-        kind = buf[st[OFF] + 4]
-        if kind == 19:
+        kind = buf[st[OFF] + TYPE_AT]
+        if kind == EventType.TABLE_MAP:
             code = _table_map(buf, st, map_id, map_route, slots, arena, spans)
         elif _IS_ROWS[kind]:
             code = _rows(buf, st, map_id, map_route)
-        elif kind in (33, 34):
+        elif kind == EventType.GTID or kind == EventType.ANONYMOUS_GTID:
             code = _gtid(buf, st, sources, names.n_sources)
-        elif kind == 2:
+        elif kind == EventType.QUERY:
             code = _query(buf, st)
         else:
             code = _other(st, kind)
         if code != _OK:
             return code
         off, size = st[OFF], st[SIZE]
-        st[FILE_POS] = advance_position(st[FILE_POS], u32(buf, off + 13), size)
-        st[TIMESTAMP] = u32(buf, off)
+        st[FILE_POS] = advance_position(st[FILE_POS], u32(buf, off + LOG_POS_AT), size)
+        st[TIMESTAMP] = u32(buf, off + TIMESTAMP_AT)
         ev_off[n], ev_size[n], ev_kind[n], ev_route[n] = off, size, st[KIND], st[ROUTE]
         st[N_EVENTS], st[AT] = n + 1, st[NEXT]
         if st[ENDS]:

@@ -22,18 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-import zstandard
-
-from dispatcher.binlog.event import transaction_payload
-from dispatcher.binlog.event.transaction_payload import Compression, Payload
-from dispatcher.binlog.kernel.bytes import U8
+from dispatcher.binlog.event.transaction_payload import Payload
 from dispatcher.binlog.stream.routes import Target
 from dispatcher.model.errors import ErrorKind
 from dispatcher.model.position import LogPosition
 
 BYTES_MAX = 256 << 20
-SMALL_BYTES = 1 << 14  # less than this is not worth compressing
 ENTRY_BYTES = 512  # about what one costs beside its rows
 
 
@@ -64,13 +58,13 @@ class LogPoint:
 @dataclass(slots=True, eq=False)
 class XaEntry:
     """One prepared transaction. `rows`: its events without checksums, from BEGIN on where the server writes one; None
-    where they were not kept, which `flaws` explain. `end`: of its XA COMMIT or XA ROLLBACK, once that was read."""
+    where they were not kept, which `faults` explain. `end`: of its XA COMMIT or XA ROLLBACK, once that was read."""
 
     number: int  # in the order in which they were kept
     xid: str
     at: LogPoint
     rows: Payload | None
-    flaws: tuple[XaFault, ...] = ()
+    faults: tuple[XaFault, ...] = ()
     end: LogPoint | None = None
 
     @property
@@ -117,7 +111,7 @@ class XaStore:
     # -- splitters -------------------------------------------------------------------------------------------
 
     def keep(
-        self, xid: str, at: LogPoint, rows: Payload | None, flaws: tuple[XaFault, ...]
+        self, xid: str, at: LogPoint, rows: Payload | None, faults: tuple[XaFault, ...]
     ) -> None:
         """A prepare was read."""
         end = None
@@ -131,7 +125,7 @@ class XaStore:
                 self._drop(known)
             elif known.end is None and _before(known.at, at):
                 self._end(known, at)  # it must have, where nobody read
-        self._add(XaEntry(self._next, xid, at, rows, flaws, end))
+        self._add(XaEntry(self._next, xid, at, rows, faults, end))
 
     def find(self, xid: str, end: LogPoint) -> XaEntry | None:
         """Which transaction ends here? None where its prepare was not read, or is forgotten."""
@@ -193,7 +187,7 @@ class XaStore:
         if not (put or ended or gone):
             return None
         # Entries change; what is handed to another thread must not.
-        fixed = tuple(XaEntry(e.number, e.xid, e.at, e.rows, e.flaws, e.end) for e in put)
+        fixed = tuple(XaEntry(e.number, e.xid, e.at, e.rows, e.faults, e.end) for e in put)
         return XaChanges(fixed, tuple(ended), tuple(gone))
 
     def stored(self, changes: XaChanges) -> None:
@@ -271,91 +265,3 @@ def _before(one: LogPoint, two: LogPoint) -> bool:
     if _one_log(one, two):
         return one.mark.key < two.mark.key and not _elsewhere(one, two)
     return one.source != two.source or one.gno < two.gno
-
-
-# -- while a transaction is open ------------------------------------------------------------------------------
-
-
-class XaRecorder:
-    """What is kept of an XA transaction until it is known how it goes on. `at`: where it begins.
-
-    `prepared` None: nobody wants the rows.
-    """
-
-    def __init__(self, prepared: XaStore | None, at: LogPoint, first: bytes) -> None:
-        """`first`: its BEGIN, or nothing."""
-        self.at = at
-        self.flaws: list[XaFault] = []
-        self.tables: dict[Target, None] = {}
-        self.whole = True  # did all of it fit?
-        self._prepared = prepared
-        self._plain: list[bytes] = [first]
-        self._plain_bytes = self.size = len(first)
-        self._packed: list[bytes] = []
-        self._packed_bytes = 0
-        self._compressor: zstandard.ZstdCompressionObj | None = None
-        self._rows: Payload | None = None
-
-    def add(self, events: U8) -> None:
-        """More events, without checksums."""
-        if self._prepared is None or not self.whole:
-            return
-        self._plain.append(events.tobytes())
-        self._plain_bytes += len(events)
-        self.size += len(events)
-        if self._plain_bytes >= SMALL_BYTES:
-            self._pack()
-        self.whole = self._prepared.has_room(self._plain_bytes + self._packed_bytes + ENTRY_BYTES)
-        if not self.whole:
-            self._plain, self._packed, self._compressor = [], [], None
-
-    def rows(self) -> Payload | None:
-        """All of it; nothing is added afterwards. None where it was too much."""
-        if not self.whole or self._prepared is None:
-            return None
-        if self._rows is None and self._compressor is None:
-            self._rows = Payload(Compression.NONE, self.size, b"".join(self._plain))
-        elif self._rows is None:
-            self._pack()
-            assert self._compressor is not None
-            data = b"".join((*self._packed, self._compressor.flush()))
-            self._rows = Payload(Compression.ZSTD, self.size, data)
-        return self._rows
-
-    def _pack(self) -> None:
-        if self._compressor is None:
-            self._compressor = zstandard.ZstdCompressor(level=1, write_checksum=True).compressobj()
-        for piece in self._plain:
-            packed = self._compressor.compress(piece)
-            self._packed.append(packed)
-            self._packed_bytes += len(packed)
-        self._plain, self._plain_bytes = [], 0
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedTransaction:
-    """Events to be read in the place of one of the log: `first`, those of a payload, `last`; none has a checksum.
-
-    `begun`: is the transaction in its rows already, as behind MariaDB's GTID event? `flaws`: who must stop before it.
-    """
-
-    rows: Payload
-    last: bytes = b""
-    begun: bool = False
-    flaws: tuple[XaFault, ...] = ()
-
-    @property
-    def size(self) -> int | None:
-        """Bytes of all of them, where that is known."""
-        plain = self.rows.uncompressed_size
-        return None if plain is None else plain + len(self.last)
-
-    def whole(self) -> U8:
-        """Raises `BinlogError` where they are not what they should be."""
-        return np.frombuffer(transaction_payload.decompress(self.rows) + self.last, dtype=np.uint8)
-
-    def chunks(self) -> Iterator[bytes]:
-        """Likewise, a chunk at a time."""
-        yield from transaction_payload.decompressed_chunks(self.rows)
-        if self.last:
-            yield self.last

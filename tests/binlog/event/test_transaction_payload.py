@@ -17,6 +17,7 @@ from dispatcher.binlog.event import mariadb_compressed, transaction_payload
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
+from dispatcher.binlog.stream.embedded import SMALL_BYTES
 from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -77,7 +78,7 @@ def log_with(body: bytes) -> e.LogWriter:
 def transactions(log: e.LogWriter, *, small: bool = True) -> Iterator[Batch]:
     chunk = 1 << 20
     split = Splitter(Routes(), packets=True, checksum=True, buffer_bytes=1 << 14)
-    split.SMALL_PAYLOAD = split.SMALL_PAYLOAD if small else 0
+    split.embedded.small_bytes = SMALL_BYTES if small else 0
     stream = log.stream()
     for at in range(0, len(stream), chunk):
         for batch in split.feed(stream[at : at + chunk]):

@@ -56,7 +56,7 @@ class Lender:
 def batches(rng: random.Random, log: e.LogWriter, routes: Routes, held: Held) -> Iterator[Batch]:
     """A dump without the transactions held, in batches cut at random."""
     split = Splitter(routes, packets=True, checksum=log.files[0].checksum, buffer_bytes=1 << 14)
-    split.SMALL_PAYLOAD = rng.choice((0, 1 << 18))
+    split.embedded.small_bytes = rng.choice((0, 1 << 18))
     stream = log.stream(held=held)
     at = 0
     while at < len(stream):

@@ -157,7 +157,7 @@ def test_any_log_in_any_chunks_of_a_dump(seed: int, gtid: str) -> None:
         rng, gtid=gtid, size_max=rng.choice((50, 3000, 20_000)), far=rng.random() < 0.2
     )
     split = splitter(checksum=log.files[0].checksum, buffer=rng.choice((1 << 14, 20_000, 1 << 17)))
-    split.SMALL_PAYLOAD = rng.choice((0, 1 << 18))
+    split.embedded.small_bytes = rng.choice((0, 1 << 18))
     stream = bytearray()
     for n, raw in enumerate(log.dump()):
         stream += e.event_packet(raw, n)
@@ -650,7 +650,7 @@ def test_heartbeats_move_nothing() -> None:
         beat = e.event(kind, b"binlog.000099", log_pos=12345)
         flat = feed(split, [e.event_packet(beat)])
         assert flat.events == 0
-    assert (split.offset, split.heartbeats) == (offset, 2)
+    assert (split.offset, split.special.heartbeats) == (offset, 2)
 
 
 @pytest.mark.parametrize(

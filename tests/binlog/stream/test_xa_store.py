@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.binlog.event import transaction_payload
 from dispatcher.binlog.event.transaction_payload import Compression, Payload
 from dispatcher.binlog.stream.xa_store import (
     ENTRY_BYTES,
-    SMALL_BYTES,
-    EmbeddedTransaction,
     LogPoint,
     XaChanges,
     XaEntry,
     XaFault,
-    XaRecorder,
     XaStore,
 )
-from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.errors import ErrorKind
 from dispatcher.model.position import LogPosition
 
 
@@ -124,7 +118,7 @@ def test_what_did_not_fit_is_kept_when_it_is_read_with_room() -> None:
     prepared.ended(entry, spot(20))
     prepared.keep("x", spot(10), rows(), ())
     (entry,) = prepared
-    assert (entry.rows, entry.flaws, entry.end) == (rows(), (), spot(20))
+    assert (entry.rows, entry.faults, entry.end) == (rows(), (), spot(20))
 
 
 class Disk:
@@ -184,26 +178,3 @@ def test_the_store_follows(seed: int) -> None:
     assert again.bytes == prepared.bytes
     again.keep("new", spot(99), rows(), ())
     assert [e.number for e in again][-1] not in disk.entries
-
-
-@pytest.mark.parametrize("size", [0, 10, SMALL_BYTES - 1, SMALL_BYTES, 3 << 20])
-def test_kept_rows_are_what_they_were(size: int) -> None:
-    data = random.Random(size).randbytes(min(size, 5000)) + bytes(max(size - 5000, 0))
-    keeping = XaRecorder(XaStore(), spot(1), b"BEGIN")
-    for at in range(0, len(data), 70_000):
-        keeping.add(np.frombuffer(data[at : at + 70_000], dtype=np.uint8))
-    got = keeping.rows()
-    assert got is not None
-    assert keeping.rows() is got
-    assert got.uncompressed_size == len(data) + 5
-    assert transaction_payload.decompress(got) == b"BEGIN" + data
-    inner = EmbeddedTransaction(got, b"XID")
-    assert b"".join(inner.chunks()) == inner.whole().tobytes() == b"BEGIN" + data + b"XID"
-    if got.compression is Compression.ZSTD:
-        assert len(got.data) < len(data)
-        damaged = bytearray(got.data)
-        damaged[-5] ^= 1
-        with pytest.raises(BinlogError, match="cannot be uncompressed"):
-            transaction_payload.decompress(
-                Payload(got.compression, got.uncompressed_size, bytes(damaged))
-            )

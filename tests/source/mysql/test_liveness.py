@@ -287,7 +287,7 @@ def test_a_heartbeat_comes_from_a_quiet_server(mysql97: Server, endpoint: Endpoi
 
     async def listen() -> None:
         async with asyncio.timeout(20):
-            while stream.splitter.heartbeats < 8:
+            while stream.splitter.special.heartbeats < 8:
                 await stream.batches()
 
     try:

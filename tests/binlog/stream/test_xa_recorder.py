@@ -31,7 +31,7 @@ def splitter(log: XaLog, prepared: XaStore, *, seed: int = 0, file: str = "") ->
     split = Splitter(
         Routes(), packets=True, checksum=checksum, buffer_bytes=rng.choice((1 << 14, 1 << 17))
     )
-    split.SMALL_PAYLOAD = rng.choice((0, 300, 1 << 18))
+    split.embedded.small_bytes = rng.choice((0, 300, 1 << 18))
     split.prepared = prepared
     return split
 
@@ -225,8 +225,8 @@ def test_memory_of_an_open_transaction_is_bounded() -> None:
     held = 0
     for chunk in cuts(random.Random(2), log.stream()):
         split.feed(chunk)
-        if split._keeping:
-            held = max(held, split._keeping._packed_bytes + split._keeping._plain_bytes)
+        if recording := split._builder.recording:
+            held = max(held, recording.bytes)
     assert held < 200_000
     (entry,) = prepared
     assert entry.rows is not None, "rows that are alike need little room"

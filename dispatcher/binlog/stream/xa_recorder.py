@@ -1,0 +1,197 @@
+"""XA transactions: the splitter's part that records their rows and replays them where they are committed.
+
+A server writes XA START ... XA END, XA PREPARE as a group under one GTID, and later XA COMMIT or XA ROLLBACK alone
+under another (MySQL since 5.7, MariaDB since 10.5, whose GTID event is the XA START). Only the group's end tells
+whether it is prepared, since XA COMMIT ... ONE PHASE writes the same group with another last event. So from XA START on
+rows are recorded and not listed for consumers, until one of these is read:
+
+* XA PREPARE: the group is a transaction without events, and its recording goes to the `XaStore`;
+* XA COMMIT ... ONE PHASE: the recording is replayed in the place of the group's last event, in this transaction;
+* XA COMMIT: the stored recording is replayed in its place, in this transaction;
+* XA ROLLBACK: the stored recording is dropped.
+
+A consumer gets a replayed transaction like any other, from BEGIN to XID, under the GTID of its commit. MariaDB's GTID
+event says that it stands for XA; it is changed to say BEGIN, in the same size.
+
+Statements that no server writes in their place, such as an XA COMMIT inside of a transaction, are faults.
+
+Sources: MySQL source, sql/binlog.cc, sql/xa.cc; MariaDB sql/log.cc, sql/log_event.h; four servers' logs.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from dispatcher.binlog.event import control
+from dispatcher.binlog.event.cursor import malformed
+from dispatcher.binlog.event.gtid import (
+    COMPLETED_XA,
+    DDL,
+    GROUP_COMMIT_ID,
+    PREPARED_XA,
+    STANDALONE,
+    MariadbGtid,
+    Xid,
+)
+from dispatcher.binlog.event.header import HEADER, HEADER_SIZE, EventHeader
+from dispatcher.binlog.event.transaction_payload import Payload
+from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.sql.statement import xa_verb
+from dispatcher.binlog.stream import splitter_kernel as k
+from dispatcher.binlog.stream.batch_builder import BatchBuilder, Batches
+from dispatcher.binlog.stream.embedded import EmbeddedTransaction
+from dispatcher.binlog.stream.receive_buffer import ReceiveBuffer
+from dispatcher.binlog.stream.xa_recording import XaRecording
+from dispatcher.binlog.stream.xa_store import LogPoint, XaFault, XaStore
+from dispatcher.model.errors import SEEK, ErrorKind
+from dispatcher.model.position import LogPosition
+
+_NOT_READ = (
+    f"move the consumer before the transaction's XA PREPARE, where its rows stand ({SEEK}), or copy its tables afresh"
+    " from a position behind this XA COMMIT, and move it there"
+)
+_NO_ROOM = (
+    "raise state.max_bytes_in_prepared and restart; XA RECOVER on the server lists what is prepared for long, XA COMMIT"
+    " or XA ROLLBACK ends it"
+)
+_MARIADB_FLAGS_AT = HEADER_SIZE + 12  # in MariaDB's GTID event, behind sequence number and domain
+
+
+class XaRecorder:
+    """Reads XA's events. `store`: the prepared transactions; None if their rows are not needed."""
+
+    def __init__(self, buffer: ReceiveBuffer, builder: BatchBuilder) -> None:
+        self.store: XaStore | None = XaStore()
+        self._buffer = buffer
+        self._builder = builder
+
+    def statement(
+        self, text: str, event: EventHeader, body: bytes, out: Batches
+    ) -> EmbeddedTransaction | None:
+        """Read a QUERY event with an XA statement. Returns the transaction that it commits, if it does."""
+        builder = self._builder
+        state, verb = builder.state[k.TX], xa_verb(text)
+        if verb in ("START", "BEGIN") and state == k.TX_STARTED:
+            self.start(builder.offset, _query_event(event, body, b"BEGIN"))
+        elif verb == "END" and state == k.TX_XA:
+            pass
+        elif verb in ("COMMIT", "ROLLBACK") and state == k.TX_STARTED and not builder.embedded:
+            xid = Xid.parse(text)
+            if xid is not None:
+                return self._end(xid, event, out, commit=verb == "COMMIT")
+            builder.fault(ErrorKind.UNSUPPORTED_EVENT, text[:300], out)
+            builder.end_transaction()
+        else:
+            builder.fault(ErrorKind.UNSUPPORTED_EVENT, text[:300], out)
+            if state < k.TX_BEGUN:
+                builder.end_transaction()
+        return None
+
+    def start(self, offset: int, begin: bytes) -> None:
+        """Record the open transaction. `offset`: behind its GTID event; `begin`: its BEGIN event, or nothing."""
+        self._builder.state[k.TX] = k.TX_XA
+        self._builder.recording = XaRecording(self.store, self._log_point(offset), begin)
+
+    def prepare(self, event: EventHeader, body: bytes, out: Batches) -> EmbeddedTransaction | None:
+        """Read an XA_PREPARE event. Returns the transaction if it is committed in one phase."""
+        prepare = control.parse_xa_prepare(body)
+        recording = self._builder.recording
+        if recording is None:
+            raise malformed("XA_PREPARE_EVENT", "stands outside a transaction")
+        if prepare.one_phase:
+            return self.commit(recording, str(prepare), event, out)
+        self._builder.record_listed()
+        if self.store is not None:
+            rows = recording.rows()
+            if rows is None:  # the fault is recorded, too
+                self._overflow(self.store, recording, str(prepare), out)
+            self.store.keep(str(prepare.xid), recording.at, rows, tuple(recording.faults))
+        self._builder.end_transaction()
+        return None
+
+    def commit(
+        self, recording: XaRecording, name: str, event: EventHeader, out: Batches
+    ) -> EmbeddedTransaction | None:
+        """The event, which messages call `name`, commits the open XA transaction in one phase."""
+        self._builder.record_listed()
+        rows = recording.rows()
+        if rows is not None:
+            return self._replay(rows, event, ())
+        if self.store is not None:
+            self._overflow(self.store, recording, name, out)
+        self._builder.end_transaction()
+        return None
+
+    def clear_mariadb_flags(self, gtid: MariadbGtid) -> None:
+        """Make the GTID event that the kernel returned one of a transaction of rows, which implies its BEGIN."""
+        st, buf = self._builder.state, self._buffer.bytes
+        off, stop = int(st[k.OFF]), int(st[k.STOP])
+        flags = gtid.flags & ~(STANDALONE | DDL | PREPARED_XA | COMPLETED_XA)
+        buf[off + _MARIADB_FLAGS_AT] = flags
+        # The xid, and flags of later versions which would be looked for in its place.
+        behind = off + _MARIADB_FLAGS_AT + 1 + (8 if flags & GROUP_COMMIT_ID else 0)
+        buf[behind:stop] = 0
+        if st[k.CHECKED]:
+            crc = zlib.crc32(buf[off:stop].tobytes())
+            buf[stop : stop + 4] = list(crc.to_bytes(4, "little"))
+
+    # -- smaller parts -----------------------------------------------------------------------------------------
+
+    def _end(
+        self, xid: Xid, event: EventHeader, out: Batches, *, commit: bool
+    ) -> EmbeddedTransaction | None:
+        """XA COMMIT or XA ROLLBACK of a prepared transaction."""
+        builder, store = self._builder, self.store
+        if store is None:
+            builder.end_transaction()
+            return None
+        end = self._log_point(builder.offset)
+        entry = store.find(str(xid), end)
+        if entry is not None:
+            store.ended(entry, end)
+        if commit and entry is not None and entry.rows is not None:
+            return self._replay(entry.rows, event, entry.faults)
+        if not commit:
+            builder.ignored["prepared transaction rolled back"] += 1
+        elif entry is None:
+            what = f"XA COMMIT {xid}, of which no XA PREPARE was read"
+            builder.fault(ErrorKind.PREPARED, what, out, remedy=_NOT_READ)
+        else:
+            builder.xa_faults(entry.faults, out)
+        builder.end_transaction()
+        return None
+
+    def _overflow(self, store: XaStore, recording: XaRecording, name: str, out: Batches) -> None:
+        what = f"{name}: its rows do not fit into the {store.bytes_max} bytes for prepared transactions"
+        route = self._builder.routes.ddl(recording.tables)
+        self._builder.fault(ErrorKind.PREPARED, what, out, route=route, remedy=_NO_ROOM)
+
+    def _replay(
+        self, rows: Payload, event: EventHeader, faults: tuple[XaFault, ...]
+    ) -> EmbeddedTransaction:
+        """The recorded rows, and an XID event in the place of `event`; its number has no meaning for consumers."""
+        assert self._builder.format is not None
+        xid = _event(event, EventType.XID, bytes(8), flags=0)
+        return EmbeddedTransaction(rows, xid, self._builder.format.mariadb, faults)
+
+    def _log_point(self, offset: int) -> LogPoint:
+        """`offset`: behind the GTID event of the open transaction."""
+        builder = self._builder
+        st, file = builder.state, builder.file
+        source = builder.sources[int(st[k.SOURCE])] if st[k.SOURCE] >= 0 else ""
+        position = LogPosition(file, offset, builder.created.get(file, 0))
+        server = self.store.server if self.store else ""
+        return LogPoint(position, source, int(st[k.GNO]) if source else 0, server)
+
+
+def _query_event(event: EventHeader, body: bytes, text: bytes) -> bytes:
+    """A QUERY event with the fields of another one and another text, without a checksum."""
+    database, status = body[8], int.from_bytes(body[11:13], "little")
+    return _event(
+        event, EventType.QUERY, body[: 13 + status + database + 1] + text, flags=event.flags
+    )
+
+
+def _event(like: EventHeader, kind: EventType, body: bytes, *, flags: int) -> bytes:
+    size = HEADER_SIZE + len(body)
+    return HEADER.pack(like.timestamp, kind, like.server_id, size, 0, flags) + body
