@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from dispatcher.dispatch import relocation
@@ -16,11 +15,11 @@ from dispatcher.dispatch.events import RelocationRequested
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start, starts_to_search
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.runtime.client_runner import cannot_ask
 from dispatcher.runtime.consumer_session import ConsumerSession
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
 from dispatcher.runtime.from_settings import start_spec
 from dispatcher.runtime.store_thread import StoreThread
-from dispatcher.runtime.threads import in_thread
 from dispatcher.settings.model import StartSettings
 from dispatcher.source.protocols import ViewRequest
 
@@ -67,14 +66,9 @@ async def _order(session: ConsumerSession, start: Start) -> RelocationRequested:
 
 
 async def _view(session: ConsumerSession, start: Start, files: Sequence[str]) -> ServerView:
-    ask = partial(session.runner.source.survey, ViewRequest(files, starts_to_search([start])))
     try:
-        with session.runner.guarded("administration"):
-            view, _ = await in_thread(f"find {session.consumer.name}", ask)
+        request = ViewRequest(files, starts_to_search([start]))
+        return (await session.runner.ask("administration", request))[0]
     except BinlogError as error:
-        what = f"the server cannot be asked whether it has the place: {error.kind}: {error.what}"
         where = f"{session.where}, {error.where}" if error.where else session.where
-        raise BinlogError(
-            ErrorKind.RANGE_UNAVAILABLE, what, where=where, remedy=error.remedy
-        ) from error
-    return view
+        raise cannot_ask("the place", error, where) from error

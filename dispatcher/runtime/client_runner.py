@@ -288,15 +288,19 @@ class ClientRunner:
         try:
             files = {*self.client.files_to_survey(), *self._seek_files}
             request = ViewRequest(sorted(files), places=self.client.places_to_survey())
-            ask = partial(self.source.survey, request)
-            with self.guarded("survey"):
-                view, expire_s = await in_thread(f"survey {self.client.label}", ask)
+            view, expire_s = await self.ask("survey", request)
         except BinlogError as error:
             self._note("debug", "not surveyed", {"error": str(error)})
             return error
         self._update_tip(view)
         self.step(ServerPolled(view, expire_s))
         return view
+
+    async def ask(self, task: str, request: ViewRequest) -> tuple[ServerView, int | None]:
+        """Survey the source in a thread. Raises BinlogError."""
+        with self.guarded(task):
+            survey = partial(self.source.survey, request)
+            return await in_thread(f"{task} {self.client.label}", survey)
 
     # -- readers that seek -----------------------------------------------------------------------------------
 
@@ -331,18 +335,15 @@ class ClientRunner:
 
     async def _view_for(self, consumer: str, position: Position) -> ServerView:
         view = await self.survey()
-        if not isinstance(view, BinlogError):
-            starts = seeking.starts(self.client.consumers[consumer], position, view)
-            if not starts:
-                return view
-            ask = partial(self.source.survey, ViewRequest([position.file], starts))
-            try:
-                with self.guarded("seek"):
-                    return (await in_thread(f"seek {consumer}", ask))[0]
-            except BinlogError as error:
-                view = error
-        what = f"the server cannot be asked whether it has the position: {view.kind}: {view.what}"
-        raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what, where=view.where, remedy=view.remedy)
+        if isinstance(view, BinlogError):
+            raise cannot_ask("the position", view)
+        starts = seeking.starts(self.client.consumers[consumer], position, view)
+        if not starts:
+            return view
+        try:
+            return (await self.ask("seek", ViewRequest([position.file], starts)))[0]
+        except BinlogError as error:
+            raise cannot_ask("the position", error) from error
 
     # -- the store -------------------------------------------------------------------------------------------
 
@@ -367,3 +368,11 @@ class ClientRunner:
         """Store where a consumer is now. Raises BinlogError."""
         self._execute([self.client.consumers[consumer].store()])
         await self.flush()
+
+
+def cannot_ask(what: str, error: BinlogError, where: str = "") -> BinlogError:
+    """Return RANGE_UNAVAILABLE for a server that cannot be asked whether it has `what`. `where`: instead of its own."""
+    reason = f"the server cannot be asked whether it has {what}: {error.kind}: {error.what}"
+    return BinlogError(
+        ErrorKind.RANGE_UNAVAILABLE, reason, where=where or error.where, remedy=error.remedy
+    )

@@ -25,11 +25,12 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_left
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dispatcher.binlog.event.gtid import parse_gtid_event
 from dispatcher.binlog.event.types import EventType
@@ -157,14 +158,20 @@ def at_moment(log: SearchableLog, moment_us: int) -> ExecutedPosition:
     if not index:
         empty = not names or log.first(names[0]) is None
         return log.end if empty else _Reading(log, names[0]).position
-    reading = _Reading(log, names[index - 1])
-    with closing(log.batches(reading.file)) as batches:
+    return _first_of(log, names[index - 1], lambda batch: batch.tx.commit_us >= moment_us)
+
+
+def _first_of(
+    log: SearchableLog, file: str, matches: Callable[[Batch], NDArray[np.bool_]]
+) -> ExecutedPosition:
+    """Read from a file on to the first transaction that matches; returns where it begins, else the log's end."""
+    reading = _Reading(log, file)
+    with closing(log.batches(file)) as batches:
         for batch in batches:
-            at_or_after = np.flatnonzero(batch.tx.commit_us >= moment_us)
-            if len(at_or_after):
-                reading.skip(batch, int(at_or_after[0]))
+            matching = np.flatnonzero(matches(batch))
+            reading.skip(batch, int(matching[0]) if len(matching) else len(batch.tx.end))
+            if len(matching):
                 return reading.position
-            reading.skip(batch, len(batch.tx.end))
     return log.end
 
 
@@ -214,18 +221,14 @@ def at_gtids(log: SearchableLog, text: str) -> ExecutedPosition:
         oldest = log.previous_gtids(names[0])
         what = f"start names {gtids}, but the oldest file begins behind it: {oldest}"
         raise BinlogError(ErrorKind.POSITION_PURGED, what)
-    reading = _Reading(log, names[index - 1])
-    with closing(log.batches(reading.file)) as batches:
-        for batch in batches:
-            # The last entry is for transactions without a GTID.
-            numbers = [gtids.number(int(name.partition("-")[0])) for name in batch.sources]
-            last_numbers = np.array([*numbers, 0], dtype=np.int64)
-            not_executed = np.flatnonzero(batch.tx.gno > last_numbers[batch.tx.source])
-            if len(not_executed):
-                reading.skip(batch, int(not_executed[0]))
-                return reading.position
-            reading.skip(batch, len(batch.tx.end))
-    return log.end
+
+    def not_executed(batch: Batch) -> NDArray[np.bool_]:
+        # The last entry is for transactions without a GTID.
+        numbers = [gtids.number(int(name.partition("-")[0])) for name in batch.sources]
+        last_numbers = np.array([*numbers, 0], dtype=np.int64)
+        return batch.tx.gno > last_numbers[batch.tx.source]
+
+    return _first_of(log, names[index - 1], not_executed)
 
 
 class _Reading:

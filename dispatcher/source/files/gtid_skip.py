@@ -1,4 +1,4 @@
-"""What a server leaves out of a dump by GTIDs, left out of what files hold."""
+"""Leaves executed transactions out of what files hold, as a server does in a dump by GTIDs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
 
 class ExecutedFilter:
-    """The transactions of a GTID dump that are held already, and how many of them are still to come."""
+    """The executed transactions of a stream, and how many of them are still to come."""
 
-    def __init__(self, held: ExecutedPosition, left: int) -> None:
-        self._held = held
+    def __init__(self, executed: ExecutedPosition, left: int) -> None:
+        self._executed = executed
         self._left = left
 
     def leave_out(self, batch: Batch, label: str) -> None:
-        """Take the transactions that are held out of a batch, as a server does not send them."""
+        """Remove the executed transactions from a batch."""
         ended = (batch.tx.flags & (OPEN | ABORTED)) == 0
         if (batch.tx.source[ended] < 0).any():
             raise BinlogError(
@@ -30,24 +30,24 @@ class ExecutedFilter:
             )
         if not self._left:
             return
-        skip = BatchGtids.of(batch).skip(Mode.GTID, self._held)
+        skip = BatchGtids.of(batch).skip(Mode.GTID, self._executed)
         if skip is None:
             return
         new = skip == 0
         self._left -= int(np.count_nonzero(~new & ended))
         if batch.fault and not ended[-1] and not new[-1]:
-            batch.fault = None  # it stands in a transaction that nobody wants
+            batch.fault = None  # it is in a transaction that is removed
         _remove(batch, new)
 
 
 def _remove(batch: Batch, keep: NDArray[np.bool_]) -> None:
-    """Take transactions with their events out of a batch, all but those to `keep`."""
+    """Remove all transactions but those to `keep`, with their events, from a batch."""
     edges = np.zeros(len(batch.ev.off) + 1, dtype=np.int32)
     np.add.at(edges, batch.tx.first[~keep], 1)
     np.add.at(edges, batch.tx.last[~keep], -1)
-    wanted = np.cumsum(edges)[:-1] == 0
+    kept_events = np.cumsum(edges)[:-1] == 0
     # The new index of an event, by its old one.
-    index = np.concatenate(([0], np.cumsum(wanted))).astype(np.int32)
-    batch.ev = batch.ev.select(wanted)
+    index = np.concatenate(([0], np.cumsum(kept_events))).astype(np.int32)
+    batch.ev = batch.ev.select(kept_events)
     kept = batch.tx.select(keep)
     batch.tx = kept._replace(first=index[kept.first], last=index[kept.last])

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID, uuid5
 
+from dispatcher.binlog.event import header
+from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
+from dispatcher.dispatch.executed_position import ExecutedPosition, Gtids, Mode, make_executed
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.settings.model import FilesSettings
 from dispatcher.source.files.dump_stream import FilesStream
-from dispatcher.source.files.folder import File, FileHead, Folder
+from dispatcher.source.files.folder import FileHead, Folder, batches_of, open_regular
 from dispatcher.source.files.gtid_skip import ExecutedFilter
-from dispatcher.source.files.log_probe import FolderLog
 from dispatcher.source.protocols import SchemaServer, ViewRequest
-from dispatcher.source.start_search import files_of, find_starts
+from dispatcher.source.start_search import (
+    FIRST_OFFSET,
+    FirstTransaction,
+    files_of,
+    find_starts,
+    is_whole_event,
+)
 
 
 class FilesSource:
@@ -70,7 +78,7 @@ def files_source(files: FilesSettings, installation: UUID) -> FilesSource:
 
 
 class OpenedFiles:
-    """The files as they were at one moment."""
+    """The files as they were at one moment: an `OpenedSource`, and the `SearchableLog` in which starts are searched."""
 
     findings: Sequence[BinlogError] = ()
 
@@ -88,34 +96,33 @@ class OpenedFiles:
             elif file is not files[-1]:  # the newest one may have been created just now
                 raise folder.fault(f"{file.name} is empty", "copy it again")
         self.mode = folder.mode(self._heads)
-        self.tip = folder.tip(list(self._heads), self._heads)
-        self._files = self._with_next(files)
-
-    def _with_next(self, files: list[File]) -> list[tuple[str, int]]:
-        """Return names and sizes, with the file that the newest one's ROTATE names even if it does not exist yet."""
-        sizes = [(file.name, file.size) for file in files if file.name in self._heads]
-        if self.tip.file not in self._heads:
-            sizes.append((self.tip.file, self.tip.offset))
-        return sizes
+        tip = folder.tip(list(self._heads), self._heads)
+        self.executed = str(tip.gtids)
+        self.end = make_executed(self.mode, self.executed, tip.file, tip.offset)
+        oldest = next(iter(self._heads.values())).previous_gtids
+        self.purged = str(oldest or "") if self.mode is Mode.GTID else ""
+        self.files: Sequence[tuple[str, int]] = [
+            (file.name, file.size) for file in files if file.name in self._heads
+        ]
 
     def view(self, request: ViewRequest) -> ServerView:
-        """`request.places` is ignored: the whole log is read anyway when a consumer begins there."""
-        oldest = next(iter(self._heads.values())).previous_gtids
-        purged = str(oldest or "") if self.mode is Mode.GTID else ""
-        tip = self.tip
-        end = make_executed(self.mode, str(tip.gtids), tip.file, tip.offset)
-        log = FolderLog(self._folder, self._heads, self.mode, self._files, purged=purged, end=end)
-        starts = find_starts(log, request.starts)
-        names = {*request.files, *files_of(starts), tip.file}
+        """Describe the files. `request.places` is ignored: a copied file is read and checked whole anyway."""
+        starts = find_starts(self, request.starts)
+        names = {*request.files, *files_of(starts), self.end.file}
+        files = tuple(self.files)
+        if (
+            self.end.file not in self._heads
+        ):  # the newest file's ROTATE names one that does not exist yet
+            files += ((self.end.file, self.end.offset),)
         return ServerView(
             server=self._server,
             mode=self.mode,
-            executed=str(tip.gtids),
-            purged=purged,
-            files=tuple(self._files),
-            file=tip.file,
-            offset=tip.offset,
-            created={n: head.created for n, head in self._heads.items() if n in names},
+            executed=self.executed,
+            purged=self.purged,
+            files=files,
+            file=self.end.file,
+            offset=self.end.offset,
+            created={name: head.created for name, head in self._heads.items() if name in names},
             knows_tables=False,
             starts=starts,
         )
@@ -147,3 +154,41 @@ class OpenedFiles:
 
     def close(self) -> None:
         """Do nothing: no file is open."""
+
+    # -- a `SearchableLog` -----------------------------------------------------------------------------------
+
+    def previous_gtids(self, name: str) -> Gtids | None:
+        return self._heads[name].previous_gtids
+
+    def first(self, name: str) -> FirstTransaction | None:
+        for batch in self.batches(name):
+            if len(batch.tx.end):
+                begins = self._heads[batch.file].first_offset
+                return FirstTransaction(batch.file, begins, int(batch.tx.commit_us[0]))
+        return None
+
+    def batches(self, name: str) -> Generator[Batch, None, None]:
+        names = [file for file, _ in self.files]
+        for file in names[names.index(name) :]:
+            with self._reading(file):
+                yield from batches_of(self._folder.path / file, self._heads[file], FIRST_OFFSET)
+
+    def type_at(self, name: str, offset: int) -> int | None:
+        with self._reading(name), open_regular(self._folder.path / name) as file:
+            file.seek(offset)
+            event = file.read(header.HEADER_SIZE)
+            size = int.from_bytes(event[9:13], "little")
+            log_pos = int.from_bytes(event[13:17], "little")
+            if size < header.HEADER_SIZE or log_pos != (offset + size) & 0xFFFF_FFFF:
+                return None
+            event += file.read(size - len(event))
+        checksum = self._heads[name].format.checksum
+        whole = len(event) == size and is_whole_event(event, offset, checksum=checksum)
+        return event[4] if whole else None
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._folder.read_error(error, name) from error

@@ -1,11 +1,11 @@
-"""What a server answers to a statement: values as text, understood or a fault of that server.
+"""Reads a server's answers to statements: values as text, parsed or rejected.
 
-A server, or whatever stands in its place, may answer anything. `ask` is the one boundary: behind it PyMySQL's parsers
-and ours raise ValueError, IndexError, struct.error and others; out of it comes a `BinlogError` CONNECT_FAILED, which
-names the statement, and the client tries again as with a server that is down. The original exception is the error's
-cause, so a mistake in one of our parsers can still be found. `driver` bounds the size of an answer.
+A server, or anything in its place, may answer anything. `ask` is the one boundary: behind it PyMySQL's parsers and ours
+raise ValueError, IndexError, struct.error and others; out of it comes a `BinlogError` CONNECT_FAILED that names the
+statement, and the client retries as with a server that is down. The original exception is the error's cause, so that a
+defect in one of our parsers can be found. `driver` bounds the size of an answer.
 
-Values come as text (or bytes, where the server says binary): what is a number here is one that `number` has read.
+Values come as text (or as bytes, where the server says binary); `number` parses and checks the numbers.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def ask(
     parse: Callable[[Row], T],
     arguments: Sequence[str | int] = (),
 ) -> list[T]:
-    """Each row of a statement's answer, parsed. `parse` raises ValueError or LookupError for a row that is not what the
-    statement asked for. Raises `BinlogError`."""
+    """Return each row of a statement's answer, parsed. `parse` raises ValueError or LookupError for a row that does not
+    answer the statement. Raises `BinlogError`."""
     rows = fetch(connection, statement, arguments)
     try:
         return [parse(row) for row in rows]
@@ -54,7 +54,7 @@ def ask_one(
     parse: Callable[[Row], T],
     arguments: Sequence[str | int] = (),
 ) -> T:
-    """The same of a statement that is answered with one row."""
+    """Return the one row of a statement's answer, parsed; see `ask`."""
     rows = ask(connection, statement, parse, arguments)
     if len(rows) != 1:
         raise not_understood(statement, f"{len(rows)} rows instead of one", where_of(connection))
@@ -62,8 +62,7 @@ def ask_one(
 
 
 def fetch(connection: Connection, statement: str, arguments: Sequence[str | int] = ()) -> list[Row]:
-    """All rows of a statement's answer; raises `BinlogError`. For statements whose answer is not looked at; `ask` for
-    all others."""
+    """Return all rows of a statement's answer, unparsed. Raises `BinlogError`. Use `ask` to read the values."""
     with conversing(connection, statement), connection.cursor() as cursor:
         cursor.execute(statement, tuple(arguments) or None)
         return list(cursor.fetchall())
@@ -71,7 +70,7 @@ def fetch(connection: Connection, statement: str, arguments: Sequence[str | int]
 
 @contextmanager
 def conversing(connection: Connection, request: str) -> Iterator[None]:
-    """For what PyMySQL says and reads in the block: whatever it raises becomes a `BinlogError`."""
+    """Turn every exception of PyMySQL in the block into a `BinlogError`."""
     try:
         yield
     except pymysql.Error as error:
@@ -79,17 +78,17 @@ def conversing(connection: Connection, request: str) -> Iterator[None]:
     except BinlogError:
         raise
     except Exception as error:
-        # PyMySQL reads packets on trust: AssertionError, IndexError, UnicodeDecodeError, even a bare Exception.
+        # PyMySQL does not validate packets: AssertionError, IndexError, UnicodeDecodeError, even a bare Exception.
         raise not_understood(request, repr(error), where_of(connection)) from error
 
 
 def not_understood(request: str, why: str, where: str = "") -> BinlogError:
-    """The fault of a server that answers `request` with something that is no answer to it."""
+    """Return the error for an answer that does not fit `request`."""
     return BinlogError(
         ErrorKind.CONNECT_FAILED,
         f"the server's answer to {_short(request)} is not understood: {_short(why)}",
         where=where,
-        remedy="connect to a MySQL or MariaDB server itself; what answers is something else, or a proxy",
+        remedy="connect to a MySQL or MariaDB server itself; a proxy or another program answers here",
     )
 
 
@@ -99,7 +98,7 @@ def _short(text: str) -> str:
 
 
 def where_of(connection: Connection) -> str:
-    """`user@host:port`, as messages call the server."""
+    """Return the server's name in messages, `user@host:port`."""
     return getattr(connection, "where", "")
 
 
@@ -117,15 +116,15 @@ def optional_text(value: Value) -> str | None:
 
 
 def number(value: Value) -> int:
-    """A whole number, 0 and above, that a signed 64-bit integer holds."""
+    """Return a whole number from 0 to 2^63 - 1."""
     digits = text(value)
-    if not _NUMBER.fullmatch(digits) or (found := int(digits)) >= 1 << 63:
+    if not _NUMBER.fullmatch(digits) or (parsed := int(digits)) >= 1 << 63:
         raise ValueError(f"{digits!r} instead of a number")
-    return found
+    return parsed
 
 
 def log_file(value: Value) -> str:
-    """The name of a binlog file."""
+    """Return the name of a binlog file."""
     name = text(value)
     if not 0 < len(name.encode()) <= _NAME_BYTES_MAX or not name.isprintable():
         raise ValueError(f"{name[:_TEXT_MAX]!r} instead of the name of a file")
@@ -135,7 +134,7 @@ def log_file(value: Value) -> str:
 
 
 def log_offset(value: Value) -> int:
-    """A place in a binlog file, or its size."""
+    """Return an offset in a binlog file, or its size."""
     offset = number(value)
     if offset >> SEQ_OFFSET_BITS:
         raise ValueError(f"{offset} instead of an offset in a file")
@@ -143,7 +142,7 @@ def log_offset(value: Value) -> int:
 
 
 def gtid_text(value: str, *, mariadb: bool) -> str:
-    """A set of GTIDs, as it came but for line ends."""
+    """Return a GTID set as it came, without line ends."""
     gtids = value.replace("\n", "")
     if _TOO_LONG.search(gtids):
         raise ValueError("a number of more than 19 digits in a GTID set")

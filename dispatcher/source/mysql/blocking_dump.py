@@ -29,7 +29,7 @@ from dispatcher.source.mysql.replication_commands import (
     introduce,
     socket_of,
 )
-from dispatcher.source.mysql.server_facts import BinlogFile, read_facts
+from dispatcher.source.mysql.server_facts import read_facts
 
 HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 _HEARTBEAT_S = 2
@@ -46,26 +46,22 @@ class LogServer:
         self.endpoint = endpoint
         connection = connect(endpoint)
         try:
-            self._facts = read_facts(connection)
+            facts = read_facts(connection)
         finally:
             connection.close()
-        if not self._facts.log_bin:
+        if not facts.log_bin:
             raise BinlogError(
                 ErrorKind.SERVER_SETTING,
                 "log_bin=OFF: the server writes no binlog",
                 where=endpoint.label,
                 remedy="start the server with --log-bin",
             )
-
-    @property
-    def files(self) -> tuple[BinlogFile, ...]:
-        """The server's binlog files as of the login, oldest first."""
-        return self._facts.files
+        self.files = facts.files  # as of the login, oldest first
+        self._mariadb = facts.flavour == "mariadb"
 
     def dump(self, file: str, *, follow: bool = False) -> Iterator[list[bytes]]:
         """Yield events from the beginning of a file to the end of the log (`follow`: for ever), several at a time."""
-        mariadb = self._facts.flavour == "mariadb"
-        with blocking_dump(self.endpoint, file, mariadb=mariadb, follow=follow) as dump:
+        with blocking_dump(self.endpoint, file, mariadb=self._mariadb, follow=follow) as dump:
             yield from dump.events(_REMEDY)
 
 

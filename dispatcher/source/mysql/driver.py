@@ -1,18 +1,18 @@
-"""PyMySQL's connection, with bounds on what a server may answer, and stricter about whom it tells the password.
+"""PyMySQL's connection with limits on answers, and with stricter rules for sending the password.
 
-PyMySQL reads an answer whole before anybody sees a row of it, and takes the sizes that the server claims on trust. Each
-command, and the login, therefore has an account of the memory that its answer may take; a server that exceeds it loses
-the connection. The charge for a packet is estimated before the packet is read: its bytes, and what Python's objects for
-its columns take.
+PyMySQL reads an answer whole before the caller sees a row, and trusts the sizes that the server claims. Each command,
+and the login, therefore has a budget for the memory that its answer may take; a server that exceeds it loses the
+connection. A packet is charged before it is read: its bytes, and the estimated size of Python's objects for its
+columns.
 
-A server chooses the authentication method. Several methods tell it the password: the clear-text ones, and with the
-server's own RSA key, which anybody can make, those of SHA-256 on a connection without TLS. So the clear-text methods
-need TLS whose certificate was verified. A key is taken from the settings; one that the server sends is taken only where
+The server chooses the authentication method, and several methods reveal the password to it: the clear-text ones, and,
+without TLS, those of SHA-256 with the server's own RSA key, which anybody can make. So the clear-text methods require
+TLS with a verified certificate. The RSA key comes from the settings; a key that the server sends is accepted only if
 the settings allow it, or on the loopback. Over TLS the methods of SHA-256 send the password whether the certificate was
-verified or not, as MySQL's own client does: to refuse that would keep every first login to a server without a known CA
-from working, and `check` warns of it.
+verified or not, as MySQL's own client does: to refuse that would prevent every first login to a server without a known
+CA, and `check` warns of it.
 
-A dump is read past this class (`net.dump`, `net.connection`), by limits of its own.
+A dump is read past this class (`blocking_dump`, `dump_stream`), with limits of its own.
 """
 
 from __future__ import annotations
@@ -40,32 +40,34 @@ else:
 
 
 class Driver(_Base):
-    """`where`: what messages call the server, `user@host:port`. `verified`: TLS is used, and the certificate must be
-    right. `pinned_key`: the server's public RSA key (PEM), None = not known; `takes_key`: take the one that it sends.
+    """`where`: the server's name in messages, `user@host:port`. `verified`: True if TLS verifies the certificate.
+
+    `pinned_key`: the server's public RSA key (PEM), None = not known; `accepts_key`: True if a key that the server
+    sends is accepted.
     """
 
     where = ""
     verified = False
     pinned_key: bytes | None = None
-    takes_key = False
+    accepts_key = False
     _sent_key: bytes | None = None
     _left = ANSWER_BYTES_MAX
     _columns = 0
 
     @property
     def server_public_key(self) -> bytes | None:
-        """PyMySQL encrypts the password with this, and asks the server for its key where there is none."""
+        """The key with which PyMySQL encrypts the password; if None, it asks the server for one."""
         return self.pinned_key or self._sent_key
 
     @server_public_key.setter
     def server_public_key(self, key: bytes | None) -> None:
         if key is None or self.pinned_key is not None:
             return
-        if not self.takes_key and not self._on_loopback():
+        if not self.accepts_key and not self._on_loopback():
             raise BinlogError(
                 ErrorKind.CONNECT_FAILED,
                 "without TLS the server asks for the password encrypted with a public key that it sends itself, and"
-                " whoever answers in its place could read it",
+                " another program that answers in its place could read it",
                 where=self.where,
                 remedy="set tls.mode to verify_identity or verify_ca, or tls.server_public_key to a file with the"
                 " server's key (SHOW STATUS LIKE '%rsa_public_key'), or tls.allow_public_key_retrieval to true where"
@@ -90,7 +92,7 @@ class Driver(_Base):
         return super()._read_packet(packet_type)  # type: ignore[no-untyped-call]
 
     def _read_bytes(self, num_bytes: int) -> bytes:
-        """Called for the header of each packet and for its payload."""
+        """PyMySQL calls this for the header and for the payload of each packet."""
         self._charge(num_bytes + _PACKET_COST // 2)
         data: bytes = super()._read_bytes(num_bytes)  # type: ignore[misc]
         return data
@@ -103,17 +105,17 @@ class Driver(_Base):
             raise pymysql.err.OperationalError(CR.CR_NET_PACKET_TOO_LARGE, what)
 
     def close(self) -> None:
-        """May be called again, and after the connection was lost."""
+        """May be called repeatedly, and after the connection was lost."""
         if not self._closed:  # type: ignore[attr-defined]
             super().close()
 
     def _create_ssl_ctx(self, given: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:
-        """PyMySQL's own, where it is preferred only, would load authorities that it does not ask."""
+        """Avoid PyMySQL's own context for preferred TLS: it loads authorities and does not use them."""
         return given if isinstance(given, ssl.SSLContext) else trusting_context()
 
 
 class ClearText:
-    """Stands in for the authentication methods that hand the server the bare password."""
+    """Replaces the authentication methods that send the password in clear text."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -134,17 +136,17 @@ class ClearText:
 
 
 def is_loopback(address: str) -> bool:
-    """True for an IP address that cannot be another machine's."""
+    """True for a loopback IP address, mapped IPv4 addresses included."""
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return False
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return (mapped or found).is_loopback
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return (mapped or ip).is_loopback
 
 
 def trusting_context() -> ssl.SSLContext:
-    """One that takes any certificate, and so does not load the system's authorities: that takes some 50 ms."""
+    """Return a context that accepts any certificate. It does not load the system's authorities (some 50 ms)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,13 +1,11 @@
-"""What a server's error means: MySQL and MariaDB error numbers, and the texts of 1236, to kinds of
-faults.
+"""Maps MySQL and MariaDB error numbers, and the texts of error 1236, to kinds of errors.
 
-Error 1236 is a dozen different problems with one number, so its text decides. The fragments below are the stable parts
-of the messages of MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8 ("master" became "source", "slave" became "replica" on the
-way); all that these servers' binaries hold were compared. Sources: sql/rpl_binlog_sender.cc, sql/binlog.cc and
-share/messages_to_clients.txt (MySQL), sql/sql_repl.cc (MariaDB).
+Error 1236 stands for a dozen different problems, so its text decides. The fragments below are the stable parts of the
+messages of MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8 ("master" became "source" and "slave" became "replica" in
+between); they were compared with all messages in these servers' binaries. Sources: sql/rpl_binlog_sender.cc,
+sql/binlog.cc and share/messages_to_clients.txt (MySQL), sql/sql_repl.cc (MariaDB).
 
-What is not listed is retried: an unknown fault must neither end a consumer for good nor move its
-position.
+An error that is not listed is retried: an unknown error must neither fail a consumer for good nor move its position.
 """
 
 from __future__ import annotations
@@ -19,10 +17,10 @@ import pymysql
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 FATAL_READING_LOG = 1236
-_TEXT_MAX = 1000  # characters of a server's text that are passed on
+_TEXT_MAX = 1000  # characters of a server's text in a message
 
 _KIND_BY_NUMBER = {
-    # the way to the server
+    # connecting
     1040: ErrorKind.CONNECT_FAILED,  # too many connections
     1047: ErrorKind.CONNECT_FAILED,  # unknown command: a node of a cluster that is not ready, or a proxy
     1129: ErrorKind.CONNECT_FAILED,  # host is blocked
@@ -32,7 +30,7 @@ _KIND_BY_NUMBER = {
     2003: ErrorKind.CONNECT_FAILED,
     2005: ErrorKind.CONNECT_FAILED,
     2012: ErrorKind.CONNECT_FAILED,  # error in server handshake
-    2020: ErrorKind.CONNECT_FAILED,  # an answer that is larger than ours are
+    2020: ErrorKind.CONNECT_FAILED,  # an answer larger than we accept
     2026: ErrorKind.CONNECT_FAILED,  # TLS
     2059: ErrorKind.CONNECT_FAILED,  # authentication plugin cannot be loaded
     2061: ErrorKind.CONNECT_FAILED,  # authentication plugin's error
@@ -71,14 +69,14 @@ _KIND_BY_NUMBER = {
 }
 
 _DAMAGED = (
-    "look for the file and offset in the server's error log and with mysqlbinlog; if the disk is sound the file is not:"
-    " PURGE it, and start the consumer behind it, or read from another host"
+    "look for the file and offset in the server's error log and with mysqlbinlog; if the file is damaged, PURGE it and"
+    " start the consumer behind it, or read from another host"
 )
 _REMEDY_BY_NUMBER = {
     29: _DAMAGED,
     1040: "raise max_connections on the server, or close connections",
-    1047: "connect to the server itself, not to a proxy that passes no dumps on; a cluster's node may not be ready yet",
-    1129: "run FLUSH HOSTS on the server and find out what fails to connect from here",
+    1047: "connect to the server itself, not to a proxy without dumps; a cluster's node may not be ready yet",
+    1129: "run FLUSH HOSTS on the server, and find out which program on this machine fails to connect",
     1203: "raise max_user_connections, or give the consumers fewer connection keys",
     1226: "raise the account's resource limits (ALTER USER ... WITH MAX_USER_CONNECTIONS)",
     1381: "start the server with --log-bin",
@@ -86,121 +84,137 @@ _REMEDY_BY_NUMBER = {
     1698: "give the account a password; it can only log in by unix_socket now",
     1820: "set a new password: ALTER USER",
     1862: "set a new password: ALTER USER",
-    2020: "connect to the server itself, if a proxy answers; a server with so many binlog files has to purge some",
+    2020: "connect to the server itself if a proxy answers; a server with so many binlog files has to purge some",
     3032: "SET GLOBAL offline_mode = OFF on the server",
     3118: "unlock the account: ALTER USER ... ACCOUNT UNLOCK",
     3159: "the server accepts TLS only: set the consumer's tls.mode to preferred or stricter",
     4151: "unlock the account: ALTER USER ... ACCOUNT UNLOCK",
 }
 
-_SERVER_ID = "give the server a server_id other than 0"
 _NO_GTID = (
     "the log holds transactions from before gtid_mode=ON: start the consumer behind them, at latest or at a GTID"
     " set from SHOW BINARY LOG STATUS"
 )
+_SENDS_NO_GTIDS = (
+    "the log holds transactions with GTIDs, which a server with gtid_mode=OFF does not send: set gtid_mode to"
+    " OFF_PERMISSIVE or higher, or start the consumer behind them"
+)
 
-# Lower-case fragments of 1236's texts; the first that occurs decides.
-_LOG_FAULTS: tuple[tuple[str, ErrorKind, str | None], ...] = (
-    ("same server_uuid", ErrorKind.DUPLICATE_SERVER_UUID, None),
-    ("same server_id", ErrorKind.DUPLICATE_SERVER_UUID, None),
-    # What the position needs is gone.
-    ("purged required binary logs", ErrorKind.POSITION_PURGED, None),
-    ("has purged binary logs containing gtids", ErrorKind.POSITION_PURGED, None),
-    ("required binlog files have been purged", ErrorKind.POSITION_PURGED, None),
-    ("could not find first log file name", ErrorKind.POSITION_PURGED, None),
-    ("could not find next log", ErrorKind.POSITION_PURGED, None),
-    # The position is not of this log.
-    ("more gtids than the", ErrorKind.HISTORY_DIFFERS, None),
-    ("is not in the master's binlog", ErrorKind.HISTORY_DIFFERS, None),
-    ("binlog on the master is missing the gtid", ErrorKind.HISTORY_DIFFERS, None),
-    ("slave gtid state not found in binlog", ErrorKind.HISTORY_DIFFERS, None),
-    ("position > file size", ErrorKind.HISTORY_DIFFERS, None),
-    ("impossible position", ErrorKind.HISTORY_DIFFERS, None),
-    ("incorrect position in master binlog", ErrorKind.HISTORY_DIFFERS, None),
-    # The server is not set up for it.
-    ("binary log is not open", ErrorKind.SERVER_SETTING, "start the server with --log-bin"),
-    ("server id was not set", ErrorKind.SERVER_SETTING, _SERVER_ID),
-    ("server_id was not set", ErrorKind.SERVER_SETTING, _SERVER_ID),
+# Lower-case fragments of the texts of 1236; the first that occurs decides.
+_LOG_ERRORS: tuple[tuple[ErrorKind, str | None, tuple[str, ...]], ...] = (
+    (ErrorKind.DUPLICATE_SERVER_UUID, None, ("same server_uuid", "same server_id")),
     (
-        "cannot start in auto_position mode",
+        ErrorKind.POSITION_PURGED,
+        None,
+        (
+            "purged required binary logs",
+            "has purged binary logs containing gtids",
+            "required binlog files have been purged",
+            "could not find first log file name",
+            "could not find next log",
+        ),
+    ),
+    (
+        ErrorKind.HISTORY_DIFFERS,
+        None,
+        (
+            "more gtids than the",
+            "is not in the master's binlog",
+            "binlog on the master is missing the gtid",
+            "slave gtid state not found in binlog",
+            "position > file size",
+            "impossible position",
+            "incorrect position in master binlog",
+        ),
+    ),
+    (
+        ErrorKind.SERVER_SETTING,
+        "start the server with --log-bin",
+        ("binary log is not open",),
+    ),
+    (
+        ErrorKind.SERVER_SETTING,
+        "give the server a server_id other than 0",
+        ("server id was not set", "server_id was not set"),
+    ),
+    (
         ErrorKind.SERVER_SETTING,
         "leave gtid_mode at ON while consumers hold GTID positions",
+        ("cannot start in auto_position mode",),
+    ),
+    (ErrorKind.SERVER_SETTING, _SENDS_NO_GTIDS, ("cannot replicate gtid-transaction",)),
+    (ErrorKind.UNSUPPORTED_EVENT, _NO_GTID, ("cannot replicate anonymous transaction",)),
+    (ErrorKind.CHECKSUM_MISMATCH, _DAMAGED, ("crc check",)),
+    (
+        ErrorKind.SERVER_LOG,
+        _DAMAGED,
+        (
+            # A dump's own limit is 1 GiB, larger than any event: the size in the log is wrong.
+            "exceeded max_allowed_packet",
+            "truncated in the middle of event",
+            "bogus data in log event",
+            "reading log event",
+            "could not find format_description_event",
+            "corrupt binlog",
+            "error reading header of binary log",
+            "failed to read the binary log index",
+            "could not open log file",
+            "bad magic number",
+            "reading the header from the binary log",
+        ),
     ),
     (
-        "cannot replicate gtid-transaction",
-        ErrorKind.SERVER_SETTING,
-        "the log holds transactions with GTIDs, which a server with gtid_mode=OFF does not send: set gtid_mode to"
-        " OFF_PERMISSIVE or higher, or start the consumer behind them",
-    ),
-    ("cannot replicate anonymous transaction", ErrorKind.UNSUPPORTED_EVENT, _NO_GTID),
-    # The server cannot read its own log.
-    ("crc check", ErrorKind.CHECKSUM_MISMATCH, _DAMAGED),
-    # A dump's own limit is 1 GiB, larger than any event: a size beyond it is none.
-    ("exceeded max_allowed_packet", ErrorKind.SERVER_LOG, _DAMAGED),
-    ("truncated in the middle of event", ErrorKind.SERVER_LOG, _DAMAGED),
-    ("bogus data in log event", ErrorKind.SERVER_LOG, _DAMAGED),
-    ("reading log event", ErrorKind.SERVER_LOG, _DAMAGED),
-    ("could not find format_description_event", ErrorKind.SERVER_LOG, _DAMAGED),
-    ("corrupt binlog", ErrorKind.SERVER_LOG, _DAMAGED),
-    ("error reading header of binary log", ErrorKind.SERVER_LOG, _DAMAGED),
-    ("failed to read the binary log index", ErrorKind.SERVER_LOG, _DAMAGED),
-    ("could not open log file", ErrorKind.SERVER_LOG, _DAMAGED),
-    ("bad magic number", ErrorKind.SERVER_LOG, _DAMAGED),
-    ("reading the header from the binary log", ErrorKind.SERVER_LOG, _DAMAGED),
-    (
-        "failed to decrypt",
         ErrorKind.SERVER_LOG,
         "give the server its keyring back: it cannot decrypt its binlog",
+        ("failed to decrypt",),
     ),
-    # We asked in a way that no server understands.
-    ("checksum that", ErrorKind.INTERNAL, None),
-    ("position < 4", ErrorKind.INTERNAL, None),
-    ("malformed slave request", ErrorKind.INTERNAL, None),
+    # The daemon sent a request that no server accepts.
+    (ErrorKind.INTERNAL, None, ("checksum that", "position < 4", "malformed slave request")),
 )
 
 
 def server_error(number: int, text: str, *, where: str = "") -> BinlogError:
-    """The fault that a server's error packet (or PyMySQL's own number above 2000) stands for."""
+    """Return the error for a server's error packet, or for PyMySQL's own numbers above 2000."""
     what = f"{text.strip()[:_TEXT_MAX].rstrip('.')} (MySQL error {number})"
     if number == FATAL_READING_LOG:
         lower = text.lower()
-        for fragment, kind, remedy in _LOG_FAULTS:
-            if fragment in lower:
+        for kind, remedy, fragments in _LOG_ERRORS:
+            if any(fragment in lower for fragment in fragments):
                 return BinlogError(kind, what, where=where, remedy=remedy)
     kind = _KIND_BY_NUMBER.get(number, ErrorKind.CONNECTION_LOST)
     return BinlogError(kind, what, where=where, remedy=_REMEDY_BY_NUMBER.get(number))
 
 
 def client_error(error: pymysql.Error, *, where: str = "") -> BinlogError:
-    """The same for an exception of PyMySQL, which keeps the exception as its cause."""
+    """Return the error for an exception of PyMySQL, with the exception as its cause."""
     cause = getattr(error, "original_exception", None)
     arguments = error.args
     if isinstance(cause, ssl.SSLError):
-        fault = _tls_fault(cause, where)
+        mapped = _tls_error(cause, where)
     elif isinstance(cause, OSError):
         what = cause.strerror or str(cause) or type(cause).__name__
-        fault = BinlogError(ErrorKind.CONNECT_FAILED, what, where=where)
+        mapped = BinlogError(ErrorKind.CONNECT_FAILED, what, where=where)
     elif arguments and isinstance(arguments[0], int):
-        fault = server_error(
+        mapped = server_error(
             arguments[0], str(arguments[1]) if len(arguments) > 1 else "", where=where
         )
     else:
-        fault = BinlogError(
+        mapped = BinlogError(
             ErrorKind.CONNECTION_LOST, str(error) or type(error).__name__, where=where
         )
-    fault.__cause__ = error
-    return fault
+    mapped.__cause__ = error
+    return mapped
 
 
 def number_of(error: BinlogError) -> int:
-    """The MySQL or MariaDB error that a fault stands for, as its cause tells; 0 where there is none."""
+    """Return the MySQL or MariaDB error number of an error's cause; 0 if it has none."""
     cause = error.__cause__
     if isinstance(cause, pymysql.Error) and cause.args and isinstance(cause.args[0], int):
         return cause.args[0]
     return 0
 
 
-def _tls_fault(error: ssl.SSLError, where: str) -> BinlogError:
+def _tls_error(error: ssl.SSLError, where: str) -> BinlogError:
     if isinstance(error, ssl.SSLCertVerificationError):
         what = f"the server's certificate is not trusted: {error.verify_message}"
         remedy = "point tls.ca at the CA that signed it, and connect by a host name that it names"

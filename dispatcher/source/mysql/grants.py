@@ -1,10 +1,9 @@
-"""Reading SHOW GRANTS: what an account may do, as far as replication needs it.
+"""Parses SHOW GRANTS: the privileges of an account, as far as replication needs them.
 
-The lines are the server's own SQL, `GRANT <privileges> ON <level> TO <account> ...`, in its own
-quoting; there is no other way to ask that works without SELECT on the tables of the `mysql`
-database. Database names in the level of a GRANT may be patterns (`shop\\_%`). MySQL 8.0 adds REVOKE
-lines (partial revokes), which take away from the GRANT on *.*. Source: MySQL manual, "SHOW GRANTS
-Statement"; MariaDB knowledge base, "SHOW GRANTS".
+The lines are SQL, `GRANT <privileges> ON <level> TO <account> ...`, in the server's own quoting; no other query works
+without SELECT on the tables of the `mysql` database. Database names in the level of a GRANT may be patterns
+(`shop\\_%`). MySQL 8.0 adds REVOKE lines (partial revokes), which restrict the GRANT on *.*. Source: MySQL manual,
+"SHOW GRANTS Statement"; MariaDB knowledge base, "SHOW GRANTS".
 """
 
 from __future__ import annotations
@@ -32,14 +31,13 @@ class Grants:
     select: tuple[tuple[str, str, bool], ...]
 
     def has(self, *names: str) -> bool:
-        """Does the account have one of these privileges on *.*?"""
+        """True if the account has one of these privileges on *.*."""
         return "ALL PRIVILEGES" in self.everywhere or not self.everywhere.isdisjoint(names)
 
     def may_select(self, database: str, *, ignore_case: bool = False) -> bool:
-        """May it read the database, or at least some tables of it?
+        """True if the account may read the database, or at least some tables of it.
 
-        A consumer may be declared for a few tables only, so a grant on tables is enough; which ones
-        is not judged here.
+        A consumer may be declared for a few tables only, so a grant on any table of the database is enough.
         """
         allowed = self.has("SELECT")
         name = database.lower() if ignore_case else database
@@ -50,16 +48,16 @@ class Grants:
 
 
 def parse_grants(lines: Iterable[str]) -> Grants:
-    """The grants that SHOW GRANTS printed, one statement a line."""
+    """Return the grants in the lines of SHOW GRANTS."""
     account, everywhere = "", set[str]()
     select: list[tuple[str, str, bool]] = []
     for line in lines:
         match = _LINE.match(line)
         if match is None:  # a role, a proxy
             continue
-        # Column lists hold commas and count as the privilege itself: SELECT (id, name).
-        listed = _COLUMNS.sub("", match["privileges"])
-        privileges = {privilege.strip().upper() for privilege in listed.split(",")}
+        # A privilege on columns counts as the privilege, and its list holds commas: SELECT (id, name).
+        names = _COLUMNS.sub("", match["privileges"])
+        privileges = {name.strip().upper() for name in names.split(",")}
         account = account or match["account"]
         database, table = match["database"], match["table"]
         granted = match["verb"] == "GRANT"
@@ -67,8 +65,7 @@ def parse_grants(lines: Iterable[str]) -> Grants:
             everywhere |= privileges if granted else set()
         elif not privileges.isdisjoint({"SELECT", "ALL PRIVILEGES", "ALL"}):
             select.append((_unquoted(database), _unquoted(table), granted))
-    # Taken-away databases are listed after the grants they take from, but a later GRANT on one of
-    # its tables still counts.
+    # A REVOKE follows the GRANT that it restricts, but a GRANT on a table of that database still counts.
     select.sort(key=lambda entry: entry[2])
     return Grants(account, frozenset(everywhere), tuple(select))
 
@@ -79,19 +76,19 @@ def _unquoted(name: str) -> str:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    r"""Does a GRANT's database cover a name? `%` and `_` are wildcards unless after `\`.
+    r"""True if a GRANT's database pattern matches a name. `%` and `_` are wildcards unless after `\`.
 
-    In time of pattern times name: as a regular expression, a pattern of a dozen `%` could take for ever.
+    Takes time proportional to pattern times name; a regular expression could take for ever on a dozen `%`.
     """
-    ends = {0}  # how much of the name the pattern has matched, in each way
+    ends = {0}  # the lengths of the name's prefixes that the pattern can match so far
     characters = iter(pattern)
     for character in characters:
         if character == "%":
             ends = set(range(min(ends), len(name) + 1))
         else:
-            wanted = next(characters, "\\") if character == "\\" else character
+            literal = next(characters, "\\") if character == "\\" else character
             wild = character == "_"
-            ends = {end + 1 for end in ends if end < len(name) and (wild or name[end] == wanted)}
+            ends = {end + 1 for end in ends if end < len(name) and (wild or name[end] == literal)}
         if not ends:
             return False
     return len(name) in ends

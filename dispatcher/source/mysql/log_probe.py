@@ -108,6 +108,15 @@ class ServerLog:
 
     def _probe(self, name: str, offset: int) -> tuple[int, Boundary]:
         """Return the creation time of a file (s since 1970) and the boundary at an offset, by one dump."""
+        created, event, whole = self._event_at(name, offset)
+        gtid = self._gtid_of(event) if event is not None and whole else None
+        return created or self.created(name), Boundary(whole, gtid)
+
+    def _event_at(self, name: str, offset: int) -> tuple[int, _Event | None, bool]:
+        """Return a file's creation time (0 = not read), the event at an offset, and True if that is a boundary.
+
+        The event is None where the file ends, and where the server finds no event.
+        """
         created = 0
         try:
             with closing(self._events(name, offset)) as events:
@@ -118,12 +127,12 @@ class ServerLog:
                         break  # the file ends there
                     if event.from_file:
                         whole = is_whole_event(event.raw, offset, checksum=event.checksum)
-                        return created, Boundary(whole, self._gtid_of(event) if whole else None)
+                        return created, event, whole
         except BinlogError as error:
             if not _unreadable(error):
                 raise
-            return created or self.created(name), Boundary(whole=False)
-        return created, Boundary(whole=True)
+            return created, None, False
+        return created, None, True
 
     def _gtid_of(self, event: _Event) -> tuple[str, int] | None:
         if self.mode is not Mode.GTID or event.code not in (EventType.GTID, EventType.GTID_TAGGED):
@@ -167,17 +176,8 @@ class ServerLog:
     def type_at(self, name: str, offset: int) -> int | None:
         if offset >> 32:  # a dump cannot begin there
             return None
-        try:
-            with closing(self._events(name, offset)) as events:
-                for file, event in events:
-                    if event.from_file:
-                        whole = is_whole_event(event.raw, offset, checksum=event.checksum)
-                        return event.code if file == name and whole else None
-        except BinlogError as error:
-            if _unreadable(error):
-                return None
-            raise
-        return None
+        _, event, whole = self._event_at(name, offset)
+        return event.code if event is not None and whole else None
 
     def batches(self, name: str) -> Generator[Batch, None, None]:
         with self._dump(name, FIRST_OFFSET) as dump:

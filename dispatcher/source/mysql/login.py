@@ -1,9 +1,8 @@
-"""How a connection to a MySQL or MariaDB server begins: where to, as whom, and under which TLS.
+"""Connects to a MySQL or MariaDB server: address, account, TLS.
 
-PyMySQL does the handshake (caching_sha2_password with its RSA exchange, native passwords, TLS);
-`driver` says to whom it tells the password. Passwords are UTF-8, as `mysql` sends them. Everything
-that can go wrong is a `BinlogError` by the time it leaves this module, and none of its texts holds
-the password.
+PyMySQL makes the handshake (caching_sha2_password with its RSA exchange, native passwords, TLS); `driver` decides
+whether it may send the password. Passwords are encoded as UTF-8, as `mysql` does. Every failure leaves this module as a
+`BinlogError`, and no message holds the password.
 """
 
 from __future__ import annotations
@@ -26,26 +25,26 @@ from dispatcher.source.mysql.answers import not_understood
 from dispatcher.source.mysql.driver import ClearText, Connection, Driver, trusting_context
 from dispatcher.source.mysql.error_map import client_error
 
-# After 30 s without a byte, a probe every 10 s; the third that is not answered ends the connection.
+# After 30 s without a byte, a probe every 10 s; the third unanswered one ends the connection.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 class TlsMode(StrEnum):
-    """The words of MySQL's own --ssl-mode."""
+    """The values of MySQL's own --ssl-mode."""
 
-    DISABLED = "disabled"  # never
-    PREFERRED = "preferred"  # when the server offers it, its certificate unseen
-    REQUIRED = "required"  # or no connection; certificate unseen
-    VERIFY_CA = "verify_ca"  # and the certificate must come from `ca`
-    VERIFY_IDENTITY = "verify_identity"  # and must name the host
+    DISABLED = "disabled"  # no TLS
+    PREFERRED = "preferred"  # TLS if the server offers it; any certificate
+    REQUIRED = "required"  # TLS or no connection; any certificate
+    VERIFY_CA = "verify_ca"  # `ca` must have signed the certificate
+    VERIFY_IDENTITY = "verify_identity"  # and the certificate must name the host
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """`ca`: whom to trust (None: the system's list); `cert` and `key`: who we are. PEM files.
+    """`ca`: the trusted authorities (None: the system's); `cert` and `key`: the client's own. PEM files.
 
-    Of use without TLS: `server_public_key`, a PEM file with the server's RSA key, with which the password is encrypted;
-    `allow_public_key_retrieval`: take the key that the server sends.
+    Without TLS: `server_public_key`, a PEM file with the server's RSA key, which encrypts the password;
+    `allow_public_key_retrieval`: accept the key that the server sends.
     """
 
     mode: TlsMode = TlsMode.PREFERRED
@@ -63,7 +62,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A connection key, `user:pass@host:port`, and how to be safe on the way there."""
+    """A connection key, `user:pass@host:port`, with its TLS settings."""
 
     host: str
     port: int
@@ -73,7 +72,7 @@ class Endpoint:
 
     @property
     def label(self) -> str:
-        """What people, logs and metrics see: `user@host:port`, never the password."""
+        """The endpoint's name in messages, logs and metrics: `user@host:port`, never the password."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.user}@{host}:{self.port}"
 
@@ -82,13 +81,13 @@ class Endpoint:
 
 
 def label_of(endpoints: Sequence[Endpoint]) -> str:
-    """`user@host:port`, or `user@host1:port,host2:port` of those that stand in for each other."""
+    """Return `user@host:port`, or `user@host1:port,host2:port` for several hosts."""
     first, *rest = endpoints
     return ",".join((first.label, *(other.label.rpartition("@")[2] for other in rest)))
 
 
 def endpoints_of(connection: ConnectionSettings) -> tuple[Endpoint, ...]:
-    """Where its consumers read from. Those that may share a connection get equal ones."""
+    """Return the endpoints of a connection. Connections that may be shared get equal endpoints."""
     mysql, tls = connection.mysql, connection.tls
     assert mysql is not None, "a folder of files has no server"
     tls_ = Tls(
@@ -106,12 +105,12 @@ def endpoints_of(connection: ConnectionSettings) -> tuple[Endpoint, ...]:
 
 
 def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
-    """A logged-in connection in autocommit mode, in utf8mb4.
+    """Return a logged-in connection in autocommit mode, in utf8mb4.
 
-    `timeout_s` bounds the TCP connect and each wait for an answer. Raises `BinlogError` of the
-    kinds CONNECT_FAILED and ACCESS_DENIED, or of what else the server answered.
+    `timeout_s` bounds the TCP connect and each wait for an answer. Raises `BinlogError` CONNECT_FAILED, ACCESS_DENIED,
+    or another kind for what the server answered.
     """
-    place = endpoint.label
+    label = endpoint.label
     try:
         connection = Driver(
             host=endpoint.host,
@@ -129,32 +128,31 @@ def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
             defer_connect=True,
             **_tls_arguments(endpoint),
         )
-        connection.where = place
+        connection.where = label
         connection.verified = endpoint.tls.verifies
         connection.pinned_key = _pinned_key(endpoint)
-        connection.takes_key = endpoint.tls.allow_public_key_retrieval
+        connection.accepts_key = endpoint.tls.allow_public_key_retrieval
         connection.connect()
         _keep_alive(connection)
         return connection
     except pymysql.Error as error:
-        fault = client_error(error, where=place)
-        # Before the login is through, a lost connection is one that never was: "2013 lost
-        # connection" is what PyMySQL says of a port that accepts and then is silent, or hangs up.
-        if fault.kind is ErrorKind.CONNECTION_LOST:
-            raise BinlogError(ErrorKind.CONNECT_FAILED, fault.what, where=place) from error
-        raise fault from error
-    except RuntimeError as error:  # a package that an authentication method needs
+        mapped = client_error(error, where=label)
+        # PyMySQL reports "2013 lost connection" for a port that accepts and then is silent or hangs up.
+        if mapped.kind is ErrorKind.CONNECTION_LOST:
+            raise BinlogError(ErrorKind.CONNECT_FAILED, mapped.what, where=label) from error
+        raise mapped from error
+    except RuntimeError as error:  # an authentication method needs a package
         raise BinlogError(
             ErrorKind.CONNECT_FAILED,
             str(error),
-            where=place,
+            where=label,
             remedy="let the account use caching_sha2_password or mysql_native_password",
         ) from error
     except BinlogError:
         raise
     except Exception as error:
-        # PyMySQL parses the greeting on trust; whatever else listens on the port ends up here.
-        raise not_understood("the login", repr(error), place) from error
+        # PyMySQL does not validate the greeting; another program on the port ends up here.
+        raise not_understood("the login", repr(error), label) from error
 
 
 def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
@@ -175,8 +173,7 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
             where=endpoint.label,
             remedy="tls.ca, tls.cert and tls.key name readable PEM files that belong together",
         ) from error
-    # MySQL's own certificates are X.509 version 1 or lack key identifiers, which strict checking
-    # refuses.
+    # MySQL's own certificates are X.509 version 1 or lack key identifiers, which strict checking refuses.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = tls.mode is TlsMode.VERIFY_IDENTITY
     return {"ssl": context}
@@ -200,7 +197,7 @@ def _pinned_key(endpoint: Endpoint) -> bytes | None:
 
 
 def _keep_alive(connection: Connection) -> None:
-    """Have the system find out about a peer that is gone, also while nobody reads."""
+    """Let the system detect a dead peer, also while the connection is not read."""
     sock = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE.items():

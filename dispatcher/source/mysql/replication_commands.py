@@ -1,8 +1,8 @@
-"""How a replica asks a MySQL or MariaDB server for its log, and how the server says that it will not.
+"""The commands by which a replica asks for a log, and the server's refusals.
 
-Whoever reads a log does so as a replica: it says who it is and what it understands in variables of its session, sends
-COM_BINLOG_DUMP or COM_BINLOG_DUMP_GTID, and from then on only the server speaks. PyMySQL has no public call for these
-commands, so this module uses its private names; `driver` (limits, authentication) and `login` (TCP keepalive) do, too.
+A reader of the log acts as a replica: it sets session variables that say what it understands, sends COM_BINLOG_DUMP or
+COM_BINLOG_DUMP_GTID, and from then on only the server sends. PyMySQL can send a command, but does not know these, so
+its private names are used here.
 
 Sources: MySQL manual, "COM_BINLOG_DUMP", "COM_BINLOG_DUMP_GTID", "COM_REGISTER_SLAVE"; sql/rpl_source.cc,
 sql/rpl_binlog_sender.cc; MariaDB knowledge base, "Replication protocol".
@@ -26,7 +26,7 @@ from dispatcher.source.mysql.error_map import client_error
 from dispatcher.source.mysql.server_facts import ServerFacts
 
 NON_BLOCKING = 0x01  # BINLOG_DUMP_NON_BLOCK: the server ends the dump at the end of its log
-_ANNOTATE_ROWS = 0x02  # BINLOG_SEND_ANNOTATE_ROWS_EVENT: else MariaDB sends no statement's text
+_ANNOTATE_ROWS = 0x02  # BINLOG_SEND_ANNOTATE_ROWS_EVENT: without it MariaDB omits statements' texts
 _THROUGH_GTID = 0x04  # BINLOG_THROUGH_GTID
 _CAPABILITY_GTID = 4  # MARIA_SLAVE_CAPABILITY_GTID: understands MariaDB's GTID events
 _NET_WRITE_TIMEOUT_S = 60
@@ -34,25 +34,25 @@ _NET_WRITE_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the server sees of a replica. Of two that are alike it keeps the newer: MySQL compares the uuid, which it
-    also has from 5.6 on, MariaDB the id."""
+    """How a replica identifies itself. Of two replicas with the same identity the server keeps the newer one: MySQL
+    compares the uuid, MariaDB the id."""
 
     server_uuid: UUID
     server_id: int
 
     @classmethod
     def of(cls, installation: UUID, name: str, number: int) -> Identity:
-        """A dispatcher's: the same over reconnects, so that a dead predecessor is replaced."""
+        """Return a dispatcher's identity: the same after a reconnect, so that it replaces a dead predecessor."""
         return cls._from(uuid5(installation, f"{name}#{number}"))
 
     @classmethod
     def for_once(cls) -> Identity:
-        """That of a short dump, which must not cut another one."""
+        """Return an identity for a short dump, which must not end another one."""
         return cls._from(uuid4())
 
     @classmethod
     def _from(cls, server_uuid: UUID) -> Identity:
-        # Small ids are what people give to servers; 2^31 and above are left for us.
+        # People give small ids to servers; we use 2^31 and above.
         return cls(server_uuid, 0x8000_0000 | server_uuid.int & 0x7FFF_FFFF)
 
 
@@ -64,10 +64,10 @@ def introduce(
     checksum: bool,
     heartbeat_s: float = 0,
 ) -> None:
-    """Set the session variables by which a replica says what it understands. Unknown ones are harmless everywhere.
+    """Set the session variables that say what a replica understands. Servers ignore those that they do not know.
 
-    `checksum`: with it events come as they are in their files; without it the server strips, or refuses to send, what
-    has one, and what it makes for the dump has none. Raises `BinlogError`.
+    `checksum`: with it events come as they are in their files; without it the server strips checksums, or refuses to
+    send an event that has one. Raises `BinlogError`.
     """
     algorithm = "CRC32" if checksum else "NONE"
     settings: dict[str, str | int] = {
@@ -86,8 +86,8 @@ def introduce(
 
 
 def duplicate_replicas(connection: Connection, identity: Identity, known: ServerFacts) -> list[str]:
-    """The hosts of the replicas of this identity that the server knows just now, as they registered; one of them may be
-    a predecessor of ours that died without a word. Raises BinlogError."""
+    """Return the hosts of the registered replicas with this identity. One may be a dead predecessor of ours. Raises
+    BinlogError."""
 
     def replica(row: Row) -> tuple[int, str, bool]:
         own = str(identity.server_uuid) in row[4:]
@@ -97,7 +97,7 @@ def duplicate_replicas(connection: Connection, identity: Identity, known: Server
     try:
         replicas = ask(connection, statement, replica)
     except BinlogError as error:
-        if error.kind is ErrorKind.GRANT_MISSING:  # MariaDB tells its administrators only
+        if error.kind is ErrorKind.GRANT_MISSING:  # MariaDB answers administrators only
             return []
         raise
     return [
@@ -108,7 +108,7 @@ def duplicate_replicas(connection: Connection, identity: Identity, known: Server
 
 
 def register_replica(connection: Connection, identity: Identity) -> None:
-    """Be listed by SHOW REPLICAS, with this machine's name. User and password are for people; left empty."""
+    """Register for SHOW REPLICAS, with this machine's name. User and password are informative, and left empty."""
     host = socket.gethostname().encode()[:60]
     registration = struct.pack("<I", identity.server_id) + bytes([len(host)]) + host + bytes(2)
     _command(connection, COM_REGISTER_SLAVE, registration + struct.pack("<HII", 0, 0, 0))
@@ -125,20 +125,25 @@ def ask_by_file(
     mariadb: bool,
     follow: bool = True,
 ) -> None:
-    """`offset` below 2^32. Without `follow` the dump ends where the log does."""
+    """Request a dump by file; `offset` below 2^32. Without `follow` the dump ends where the log does."""
     flags = (_ANNOTATE_ROWS if mariadb else 0) | (0 if follow else NON_BLOCKING)
     request = struct.pack("<IHI", offset, flags, identity.server_id) + file.encode()
     _command(connection, COM_BINLOG_DUMP, request)
 
 
-def ask_by_gtids(connection: Connection, identity: Identity, held: bytes) -> None:
-    """`held`: the encoded set. No file is named: that would skip the server's check for purged transactions."""
+def ask_by_gtids(connection: Connection, identity: Identity, executed: bytes) -> None:
+    """Request a dump without the transactions of an encoded GTID set.
+
+    It names no file, because that would skip the server's check for purged transactions.
+    """
     request = struct.pack("<HII", _THROUGH_GTID, identity.server_id, 0)
-    _command(connection, COM_BINLOG_DUMP_GTID, request + struct.pack("<QI", 4, len(held)) + held)
+    _command(
+        connection, COM_BINLOG_DUMP_GTID, request + struct.pack("<QI", 4, len(executed)) + executed
+    )
 
 
 def socket_of(connection: Connection) -> socket.socket:
-    """For who reads more than PyMySQL could; it stays open while the connection is referred to."""
+    """Return the connection's socket, which stays open while the connection is referenced."""
     return cast(socket.socket, connection._sock)  # type: ignore[attr-defined]  # noqa: SLF001
 
 
@@ -146,25 +151,25 @@ def drop(connection: Connection) -> None:
     """Close without COM_QUIT: a connection in a dump would not read it."""
     reader = connection._rfile  # type: ignore[attr-defined]  # noqa: SLF001
     connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
-    if reader is not None:  # the descriptor is open as long as this is
+    if reader is not None:  # it holds the descriptor open
         reader.close()
 
 
 def dump_ended(packet: bytes, label: str) -> BinlogError:
-    """What a packet means that is no event: the server ended the dump, refused it, or speaks another language."""
+    """Return the error for a packet that is not an event: the end of the dump, a refusal, or an unknown packet."""
     if packet[:1] == b"\xff" and len(packet) >= 3:
-        number, said = int.from_bytes(packet[1:3], "little"), packet[3:]
-        if said[:1] == b"#":
-            said = said[6:]
-        return client_error(
-            pymysql.err.OperationalError(number, said.decode("utf-8", "replace")), where=label
-        )
+        error_number, message = int.from_bytes(packet[1:3], "little"), packet[3:]
+        if message[:1] == b"#":
+            message = message[6:]
+        error = pymysql.err.OperationalError(error_number, message.decode("utf-8", "replace"))
+        return client_error(error, where=label)
     if at_end(packet):
         return connection_lost("the server ended the dump", label)
     return connection_lost(f"an unknown packet {packet[:16]!r}", label)
 
 
 def at_end(packet: bytes) -> bool:
+    """True if a packet says that the dump has ended."""
     return packet[:1] == b"\xfe" and len(packet) < 9
 
 
