@@ -1,1 +1,1 @@
-"""The event loop's side: tasks that execute what the rules of dispatching decide."""
+"""The event loop's side: tasks that execute the effects of the rules."""

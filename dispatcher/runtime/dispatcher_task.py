@@ -1,10 +1,10 @@
-"""One dispatcher as it runs: connect, log in, ask for the log, read; again and again, until it is retired.
+"""One dispatcher's task: connect, log in, request the dump, read; again and again, until it is retired.
 
-What the rules order is kept in an `_Attempt`, one for each `Connect`, and carried out by one task, so that there is one
-connection at a time whatever is ordered meanwhile. After `Close` nothing of an attempt is stepped, though a login may
-still be on its way in its thread: it cannot be called back, so what comes of it is closed, and only then the next
-attempt begins. A dispatcher that has the number of a retired one waits for that one's end for the same reason: both
-have one identity, and of two duplicates the server kills the older.
+The orders of the rules are kept in an `_Attempt`, one for each `Connect`, and executed by one task: there is only one
+connection at a time whatever the rules order meanwhile. After `Close` the rules get no more events of that attempt. A
+login that is still running in its thread cannot be cancelled, so its result is closed, and only then the next attempt
+begins. For the same reason a dispatcher with the number of a retired one waits until that one has ended: both have the
+same identity, and of two replicas with one identity the server kills the older.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ JITTER = 0.25
 
 
 class DispatcherOwner(Protocol):
-    """What a dispatcher needs of its client's runner."""
+    """The part of `ClientRunner` that a dispatcher uses."""
 
     client: Client
     source: Source
@@ -39,18 +39,18 @@ class DispatcherOwner(Protocol):
     def step(self, event: Input) -> None: ...
 
     def guarded(self, task: str) -> AbstractContextManager[None]:
-        """For a block that reads the source: a defect in it becomes a BinlogError."""
+        """For a block that reads the source: turn an unexpected exception into a BinlogError."""
 
     def logged_in(self, view: ServerView, findings: Sequence[BinlogError]) -> None:
-        """A server was reached; `findings`: what is wrong with it."""
+        """Take note of a server that was reached and of what is wrong with it."""
 
     async def flush(self) -> None:
-        """Until what is to be stored is. Raises BinlogError."""
+        """Store everything queued by now. Raises BinlogError."""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """One connection, from the order to make it to its end."""
+    """One connection, from its order to its end."""
 
     after_s: float
     dump: StartDump | None = None
@@ -62,17 +62,17 @@ class _Attempt:
         return self._closed
 
     def close(self) -> None:
-        """Nothing of it is stepped from now on."""
+        """Let the rules get no more events of this attempt."""
         self._closed = True
 
 
 class DispatcherRunner:
-    """See the module. The orders are given within a step, and carried out by the task of `run`."""
+    """See the module. The rules give orders within a step; the task of `run` executes them."""
 
     def __init__(
         self, number: int, owner: DispatcherOwner, before: asyncio.Task[None] | None
     ) -> None:
-        """`before`: the task of the last one with this number."""
+        """`before`: the task of the last dispatcher with this number."""
         self.number = number
         self._owner = owner
         self._before = before
@@ -98,7 +98,7 @@ class DispatcherRunner:
         self._changed.set()
 
     def close(self) -> None:
-        """Nothing of the attempt is stepped from now on."""
+        """Close the attempt, if there is one: the rules get no more events of it."""
         attempt = self._attempt
         if attempt is None or attempt.closed():
             return
@@ -120,7 +120,7 @@ class DispatcherRunner:
     # -- the task --------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Carry the orders out until retired."""
+        """Execute the orders until retired."""
         if self._before is not None:
             await asyncio.wait([self._before])
             self._before = None
@@ -134,7 +134,7 @@ class DispatcherRunner:
                     self._owner.step(Lost(self.number, error))
 
     async def _next_attempt(self) -> _Attempt | None:
-        """Wait until the rules order one; None when they have retired the dispatcher."""
+        """Wait for a `Connect`. Returns None when the dispatcher is retired."""
         await self._until(
             lambda: self._retired or (self._attempt is not None and not self._attempt.closed())
         )
@@ -152,13 +152,13 @@ class DispatcherRunner:
         if attempt.closed():
             return
         name, client = f"log in {self.number}", self._owner.client
-        # What the server says must agree with what was read before it was asked, so that is noted first.
+        # The server's answer is compared with what was read before it was asked, so that is collected first.
         files, places = client.files_to_probe(self.number), client.places_to_probe(self.number)
         open_ = partial(self._owner.source.open, self.number)
         with self._owner.guarded(name):
             opened = await in_thread(name, open_, lambda opened: opened.close())
         try:
-            stream = await self._ask(attempt, opened, name, files, places)
+            stream = await self._request_dump(attempt, opened, name, files, places)
         except BaseException:
             opened.close()
             raise
@@ -172,7 +172,7 @@ class DispatcherRunner:
             attempt.stream = None
             stream.close()
 
-    async def _ask(
+    async def _request_dump(
         self,
         attempt: _Attempt,
         opened: OpenedSource,
@@ -180,7 +180,7 @@ class DispatcherRunner:
         files: Sequence[str],
         places: Sequence[tuple[str, int]],
     ) -> DumpStream | None:
-        """The log from where the rules say; None when the attempt was closed. Raises BinlogError."""
+        """Request the dump that the rules order. Returns None if the attempt was closed. Raises BinlogError."""
         if attempt.closed():
             return None
         owner, client = self._owner, self._owner.client
@@ -191,7 +191,7 @@ class DispatcherRunner:
             return None
         owner.logged_in(view, opened.findings)
         owner.step(LoggedIn(self.number, view))
-        # Nothing is read before the places that were resolved just now are stored.
+        # The positions that the rules have just resolved are stored before anything is read.
         await owner.flush()
         order = await self._dump_order(attempt)
         if order is None:
@@ -204,7 +204,7 @@ class DispatcherRunner:
         return stream
 
     async def _dump_order(self, attempt: _Attempt) -> StartDump | None:
-        """None when the attempt is closed instead."""
+        """Wait for a `StartDump`. Returns None if the attempt is closed instead."""
         await self._until(lambda: attempt.closed() or attempt.dump is not None)
         return None if attempt.closed() else attempt.dump
 
@@ -220,18 +220,15 @@ class DispatcherRunner:
                     return
                 owner.step(BatchReceived(number, batch, splitter.created.get(batch.file, 0)))
             if stream.over:
-                self._over(attempt)
+                if not attempt.closed():
+                    attempt.close()
+                    owner.step(Ended(number))
                 return
             # One turn of the loop per buffer: readers and other dispatchers are served while this one streams.
             await asyncio.sleep(0)
 
-    def _over(self, attempt: _Attempt) -> None:
-        if not attempt.closed():
-            attempt.close()
-            self._owner.step(Ended(self.number))
-
     async def _may_read(self, attempt: _Attempt) -> bool:
-        """Wait while reading is paused; False when the connection is to be closed instead."""
+        """Wait while reading is paused. Returns False if the attempt is closed."""
         await self._until(lambda: attempt.closed() or not attempt.paused)
         return not attempt.closed()
 

@@ -1,4 +1,4 @@
-"""What settings declare, as what runs: groups of consumers that share a connection, and the source of each."""
+"""Builds what the settings declare: clients, with the consumers and the source of each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ClientKey = Hashable
 
 
 def client_decls(settings: Settings, installation: UUID) -> dict[ClientKey, ClientDecl]:
-    """Consumers by connection: one group per connection key, and one for each that shares with nobody.
+    """Return a client for each connection key, and one for each consumer that does not share its connection.
 
     Raises BinlogError for files that cannot be a source.
     """
@@ -41,11 +41,11 @@ def client_decls(settings: Settings, installation: UUID) -> dict[ClientKey, Clie
     for name, consumer in settings.consumers.items():
         key = consumer.connection_key if consumer.use_binlog_client else ("unshared", name)
         members.setdefault(key, []).append(name)
-    return {key: _group(settings, names, installation) for key, names in members.items()}
+    return {key: _shared_decl(settings, names, installation) for key, names in members.items()}
 
 
 def start_spec(start: StartSettings) -> Start:
-    """Returns a declared start as `dispatch` takes it."""
+    """Return a declared start as the rules use it."""
     match start.at:
         case "earliest":
             return Earliest()
@@ -59,21 +59,22 @@ def start_spec(start: StartSettings) -> Start:
             return AtTime(start.timestamp_us)
 
 
-def consumer_spec(name: str, wanted: SubscriptionSettings) -> ConsumerSpec:
+def consumer_spec(name: str, settings: SubscriptionSettings) -> ConsumerSpec:
+    """Return a declared consumer as the rules use it."""
     tables = None
-    if wanted.tables is not None:
-        split = (table.partition(".") for table in wanted.tables)
-        tables = tuple((database, table) for database, _, table in split)
+    if settings.tables is not None:
+        names = (table.partition(".") for table in settings.tables)
+        tables = tuple((database, table) for database, _, table in names)
     return ConsumerSpec(
         name,
-        tuple(wanted.databases),
+        tuple(settings.databases),
         tables,
-        wanted.max_bytes_in_binlog_queue,
-        start_spec(wanted.start),
-        wanted.assume_current_schema,
-        wanted.max_milliseconds_to_wait_in_binlog_queue / 1000,
-        OnQueueFull(wanted.on_queue_full),
-        OnPurged(wanted.on_purged),
+        settings.max_bytes_in_binlog_queue,
+        start_spec(settings.start),
+        settings.assume_current_schema,
+        settings.max_milliseconds_to_wait_in_binlog_queue / 1000,
+        OnQueueFull(settings.on_queue_full),
+        OnPurged(settings.on_purged),
     )
 
 
@@ -83,7 +84,7 @@ def client_decl(
     installation: UUID,
     alone: str = "",
 ) -> ClientDecl:
-    """Consumers of one connection, none yet if need be. `alone`: the name of one that never shares it."""
+    """Return the client of a connection. `alone`: the name of a consumer that does not share the connection."""
     source = _source(connection, installation, alone)
     limits = ClientLimits(
         connection.max_bytes_to_merge,
@@ -106,8 +107,8 @@ def client_decl(
     )
 
 
-def _group(settings: Settings, names: list[str], installation: UUID) -> ClientDecl:
-    """What belongs to the connection is as the first one says it; they agree, or stand alone."""
+def _shared_decl(settings: Settings, names: list[str], installation: UUID) -> ClientDecl:
+    """Return the client of consumers with equal connection settings, or of one that does not share its connection."""
     first = settings.consumers[names[0]]
     consumers = ((name, settings.consumers[name]) for name in names)
     declared = (
@@ -120,7 +121,7 @@ def _group(settings: Settings, names: list[str], installation: UUID) -> ClientDe
 def _source(connection: ConnectionSettings, installation: UUID, alone: str) -> Source:
     if connection.files is not None:
         return files_source(connection.files, installation)
-    # Part of each dispatcher's identity: one for the shared connection, and one for each that is not shared.
+    # Part of each dispatcher's identity: connections that are not shared need identities of their own.
     name = f"{connection.label}/{alone}" if alone else connection.label
     heartbeat_s = connection.heartbeat_milliseconds / 1000
     flush_s = connection.max_flush_milliseconds_in_binlog_dispatcher / 1000

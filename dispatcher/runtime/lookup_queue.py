@@ -1,7 +1,7 @@
-"""What readers ask of tables: few connections at a time, and no connection for what was asked a moment ago.
+"""Limits what readers ask of tables: few connections at a time, and none for what was asked a moment ago.
 
-An answer is given again only while the asking consumer has been queued nothing since the answer's look-up began. A
-reader that has seen a table's ALTER therefore never gets columns of before it.
+An answer is reused only while the asking consumer has been queued nothing since that answer's look-up began. So a
+reader that has seen a table's ALTER never gets the columns of before it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEPT_MAX = 256
 
 Answer = dict[str, Any]
 Version = tuple[int, int]
-"""(epoch, seq) of what the asking consumer has been queued."""
+"""Epoch and seq up to which the asking consumer has been queued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class TableLookups:
     async def ask(
         self, key: tuple[str, ...], version: Version, look_up: Callable[[], Answer]
     ) -> Answer:
-        """What `look_up` returns, called in a thread: now, or by another call for the same `key` and `version`.
+        """Return what `look_up` returns in a thread, now or for another call with the same `key` and `version`.
 
-        Raises BinlogError as `look_up` does; TOO_MANY_REQUESTS where too many wait already.
+        Raises BinlogError as `look_up` does; TOO_MANY_REQUESTS if too many calls wait already.
         """
         kept = self._kept.get(key)
         if kept is not None and kept.version == version and time.monotonic() < kept.expires_at:
@@ -53,28 +53,30 @@ class TableLookups:
         if self._waiting >= WAITING_MAX:
             raise UserError(
                 ErrorKind.TOO_MANY_REQUESTS,
-                f"{self._waiting} look-ups of tables wait for the server",
+                f"{self._waiting} look-ups of tables already wait for the server",
             )
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        # Until it is answered it does not expire.
+        # It does not expire before it is answered.
         self._keep(key, _LookUp(version, answer, float("inf")))
         try:
-            found = await self._look_up(look_up)
+            result = await self._look_up(look_up)
         except BaseException as error:
             self._kept.pop(key, None)
-            again = BinlogError(ErrorKind.RANGE_UNAVAILABLE, "the look-up was given up; ask again")
-            answer.set_exception(error if isinstance(error, BinlogError) else again)
-            answer.exception()  # it is no fault if no other call waits for it
+            cancelled = BinlogError(
+                ErrorKind.RANGE_UNAVAILABLE, "the look-up was cancelled; ask again"
+            )
+            answer.set_exception(error if isinstance(error, BinlogError) else cancelled)
+            answer.exception()  # asyncio would log an exception that no call has retrieved
             raise
-        answer.set_result(found)
+        answer.set_result(result)
         self._keep(key, _LookUp(version, answer, time.monotonic() + KEEP_S))
-        return found
+        return result
 
-    def _keep(self, key: tuple[str, ...], what: _LookUp) -> None:
+    def _keep(self, key: tuple[str, ...], entry: _LookUp) -> None:
         now = time.monotonic()
         if len(self._kept) >= KEPT_MAX:
             self._kept = {k: kept for k, kept in self._kept.items() if kept.expires_at > now}
-        self._kept[key] = what
+        self._kept[key] = entry
 
     async def _look_up(self, look_up: Callable[[], Answer]) -> Answer:
         self._waiting += 1

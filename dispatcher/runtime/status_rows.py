@@ -17,7 +17,7 @@ def status_rows(
 ) -> Iterator[tuple[dict[str, Any], Consumer]]:
     """Yield a row and its consumer for each session. Consumers may come and go between two rows."""
     sessions = list(sessions)
-    rate = rates.look(
+    rate = rates.sample(
         dict.fromkeys(session.runner.client for session in sessions), time.monotonic()
     )
     for session in sessions:

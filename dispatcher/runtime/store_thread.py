@@ -1,6 +1,6 @@
-"""The state store as the loop uses it: one thread makes all calls, in the order in which they were asked for.
+"""The state store for the event loop: one thread makes all calls, in their order.
 
-`fault` is why the newest attempt to store something failed, until one goes well again.
+`fault` is the error of the newest attempt to store progress; None after one that succeeded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StoreProtocol(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Of consumers of which nothing is stored."""
+        """The epoch of consumers of which nothing is stored."""
 
     def load(self, consumer: str) -> StoredConsumers | None: ...
 
@@ -57,7 +57,7 @@ class StoreProtocol(Protocol):
 
     def load_versions(self, client: str) -> Kept | None: ...
 
-    def save_versions(self, client: str, what: StoreVersions) -> None: ...
+    def save_versions(self, client: str, versions: StoreVersions) -> None: ...
 
     def session(self, consumer: str) -> int: ...
 
@@ -66,7 +66,7 @@ class StoreProtocol(Protocol):
     def forget(self, consumer: str) -> None: ...
 
     def check(self) -> None:
-        """Is what is open still what is at its path?"""
+        """Raises BinlogError if the store's file was deleted or replaced."""
 
 
 class StoreThread:
@@ -77,7 +77,7 @@ class StoreThread:
         state: StoreProtocol,
         prepared_bytes_max: int = BYTES_MAX,
     ) -> None:
-        """`prepared_bytes_max`: of the rows of prepared transactions, for each client."""
+        """`prepared_bytes_max`: the limit of the rows of prepared transactions, for each client."""
         self.fault: BinlogError | None = None
         self.misplaced: BinlogError | None = None
         self.installation_id = state.installation_id
@@ -86,7 +86,7 @@ class StoreThread:
         self._thread = ThreadPoolExecutor(1, "store")
 
     async def load(self, consumer: str) -> Progress | BinlogError | None:
-        """What is stored of a consumer, or why that alone cannot be read (STORED_POSITION): it fails, no other does."""
+        """Return what is stored of a consumer, or why only that consumer's state cannot be read (STORED_POSITION)."""
         try:
             stored = await self._call(lambda: self._state.load(consumer))
         except BinlogError as error:
@@ -100,7 +100,7 @@ class StoreThread:
     async def save(
         self, progress: Sequence[tuple[str, Progress]], client: str, prepared: XaStore
     ) -> None:
-        """Progress, and with it the rows of prepared transactions of the client that it may lead past."""
+        """Store progress, and in the same transaction the client's changed rows of prepared transactions."""
         rows = [(name, p.acknowledged, p.covered, p.created) for name, p in progress]
         changes = prepared.changes()
         try:
@@ -119,8 +119,8 @@ class StoreThread:
     async def load_versions(self, client: str) -> Kept | None:
         return await self._call(lambda: self._state.load_versions(client))
 
-    async def save_versions(self, client: str, what: StoreVersions) -> None:
-        await self._call(lambda: self._state.save_versions(client, what))
+    async def save_versions(self, client: str, versions: StoreVersions) -> None:
+        await self._call(lambda: self._state.save_versions(client, versions))
 
     async def session(self, consumer: str) -> int:
         return await self._call(lambda: self._state.session(consumer))
@@ -133,7 +133,7 @@ class StoreThread:
         await self._call(lambda: self._state.forget(consumer))
 
     async def check(self) -> None:
-        """See whether the store's file is there; `misplaced` says what is wrong with it."""
+        """Set `misplaced` to what is wrong with the store's file, None if nothing is."""
         try:
             await self._call(self._state.check)
         except BinlogError as error:
@@ -146,7 +146,7 @@ class StoreThread:
         return self._state.epoch
 
     async def close(self) -> None:
-        """Wait for what was asked for."""
+        """Wait until all calls are done, and end the thread."""
         await self._call(lambda: None)
         self._thread.shutdown()
 

@@ -1,7 +1,7 @@
 """The only place that creates tasks: every task has a name and an owner that waits for it.
 
-A bare `asyncio.create_task` may be collected while it runs, and an exception in it is reported only when somebody
-looks; both have lost data elsewhere.
+A bare `asyncio.create_task` may be garbage-collected while it runs, and its exception is reported only if somebody
+awaits it; both lose data.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Tasks:
-    """A set of tasks that end together. `on_error` is told of any that ended with an exception."""
+    """A set of tasks that end together. `on_error` is called with each that ended with an exception."""
 
     def __init__(self, on_error: Callable[[str, BaseException], None]) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -25,7 +25,7 @@ class Tasks:
         return task
 
     async def cancel_all(self) -> None:
-        """Cancel what still runs and wait for its end."""
+        """Cancel the running tasks and wait for their end."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,10 +1,10 @@
-"""What blocks, in a thread of its own.
+"""Runs a blocking call in a thread of its own.
 
-A thread cannot be cancelled; who waits for it can. Then the thread goes on unheard, and what it made, such as a
-connection, is given to `discard`. The threads end with the process and never keep it from ending.
+A thread cannot be cancelled, but the task that waits for it can. The thread then goes on, and its result, such as a
+connection, is passed to `discard`. The threads do not keep the process from ending.
 
-Not `asyncio.to_thread`: its threads are few and shared, so that half a dozen servers that do not answer would keep all
-others waiting, and the loop waits for each of them when it ends. Starting a thread takes some 50 µs, a login
+`asyncio.to_thread` would not do: its threads are few and shared, so that half a dozen servers that do not answer would
+block all other calls, and the loop waits for each of them when it ends. To start a thread takes some 50 µs, a login
 milliseconds.
 """
 
@@ -21,11 +21,11 @@ T = TypeVar("T")
 async def in_thread(
     name: str, call: Callable[[], T], discard: Callable[[T], None] | None = None
 ) -> T:
-    """The result of `call`, or its exception. `discard` takes a result for which nobody waits any more."""
+    """Return the result of `call`, or raise its exception. `discard` gets the result if the caller was cancelled."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
 
-    def tell(result: T | None, error: BaseException | None) -> None:
+    def settle(result: T | None, error: BaseException | None) -> None:
         if not outcome.done():
             if error is None:
                 outcome.set_result(result)  # type: ignore[arg-type]
@@ -38,10 +38,10 @@ async def in_thread(
         result, error = None, None
         try:
             result = call()
-        except BaseException as raised:  # noqa: BLE001 - it is the waiting one's
+        except BaseException as raised:  # noqa: BLE001 - the caller gets it
             error = raised
         try:
-            loop.call_soon_threadsafe(tell, result, error)
+            loop.call_soon_threadsafe(settle, result, error)
         except RuntimeError:  # the loop has ended
             if error is None and discard is not None:
                 discard(result)  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ async def in_thread(
     try:
         return await outcome
     except asyncio.CancelledError:
-        # It may have come between the result and the one who waits for it.
+        # The result may have arrived before the cancellation.
         if discard is not None and not outcome.cancelled() and outcome.exception() is None:
             discard(outcome.result())
         raise

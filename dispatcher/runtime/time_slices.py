@@ -1,4 +1,4 @@
-"""Long work on the loop, in slices, so that everything else on the loop waits for milliseconds only."""
+"""Splits long work on the event loop into slices, so that other tasks wait for milliseconds only."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SLICE_S = 0.004
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items, each made when it is asked for; other tasks run whenever `SLICE_S` have passed since they last ran.
+    """Yield the items; other tasks run whenever `SLICE_S` have passed since they last ran.
 
-    What the items are made of may change in between; a generator must expect that.
+    The data behind the items may change in between; a generator must expect that.
     """
     began = time.monotonic()
     for item in items:

@@ -1,8 +1,8 @@
-"""Calls that wait until a consumer has something new to tell.
+"""Calls that wait until a consumer has something new for its reader.
 
-A waiting call costs one timer. It is woken by the rules' effects (`wake`). What the rules do not tell of, such as
-progress without data, is watched: a call may name a condition, and the runner looks at the conditions of all calls
-after something has changed, so that a call is woken only when its own has become true.
+A waiting call costs one timer. The effect `Wake` of the rules wakes it (`wake`). For changes without that effect, such
+as progress without data, a call may pass a condition: `changed` checks the conditions of all calls soon, and wakes only
+the calls whose condition has become true.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from dispatcher.model.errors import BinlogError
 
-LOOK_AFTER_S = 0.02  # changes that come within it are looked at together
+CHECK_AFTER_S = 0.02  # changes within this time are checked together
 
 Condition = Callable[[], bool]
-"""A BinlogError that it raises counts as True: the call that waits will meet it."""
+"""A BinlogError that it raises counts as True: the waiting call will raise it itself."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +30,7 @@ class _Waiter:
 
 
 class Waiters:
-    """Those of all consumers of a client."""
+    """The waiting calls for all consumers of a client."""
 
     def __init__(self) -> None:
         self._waiters: dict[str, set[_Waiter]] = {}
@@ -42,18 +42,18 @@ class Waiters:
             waiter.wake()
 
     def changed(self) -> None:
-        """Look soon at what is watched."""
+        """Check the conditions of waiting calls soon."""
         if self._watching and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._look)
+            self._timer = asyncio.get_running_loop().call_later(CHECK_AFTER_S, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         for waiter in self._watching:
             if waiter.until is not None and _is_true(waiter.until):
                 waiter.wake()
 
     async def wait(self, consumer: str, timeout_s: float, until: Condition | None = None) -> bool:
-        """Until `wake` is called for the consumer or `until` is True; False when the time is over."""
+        """Wait until `wake` is called for the consumer or `until` is True. Returns False if the time is over."""
         waiter = _Waiter(asyncio.get_running_loop().create_future(), until)
         self._waiters.setdefault(consumer, set()).add(waiter)
         if until is not None:
