@@ -1,13 +1,9 @@
-"""Logging in to real servers, and what they say of themselves."""
+"""Facts and findings of real servers."""
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +12,7 @@ from dispatcher.model.gtid import GtidSet
 from dispatcher.source.mysql import server_facts as server_module
 from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.grants import parse_grants
-from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode, connect
+from dispatcher.source.mysql.login import connect
 from dispatcher.source.mysql.server_facts import (
     BinlogFile,
     ServerFacts,
@@ -25,216 +21,9 @@ from dispatcher.source.mysql.server_facts import (
     read_facts,
     read_grants,
 )
-from dispatcher.source.mysql.table_schema import table_columns
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import Server
-
-SECRET = "p@ss: wörd'\"\\"
-REPLICATION = ("REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.*",)
-
-
-@contextmanager
-def account(
-    server: Server,
-    name: str,
-    *privileges: str,
-    require: str = "",
-    tls: Tls = Tls(TlsMode.PREFERRED),  # noqa: B008 - a frozen value
-) -> Iterator[Endpoint]:
-    """An account on the server while the block runs, and how to log in with it."""
-    server.add_user(name, SECRET, *(privileges or REPLICATION), require=require)
-    try:
-        yield Endpoint(server.host, server.port, name, SECRET, tls)
-    finally:
-        server.execute(f"DROP USER '{name}'@'%'")
-
-
-def refusal(endpoint: Endpoint, *, timeout_s: float = 10) -> BinlogError:
-    with pytest.raises(BinlogError) as caught:
-        connect(endpoint, timeout_s=timeout_s)
-    error = caught.value
-    assert error.where == endpoint.label
-    seen: BaseException | None = error
-    while seen is not None:
-        assert endpoint.password not in f"{seen!r}{seen}"
-        seen = seen.__cause__
-    return error
-
-
-def whoami(endpoint: Endpoint) -> tuple[str, bool]:
-    """The account's name as the server sees it, and whether it is reached by TLS."""
-    with closing(connect(endpoint)) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT USER()")
-        (row,) = cursor.fetchall()
-        cursor.execute("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
-        ((_, cipher),) = cursor.fetchall()
-        return str(row[0]).partition("@")[0], cipher != ""
-
-
-def test_an_endpoint_never_shows_its_password() -> None:
-    endpoint = Endpoint("db1", 3306, "repl", SECRET)
-    assert SECRET not in repr(endpoint)
-    assert str(endpoint) == endpoint.label == "repl@db1:3306"
-    assert Endpoint("::1", 3306, "repl", "x").label == "repl@[::1]:3306"
-
-
-def test_login(any_server: Server) -> None:
-    with account(any_server, "plain_login") as endpoint:
-        assert whoami(endpoint)[0] == "plain_login"
-
-
-def test_login_without_tls(any_server: Server) -> None:
-    """MySQL 9.7 has the password encrypted by its RSA key then, unless it is in its cache."""
-    with account(any_server, "no_tls", tls=Tls(TlsMode.DISABLED)) as endpoint:
-        any_server.execute("FLUSH PRIVILEGES")
-        assert whoami(endpoint) == ("no_tls", False)
-        assert whoami(endpoint) == ("no_tls", False)
-
-
-def test_a_wrong_password(any_server: Server) -> None:
-    with account(any_server, "wrong_password") as endpoint:
-        error = refusal(replace(endpoint, password="not this one"))
-    assert error.kind is ErrorKind.ACCESS_DENIED
-    assert "password" in error.remedy
-
-
-def test_an_unknown_user(any_server: Server) -> None:
-    error = refusal(Endpoint(any_server.host, any_server.port, "nobody_known", "secret 17"))
-    assert error.kind is ErrorKind.ACCESS_DENIED
-
-
-def test_tls(mysql97: Server) -> None:
-    with account(mysql97, "with_tls", require="SSL") as endpoint:
-        assert whoami(endpoint) == ("with_tls", True)
-        assert whoami(replace(endpoint, tls=Tls(TlsMode.REQUIRED))) == ("with_tls", True)
-        error = refusal(replace(endpoint, tls=Tls(TlsMode.DISABLED)))
-        assert error.kind is ErrorKind.ACCESS_DENIED
-
-
-def test_tls_with_a_verified_certificate(server_factory: ServerFactory) -> None:
-    server = server_factory("mysql97")
-    with account(server, "verified") as endpoint:
-        trusting = Tls(TlsMode.VERIFY_CA, ca=server.ca_pem)
-        assert whoami(replace(endpoint, tls=trusting)) == ("verified", True)
-
-        # The server made its certificate itself, for no host in particular.
-        identity = refusal(replace(endpoint, tls=replace(trusting, mode=TlsMode.VERIFY_IDENTITY)))
-        stranger = refusal(replace(endpoint, tls=Tls(TlsMode.VERIFY_CA)))
-    for error in (identity, stranger):
-        assert error.kind is ErrorKind.CONNECT_FAILED
-        assert "certificate is not trusted" in error.what and "tls.ca" in error.remedy
-
-
-def test_tls_where_the_server_has_none(mysql56: Server) -> None:
-    with account(mysql56, "wants_tls") as endpoint:
-        assert whoami(endpoint) == ("wants_tls", False)
-        error = refusal(replace(endpoint, tls=Tls(TlsMode.REQUIRED)))
-    assert error.kind is ErrorKind.CONNECT_FAILED and "SSL is required" in error.what
-
-
-def test_tls_files_that_are_none(tmp_path: Path) -> None:
-    missing = Tls(TlsMode.VERIFY_CA, ca=tmp_path / "missing.pem")
-    error = refusal(Endpoint("127.0.0.1", 1, "u", "secret 17", missing))
-    assert error.kind is ErrorKind.CONNECT_FAILED and "missing.pem" in error.what
-    (tmp_path / "text.pem").write_text("no certificate")
-    broken = Tls(TlsMode.REQUIRED, cert=tmp_path / "text.pem")
-    assert "text.pem" in refusal(Endpoint("127.0.0.1", 1, "u", "secret 17", broken)).what
-
-
-@contextmanager
-def listener(answer: Callable[[socket.socket], None] | None) -> Iterator[int]:
-    """Something that listens and does as it is told; None accepts nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        stop = threading.Event()
-
-        def serve() -> None:
-            peer, _ = server.accept()
-            with peer:
-                assert answer is not None
-                answer(peer)
-                stop.wait(10)
-
-        thread = threading.Thread(target=serve, daemon=True)
-        if answer is not None:
-            thread.start()
-        try:
-            yield server.getsockname()[1]
-        finally:
-            stop.set()
-            if answer is not None:
-                thread.join(10)
-
-
-def local(port: int) -> Endpoint:
-    return Endpoint("127.0.0.1", port, "repl", "secret 17")
-
-
-def test_nobody_listens() -> None:
-    with listener(None) as port:
-        pass
-    error = refusal(local(port))
-    assert error.kind is ErrorKind.CONNECT_FAILED and "refused" in error.what.lower()
-
-
-def test_an_unknown_host() -> None:
-    error = refusal(Endpoint("no-such-host.invalid", 3306, "repl", "secret 17"))
-    assert error.kind is ErrorKind.CONNECT_FAILED
-
-
-def test_somebody_listens_and_is_silent() -> None:
-    with listener(lambda _: None) as port:
-        error = refusal(local(port), timeout_s=0.2)
-    assert error.kind is ErrorKind.CONNECT_FAILED and "timed out" in error.what
-
-
-def test_somebody_listens_and_hangs_up() -> None:
-    with listener(lambda peer: peer.shutdown(socket.SHUT_RDWR)) as port:
-        error = refusal(local(port), timeout_s=5)
-    assert error.kind is ErrorKind.CONNECT_FAILED
-
-
-@pytest.mark.parametrize(
-    "greeting",
-    [
-        b"HTTP/1.1 400 Bad Request\r\n\r\n" * 5,
-        b"\x05\0\0\0\x0a8.0\0",
-        b"\x01\0\0\0\x0a",
-        b"\0\0\0\0",
-        bytes(64),
-        b"SSH-2.0-OpenSSH_9.2\r\n",
-    ],
-)
-def test_what_listens_is_not_mysql(greeting: bytes) -> None:
-    with listener(lambda peer: peer.sendall(greeting)) as port:
-        error = refusal(local(port), timeout_s=0.3)
-    assert error.kind is ErrorKind.CONNECT_FAILED
-
-
-def handshake(plugin: bytes) -> bytes:
-    """Protocol::HandshakeV10 of a server without TLS that wants `plugin`."""
-    capabilities = 0x000FF7FF & ~0x0800
-    body = b"\x0a8.0.36\0" + (7).to_bytes(4, "little") + b"12345678\0"
-    body += (capabilities & 0xFFFF).to_bytes(2, "little") + b"\xff\2\0"
-    body += (capabilities >> 16).to_bytes(2, "little") + b"\x15" + bytes(10)
-    body += b"901234567890\0" + plugin + b"\0"
-    return len(body).to_bytes(3, "little") + b"\0" + body
-
-
-@pytest.mark.parametrize("plugin", [b"mysql_clear_password", b"dialog"])
-def test_the_password_is_not_given_to_who_asks_for_it_in_clear_text(plugin: bytes) -> None:
-    heard = bytearray()
-
-    def ask(peer: socket.socket) -> None:
-        peer.sendall(handshake(b"mysql_native_password"))
-        heard.extend(peer.recv(4096))
-        switch = b"\xfe" + plugin + b"\0" + b"\x04Password: "
-        peer.sendall(len(switch).to_bytes(3, "little") + b"\2" + switch)
-        heard.extend(peer.recv(4096))
-
-    with listener(ask) as port:
-        error = refusal(local(port), timeout_s=5)
-    assert error.kind is ErrorKind.CONNECT_FAILED and "clear text" in error.what
-    assert heard and b"secret 17" not in heard
+from tests.support.accounts import REPLICATION, account
 
 
 def test_facts(any_server: Server) -> None:
@@ -450,67 +239,3 @@ def test_the_age_in_days(mysql56: Server) -> None:
             assert read_facts(connection).expire_seconds == 3 * 86400
         finally:
             mysql56.execute("SET GLOBAL expire_logs_days = 0")
-
-
-def test_a_table(any_server: Server, new_database: Callable[[Server], str]) -> None:
-    database = new_database(any_server)
-    any_server.execute(
-        "CREATE TABLE `ta``ble` (b INT UNSIGNED NOT NULL, a BIGINT NOT NULL, `na``me` VARCHAR(10)"
-        " CHARACTER SET latin1 NOT NULL, note TEXT CHARACTER SET utf8mb4, kind ENUM('x','y')"
-        " CHARACTER SET utf8mb4, raw VARBINARY(3), PRIMARY KEY (a, b), UNIQUE (b))",
-        database=database,
-    )
-    with account(any_server, "columns") as endpoint, closing(connect(endpoint)) as connection:
-        seen = table_columns(connection, database, "ta`ble")
-    assert (seen["database"], seen["table"]) == (database, "ta`ble")
-    assert seen["key"] == ["a", "b"]
-    columns = {column.pop("name"): column for column in seen["columns"]}
-    assert list(columns) == ["b", "a", "na`me", "note", "kind", "raw"]
-    # MySQL 8.0.19 dropped the display width of integers.
-    assert columns["b"]["mysql_type"] in ("int unsigned", "int(10) unsigned")
-    expected = {"mysql_type": "varchar(10)", "nullable": False, "charset": "latin1"}
-    assert columns["na`me"] == expected
-    assert columns["kind"] == {
-        "mysql_type": "enum('x','y')",
-        "nullable": True,
-        "charset": "utf8mb4",
-    }
-    assert columns["raw"]["charset"] is None
-
-
-@pytest.mark.parametrize(
-    ("columns", "key"),
-    [
-        ("a INT NOT NULL, b INT NOT NULL, UNIQUE z (b), UNIQUE y (a)", ["b"]),
-        ("a INT, b INT NOT NULL, UNIQUE z (a), UNIQUE y (b)", ["b"]),
-        ("a INT, b INT NOT NULL, UNIQUE z (a, b)", []),
-        ("a INT NOT NULL, b INT NOT NULL, KEY z (a)", []),
-        ("a INT NOT NULL, b INT NOT NULL, UNIQUE y (b), PRIMARY KEY (a)", ["a"]),
-    ],
-)
-def test_which_key(
-    columns: str, key: list[str], any_server: Server, new_database: Callable[[Server], str]
-) -> None:
-    database = new_database(any_server)
-    any_server.execute(f"CREATE TABLE t ({columns})", database=database)
-    with account(any_server, "keys") as endpoint, closing(connect(endpoint)) as connection:
-        assert table_columns(connection, database, "t")["key"] == key
-
-
-def test_an_expression_is_no_key(mysql97: Server, new_database: Callable[[Server], str]) -> None:
-    database = new_database(mysql97)
-    table = "CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, UNIQUE z ((a + 1)), UNIQUE y (b))"
-    mysql97.execute(table, database=database)
-    with account(mysql97, "expression") as endpoint, closing(connect(endpoint)) as connection:
-        assert table_columns(connection, database, "t")["key"] == ["b"]
-
-
-def test_no_such_table(any_server: Server, new_database: Callable[[Server], str]) -> None:
-    database = new_database(any_server)
-    with (
-        account(any_server, "no_table") as endpoint,
-        closing(connect(endpoint)) as connection,
-        pytest.raises(BinlogError, match=f"no table {database}.nothing") as caught,
-    ):
-        table_columns(connection, database, "nothing")
-    assert caught.value.kind is ErrorKind.UNKNOWN_TABLE
