@@ -5,9 +5,9 @@
 #   docker run -p 127.0.0.1:8085:8085 -v ./dispatcher.yaml:/etc/binlog-dispatcher/dispatcher.yaml:ro \
 #       -v binlog-dispatcher:/var/lib/binlog-dispatcher binlog-dispatcher
 #
-# Inside a container the settings must say `api: {listen: "0.0.0.0:8085"}`, and therefore hold tokens.
+# In a container set `api: {listen: "0.0.0.0:8085"}`, which requires tokens.
 
-# The base image is pinned by the digest of its multi-architecture index, so that each build begins with the same bytes:
+# The base image is pinned by the digest of its multi-architecture index, so that every build starts from the same bytes:
 # python:3.13-slim as of September 2026, Python 3.13.15 on Debian 13. Renew it at least monthly, for Debian's security
 # updates, in both FROM lines:
 #
@@ -27,7 +27,7 @@ RUN pip install --no-deps --no-build-isolation .
 FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
 RUN useradd --system --uid 8085 --home-dir /var/lib/binlog-dispatcher --create-home binlog-dispatcher
 COPY --from=build /opt/binlog-dispatcher /opt/binlog-dispatcher
-# Compiled kernels are kept with the state, so that the root file system may be read-only.
+# Compiled kernels are cached next to the state, so that the root file system can be read-only.
 ENV PATH=/opt/binlog-dispatcher/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     NUMBA_CACHE_DIR=/var/lib/binlog-dispatcher/kernels

@@ -1,12 +1,12 @@
-# Each target sets up what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make; what is
-# there already costs nothing. Servers and jars go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs.
+# Each target installs what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make. Servers and jars
+# go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs.
 .PHONY: help demo picture test test-deep simulate mutants soak fuzz kernels lint bench servers jars setup lock clean
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
-# Tests of one file share servers and a Spark session, so it stays on one worker (but see tests/conftest.py). They wait
-# for servers and JVMs as much as they compute, so two cores are kept busy by four workers.
+# Tests of one file share servers and a Spark session, so they run in one worker (but see tests/conftest.py). They spend
+# half of their time waiting for servers and JVMs, so four workers keep two cores busy.
 PYTEST_WORKERS ?= 4
 PYTEST_ARGS ?=
 

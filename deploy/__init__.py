@@ -1,1 +1,1 @@
-"""Putting the daemon to work: setup of a machine, image, systemd unit, Kubernetes manifests, and the demo."""
+"""Deployment: setup of a machine, systemd unit, Kubernetes manifests, and the demo."""

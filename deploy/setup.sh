@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes sure that what the Makefile's targets need is on this machine: `deploy/setup.sh [venv] [java] [npm] [mirror]`.
+# Installs what the Makefile's targets need: `deploy/setup.sh [venv] [java] [npm] [mirror]`.
 #
-# As root on Debian or Ubuntu, missing system packages are installed; anybody else is told the exact command. What is
-# there already costs a few milliseconds to find. Python packages go into .venv, from requirements.lock, by hash.
+# As root on Debian or Ubuntu it installs missing system packages; for other users it prints the command. If everything is
+# installed it takes a few milliseconds. Python packages from requirements.lock go into .venv, verified by hash.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -13,7 +13,7 @@ fail() { say "setup: $*"; exit 1; }
 install() {
     why=$1
     shift
-    command -v apt-get >/dev/null || fail "$why. Install what Debian calls: $*"
+    command -v apt-get >/dev/null || fail "$why. Install these packages (names as on Debian): $*"
     if [ "$(id -u)" -ne 0 ]; then
         fail "$why. Run: sudo apt-get install --no-install-recommends $*"
     fi
@@ -32,13 +32,13 @@ find_python() {
             return
         fi
     done
-    fail "Python 3.11 or newer is needed; name one with PYTHON=/path/to/python"
+    fail "Python 3.11 or newer is required; set PYTHON=/path/to/python"
 }
 
 need_venv() {
     stamp=.venv/stamp
-    wanted=$(cat requirements.lock pyproject.toml | cksum)
-    if [ -x .venv/bin/python ] && [ "$(cat $stamp 2>/dev/null)" = "$wanted" ]; then
+    checksum=$(cat requirements.lock pyproject.toml | cksum)
+    if [ -x .venv/bin/python ] && [ "$(cat $stamp 2>/dev/null)" = "$checksum" ]; then
         return
     fi
     if ! new_enough .venv/bin/python; then
@@ -52,12 +52,12 @@ need_venv() {
     fi
     say "setup: installing Python packages into .venv"
     pip="env PIP_DISABLE_PIP_VERSION_CHECK=1 .venv/bin/python -m pip -q"
-    # pip first: an old one builds pyspark, which comes as source alone, in a way that newer ones have given up.
+    # pip first: pyspark is a source distribution, and old versions of pip build it in a deprecated way.
     awk '/^pip==/ { on = 1 } on { print } on && !/\\$/ { exit }' requirements.lock >.venv/pip.lock
     $pip install --require-hashes --no-deps -r .venv/pip.lock
     $pip install --require-hashes --no-deps -r requirements.lock
     $pip install --no-deps --no-build-isolation -e .
-    echo "$wanted" >$stamp
+    echo "$checksum" >$stamp
 }
 
 java_version() {
@@ -78,17 +78,17 @@ need_java() {
             fi
         done
     fi
-    install "Spark needs Java 17 or newer" "$package"
+    install "Spark requires Java 17 or newer" "$package"
     have=$(java_version)
-    [ "${have:-0}" -ge 17 ] || fail "Java 17 or newer is not what 'java' runs; set JAVA_HOME to it"
+    [ "${have:-0}" -ge 17 ] || fail "'java' is not Java 17 or newer; set JAVA_HOME to a newer one"
 }
 
 need_npm() {
-    command -v npm >/dev/null || install "MySQL 5.6 for the tests comes by npm" npm
+    command -v npm >/dev/null || install "npm is missing; the tests get MySQL 5.6 from it" npm
 }
 
-# Debian's server packages are unpacked from a Debian mirror. A derivative has none among its own sources; the address
-# of one, and the key that signs it, are in these packages.
+# The tests unpack server packages of Debian. On a derivative, these packages contain the address of a Debian mirror and
+# the key that signs it.
 need_mirror() {
     [ -n "${BINLOG_DISPATCHER_DEBIAN_MIRROR:-}" ] && return
     grep -qs '^ID=debian$' /etc/os-release && return
@@ -98,9 +98,9 @@ need_mirror() {
     install "the address of a Debian mirror is missing" python-apt-common debian-archive-keyring
 }
 
-for thing in "$@"; do
-    case $thing in
-    venv | java | npm | mirror) "need_$thing" ;;
-    *) fail "unknown thing '$thing'" ;;
+for name in "$@"; do
+    case $name in
+    venv | java | npm | mirror) "need_$name" ;;
+    *) fail "unknown argument '$name'; use venv, java, npm or mirror" ;;
     esac
 done
