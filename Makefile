@@ -11,18 +11,18 @@ PYTEST_WORKERS ?= 4
 PYTEST_ARGS ?=
 
 help:
-	@echo "make demo     run the main job on a real MySQL server and prove the result (KEEP=1: until Ctrl-C)"
-	@echo "make picture  the same, and draw docs/demo.svg of it"
-	@echo "make test     lint, then all tests"
-	@echo "make test-deep  generated tables on all four servers, for DEEP_MINUTES=10, with new random seeds"
-	@echo "make simulate SEEDS=1000 histories of dispatching, from FIRST=0 on, JOBS=1 at a time"
-	@echo "make mutants  breaks each rule of dispatching, and sees whether the simulation misses it"
-	@echo "make soak     consumers that are slow, quiet, or very many, and judged histories, for 40 minutes"
-	@echo "make fuzz     every parser of bytes, for FUZZ_SECONDS=20 each"
-	@echo "make lint     ruff, mypy, import contracts"
-	@echo "make bench    the benchmarks"
-	@echo "make servers  get the MySQL and MariaDB servers of the tests into the cache folder"
-	@echo "make clean    remove what was built in this folder"
+	@echo "make demo     mirror a real MySQL server to Delta and compare every value (KEEP=1: until Ctrl-C)"
+	@echo "make picture  run the demo and draw docs/demo.svg"
+	@echo "make test     run lint, then all tests"
+	@echo "make test-deep  test generated tables on all four servers with new random seeds, for DEEP_MINUTES=10"
+	@echo "make simulate simulate SEEDS=1000 histories of dispatching, from FIRST=0 on, in JOBS=1 processes"
+	@echo "make mutants  break each rule of dispatching and check that the simulation detects it"
+	@echo "make soak     test slow, idle and many consumers, and judged histories, for 40 minutes"
+	@echo "make fuzz     fuzz every parser of bytes, for FUZZ_SECONDS=20 each"
+	@echo "make lint     run ruff, mypy and the import contracts"
+	@echo "make bench    run the benchmarks"
+	@echo "make servers  download the MySQL and MariaDB servers of the tests into the cache folder"
+	@echo "make clean    remove everything that was built in this folder"
 
 setup:
 	@deploy/setup.sh venv
@@ -48,8 +48,8 @@ bench:
 	@deploy/setup.sh mirror venv
 	@$(PY) -m benchmarks
 
-# Linting and compiling kernels take a core each. In a clean clone every test worker, daemon and Spark worker would else
-# compile the same kernels at the same time.
+# Linting and compiling kernels use a core each. Kernels are compiled first; otherwise, in a clean clone, every test worker,
+# daemon and Spark worker would compile the same kernels at the same time.
 test: servers jars
 	@$(MAKE) -j2 -Otarget lint kernels
 	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_ARGS)
@@ -68,7 +68,7 @@ MUTANT_SEEDS ?= 4000
 mutants: setup
 	@$(PY) -m tests.simulation.mutate --seeds $(MUTANT_SEEDS) --jobs $(JOBS)
 
-# What `make test` runs for seconds each, as long as it takes to prove it.
+# The tests of tests/faults that `make test` runs for seconds each, with longer durations.
 JUDGE_HISTORIES ?= 200
 SLOW_SECONDS ?= 60
 QUIET_SECONDS ?= 600
@@ -94,8 +94,8 @@ lint: setup
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-logo
 
-# Resolves the newest versions within pyproject.toml's bounds, for every Python and platform at once; the image's lock
-# holds the same versions of what the daemon alone needs.
+# Resolves the newest versions within pyproject.toml's bounds, for all Pythons and platforms. deploy/daemon.lock has the same
+# versions of what the daemon needs.
 UV_COMPILE = .cache/uv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links -q
 lock: setup
