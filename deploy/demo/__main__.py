@@ -1,4 +1,4 @@
-"""`python -m deploy.demo`: exit code 0 when every table is equal, 1 when not or when something failed."""
+"""Runs the demo. Exit code 0 if all tables are equal, 1 if one differs or the demo fails."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Console
 
 from deploy.demo.delta import UnreadableDelta
-from deploy.demo.parts import INTERRUPTS, DemoFailed
-from deploy.demo.scene import Options, run
+from deploy.demo.processes import INTERRUPTS, DemoFailed
+from deploy.demo.runner import Options, run
 from tests.servers import ServerUnavailable
 
 
@@ -20,32 +20,34 @@ def main(arguments: Sequence[str]) -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=140)
-    # SIGTERM and SIGHUP end the demo as Ctrl-C does, so that nothing is left behind.
+    # SIGTERM and SIGHUP end the demo like Ctrl-C, so that no process is left behind.
     INTERRUPTS.install()
     try:
         return run(options, console)
     except (DemoFailed, ServerUnavailable, UnreadableDelta) as failure:
-        print(f"the demo has failed: {failure}", file=sys.stderr)
+        print(f"the demo failed: {failure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; everything is ended", file=sys.stderr)
+        print("interrupted; all processes have ended", file=sys.stderr)
         return 1
 
 
 def _options(arguments: Sequence[str]) -> Options:
     parser = argparse.ArgumentParser(prog="python -m deploy.demo", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=25.0, help="how long to write (25)")
-    parser.add_argument("--seed", type=int, default=1, help="of what is written (1)")
-    parser.add_argument("--target", type=Path, help="an empty folder; keeps the Delta tables there")
+    parser.add_argument("--seconds", type=float, default=25.0, help="duration of the writing (25)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random transactions (1)")
+    parser.add_argument(
+        "--target", type=Path, help="an empty folder for the Delta tables, which are kept"
+    )
     parser.add_argument("--keep", action="store_true", help="keep everything running until Ctrl-C")
     parser.add_argument("--picture", type=Path, help="write the view and the result as an SVG file")
-    given = parser.parse_args(arguments)
-    target: Path | None = given.target
+    parsed = parser.parse_args(arguments)
+    target: Path | None = parsed.target
     if target is not None:
         target = target.absolute()
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             parser.error(f"--target {target} is not an empty folder")
-    return Options(given.seconds, given.seed, given.keep, target, given.picture)
+    return Options(parsed.seconds, parsed.seed, parsed.keep, target, parsed.picture)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Every value of every table on both sides: an outer join on the primary key.
+"""Compares every value of every table in MySQL and Delta: an outer join on the primary key.
 
-MySQL's side is what SELECT gives a client, Delta's side what its log says (`delta`): neither passes through the
-code that is to be proven. Values are compared as Python values, which are exact for all types of the demo: integers,
-Decimal, float (MySQL prints a DOUBLE with as many digits as identify it), str, bytes, date, and datetime to the
-microsecond.
+MySQL's rows come from SELECT, Delta's rows from its log and files (`delta`); neither uses the code under test. Values
+are compared as Python values, which are exact for all types of the demo: integers, Decimal, float (MySQL prints a
+DOUBLE with enough digits to identify it), str, bytes, date, and datetime in microseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of the server: its columns in their order, and which of them are its key."""
+    """A table of the server: its columns in order, and the columns of its primary key."""
 
     database: str
     name: str
@@ -39,7 +38,7 @@ class Table:
 
 @dataclass(slots=True)
 class Result:
-    """Rows by outcome. `missing`: MySQL's only; `extra`: Delta's only, and a second row of one key."""
+    """Numbers of rows. `missing`: only in MySQL; `extra`: only in Delta, or a second row with the same key."""
 
     table: Table
     mysql: int = 0
@@ -59,26 +58,26 @@ EXAMPLES_MAX = 3
 
 
 def compare(table: Table, mysql: Iterable[Row], mirrored: Iterable[Row]) -> Result:
-    """Both sides' rows, in the order of the table's columns."""
+    """Compare the rows of both sides, with their values in the order of the table's columns."""
     at = [table.columns.index(name) for name in table.key]
     result = Result(table)
-    wanted: dict[Row, Row] = {tuple(row[i] for i in at): row for row in mysql}
-    result.mysql = len(wanted)
+    expected_rows: dict[Row, Row] = {tuple(row[i] for i in at): row for row in mysql}
+    result.mysql = len(expected_rows)
     for row in mirrored:
         result.delta += 1
         key = tuple(row[i] for i in at)
-        expected = wanted.pop(key, None)
+        expected = expected_rows.pop(key, None)
         if expected is None:
             result.extra += 1
-            _note(result, f"{_shown(table.key, key)} is in Delta only, or there twice")
+            _note(result, f"{_shown(table.key, key)} is only in Delta, or twice in Delta")
         elif expected == row:
             result.equal += 1
         else:
             result.different += 1
             _note(result, f"{_shown(table.key, key)}: {_difference(table, expected, row)}")
-    result.missing = len(wanted)
-    for key in list(wanted)[:EXAMPLES_MAX]:
-        _note(result, f"{_shown(table.key, key)} is in MySQL only")
+    result.missing = len(expected_rows)
+    for key in list(expected_rows)[:EXAMPLES_MAX]:
+        _note(result, f"{_shown(table.key, key)} is only in MySQL")
     return result
 
 
@@ -109,7 +108,7 @@ def _short(value: Any) -> str:
 
 
 def tables_of(connection: Connection[Cursor], databases: Sequence[str]) -> list[Table]:
-    """All tables of the databases as the server describes them."""
+    """All tables of the databases, from the server's information_schema."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT table_schema, table_name, column_name, column_key = 'PRI' FROM information_schema.columns"
@@ -122,9 +121,11 @@ def tables_of(connection: Connection[Cursor], databases: Sequence[str]) -> list[
             columns.setdefault((str(database), str(name)), []).append((str(column), bool(is_key)))
     return [
         Table(
-            *name, tuple(column for column, _ in its), tuple(column for column, key in its if key)
+            *name,
+            tuple(column for column, _ in table_columns),
+            tuple(column for column, is_key in table_columns if is_key),
         )
-        for name, its in columns.items()
+        for name, table_columns in columns.items()
     ]
 
 
@@ -140,16 +141,18 @@ def rows_of_mysql(connection: Connection[Cursor], table: Table) -> list[Row]:
 
 
 def rows_of_delta(folder: Path, table: Table) -> list[Row]:
-    """None if there is no table, because no row of it ever came.
+    """The rows of the Delta table; none if it does not exist, because MySQL's table never had a row.
 
-    A column that Delta lacks shows as a difference in each row; one that it has too many raises UnreadableDelta.
+    A column that is missing in Delta is a difference in each row; an additional column raises UnreadableDelta.
     """
     if not delta.exists(folder):
         return []
     data = delta.read(folder)
     names = [name.lower() for name in data.column_names]
     if unknown := [name for name in data.column_names if name.lower() not in _lower(table.columns)]:
-        raise delta.UnreadableDelta(f"{table.label} has columns that MySQL has not: {unknown}")
+        raise delta.UnreadableDelta(
+            f"{table.label} has columns that do not exist in MySQL: {unknown}"
+        )
     absent = ["(no such column)"] * data.num_rows
     columns = [
         _python(data.column(names.index(name.lower()))) if name.lower() in names else absent
@@ -165,7 +168,7 @@ def _lower(names: Iterable[str]) -> list[str]:
 def _python(column: pa.ChunkedArray) -> list[Any]:
     values: list[Any] = column.to_pylist()
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        # MySQL gives instants as UTC without saying so.
+        # MySQL returns timestamps as naive values in UTC.
         return [_utc(value) for value in values]
     return values
 

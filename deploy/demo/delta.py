@@ -1,8 +1,7 @@
-"""A Delta table's rows, read from its log by the protocol, without Spark: a second opinion, and there in no time.
+"""Reads the rows of a Delta table from its log without Spark, so that the check does not depend on the code under test.
 
-The log's commits are replayed from the first on: what was added and not removed is the table. A table whose protocol
-asks a reader for more than is done here is refused, so that nothing is read wrongly; so is a log whose first commits
-are gone.
+The log's commits are replayed from the first one: the table consists of the files that were added and not removed. A
+table that requires unsupported reader features is refused, and so is a log without its first commits.
 
 Source: the Delta transaction log protocol (PROTOCOL.md of delta-io/delta), "Actions" and "Reader Requirements".
 """
@@ -17,13 +16,13 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# timestampNtz: a type of columns, which Parquet knows as well.
+# timestampNtz is a column type that Parquet supports too.
 _FEATURES = frozenset({"timestampNtz"})
 _READER_FEATURES_VERSION = 3
 
 
 class UnreadableDelta(Exception):
-    """The table cannot be read by these rules; the text says why."""
+    """The table cannot be read; the text says why."""
 
 
 def exists(folder: Path) -> bool:
@@ -31,7 +30,7 @@ def exists(folder: Path) -> bool:
 
 
 def read(folder: Path) -> pa.Table:
-    """All rows. Instants come as UTC, with or without saying so. Raises UnreadableDelta."""
+    """All rows. Timestamps are in UTC, with or without a time zone. Raises UnreadableDelta."""
     files: dict[str, dict[str, Any]] = {}
     columns: list[str] = []
     for action in _actions(folder):
@@ -56,9 +55,11 @@ def _actions(folder: Path) -> list[dict[str, Any]]:
     commits = sorted((folder / "_delta_log").glob("[0-9]*.json"))
     numbers = [int(commit.name.split(".")[0]) for commit in commits]
     if numbers != list(range(len(numbers))) or not numbers:
-        raise UnreadableDelta(f"the log of {folder} does not hold all commits from 0 on: {numbers}")
+        raise UnreadableDelta(
+            f"the log of {folder} does not contain all commits from 0 on: {numbers}"
+        )
     lines = (line for commit in commits for line in commit.read_text("utf-8").splitlines())
-    # Within a commit the removals of a path come with the additions of others: their order does not matter.
+    # A commit does not remove and add the same path, so the order of its actions does not matter.
     return [json.loads(line) for line in lines if line]
 
 
@@ -67,12 +68,12 @@ def _check(folder: Path, protocol: dict[str, Any]) -> None:
     features = set(protocol.get("readerFeatures") or ())
     if 1 < version < _READER_FEATURES_VERSION or not features <= _FEATURES:
         raise UnreadableDelta(
-            f"{folder} asks for reader version {version} with {sorted(features)}; only {sorted(_FEATURES)} is read here"
+            f"{folder} requires reader version {version} with {sorted(features)}; supported: {sorted(_FEATURES)}"
         )
 
 
 def _part(file: Path, columns: list[str]) -> pa.Table:
-    """Columns that were added after the file was written are NULL in it."""
+    """The rows of one file. Columns that were added after the file was written are NULL."""
     with pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as source:
         data = source.read()
     arrays = {

@@ -1,4 +1,4 @@
-"""Writers: threads with a connection each that run a shop's operations as fast as a schedule says."""
+"""Threads that execute the shop's transactions at a fixed rate, each on its own connection."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 from deploy.demo.operations import Shop, Transaction, first_rows, operations
-from deploy.demo.parts import DemoFailed
+from deploy.demo.processes import DemoFailed
 from deploy.demo.schema import ADD_COLUMN
 
 Connect = Callable[[], "Connection[Cursor]"]
 
 TRANSACTIONS_PER_S = 40.0  # of each writer
-_AGAIN = (1205, 1213)  # lock wait timeout, deadlock
+_RETRIED = (1205, 1213)  # lock wait timeout, deadlock
 
 
 @dataclass(slots=True)
-class Written:
-    """What the writers have done so far; each writer has its own, so that none waits for another."""
+class WriteCounts:
+    """Counts of one writer, or of all. Each writer has its own counts, so that none waits for another."""
 
     transactions: int = 0
     statements: int = 0
@@ -33,14 +33,14 @@ class Written:
     retried: int = 0
 
 
-class Load:
-    """Writers, each in a thread with a connection of its own."""
+class Writers:
+    """Writer threads, each with its own connection."""
 
     def __init__(self, connect: Connect, *, seed: int, writers: int = 3) -> None:
         self._connect = connect
         self._go_on = threading.Event()
         self._stop = threading.Event()
-        self._written = [Written() for _ in range(writers)]
+        self._written = [WriteCounts() for _ in range(writers)]
         self._failures: list[BaseException] = []
         self._threads = [
             threading.Thread(target=self._write, args=(n, seed), name=f"writer-{n}", daemon=True)
@@ -57,7 +57,7 @@ class Load:
         self._go_on.set()
 
     def stop(self) -> None:
-        """Until no writer has a transaction under way. Raises DemoFailed for what any of them failed of."""
+        """Stop all writers after their current transaction. Raises DemoFailed if one has failed."""
         self._stop.set()
         self._go_on.set()
         for thread in self._threads:
@@ -65,22 +65,22 @@ class Load:
         self.check()
 
     def check(self) -> None:
-        """Raises DemoFailed for what a writer failed of."""
+        """Raises DemoFailed if a writer has failed."""
         if self._failures:
-            raise DemoFailed(f"a writer has failed: {self._failures[0]!r}") from self._failures[0]
+            raise DemoFailed(f"a writer failed: {self._failures[0]!r}") from self._failures[0]
 
     @property
-    def written(self) -> Written:
-        each = self._written
-        return Written(
-            sum(one.transactions for one in each),
-            sum(one.statements for one in each),
-            sum(one.rows for one in each),
-            sum(one.retried for one in each),
+    def written(self) -> WriteCounts:
+        counts = self._written
+        return WriteCounts(
+            sum(count.transactions for count in counts),
+            sum(count.statements for count in counts),
+            sum(count.rows for count in counts),
+            sum(count.retried for count in counts),
         )
 
     def add_column(self) -> None:
-        """Change a table while the writers write to it."""
+        """Alter a table while the writers write to it."""
         with closing(self._connect()) as connection, connection.cursor() as cursor:
             cursor.execute(ADD_COLUMN)
             cursor.execute("UPDATE shop.customers SET nickname = name WHERE id % 3 = 0")
@@ -99,11 +99,13 @@ class Load:
                     if self._stop.wait(max(0.0, due - time.monotonic())):
                         return
                     self._run(connection, transaction, self._written[writer])
-        except Exception as error:  # noqa: BLE001 - said by `check`, in the main thread
+        except Exception as error:  # noqa: BLE001 - raised by `check` in the main thread
             self._failures.append(error)
 
     @staticmethod
-    def _run(connection: Connection[Cursor], transaction: Transaction, written: Written) -> None:
+    def _run(
+        connection: Connection[Cursor], transaction: Transaction, written: WriteCounts
+    ) -> None:
         while True:
             rows = 0
             try:
@@ -117,7 +119,7 @@ class Load:
                     connection.commit()
                 break
             except pymysql.OperationalError as error:
-                if error.args[0] not in _AGAIN:
+                if error.args[0] not in _RETRIED:
                     raise
                 connection.rollback()
                 written.retried += 1

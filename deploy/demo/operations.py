@@ -1,8 +1,8 @@
-"""What a shop's applications do to its databases, as transactions made by chance from a seed.
+"""Random transactions of a shop's applications, repeatable by a seed.
 
-An operation is one transaction: a list of statements that can be run again when the server has broken a deadlock. Each
-writer makes the same ones in the same order in every run of a seed, on ids of its own, so no two writers make the same
-key; rows of `warehouse.stock` belong to all of them.
+An operation is one transaction: a list of statements that can be executed again after a deadlock. With the same seed a
+writer executes the same operations in the same order. Each writer uses its own ids, so that no two writers insert the
+same key; all writers update the rows of `warehouse.stock`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from deploy.demo.schema import SITES
 
-PRODUCTS = 60  # of each writer, there before the load begins
+PRODUCTS = 60  # of each writer, inserted before the load begins
 _IDS_PER_WRITER = 1_000_000
 _NAMES = (
     "Åse",
@@ -41,7 +41,7 @@ class Statement:
 
 @dataclass(slots=True)
 class Transaction:
-    """`done` is called once it is committed; with `undo` it is rolled back, and nothing of it may be mirrored."""
+    """`done` is called after the commit. With `undo` the transaction is rolled back, so it must not be mirrored."""
 
     statements: list[Statement]
     done: Callable[[], None] = lambda: None
@@ -50,7 +50,7 @@ class Transaction:
 
 @dataclass(slots=True)
 class Shop:
-    """What one writer knows of its own rows, and its source of chance."""
+    """The rows of one writer, and its random generator."""
 
     writer: int
     chance: random.Random
@@ -103,10 +103,10 @@ def _decimal(chance: random.Random, digits: int, scale: int) -> Decimal:
 
 def _rows(table: str, columns: str, rows: Sequence[Sequence[Any]]) -> Statement:
     """One INSERT of several rows."""
-    one = f"({', '.join(['%s'] * len(rows[0]))})"
+    row_values = f"({', '.join(['%s'] * len(rows[0]))})"
     values = [value for row in rows for value in row]
     return Statement(
-        f"INSERT INTO {table} ({columns}) VALUES {', '.join([one] * len(rows))}", values
+        f"INSERT INTO {table} ({columns}) VALUES {', '.join([row_values] * len(rows))}", values
     )
 
 
@@ -118,9 +118,9 @@ def _in(ids: Sequence[int]) -> str:
 
 
 def first_stock(shop: Shop) -> Transaction:
-    """The products of a writer, and how many of each lie at each site."""
+    """Insert the products of a writer, and their stock at each site."""
     chance = shop.chance
-    # Every other id needs all 64 bits.
+    # Every second id uses all 64 bits.
     ids = [shop.new_id() + (2**63 if n % 2 else 0) for n in range(PRODUCTS)]
     products = [
         (id_, f"SKU{id_ % 10**9:09}", _maybe(chance, _text(chance, 6)), _decimal(chance, 9, 4))
@@ -160,7 +160,7 @@ def new_customers(shop: Shop, count: int | None = None) -> Transaction:
 
 
 def place_order(shop: Shop) -> Transaction:
-    """Over all three databases."""
+    """Insert into all three databases."""
     chance = shop.chance
     order = shop.new_id()
     lines = [
@@ -198,7 +198,7 @@ def place_order(shop: Shop) -> Transaction:
 
 
 def pay(shop: Shop) -> Transaction:
-    """A trigger changes the invoice."""
+    """Insert payments; a trigger updates their invoices."""
     chance = shop.chance
     rows = [
         (f"inv-{order}", _decimal(chance, 20, 6), chance.choice(("card", "transfer", "gift card")))
@@ -209,7 +209,7 @@ def pay(shop: Shop) -> Transaction:
 
 
 def settle(shop: Shop) -> Transaction:
-    """One statement that changes rows of two databases."""
+    """Update rows of two databases in one statement."""
     orders = _in(shop.some(shop.orders, 20))
     return Transaction(
         [
@@ -223,7 +223,7 @@ def settle(shop: Shop) -> Transaction:
 
 
 def send(shop: Shop) -> Transaction:
-    """One statement that changes rows of two databases, and some rows of one of them only."""
+    """Update rows of two databases in one statement; some rows change in one database only."""
     orders = _in(shop.some(shop.orders, 10))
     return Transaction(
         [
@@ -237,13 +237,13 @@ def send(shop: Shop) -> Transaction:
 
 
 def cancel(shop: Shop) -> Transaction:
-    """The lines go with their orders by foreign key, the invoices in the same statement."""
+    """Delete orders with their invoices in one statement; a foreign key deletes their lines."""
     orders = shop.some(shop.orders, 4)
 
     def done() -> None:
         shop.orders = [order for order in shop.orders if order not in orders]
 
-    # Without aliases: MySQL looks for those it is to delete from in the default database only.
+    # Without aliases: MySQL resolves an alias after DELETE in the default database only.
     delete = (
         "DELETE shop.orders, billing.invoices FROM shop.orders JOIN billing.invoices"
         f" ON billing.invoices.`order` = shop.orders.id WHERE shop.orders.id IN {_in(orders)}"
@@ -252,7 +252,7 @@ def cancel(shop: Shop) -> Transaction:
 
 
 def rename(shop: Shop) -> Transaction:
-    """Keys change: a customer's, whose old key goes at once to a new customer, and those of order lines."""
+    """Update keys: of a customer, whose old key a new customer gets at once, and of order lines."""
     old, new = shop.chance.choice(shop.customers), shop.new_id()
     again = new_customers(shop, 1).statements[0]
     order = shop.chance.choice(shop.orders)
@@ -260,7 +260,7 @@ def rename(shop: Shop) -> Transaction:
         [
             Statement(f"UPDATE shop.customers SET id = {new} WHERE id = {old}"),
             Statement(again.sql, [old, *again.values[1:]]),
-            # From the last one on, so that no line meets the next one's old key on its way.
+            # In descending order, so that no new key equals one that still exists.
             Statement(
                 f"UPDATE shop.order_lines SET line = line + 1 WHERE `order` = {order} ORDER BY line DESC"
             ),
@@ -306,7 +306,7 @@ _OPERATIONS: tuple[tuple[Callable[[Shop], Transaction], int], ...] = (
 
 
 def first_rows(shop: Shop) -> Iterator[Transaction]:
-    """Some rows in nearly all tables. Each is made when the one before it is done."""
+    """Insert rows into nearly all tables. Each transaction must be done before the next is requested."""
     yield first_stock(shop)
     yield new_customers(shop, 30)
     for _ in range(10):
@@ -315,7 +315,7 @@ def first_rows(shop: Shop) -> Iterator[Transaction]:
 
 
 def operations(shop: Shop) -> Iterator[Transaction]:
-    """Endless; each is made when the one before it is done."""
+    """Endless operations. Each must be done before the next is requested."""
     kinds, weights = zip(*_OPERATIONS, strict=True)
     while True:
         (make,) = shop.chance.choices(kinds, weights)

@@ -1,7 +1,7 @@
-"""A shop's tables in three databases: every column type that is decoded, NULLs, and keys of several kinds.
+"""The tables of a shop in three databases, with every supported column type, NULLs, and several kinds of keys.
 
-Keys: integers small and larger than a signed one, text, binary, and two of two columns. Deleting an order deletes its
-lines through the foreign key, which the server logs as rows; a payment changes its invoice through a trigger.
+Keys: small integers, integers beyond the signed range, text, binary, and two keys of two columns. The deletion of an
+order deletes its lines by a foreign key, which the server logs as rows; a payment updates its invoice by a trigger.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ STATEMENTS = (
         quantity MEDIUMINT NOT NULL, at DATETIME(6) NOT NULL, remark VARCHAR(200), label VARBINARY(64))""",
 )
 
-# While the load runs: rows that exist have NULL in the new column.
+# Executed during the load; existing rows get NULL.
 ADD_COLUMN = "ALTER TABLE shop.customers ADD COLUMN nickname VARCHAR(40) NULL"

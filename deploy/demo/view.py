@@ -1,4 +1,4 @@
-"""The demo for people: a table that changes in place on a terminal, a line every few seconds elsewhere."""
+"""Shows the demo: tables that are updated in place on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.demo.compare import Result
-from deploy.demo.load import Written
-from deploy.demo.watch import Declared, Look, Rules
+from deploy.demo.load import WriteCounts
+from deploy.demo.watch import DemoConsumer, Observation, Rules
 
 LINE_EVERY_S = 3.0
 _STYLES = {"streaming": "green", "closed": "yellow", "paused": "yellow", "failed": "red"}
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """What a view shows. `title`: what is being done."""
+class ViewState:
+    """What the view shows. `title`: the current step."""
 
     title: str
-    look: Look
+    observation: Observation
     rules: Rules
-    written: Written
+    written: WriteCounts
 
 
 class View:
-    """Use it as a context manager; `say` may be called at any time."""
+    """A context manager; `say` may be called at any time."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -63,12 +63,12 @@ class View:
         at = f"[dim]{time.monotonic() - self._began:5.1f} s[/]  "
         self._console.print(at + text, highlight=False, soft_wrap=True)
 
-    def show(self, scene: Scene) -> None:
+    def show(self, state: ViewState) -> None:
         if self._live:
-            self._live.update(_picture(scene), refresh=True)
+            self._live.update(_picture(state), refresh=True)
         elif (
             time.monotonic() - self._said_at >= LINE_EVERY_S
-            and (line := _line(scene)) != self._line
+            and (line := _line(state)) != self._line
         ):
             self._said_at, self._line = time.monotonic(), line
             self.say(line)
@@ -82,67 +82,75 @@ def size(count: float) -> str:
     return f"{count:.1f} GiB"
 
 
-def _line(scene: Scene) -> str:
-    look, consumers = scene.look, scene.rules.consumers
-    rows = sum(one.rows for one in look.mirrored.values())
-    behind = ", ".join(f"{one.name} {look.behind(one.name)}" for one in consumers if one.shared)
+def _line(state: ViewState) -> str:
+    observation, consumers = state.observation, state.rules.consumers
+    rows = sum(progress.rows for progress in observation.mirrored.values())
+    behind = ", ".join(
+        f"{consumer.name} {observation.behind(consumer.name)}"
+        for consumer in consumers
+        if consumer.shared
+    )
     unread = "".join(
-        f" {one.name} {look.state(one.name)}, holds {size(look.rows[one.name]['bytes'])};"
-        for one in consumers
-        if not one.shared
+        f" {consumer.name} {observation.state(consumer.name)}, holds {size(observation.rows[consumer.name]['bytes'])};"
+        for consumer in consumers
+        if not consumer.shared
     )
     return escape(
-        f"{scene.title}: {scene.written.rows} rows written, {rows} mirrored; transactions behind: {behind};{unread}"
-        f" {sum(look.dumps.values())} dump threads; daemon {look.resident_bytes / 1e6:.0f} MB"
+        f"{state.title}: {state.written.rows} rows written, {rows} mirrored; transactions behind: {behind};{unread}"
+        f" {sum(observation.dumps.values())} dump threads; daemon {observation.resident_bytes / 1e6:.0f} MB"
     )
 
 
-def _picture(scene: Scene) -> Group:
-    look, rules, written = scene.look, scene.rules, scene.written
+def _picture(state: ViewState) -> Group:
+    observation, rules, written = state.observation, state.rules, state.written
     head = Text.from_markup(
-        f"[bold]{escape(scene.title)}[/]   {written.transactions} transactions, {written.statements} statements,"
+        f"[bold]{escape(state.title)}[/]   {written.transactions} transactions, {written.statements} statements,"
         f" {written.rows} rows written"
     )
     memory = Text.from_markup(
-        f"daemon's resident memory [bold]{look.resident_bytes / 1e6:.0f} MB[/]"
-        f" of {rules.memory_bytes_max / 1e6:.0f} MB   the most was {look.resident_bytes_max / 1e6:.0f} MB"
+        f"daemon's resident memory [bold]{observation.resident_bytes / 1e6:.0f} MB[/]"
+        f" of {rules.memory_bytes_max / 1e6:.0f} MB   the most was {observation.resident_bytes_max / 1e6:.0f} MB"
     )
-    return Group(head, _connections(look, rules), _consumers(look, rules.consumers), memory)
+    return Group(
+        head, _connections(observation, rules), _consumers(observation, rules.consumers), memory
+    )
 
 
-def _connections(look: Look, rules: Rules) -> Table:
+def _connections(observation: Observation, rules: Rules) -> Table:
     table = _table("connection", "consumers", right=("dump threads at the server", "should be"))
-    expected = rules.expected_dumps(look)
-    for user in dict.fromkeys(one.user for one in rules.consumers):
-        its = [one for one in rules.consumers if one.user == user]
-        shared = ", ".join(one.name for one in its if one.shared)
-        alone = "".join(f" + {one.name} (unshared)" for one in its if not one.shared)
-        label = str(look.rows[its[0].name]["binlog_client_name"])
-        there, should = look.dumps.get(user, 0), expected.get(user, 0)
+    expected = rules.expected_dumps(observation)
+    for user in dict.fromkeys(consumer.user for consumer in rules.consumers):
+        of_user = [consumer for consumer in rules.consumers if consumer.user == user]
+        shared = ", ".join(consumer.name for consumer in of_user if consumer.shared)
+        alone = "".join(
+            f" + {consumer.name} (unshared)" for consumer in of_user if not consumer.shared
+        )
+        label = str(observation.rows[of_user[0].name]["binlog_client_name"])
+        there, should = observation.dumps.get(user, 0), expected.get(user, 0)
         style = "green" if there == should else "yellow"
         table.add_row(escape(label), shared + alone, f"[{style}]{there}[/]", str(should))
     return table
 
 
-def _consumers(look: Look, consumers: Sequence[Declared]) -> Table:
+def _consumers(observation: Observation, consumers: Sequence[DemoConsumer]) -> Table:
     table = _table(
         "consumer",
         "state",
         right=("queue", "of", "lag s", "behind", "rows mirrored", "batches", "last s"),
     )
-    for one in consumers:
-        row, mirrored = look.rows[one.name], look.mirrored.get(one.name)
-        state = look.state(one.name)
-        done = ("", "", "") if one.shared else ("[dim]never reads[/]", "", "")
+    for consumer in consumers:
+        row, mirrored = observation.rows[consumer.name], observation.mirrored.get(consumer.name)
+        state = observation.state(consumer.name)
+        done = ("", "", "") if consumer.shared else ("[dim]never reads[/]", "", "")
         if mirrored:
             done = (str(mirrored.rows), str(mirrored.batches), f"{mirrored.last_s:.1f}")
         table.add_row(
-            one.name,
+            consumer.name,
             f"[{_STYLES.get(state, 'default')}]{escape(state)}[/]",
             size(row["bytes"]),
             size(row["max_bytes"]),
             f"{row['lag_seconds']:.1f}",
-            str(look.behind(one.name)),
+            str(observation.behind(consumer.name)),
             *done,
         )
     return table
@@ -157,32 +165,32 @@ def _table(*left: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
-def results(found: Sequence[Result]) -> Table:
+def results_table(results: Sequence[Result]) -> Table:
     table = _table(
         "table",
         right=("rows in MySQL", "rows in Delta", "equal", "different", "missing", "extra"),
     )
-    for one in found:
+    for result in results:
         wrong = [
             f"[red]{count}[/]" if count else "0"
-            for count in (one.different, one.missing, one.extra)
+            for count in (result.different, result.missing, result.extra)
         ]
-        style = "green" if one.fine else "red"
+        style = "green" if result.fine else "red"
         table.add_row(
-            escape(one.table.label),
-            str(one.mysql),
-            str(one.delta),
-            f"[{style}]{one.equal}[/]",
+            escape(result.table.label),
+            str(result.mysql),
+            str(result.delta),
+            f"[{style}]{result.equal}[/]",
             *wrong,
         )
     return table
 
 
-def save_picture(path: Path, scene: Scene, found: Sequence[Result], verdict: str) -> None:
-    """Write the demo's view during the load, and its result, as an SVG picture that refers to no other file."""
+def save_picture(path: Path, state: ViewState, results: Sequence[Result], verdict: str) -> None:
+    """Write the demo's view during the load, and of_user result, as an SVG picture that refers to no other file."""
     console = Console(record=True, file=io.StringIO(), width=112)
-    console.print(_picture(scene))
-    console.print(results(found))
+    console.print(_picture(state))
+    console.print(results_table(results))
     console.print(verdict, highlight=False)
     # rich refers to a font on a web server; the picture uses the viewer's own.
     picture = re.sub(

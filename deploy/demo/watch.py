@@ -1,11 +1,11 @@
-"""What is going on, looked at from outside, and what must hold meanwhile.
+"""Observes the running demo from outside, and checks the rules that must hold.
 
-A look asks the daemon (`GET /v1/binlogs`), the server (its list of processes, its executed GTIDs), the kernel (the
-daemon's memory) and the mirror job's log. `Rules` is pure: looks in, the first thing that is wrong out.
+An observation combines the daemon's answer (`GET /v1/binlogs`), the server's process list and executed GTIDs, the
+daemon's memory, and the mirror job's log. `Rules` is pure: it takes observations and returns the first violation.
 
-The server's list and the daemon's states cannot be read at one instant, and a server notices that a replica is gone
-only when it next writes to it, at the latest with the next heartbeat. So a number of dump threads that does not fit is
-wrong only when it stays so, with unchanged states, for longer than that.
+The process list and the daemon's states are not read at the same instant, and a server notices that a replica has
+disconnected only at its next write, at the latest at the next heartbeat. So a wrong number of dump threads is a
+violation only if it lasts longer than that while the states do not change.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from deploy.demo.parts import DemoFailed, resident_bytes
+from deploy.demo.processes import DemoFailed, resident_bytes
 from dispatcher.model.gtid import GtidSet
 
 MEMORY_BASE_BYTES = 250 * 10**6
 GRACE_S = 3.0
-ANSWER_S = 60.0  # the first start of a fresh machine compiles, and answers nobody meanwhile
+ANSWER_S = 60.0  # the first start on a machine compiles and does not answer in that time
 _DUMP = ("Binlog Dump", "Binlog Dump GTID")
 _BATCH = re.compile(
     r"INFO (\S+): batch \d+: (\d+) rows of \d+ tables, .* in ([\d.]+) s$", re.MULTILINE
@@ -36,7 +36,7 @@ _BATCH = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DemoConsumer:
     """A consumer as the demo's settings declare it."""
 
     name: str
@@ -47,8 +47,8 @@ class Declared:
 
 
 @dataclass(slots=True)
-class Mirrored:
-    """What the mirror job's log tells of one consumer."""
+class MirrorProgress:
+    """A consumer's progress, from the mirror job's log."""
 
     batches: int = 0
     rows: int = 0
@@ -56,7 +56,7 @@ class Mirrored:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Observation:
     """`rows`: of GET /v1/binlogs by consumer; `dumps`: the server's dump threads by user; `at`: monotonic, s."""
 
     at: float
@@ -65,20 +65,20 @@ class Look:
     executed: GtidSet
     resident_bytes: int
     resident_bytes_max: int
-    mirrored: Mapping[str, Mirrored]
+    mirrored: Mapping[str, MirrorProgress]
 
     def state(self, consumer: str) -> str:
         return str(self.rows[consumer]["state"])
 
     def behind(self, consumer: str) -> int:
-        """Transactions of the server that the consumer's reader has not acknowledged, or passed over."""
+        """The number of the server's transactions that the consumer has neither acknowledged nor skipped."""
         covered = self.rows[consumer]["covered"]
         done = GtidSet.parse(covered["gtid"]) if covered else GtidSet()
         return len(self.executed.subtract(done))
 
 
-class Watch:
-    """Looks. Not thread-safe."""
+class Observer:
+    """Makes observations. Not thread-safe."""
 
     def __init__(
         self, port: int, server: Connection[Cursor], daemon_pid: int, mirror_log: Path
@@ -89,29 +89,29 @@ class Watch:
         self._mirror_log = MirrorLog(mirror_log)
 
     def answers(self) -> bool:
-        """Does the daemon listen yet?"""
+        """True if the daemon listens."""
         try:
             return self._get("/livez")[0] == http.client.OK
         except OSError:
             return False
 
-    def look(self) -> Look:
+    def observe(self) -> Observation:
         status, body = self._get("/v1/binlogs")
         if status != http.client.OK:
-            raise DemoFailed(f"GET /v1/binlogs was answered with {status}: {body.decode()}")
-        now, most = resident_bytes(self._daemon_pid)
+            raise DemoFailed(f"GET /v1/binlogs returned {status}: {body.decode()}")
+        memory, peak = resident_bytes(self._daemon_pid)
         with self._server.cursor() as cursor:
             cursor.execute("SHOW PROCESSLIST")
             dumps = Counter(str(row[1]) for row in cursor.fetchall() if row[4] in _DUMP)
             cursor.execute("SELECT @@GLOBAL.gtid_executed")
             (row,) = cursor.fetchall()
-        return Look(
+        return Observation(
             time.monotonic(),
-            {one["name"]: one for one in json.loads(body)},
+            {row["name"]: row for row in json.loads(body)},
             dumps,
             GtidSet.parse(str(row[0])),
-            now,
-            most,
+            memory,
+            peak,
             self._mirror_log.read(),
         )
 
@@ -128,34 +128,34 @@ class Watch:
 
 
 class MirrorLog:
-    """The mirror job's own lines, read as they come."""
+    """Reads new lines of the mirror job's log."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._at = 0
-        self._mirrored: dict[str, Mirrored] = {}
+        self._mirrored: dict[str, MirrorProgress] = {}
 
-    def read(self) -> Mapping[str, Mirrored]:
+    def read(self) -> Mapping[str, MirrorProgress]:
         with self._path.open("rb") as file:
             file.seek(self._at)
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]
         self._at += len(whole)
         text = whole.decode("utf-8", "replace")
-        for found in _BATCH.finditer(text):
-            mirrored = self._mirrored.setdefault(found[1], Mirrored())
+        for match in _BATCH.finditer(text):
+            mirrored = self._mirrored.setdefault(match[1], MirrorProgress())
             mirrored.batches += 1
-            mirrored.rows += int(found[2])
-            mirrored.last_s = float(found[3])
+            mirrored.rows += int(match[2])
+            mirrored.last_s = float(match[3])
         return self._mirrored
 
 
 @dataclass(slots=True)
 class Rules:
-    """What must hold in every look. `wrong` is None as long as it does."""
+    """Rules that every observation must satisfy."""
 
-    consumers: Sequence[Declared]
-    closed_looks: int = (
+    consumers: Sequence[DemoConsumer]
+    closed_observations: int = (
         0  # the unshared consumer was disconnected, and the server had no thread for it
     )
     held_bytes_max: dict[str, int] = field(default_factory=dict)
@@ -164,71 +164,80 @@ class Rules:
 
     @property
     def memory_bytes_max(self) -> int:
-        return MEMORY_BASE_BYTES + sum(one.queue_bytes_max for one in self.consumers)
+        return MEMORY_BASE_BYTES + sum(consumer.queue_bytes_max for consumer in self.consumers)
 
-    def expected_dumps(self, look: Look) -> dict[str, int]:
-        """Dump threads by user that the daemon's states ask for: one per connection that is open."""
+    def expected_dumps(self, observation: Observation) -> dict[str, int]:
+        """The number of dump threads by user that the daemon's states imply: one per open connection."""
         open_ = {
-            (one.user, "" if one.shared else one.name)
-            for one in self.consumers
-            if look.state(one.name) in ("streaming", "paused")
+            (consumer.user, "" if consumer.shared else consumer.name)
+            for consumer in self.consumers
+            if observation.state(consumer.name) in ("streaming", "paused")
         }
         return dict(Counter(user for user, _ in open_))
 
-    def wrong(self, look: Look) -> str | None:
-        """The first thing that does not hold."""
-        for one in self.consumers:
-            held = int(look.rows[one.name]["bytes"])
-            self.held_bytes_max[one.name] = max(self.held_bytes_max.get(one.name, 0), held)
+    def wrong(self, observation: Observation) -> str | None:
+        """The first violation, or None."""
+        for consumer in self.consumers:
+            held = int(observation.rows[consumer.name]["bytes"])
+            self.held_bytes_max[consumer.name] = max(
+                self.held_bytes_max.get(consumer.name, 0), held
+            )
         return (
-            self._consumers(look) or self._waiting(look) or self._memory(look) or self._dumps(look)
+            self._consumers(observation)
+            or self._waiting(observation)
+            or self._memory(observation)
+            or self._dumps(observation)
         )
 
-    def _consumers(self, look: Look) -> str | None:
-        for one in self.consumers:
-            row = look.rows[one.name]
+    def _consumers(self, observation: Observation) -> str | None:
+        for consumer in self.consumers:
+            row = observation.rows[consumer.name]
             if row["state"] == "failed":
-                return f"consumer {one.name} has failed: {row['last_error']}"
+                return f"consumer {consumer.name} has failed: {row['last_error']}"
             if row["last_error"]:
-                return f"consumer {one.name} is {row['state']}: {row['last_error']}"
+                return f"consumer {consumer.name} is {row['state']}: {row['last_error']}"
         return None
 
-    def _waiting(self, look: Look) -> str | None:
-        """A shared connection waits for room in a queue of its own consumers only, not in the unshared one's."""
+    def _waiting(self, observation: Observation) -> str | None:
+        """A shared connection may pause only for the queues of its own consumers."""
         paused = {
-            one.user for one in self.consumers if one.shared and look.state(one.name) == "paused"
+            consumer.user
+            for consumer in self.consumers
+            if consumer.shared and observation.state(consumer.name) == "paused"
         }
         full = {
-            one.user
-            for one in self.consumers
-            if one.shared and look.rows[one.name]["bytes"] >= look.rows[one.name]["max_bytes"]
+            consumer.user
+            for consumer in self.consumers
+            if consumer.shared
+            and observation.rows[consumer.name]["bytes"]
+            >= observation.rows[consumer.name]["max_bytes"]
         }
         for user in sorted(paused - full):
-            return f"the connection of {user} waits, though no queue of its consumers is full"
+            return f"the connection of {user} is paused, but no queue of its consumers is full"
         return None
 
-    def _memory(self, look: Look) -> str | None:
-        if look.resident_bytes_max < self.memory_bytes_max:
+    def _memory(self, observation: Observation) -> str | None:
+        if observation.resident_bytes_max < self.memory_bytes_max:
             return None
         return (
-            f"the daemon's resident memory was {look.resident_bytes_max / 1e6:.0f} MB; the limit is"
+            f"the daemon's resident memory was {observation.resident_bytes_max / 1e6:.0f} MB; the limit is"
             f" {self.memory_bytes_max / 1e6:.0f} MB, its queues' limits and {MEMORY_BASE_BYTES / 1e6:.0f} MB"
         )
 
-    def _dumps(self, look: Look) -> str | None:
-        states = {one.name: look.state(one.name) for one in self.consumers}
-        expected = self.expected_dumps(look)
-        fits = expected == dict(look.dumps)
+    def _dumps(self, observation: Observation) -> str | None:
+        states = {consumer.name: observation.state(consumer.name) for consumer in self.consumers}
+        expected = self.expected_dumps(observation)
+        fits = expected == dict(observation.dumps)
         if fits or states != self._states:
-            self._states, self._since = states, look.at
-        unshared = [one.name for one in self.consumers if not one.shared]
+            self._states, self._since = states, observation.at
+        unshared = [consumer.name for consumer in self.consumers if not consumer.shared]
         if fits and unshared and all(states[name] == "closed" for name in unshared):
-            self.closed_looks += 1
-        if look.at - self._since < GRACE_S:
+            self.closed_observations += 1
+        if observation.at - self._since < GRACE_S:
             return None
         return (
-            f"for {look.at - self._since:.1f} s the server has had other binlog dump threads than one per"
-            f" connection: {_counts(look.dumps)} where there should be {_counts(expected)}"
+            f"for {observation.at - self._since:.1f} s the server has had other binlog dump threads than one per"
+            f" connection: {_counts(observation.dumps)} where there should be {_counts(expected)}"
         )
 
 

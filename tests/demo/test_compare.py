@@ -1,4 +1,4 @@
-"""The proof itself: it must find every way in which two tables can differ."""
+"""The comparison finds every way in which two tables can differ."""
 
 # ruff: noqa: DTZ001 - MySQL gives instants as UTC without saying so
 
@@ -41,18 +41,18 @@ def test_empty_tables_are_equal() -> None:
 @pytest.mark.parametrize(
     ("mirrored", "counts", "example"),
     [
-        (ROWS[1:], (2, 0, 1, 0), "order 1, line 1 is in MySQL only"),
-        ([*ROWS, (3, 1, None, None)], (3, 0, 0, 1), "order 3, line 1 is in Delta only"),
-        ([*ROWS, ROWS[0]], (3, 0, 0, 1), "there twice"),
-        ([], (0, 0, 3, 0), "in MySQL only"),
+        (ROWS[1:], (2, 0, 1, 0), "order 1, line 1 is only in MySQL"),
+        ([*ROWS, (3, 1, None, None)], (3, 0, 0, 1), "order 3, line 1 is only in Delta"),
+        ([*ROWS, ROWS[0]], (3, 0, 0, 1), "twice in Delta"),
+        ([], (0, 0, 3, 0), "only in MySQL"),
     ],
 )
-def test_rows_of_one_side(
+def test_rows_on_one_side_only_are_counted(
     mirrored: list[Row], counts: tuple[int, int, int, int], example: str
 ) -> None:
     result = outcome(mirrored)
     assert (result.equal, result.different, result.missing, result.extra) == counts
-    assert not result.fine and any(example in one for one in result.examples)
+    assert not result.fine and any(example in text for text in result.examples)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_was_added_and_not_removed_is_the_table(folder: Path) -> None:
+def test_the_table_is_the_files_added_and_not_removed(folder: Path) -> None:
     commit(folder, 1, data(folder, "a.parquet", id=[1, 2], day=[None, date(2024, 2, 29)]))
     commit(folder, 2, data(folder, "b%20c.parquet", id=[3], day=[None]))
     commit(
@@ -127,7 +127,7 @@ def test_what_was_added_and_not_removed_is_the_table(folder: Path) -> None:
     ]
 
 
-def test_instants_in_the_old_form_keep_their_microseconds_in_all_years(folder: Path) -> None:
+def test_int96_timestamps_keep_their_microseconds_in_all_years(folder: Path) -> None:
     moments = [datetime(1000, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)]
     columns = {"id": [1, 2], "at": pa.array(moments, pa.timestamp("us"))}
     pq.write_table(pa.table(columns), folder / "old.parquet", use_deprecated_int96_timestamps=True)
@@ -135,12 +135,12 @@ def test_instants_in_the_old_form_keep_their_microseconds_in_all_years(folder: P
     assert [row[2] for row in rows_of_delta(folder, TABLE)] == moments
 
 
-def test_a_table_that_never_had_a_row(tmp_path: Path, folder: Path) -> None:
+def test_a_table_without_rows_has_no_folder_or_no_files(tmp_path: Path, folder: Path) -> None:
     assert rows_of_delta(tmp_path / "none", TABLE) == []
     assert rows_of_delta(folder, TABLE) == []
 
 
-def test_a_column_too_few_is_a_difference_and_one_too_many_an_error(folder: Path) -> None:
+def test_a_missing_column_is_a_difference_and_an_additional_one_an_error(folder: Path) -> None:
     commit(folder, 1, data(folder, "a.parquet", id=[1], day=[None]))
     assert not compare(TABLE, [(1, None, None, None)], rows_of_delta(folder, TABLE)).fine
     commit(folder, 2, metadata("id", "day", "zip"))
@@ -148,7 +148,7 @@ def test_a_column_too_few_is_a_difference_and_one_too_many_an_error(folder: Path
         rows_of_delta(folder, TABLE)
 
 
-def test_what_cannot_be_read_is_refused(folder: Path) -> None:
+def test_an_unsupported_or_incomplete_log_is_refused(folder: Path) -> None:
     commit(folder, 1, protocol(3, "deletionVectors", "timestampNtz"))
     with pytest.raises(delta.UnreadableDelta, match="deletionVectors"):
         delta.read(folder)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.demo.parts import Interrupts, of_session
+from deploy.demo.processes import Interrupts, of_session
 from tests.support.java import QUICK_JAVA
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: int) 
     assert left_behind(tmp_path) == []
 
 
-def test_a_session_is_found_whatever_process_groups_it_has() -> None:
+def test_the_processes_of_a_session_are_found_in_all_process_groups() -> None:
     program = "import subprocess; print(subprocess.Popen(['sleep', '100'], process_group=0).pid, flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", program],
@@ -99,13 +99,13 @@ def test_a_session_is_found_whatever_process_groups_it_has() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("--seconds", "x"), ("--target", "/proc"), ("--what",)])
-def test_bad_input_is_said_at_once(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_invalid_arguments_are_reported_at_once(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with start(tmp_path, *arguments) as demo:
         said, _ = demo.communicate(timeout=60)
     assert demo.returncode == 2 and "error:" in said
 
 
-def test_an_interrupt_waits_for_a_process_to_be_known() -> None:
+def test_an_interrupt_waits_until_the_pid_is_recorded() -> None:
     interrupts = Interrupts()
     before = {number: signal.getsignal(number) for number in Interrupts.SIGNALS}
     known = False

@@ -1,4 +1,4 @@
-"""The writers: the same seed writes the same, and no two writers touch one key."""
+"""The same seed makes the same transactions, and no two writers insert the same key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from deploy.demo.operations import Shop, Statement, first_rows, operations
-from deploy.demo.scene import CONSUMERS, settings
+from deploy.demo.runner import CONSUMERS, settings
 from deploy.demo.schema import DATABASES
 from dispatcher.settings.load import load_settings
 
@@ -29,8 +29,8 @@ def test_a_seed_repeats() -> None:
     assert statements(0, 7) != statements(1, 7)
 
 
-def test_every_operation_comes_up_in_every_database() -> None:
-    text = "\n".join(one.sql for one in statements(0, 1))
+def test_all_operations_and_databases_occur() -> None:
+    text = "\n".join(statement.sql for statement in statements(0, 1))
     for pattern in (
         r"INSERT INTO shop\.customers .*\), \(",  # several rows
         r"DELETE FROM shop\.customers",
@@ -51,12 +51,12 @@ def test_ids_of_two_writers_are_never_the_same() -> None:
     assert len(set(ids)) == 3000
 
 
-def test_the_settings_are_what_the_daemon_takes(tmp_path: Path) -> None:
+def test_the_daemon_accepts_the_settings(tmp_path: Path) -> None:
     file = tmp_path / "dispatcher.yaml"
     file.write_text(settings(3306, 8085, tmp_path / "state.db"))
     given = load_settings([file], environment={"DEMO_PASSWORD": "secret"})
-    assert list(given.consumers) == [one.name for one in CONSUMERS]
-    for one in CONSUMERS:
-        consumer = given.consumers[one.name]
-        assert consumer.max_bytes_in_binlog_queue == one.queue_bytes_max
-        assert (consumer.use_binlog_client, consumer.start.at) == (one.shared, "earliest")
+    assert list(given.consumers) == [declared.name for declared in CONSUMERS]
+    for declared in CONSUMERS:
+        consumer = given.consumers[declared.name]
+        assert consumer.max_bytes_in_binlog_queue == declared.queue_bytes_max
+        assert (consumer.use_binlog_client, consumer.start.at) == (declared.shared, "earliest")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from deploy.demo.load import Written
-from deploy.demo.view import Scene, save_picture
-from tests.demo.test_watch import look, row, rules
+from deploy.demo.load import WriteCounts
+from deploy.demo.view import ViewState, save_picture
+from tests.demo.test_watch import observation, row, rules
 
 
 def test_the_picture_is_one_svg_file_without_references(tmp_path: Path) -> None:
     file = tmp_path / "demo.svg"
     names = {"binlog_client_name": "repl@db", "lag_seconds": 0.0}
     rows = {name: row("streaming", **names) for name in ("shop", "billing", "stock", "alone")}
-    scene = Scene("writing", look(rows=rows), rules(), Written())
+    scene = ViewState("writing", observation(rows=rows), rules(), WriteCounts())
     save_picture(file, scene, [], "all 8 tables are equal")
     text = file.read_text()
     assert ET.fromstring(text).tag.endswith("svg")

@@ -1,4 +1,4 @@
-"""What must hold during the demo, and what is not held against it."""
+"""The rules of the demo: which observations are violations, and which are not."""
 
 from __future__ import annotations
 
@@ -7,15 +7,22 @@ from typing import Any
 
 import pytest
 
-from deploy.demo.watch import GRACE_S, MEMORY_BASE_BYTES, Declared, Look, MirrorLog, Rules
+from deploy.demo.watch import (
+    GRACE_S,
+    MEMORY_BASE_BYTES,
+    DemoConsumer,
+    MirrorLog,
+    Observation,
+    Rules,
+)
 from dispatcher.model.gtid import GtidSet
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 CONSUMERS = (
-    Declared("shop", "repl", ("shop",), 1000),
-    Declared("billing", "repl", ("billing",), 1000),
-    Declared("stock", "depot", ("stock",), 1000),
-    Declared("alone", "repl", ("shop",), 1000, shared=False),
+    DemoConsumer("shop", "repl", ("shop",), 1000),
+    DemoConsumer("billing", "repl", ("billing",), 1000),
+    DemoConsumer("stock", "depot", ("stock",), 1000),
+    DemoConsumer("alone", "repl", ("shop",), 1000, shared=False),
 )
 OPEN = {"repl": 2, "depot": 1}
 
@@ -31,13 +38,13 @@ def row(state: str, **more: Any) -> dict[str, Any]:
     return given | more
 
 
-def look(
+def observation(
     at: float = 0.0, dumps: dict[str, int] = OPEN, *, alone: str = "streaming", **more: Any
-) -> Look:
-    rows = {one.name: row("streaming") for one in CONSUMERS} | {"alone": row(alone)}
+) -> Observation:
+    rows = {consumer.name: row("streaming") for consumer in CONSUMERS} | {"alone": row(alone)}
     rows |= more.pop("rows", {})
     peak = more.pop("peak", 0)
-    return Look(at, rows, dumps, GtidSet.parse(f"{UUID}:1-10"), peak, peak, {})
+    return Observation(at, rows, dumps, GtidSet.parse(f"{UUID}:1-10"), peak, peak, {})
 
 
 def rules() -> Rules:
@@ -45,70 +52,72 @@ def rules() -> Rules:
 
 
 def test_one_thread_per_connection_and_one_for_the_unshared_consumer() -> None:
-    held = rules()
-    assert held.expected_dumps(look()) == OPEN
-    assert all(held.wrong(look(float(at))) is None for at in range(20))
+    checked = rules()
+    assert checked.expected_dumps(observation()) == OPEN
+    assert all(checked.wrong(observation(float(at))) is None for at in range(20))
 
 
 @pytest.mark.parametrize(
     "dumps", [{"repl": 3, "depot": 1}, {"repl": 1, "depot": 1}, {"repl": 2}, {}]
 )
-def test_another_number_of_threads_is_wrong_when_it_stays(dumps: dict[str, int]) -> None:
-    held = rules()
-    assert held.wrong(look(0.0)) is None
-    assert held.wrong(look(1.0, dumps)) is None
-    assert "dump threads" in (held.wrong(look(GRACE_S + 1.0, dumps)) or "")
+def test_a_lasting_wrong_number_of_threads_is_a_violation(dumps: dict[str, int]) -> None:
+    checked = rules()
+    assert checked.wrong(observation(0.0)) is None
+    assert checked.wrong(observation(1.0, dumps)) is None
+    assert "dump threads" in (checked.wrong(observation(GRACE_S + 1.0, dumps)) or "")
 
 
-def test_a_thread_that_is_about_to_end_is_not_wrong() -> None:
-    held = rules()
-    assert held.wrong(look(0.0)) is None
-    assert held.wrong(look(GRACE_S - 0.5, alone="closed")) is None
-    assert held.wrong(look(GRACE_S + 1.0, {"repl": 1, "depot": 1}, alone="closed")) is None
-    assert held.closed_looks == 1
+def test_a_thread_that_is_about_to_end_is_no_violation() -> None:
+    checked = rules()
+    assert checked.wrong(observation(0.0)) is None
+    assert checked.wrong(observation(GRACE_S - 0.5, alone="closed")) is None
+    assert (
+        checked.wrong(observation(GRACE_S + 1.0, {"repl": 1, "depot": 1}, alone="closed")) is None
+    )
+    assert checked.closed_observations == 1
 
 
 def test_no_thread_for_a_consumer_that_is_closed() -> None:
-    held = rules()
-    assert held.wrong(look(0.0, alone="closed")) is None
-    assert "repl 2" in (held.wrong(look(GRACE_S, alone="closed")) or "")
-    assert held.closed_looks == 0
+    checked = rules()
+    assert checked.wrong(observation(0.0, alone="closed")) is None
+    assert "repl 2" in (checked.wrong(observation(GRACE_S, alone="closed")) or "")
+    assert checked.closed_observations == 0
 
 
 def test_memory_is_bounded_by_the_queues_and_a_base() -> None:
     limit = MEMORY_BASE_BYTES + 4000
     assert rules().memory_bytes_max == limit
-    assert rules().wrong(look(peak=limit - 1)) is None
-    assert "resident memory" in (rules().wrong(look(peak=limit)) or "")
+    assert rules().wrong(observation(peak=limit - 1)) is None
+    assert "resident memory" in (rules().wrong(observation(peak=limit)) or "")
 
 
 @pytest.mark.parametrize("state", ["failed", "connecting"])
 def test_a_consumer_with_an_error_ends_the_demo(state: str) -> None:
-    failing = look(rows={"billing": row(state, last_error="position purged: …")})
+    failing = observation(rows={"billing": row(state, last_error="position purged: …")})
     assert "billing" in (rules().wrong(failing) or "")
 
 
-def test_a_connection_waits_for_its_own_consumers_only() -> None:
+def test_a_connection_pauses_only_for_its_own_consumers() -> None:
     paused = {name: row("paused") for name in ("shop", "billing")}
     alone = {"alone": row("paused", bytes=1000)}
-    assert rules().wrong(look(rows=alone)) is None
-    assert "repl waits" in (rules().wrong(look(rows=paused | alone)) or "")
-    assert rules().wrong(look(rows=paused | {"shop": row("paused", bytes=1000)})) is None
+    assert rules().wrong(observation(rows=alone)) is None
+    assert "repl is paused" in (rules().wrong(observation(rows=paused | alone)) or "")
+    assert rules().wrong(observation(rows=paused | {"shop": row("paused", bytes=1000)})) is None
 
 
-def test_the_most_that_a_queue_held_is_remembered() -> None:
-    held = rules()
+def test_the_peak_of_each_queue_is_recorded() -> None:
+    checked = rules()
     for count in (5, 900, 7):
-        held.wrong(look(rows={"shop": row("streaming", bytes=count)}))
-    assert held.held_bytes_max["shop"] == 900
+        checked.wrong(observation(rows={"shop": row("streaming", bytes=count)}))
+    assert checked.held_bytes_max["shop"] == 900
 
 
 def test_how_far_a_consumer_is_behind() -> None:
-    assert look().behind("shop") == 3
-    assert look(rows={"shop": row("connecting", covered=None)}).behind("shop") == 10
+    assert observation().behind("shop") == 3
+    assert observation(rows={"shop": row("connecting", covered=None)}).behind("shop") == 10
 
 
-def test_the_mirrors_log_is_read_as_it_grows(tmp_path: Path) -> None:
+def test_the_log_of_the_mirror_is_read_as_it_grows(tmp_path: Path) -> None:
     file = tmp_path / "log"
     line = "2026-11-21 10:28:26,873 INFO shop: batch {}: {} rows of 2 tables, 3 statements, to seq 52, in 33.5 s\n"
     file.write_text("noise\n" + line.format(0, 916) + line.format(1, 4)[:40])

@@ -1,7 +1,7 @@
-"""Processes of the demo: started with a log file each, looked after, and ended with all that they started.
+"""The demo's child processes: each has a log file, and is ended together with everything that it started.
 
-Each part leads a session of its own, so Ctrl-C in a terminal reaches the demo alone, and everything that a part has
-started (Spark's JVM, its Python workers) is found by that session, whatever process groups it has made.
+Each process leads its own session, so Ctrl-C in a terminal reaches only the demo, and all descendants (Spark's JVM, its
+Python workers) are found by their session, in whatever process group they are.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ TAIL_LINES = 25
 
 
 class DemoFailed(Exception):
-    """The demo cannot go on, or what must hold did not. The text is what the person reads."""
+    """The demo cannot continue, or a rule was violated. The text is printed to the user."""
 
 
 class Interrupts:
-    """Turns the signals that end the demo into KeyboardInterrupt, but never between a fork and the note of its pid:
-    an exception there would leave a process that nobody knows of."""
+    """Turns the signals that end the demo into KeyboardInterrupt, but not between a fork and the record of its pid: an
+    exception there would leave a process running."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -38,7 +38,7 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """One that arrives in here is raised at the end of it."""
+        """Delay the KeyboardInterrupt of a signal to the end of the block."""
         self._held += 1
         try:
             yield
@@ -49,7 +49,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def _arrived(self, *_: object) -> None:
-        # What is begun to be ended is ended: a second Ctrl-C must not leave half of it behind.
+        # A second Ctrl-C must not interrupt the shutdown.
         for number in self.SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         if self._held:
@@ -61,8 +61,8 @@ class Interrupts:
 INTERRUPTS = Interrupts()
 
 
-class Part:
-    """A running process; `name` is what people call it."""
+class DemoProcess:
+    """A running process; messages use `name`."""
 
     def __init__(
         self,
@@ -98,11 +98,11 @@ class Part:
             raise self.failed(how)
 
     def failed(self, what: str) -> DemoFailed:
-        """What happened, with the end of the part's log."""
+        """The error, with the end of the process's log."""
         return DemoFailed(f"{self.name} {what}\nThe end of its log:\n{tail(self.log)}")
 
     def end(self, patience_s: float) -> None:
-        """SIGTERM to the process; after `patience_s`, or once it has ended, SIGKILL to what is left of its session."""
+        """Send SIGTERM; after `patience_s`, or once it has ended, send SIGKILL to the rest of its session."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + patience_s
@@ -125,25 +125,25 @@ def tail(log: Path) -> str:
 
 
 def of_session(session: int) -> list[int]:
-    """Processes of a session that have not ended."""
-    found = []
+    """The pids of a session's running processes."""
+    pids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
             stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
-            continue  # ended meanwhile
+            continue  # has ended
         # pid (name) state ppid pgrp session ...; a name may hold anything, brackets too. proc(5)
-        state, _, _, its_session = stat.rpartition(")")[2].split()[:4]
-        if int(its_session) == session and state != "Z":
-            found.append(int(entry.name))
-    return found
+        state, _, _, entry_session = stat.rpartition(")")[2].split()[:4]
+        if int(entry_session) == session and state != "Z":
+            pids.append(int(entry.name))
+    return pids
 
 
 def resident_bytes(pid: int) -> tuple[int, int]:
-    """Resident memory of a process: now, and the most it ever was. proc(5), VmRSS and VmHWM."""
+    """Resident memory of a process: current and peak. proc(5), VmRSS and VmHWM."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     values = dict(line.split(":", 1) for line in status.splitlines())
-    now, most = (int(values[key].split()[0]) * 1024 for key in ("VmRSS", "VmHWM"))
-    return now, most
+    current, peak = (int(values[key].split()[0]) * 1024 for key in ("VmRSS", "VmHWM"))
+    return current, peak

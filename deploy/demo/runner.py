@@ -1,10 +1,10 @@
-"""What is started in which order, and what ends the demo.
+"""Starts everything, runs the demo and reports its result.
 
-MySQL, then the daemon and the mirror job side by side (Spark needs some ten seconds to start, and waits for a daemon
-that does not listen yet), then the tables: the consumers begin at `earliest`, before there are any, so the mirror holds
-all rows. Writers write for a while; then the mirror is waited for, by position: a consumer's `covered` set holds all
-that the server had executed when the last writer stopped only if every transaction of it that concerns the consumer was
-acknowledged, and the mirror job acknowledges a batch after its last table's commit.
+First MySQL starts, then the daemon and the mirror job in parallel (Spark needs about ten seconds, and waits for the
+daemon). Then the tables are created: the consumers begin at `earliest`, so the mirror contains all rows. Writers write
+for a while; then the demo waits for the mirror. A consumer's `covered` set contains all that the server had executed
+when the last writer stopped only if the consumer's transactions of that set were acknowledged, and the mirror job
+acknowledges a batch after the commit of its last table.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from pymysql.cursors import Cursor
 from rich.console import Console
 
 from deploy.demo import compare
-from deploy.demo.load import Load, Written
-from deploy.demo.parts import INTERRUPTS, DemoFailed, Part, tail
+from deploy.demo.load import WriteCounts, Writers
+from deploy.demo.processes import INTERRUPTS, DemoFailed, DemoProcess, tail
 from deploy.demo.schema import DATABASES, STATEMENTS
-from deploy.demo.view import Scene, View, results, save_picture, size
-from deploy.demo.watch import Declared, Look, Rules, Watch
+from deploy.demo.view import View, ViewState, results_table, save_picture, size
+from deploy.demo.watch import DemoConsumer, Observation, Observer, Rules
 from tests.servers import Instance, start_server
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 MIB = 1 << 20
 CONSUMERS = (
-    Declared("shop", "repl", ("shop",), 64 * MIB),
-    Declared("billing", "repl", ("billing",), 64 * MIB),
-    Declared("warehouse", "depot", ("warehouse",), 64 * MIB),
-    Declared("never_reads", "repl", DATABASES, MIB // 4, shared=False),
+    DemoConsumer("shop", "repl", ("shop",), 64 * MIB),
+    DemoConsumer("billing", "repl", ("billing",), 64 * MIB),
+    DemoConsumer("warehouse", "depot", ("warehouse",), 64 * MIB),
+    DemoConsumer("never_reads", "repl", DATABASES, MIB // 4, shared=False),
 )
-MIRRORED = tuple(one.name for one in CONSUMERS if one.shared)
+MIRRORED = tuple(consumer.name for consumer in CONSUMERS if consumer.shared)
 
-LOOK_EVERY_S = 0.5
-# The first start of a fresh machine compiles; later ones take seconds.
+OBSERVE_EVERY_S = 0.5
+# The first start on a machine compiles; later ones take seconds.
 START_TIMEOUT_S = 240.0
 CATCH_UP_TIMEOUT_S = 240.0
 END_S = 10.0
@@ -56,7 +56,7 @@ ENDING_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`target`: keeps the Delta tables there; None: they are removed with everything else. `picture`: an SVG file to
+    """`target`: folder for the Delta tables, which are kept; None: they are removed. `picture`: an SVG file to
     write."""
 
     seconds: float
@@ -67,40 +67,42 @@ class Options:
 
 
 @dataclass(slots=True)
-class Stage:
-    """Everything that runs, and what is needed to look at it."""
+class RunningDemo:
+    """The running processes, and their observer."""
 
     server: Instance
-    daemon: Part
-    mirror: Part
-    watch: Watch
+    daemon: DemoProcess
+    mirror: DemoProcess
+    observer: Observer
     rules: Rules
     view: View
     port: int
-    load: Load | None = None
-    look: Look | None = None
-    writing: Scene | None = None  # the last scene under load
+    load: Writers | None = None
+    observation: Observation | None = None
+    writing: ViewState | None = None  # the last state under load
 
-    def until(self, title: str, done: Callable[[Look], bool], timeout_s: float) -> Look:
-        """Look and show until `done`. Raises DemoFailed when something is wrong, or when it takes too long."""
+    def until(
+        self, title: str, done: Callable[[Observation], bool], timeout_s: float
+    ) -> Observation:
+        """Observe and show until `done`. Raises DemoFailed for a violated rule, or after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while True:
-            look = self.look = self._look()
-            if wrong := self.rules.wrong(look):
-                raise self.daemon.failed(f"does not do what it should: {wrong}")
-            written = self.load.written if self.load else Written()
-            scene = Scene(title, look, self.rules, written)
-            self.view.show(scene)
+            observation = self.observation = self._observe()
+            if wrong := self.rules.wrong(observation):
+                raise self.daemon.failed(f"violates a rule of the demo: {wrong}")
+            written = self.load.written if self.load else WriteCounts()
+            state = ViewState(title, observation, self.rules, written)
+            self.view.show(state)
             if title == "writing":
-                self.writing = scene
-            if done(look):
-                return look
+                self.writing = state
+            if done(observation):
+                return observation
             if time.monotonic() > deadline:
-                raise DemoFailed(f"{title}: not done after {timeout_s:g} s\n{_states(look)}")
-            time.sleep(LOOK_EVERY_S)
+                raise DemoFailed(f"{title}: not done after {timeout_s:g} s\n{_states(observation)}")
+            time.sleep(OBSERVE_EVERY_S)
 
     def check(self) -> None:
-        """Raises DemoFailed if a part has ended, or a writer has failed."""
+        """Raises DemoFailed if a process has ended or a writer has failed."""
         for part in (self.daemon, self.mirror):
             part.check()
         if self.server.process is None or self.server.process.poll() is not None:
@@ -108,10 +110,10 @@ class Stage:
         if self.load:
             self.load.check()
 
-    def _look(self) -> Look:
+    def _observe(self) -> Observation:
         self.check()
         try:
-            return self.watch.look()
+            return self.observer.observe()
         except pymysql.MySQLError as error:
             self._await_end(self.server.process)
             said = tail(self.server.error_log)
@@ -123,7 +125,7 @@ class Stage:
             raise self.daemon.failed(f"does not answer: {error!r}") from error
 
     def _await_end(self, process: subprocess.Popen[bytes] | None) -> None:
-        """One that broke off is probably ending: how it ended says more than that it does not answer."""
+        """Wait for a process that does not answer: if it is ending, its exit code says more."""
         if process is not None:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(ENDING_S)
@@ -131,18 +133,19 @@ class Stage:
 
 
 def run(options: Options, console: Console) -> int:
-    """The demo; its exit code. Raises DemoFailed, ServerUnavailable, KeyboardInterrupt, with everything ended."""
+    """Run the demo and return its exit code. Raises DemoFailed, ServerUnavailable or KeyboardInterrupt; all processes
+    have ended then."""
     began = time.monotonic()
     with _work_folder() as work, ExitStack() as running:
         target = options.target or work / "delta"
         with View(console) as view:
-            stage = _start(running, view, work, target)
-            found = _perform(stage, options, target)
-        fine = all(one.fine for one in found)
-        verdict = _verdict(stage, found, time.monotonic() - began)
-        _report(console, found, verdict, target)
-        if options.picture and stage.writing:
-            save_picture(options.picture, stage.writing, found, verdict)
+            demo = _start(running, view, work, target)
+            results = _perform(demo, options, target)
+        fine = all(result.fine for result in results)
+        verdict = _verdict(demo, results, time.monotonic() - began)
+        _report(console, results, verdict, target)
+        if options.picture and demo.writing:
+            save_picture(options.picture, demo.writing, results, verdict)
         if options.target:
             console.print(f"The Delta tables stay in {target}.", soft_wrap=True)
         elif not options.keep:
@@ -152,7 +155,7 @@ def run(options: Options, console: Console) -> int:
                 highlight=False,
             )
         if options.keep:
-            _keep(console, stage, work, target)
+            _keep(console, demo, work, target)
         return 0 if fine else 1
 
 
@@ -168,11 +171,11 @@ def _work_folder() -> Iterator[Path]:
 # -- starting ------------------------------------------------------------------------------------------------
 
 
-def _start(running: ExitStack, view: View, work: Path, target: Path) -> Stage:
+def _start(running: ExitStack, view: View, work: Path, target: Path) -> RunningDemo:
     view.say("starting MySQL")
     server = running.enter_context(start_server("mysql97"))
     password = secrets.token_hex(16)
-    for user in dict.fromkeys(one.user for one in CONSUMERS):
+    for user in dict.fromkeys(consumer.user for consumer in CONSUMERS):
         server.add_user(user, password)
     view.say(
         f"MySQL {server.version} on {server.host}:{server.port}; starting the daemon and Spark"
@@ -189,34 +192,36 @@ def _start(running: ExitStack, view: View, work: Path, target: Path) -> Stage:
         environment,
     )
     mirror = _part(running, "The mirror job", _mirror_command(port, work, target), work, {})
-    watch = Watch(port, running.enter_context(closing(_connect(server))), daemon.pid, mirror.log)
-    stage = Stage(server, daemon, mirror, watch, Rules(CONSUMERS), view, port)
-    _await_daemon(stage)
-    stage.until(
+    observer = Observer(
+        port, running.enter_context(closing(_connect(server))), daemon.pid, mirror.log
+    )
+    demo = RunningDemo(server, daemon, mirror, observer, Rules(CONSUMERS), view, port)
+    _await_daemon(demo)
+    demo.until(
         "connecting",
-        lambda look: all(look.state(one.name) == "streaming" for one in CONSUMERS),
+        lambda observation: all(observation.state(c.name) == "streaming" for c in CONSUMERS),
         START_TIMEOUT_S,
     )
     view.say(
         f"the daemon serves {len(CONSUMERS)} consumers on http://127.0.0.1:{port}; making the tables"
     )
     server.execute(*STATEMENTS)
-    return stage
+    return demo
 
 
 def settings(mysql_port: int, port: int, state: Path) -> str:
     """The daemon's settings, as a user would write them."""
     lines = ["consumers:"]
-    for one in CONSUMERS:
+    for consumer in CONSUMERS:
         lines += [
-            f"  {one.name}:",
-            f'    mysql: "{one.user}@127.0.0.1:{mysql_port}"',
+            f"  {consumer.name}:",
+            f'    mysql: "{consumer.user}@127.0.0.1:{mysql_port}"',
             '    password: "${DEMO_PASSWORD}"',
-            f"    databases: [{', '.join(one.databases)}]",
+            f"    databases: [{', '.join(consumer.databases)}]",
             "    start: earliest",
-            f"    max_bytes_in_binlog_queue: {one.queue_bytes_max // 1024}KiB",
+            f"    max_bytes_in_binlog_queue: {consumer.queue_bytes_max // 1024}KiB",
         ]
-        if not one.shared:
+        if not consumer.shared:
             lines.append("    use_binlog_client: false")
     lines += [f"api: {{listen: 127.0.0.1:{port}}}", f"state: {{path: {state}}}"]
     return "\n".join(lines) + "\n"
@@ -241,11 +246,11 @@ def _part(
     command: list[str | Path],
     work: Path,
     environment: Mapping[str, str],
-) -> Part:
+) -> DemoProcess:
     temporary = work / "tmp"
     temporary.mkdir(exist_ok=True)
-    # Spark leaves temporary files where it is killed, and a JVM a file of figures in /tmp. In a minute of work the
-    # optimising compiler costs more than it saves.
+    # A killed Spark leaves temporary files, and a JVM a file of performance data in /tmp. In a run of a minute the
+    # optimizing compiler costs more time than it saves.
     java = f"-Djava.io.tmpdir={temporary} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     given = {
         **environment,
@@ -258,17 +263,17 @@ def _part(
     log = work / f"{name.lower().replace('the ', '').replace(' ', '-')}.log"
     words = [str(word) for word in command]
     with INTERRUPTS.held():
-        part = Part(name, words, log=log, folder=work, environment=given)
+        part = DemoProcess(name, words, log=log, folder=work, environment=given)
         running.callback(part.end, END_S)
     return part
 
 
-def _await_daemon(stage: Stage) -> None:
+def _await_daemon(demo: RunningDemo) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not stage.watch.answers():
-        stage.check()
+    while not demo.observer.answers():
+        demo.check()
         if time.monotonic() > deadline:
-            raise stage.daemon.failed(f"does not listen after {START_TIMEOUT_S:g} s")
+            raise demo.daemon.failed(f"does not listen after {START_TIMEOUT_S:g} s")
         time.sleep(0.1)
 
 
@@ -285,15 +290,15 @@ def _free_port() -> int:
 # -- the main job --------------------------------------------------------------------------------------------
 
 
-def _perform(stage: Stage, options: Options, target: Path) -> list[compare.Result]:
-    view, server = stage.view, stage.server
-    load = stage.load = Load(lambda: server.connect(autocommit=False), seed=options.seed)
+def _perform(demo: RunningDemo, options: Options, target: Path) -> list[compare.Result]:
+    view, server = demo.view, demo.server
+    load = demo.load = Writers(lambda: server.connect(autocommit=False), seed=options.seed)
     load.start()
     try:
-        stage.until("waiting for Spark's first batches", _mirror_works, START_TIMEOUT_S)
-        view.say(f"the mirror works; writing for {options.seconds:g} s (seed {options.seed})")
+        demo.until("waiting for Spark's first batches", _mirror_runs, START_TIMEOUT_S)
+        view.say(f"the mirror is running; writing for {options.seconds:g} s (seed {options.seed})")
         load.go_on()
-        _write_for(stage, load, options.seconds)
+        _write_for(demo, load, options.seconds)
     finally:
         load.stop()
     written = load.written
@@ -301,38 +306,40 @@ def _perform(stage: Stage, options: Options, target: Path) -> list[compare.Resul
         f"{written.rows} rows written in {written.transactions} transactions, {written.statements} statements;"
         " waiting for the mirror"
     )
-    _catch_up(stage)
+    _catch_up(demo)
     view.say("comparing every value of every table")
     with closing(_connect(server)) as connection:
         tables = compare.tables_of(connection, DATABASES)
         return [_compare(connection, table, target) for table in tables]
 
 
-def _write_for(stage: Stage, load: Load, seconds: float) -> None:
+def _write_for(demo: RunningDemo, load: Writers, seconds: float) -> None:
     began = time.monotonic()
     half = began + seconds / 2
-    stage.until("writing", lambda _: time.monotonic() >= half, seconds + 60)
+    demo.until("writing", lambda _: time.monotonic() >= half, seconds + 60)
     load.add_column()
-    stage.until("writing", lambda _: time.monotonic() >= began + seconds, seconds + 60)
+    demo.until("writing", lambda _: time.monotonic() >= began + seconds, seconds + 60)
 
 
-def _mirror_works(look: Look) -> bool:
-    return all(name in look.mirrored and look.mirrored[name].batches for name in MIRRORED)
+def _mirror_runs(observation: Observation) -> bool:
+    return all(
+        name in observation.mirrored and observation.mirrored[name].batches for name in MIRRORED
+    )
 
 
-def _catch_up(stage: Stage) -> None:
+def _catch_up(demo: RunningDemo) -> None:
     began = time.monotonic()
-    assert stage.look is not None
-    tip = stage.watch.look().executed
+    assert demo.observation is not None
+    tip = demo.observer.observe().executed
 
-    def done(look: Look) -> bool:
-        # Nobody writes any more, so the server's set is still `tip`.
-        assert look.executed == tip, "somebody writes to the demo's server"
-        caught_up = all(look.behind(name) == 0 for name in MIRRORED)
-        return caught_up and stage.rules.closed_looks > 0
+    def done(observation: Observation) -> bool:
+        # The writers have stopped, so the server's executed set does not change.
+        assert observation.executed == tip, "another client writes to the demo's server"
+        caught_up = all(observation.behind(name) == 0 for name in MIRRORED)
+        return caught_up and demo.rules.closed_observations > 0
 
-    stage.until("waiting for the mirror", done, CATCH_UP_TIMEOUT_S)
-    stage.view.say(f"the mirror has caught up after {time.monotonic() - began:.1f} s")
+    demo.until("waiting for the mirror", done, CATCH_UP_TIMEOUT_S)
+    demo.view.say(f"the mirror has caught up after {time.monotonic() - began:.1f} s")
 
 
 def _compare(connection: Connection[Cursor], table: compare.Table, target: Path) -> compare.Result:
@@ -343,57 +350,57 @@ def _compare(connection: Connection[Cursor], table: compare.Table, target: Path)
 # -- the end -------------------------------------------------------------------------------------------------
 
 
-def _verdict(stage: Stage, found: list[compare.Result], seconds: float) -> str:
-    assert stage.look is not None
-    (unshared,) = (one for one in CONSUMERS if not one.shared)
-    held = stage.rules.held_bytes_max[unshared.name]
-    connections = len({one.user for one in CONSUMERS})
-    differ = sum(not one.fine for one in found)
-    verdict = f"all {len(found)} tables are equal"
+def _verdict(demo: RunningDemo, results: list[compare.Result], seconds: float) -> str:
+    assert demo.observation is not None
+    (unshared,) = (consumer for consumer in CONSUMERS if not consumer.shared)
+    held = demo.rules.held_bytes_max[unshared.name]
+    connections = len({consumer.user for consumer in CONSUMERS})
+    differ = sum(not result.fine for result in results)
+    verdict = f"all {len(results)} tables are equal"
     if differ:
-        verdict = f"[red]{differ} of {len(found)} tables differ[/]"
+        verdict = f"[red]{differ} of {len(results)} tables differ[/]"
     return (
-        f"[bold]{verdict}[/], {sum(one.mysql for one in found)} rows, in {seconds:.0f} s.\n"
+        f"[bold]{verdict}[/], {sum(result.mysql for result in results)} rows, in {seconds:.0f} s.\n"
         f"One binlog dump thread for each of {connections} connections and, while it was connected, one for the"
         f" unshared consumer:\n{unshared.name} never reads, held at most {size(held)}, and was disconnected when its"
         f" queue was full; no other consumer waited for it.\n"
-        f"The daemon's resident memory was {stage.look.resident_bytes_max / 1e6:.0f} MB at most"
-        f" (limit {stage.rules.memory_bytes_max / 1e6:.0f} MB)."
+        f"The daemon's resident memory was {demo.observation.resident_bytes_max / 1e6:.0f} MB at most"
+        f" (limit {demo.rules.memory_bytes_max / 1e6:.0f} MB)."
     )
 
 
-def _report(console: Console, found: list[compare.Result], verdict: str, target: Path) -> None:
-    console.print(results(found))
-    for one in found:
-        for example in one.examples:
-            console.print(f"{one.table.label}: {example}", markup=False, soft_wrap=True)
+def _report(console: Console, results: list[compare.Result], verdict: str, target: Path) -> None:
+    console.print(results_table(results))
+    for result in results:
+        for example in result.examples:
+            console.print(f"{result.table.label}: {example}", markup=False, soft_wrap=True)
     console.print(verdict, highlight=False, soft_wrap=True)
     console.print(f"Delta tables: {target}/DATABASE/TABLE", highlight=False, soft_wrap=True)
 
 
-def _keep(console: Console, stage: Stage, work: Path, target: Path) -> None:
-    """Until Ctrl-C, or until a part ends by itself."""
+def _keep(console: Console, demo: RunningDemo, work: Path, target: Path) -> None:
+    """Keep everything running until Ctrl-C, or until a process ends."""
     console.print(
         f"\nEverything keeps running until Ctrl-C:\n"
-        f"  MySQL      mysql --socket={stage.server.socket} --user=root\n"
-        f"  daemon     {BIN / 'binlog-dispatcher'} binlogs --url http://127.0.0.1:{stage.port}\n"
+        f"  MySQL      mysql --socket={demo.server.socket} --user=root\n"
+        f"  daemon     {BIN / 'binlog-dispatcher'} binlogs --url http://127.0.0.1:{demo.port}\n"
         f"  settings   {work / 'dispatcher.yaml'}\n"
-        f"  logs       {stage.daemon.log} {stage.mirror.log}\n"
+        f"  logs       {demo.daemon.log} {demo.mirror.log}\n"
         f"  tables     {target}",
         highlight=False,
         soft_wrap=True,
     )
     try:
         while True:
-            stage.check()
-            time.sleep(LOOK_EVERY_S)
+            demo.check()
+            time.sleep(OBSERVE_EVERY_S)
     except KeyboardInterrupt:
-        console.print("ending everything")
+        console.print("stopping all processes")
 
 
-def _states(look: Look) -> str:
+def _states(observation: Observation) -> str:
     return "\n".join(
         f"  {name}: {row['state']}, {row['unacknowledged_bytes']} bytes unacknowledged,"
-        f" {look.behind(name)} transactions behind, last error: {row['last_error']}"
-        for name, row in look.rows.items()
+        f" {observation.behind(name)} transactions behind, last error: {row['last_error']}"
+        for name, row in observation.rows.items()
     )
