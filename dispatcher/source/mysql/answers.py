@@ -5,7 +5,7 @@ raise ValueError, IndexError, struct.error and others; out of it comes a `Binlog
 statement, and the client retries as with a server that is down. The original exception is the error's cause, so that a
 defect in one of our parsers can be found. `driver` bounds the size of an answer.
 
-Values come as text (or as bytes, where the server says binary); `number` parses and checks the numbers.
+Values come as text (or as bytes, where the server says binary); `number_value` parses and checks the numbers.
 """
 
 from __future__ import annotations
@@ -105,19 +105,19 @@ def where_of(connection: Connection) -> str:
 # -- values: each raises ValueError --------------------------------------------------------------------------
 
 
-def text(value: Value) -> str:
+def text_value(value: Value) -> str:
     if value is None:
         raise ValueError("NULL instead of a text")
     return value.decode() if isinstance(value, bytes) else value
 
 
 def optional_text(value: Value) -> str | None:
-    return None if value is None else text(value)
+    return None if value is None else text_value(value)
 
 
-def number(value: Value) -> int:
+def number_value(value: Value) -> int:
     """Return a whole number from 0 to 2^63 - 1."""
-    digits = text(value)
+    digits = text_value(value)
     if not _NUMBER.fullmatch(digits) or (parsed := int(digits)) >= 1 << 63:
         raise ValueError(f"{digits!r} instead of a number")
     return parsed
@@ -125,7 +125,7 @@ def number(value: Value) -> int:
 
 def log_file(value: Value) -> str:
     """Return the name of a binlog file."""
-    name = text(value)
+    name = text_value(value)
     if not 0 < len(name.encode()) <= _NAME_BYTES_MAX or not name.isprintable():
         raise ValueError(f"{name[:_TEXT_MAX]!r} instead of the name of a file")
     if not has_file_number(name):
@@ -135,7 +135,7 @@ def log_file(value: Value) -> str:
 
 def log_offset(value: Value) -> int:
     """Return an offset in a binlog file, or its size."""
-    offset = number(value)
+    offset = number_value(value)
     if offset >> SEQ_OFFSET_BITS:
         raise ValueError(f"{offset} instead of an offset in a file")
     return offset

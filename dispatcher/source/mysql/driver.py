@@ -77,7 +77,7 @@ class Driver(_Base):
 
     def _on_loopback(self) -> bool:
         peer = self._sock.getpeername()  # type: ignore[attr-defined]
-        return isinstance(peer, tuple) and is_loopback(peer[0])
+        return isinstance(peer, tuple) and is_loopback_peer(peer[0])
 
     def _execute_command(self, command: int, sql: str | bytes) -> None:
         self._left, self._columns = ANSWER_BYTES_MAX, 0
@@ -135,7 +135,7 @@ class ClearText:
         return answer
 
 
-def is_loopback(address: str) -> bool:
+def is_loopback_peer(address: str) -> bool:
     """True for a loopback IP address, mapped IPv4 addresses included."""
     try:
         ip = ipaddress.ip_address(address)

@@ -20,7 +20,7 @@ import pymysql
 from pymysql.constants.COMMAND import COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID, COM_REGISTER_SLAVE
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.source.mysql.answers import Row, ask, conversing, fetch, number, text
+from dispatcher.source.mysql.answers import Row, ask, conversing, fetch, number_value, optional_text
 from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.error_map import client_error
 from dispatcher.source.mysql.server_facts import ServerFacts
@@ -91,7 +91,7 @@ def duplicate_replicas(connection: Connection, identity: Identity, known: Server
 
     def replica(row: Row) -> tuple[int, str, bool]:
         own = str(identity.server_uuid) in row[4:]
-        return number(row[0]), "" if row[1] is None else text(row[1]), own
+        return number_value(row[0]), optional_text(row[1]) or "", own
 
     statement = f"SHOW {'REPLICAS' if known.new_words else 'SLAVE HOSTS'}"
     try:

@@ -25,9 +25,9 @@ from dispatcher.source.mysql.answers import (
     log_file,
     log_offset,
     not_understood,
-    number,
+    number_value,
     optional_text,
-    text,
+    text_value,
     where_of,
 )
 from dispatcher.source.mysql.driver import Connection
@@ -113,7 +113,7 @@ def read_facts(connection: Connection) -> ServerFacts:
 
 def read_grants(connection: Connection) -> Grants:
     """Return the privileges of the connection's account, those of its active roles included."""
-    return parse_grants(ask(connection, "SHOW GRANTS", lambda row: text(row[0])))
+    return parse_grants(ask(connection, "SHOW GRANTS", lambda row: text_value(row[0])))
 
 
 def examine(
@@ -227,7 +227,7 @@ def log_end(connection: Connection) -> tuple[str, int]:
 
 
 def server_version(connection: Connection) -> str:
-    return ask_one(connection, "SELECT VERSION()", lambda row: text(row[0]))
+    return ask_one(connection, "SELECT VERSION()", lambda row: text_value(row[0]))
 
 
 def is_mariadb(version: str) -> bool:
@@ -237,7 +237,7 @@ def is_mariadb(version: str) -> bool:
 def _variables(connection: Connection) -> dict[str, str]:
     def variable(row: Row) -> str:
         name, _ = row
-        if (lower := text(name).lower()) not in _VARIABLES:
+        if (lower := text_value(name).lower()) not in _VARIABLES:
             raise ValueError(f"variable {lower!r}, which was not asked for")
         return lower
 
@@ -275,7 +275,7 @@ def _purged(connection: Connection) -> str:
     return ask_one(
         connection,
         "SELECT @@GLOBAL.gtid_purged",
-        lambda row: gtid_text(text(row[0]), mariadb=False),
+        lambda row: gtid_text(text_value(row[0]), mariadb=False),
     )
 
 
@@ -296,7 +296,7 @@ def _facts(variables: Mapping[str, str]) -> ServerFacts:
     if not re.match(r"[0-9]{1,3}\.[0-9]{1,3}", version):
         raise ValueError(f"{version[:100]!r} instead of a version")
     mariadb = is_mariadb(version)
-    server_id = number(get("server_id", "0"))
+    server_id = number_value(get("server_id", "0"))
     server_uuid = f"mariadb-{server_id}" if mariadb else get("server_uuid")
     if not re.fullmatch(r"[!-~]{0,64}", server_uuid):
         raise ValueError(f"{server_uuid[:100]!r} instead of a server uuid")
@@ -320,7 +320,7 @@ def _facts(variables: Mapping[str, str]) -> ServerFacts:
         file="",
         offset=0,
         expire_seconds=_expire_seconds(variables),
-        lower_case_table_names=number(get("lower_case_table_names", "0")),
+        lower_case_table_names=number_value(get("lower_case_table_names", "0")),
     )
 
 
@@ -328,7 +328,7 @@ def _expire_seconds(variables: Mapping[str, str]) -> int | None:
     if not _is_on(variables, "binlog_expire_logs_auto_purge", "ON"):
         return None
     # Both exist in MySQL 8.0 and MariaDB 10.6; seconds are finer, and MariaDB keeps the two consistent.
-    seconds = number(variables.get("binlog_expire_logs_seconds") or "0")
+    seconds = number_value(variables.get("binlog_expire_logs_seconds") or "0")
     days = variables.get("expire_logs_days") or "0"
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", days):
         raise ValueError(f"{days[:100]!r} instead of a number of days")
@@ -343,10 +343,10 @@ def _has_new_words(version: str) -> bool:
     return not is_mariadb(version) and _version(version) >= (8, 2)
 
 
-def _version(text: str) -> tuple[int, ...]:
+def _version(version: str) -> tuple[int, ...]:
     """ "8.4.3-log" -> (8, 4, 3)."""
     numbers = []
-    for part in text.partition("-")[0].split("."):
+    for part in version.partition("-")[0].split("."):
         if not re.fullmatch("[0-9]{1,9}", part):
             break
         numbers.append(int(part))

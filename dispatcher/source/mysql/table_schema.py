@@ -26,9 +26,9 @@ from dispatcher.source.mysql.answers import (
     fetch,
     identifier,
     not_understood,
-    number,
+    number_value,
     optional_text,
-    text,
+    text_value,
     where_of,
 )
 from dispatcher.source.mysql.driver import Connection
@@ -102,9 +102,9 @@ def _columns_and_keys(
 
 def _column(row: Row) -> dict[str, Any]:
     return {
-        "name": text(row[0]),
-        "mysql_type": text(row[1]),
-        "nullable": text(row[2]) == "YES",
+        "name": text_value(row[0]),
+        "mysql_type": text_value(row[1]),
+        "nullable": text_value(row[2]) == "YES",
         "charset": optional_text(row[3]),
     }
 
@@ -120,8 +120,8 @@ def _unique_keys(connection: Connection, database: str, table: str) -> dict[str,
     """
 
     def part(row: Row) -> tuple[int, str, str | None, int]:
-        prefix = 0 if row[7] is None else number(row[7])
-        return number(row[1]), text(row[2]), optional_text(row[4]), prefix
+        prefix = 0 if row[7] is None else number_value(row[7])
+        return number_value(row[1]), text_value(row[2]), optional_text(row[4]), prefix
 
     keys: dict[str, _KeyParts] = {}
     statement = f"SHOW INDEX FROM {identifier(database)}.{identifier(table)}"
@@ -232,8 +232,8 @@ def table_definition(
 def _column_details(row: Row) -> tuple[str, str, int | None, str]:
     """Return name, collation or "", greatest length in bytes, EXTRA."""
     name, collation, size, extra = row
-    length = None if size is None else number(size)
-    return text(name), optional_text(collation) or "", length, optional_text(extra) or ""
+    length = None if size is None else number_value(size)
+    return text_value(name), optional_text(collation) or "", length, optional_text(extra) or ""
 
 
 def _labels(connection: Connection, column: Mapping[str, Any], label: str) -> list[str] | None:
@@ -247,7 +247,7 @@ def _labels(connection: Connection, column: Mapping[str, Any], label: str) -> li
     return ask_one(
         connection,
         f"SELECT {converted}",
-        lambda row: [text(row[n]).lower() for n in range(len(parsed.labels))],
+        lambda row: [text_value(row[n]).lower() for n in range(len(parsed.labels))],
         parsed.labels,
     )
 
@@ -268,7 +268,7 @@ def _collations(connection: Connection, names: set[str]) -> dict[str, int]:
 
 def _collation(row: Row) -> tuple[str, int]:
     """Return name and id; 0 where the server gives it none."""
-    return text(row[0]), 0 if row[1] is None else number(row[1])
+    return text_value(row[0]), 0 if row[1] is None else number_value(row[1])
 
 
 def _add_row_times(connection: Connection, definition: Definition) -> None:
@@ -279,7 +279,7 @@ def _add_row_times(connection: Connection, definition: Definition) -> None:
     kind, row_end = ask_one(
         connection,
         _ROW_TIMES,
-        lambda row: (text(row[0]), optional_text(row[1])),
+        lambda row: (text_value(row[0]), optional_text(row[1])),
         (definition["database"], definition["table"]),
     )
     if kind.upper() != "SYSTEM VERSIONED":

@@ -49,7 +49,7 @@ def greets_with(plugin: str) -> Answers:
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loopback stands for another machine."""
-    monkeypatch.setattr(driver, "is_loopback", lambda _: False)
+    monkeypatch.setattr(driver, "is_loopback_peer", lambda _: False)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def test_a_pinned_key_that_is_none_is_named(text: bytes, tmp_path: Path) -> None
     ],
 )  # fmt: skip
 def test_which_addresses_are_the_loopback(address: str, expected: bool) -> None:
-    assert driver.is_loopback(address) is expected
+    assert driver.is_loopback_peer(address) is expected
 
 
 # -- a real server --------------------------------------------------------------------------------------------
