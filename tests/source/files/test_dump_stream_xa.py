@@ -8,8 +8,8 @@ import pytest
 
 from dispatcher.dispatch.specs import AtGtid
 from dispatcher.model.errors import ErrorKind
-from tests.source.files.test_files import Dispatched, insert, put, written
 from tests.support.event_encoder import SERVER, Statement
+from tests.support.folder_reading import Dispatched, insert, put, written
 from tests.support.xa_log import XIDS, XaLog
 
 ONE, TWO = XIDS[:2]
