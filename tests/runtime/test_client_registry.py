@@ -47,7 +47,7 @@ def declared(
 
 
 class Daemon:
-    """What runs, and runs again after a restart, on one state store."""
+    """The clients of a daemon, over restarts, on one state store."""
 
     def __init__(self, source: FakeSource, state: FakeState) -> None:
         self.source = source
@@ -100,7 +100,7 @@ class Daemon:
         return len(self.source.fake.log.transactions)
 
     async def until_queued(self, *names: str) -> None:
-        """Until all that the server has is in these queues."""
+        """Wait until the server's whole log is in these queues."""
 
         def queued() -> bool:
             consumers = self.clients.clients()[0].consumers
@@ -179,7 +179,7 @@ async def test_acknowledgements_that_come_together_are_one_write(
     assert {name: row.acknowledged for name, row in state.rows.items()} == ends
 
 
-async def test_progress_is_not_stored_over_an_acknowledgement_that_is_on_its_way(
+async def test_progress_is_not_stored_over_an_acknowledgement_that_is_being_stored(
     daemon: Daemon, state: FakeState, log: LogWriter
 ) -> None:
     readers = await daemon.start(declared("c"), declared("other", "b"))
@@ -188,7 +188,7 @@ async def test_progress_is_not_stored_over_an_acknowledgement_that_is_on_its_way
     state.hold()
     coming = asyncio.ensure_future(readers.acknowledge("c", session, end))  # noqa: TID251
     await asyncio.sleep(0.02)
-    # The rules do not know of it yet, and find that more could be stored.
+    # The rules do not know of it yet, and order to store progress.
     write(log, "b", 3)
     runner = daemon.clients._running["key"].runner
     consumer = runner.client.consumers["c"]
@@ -200,7 +200,7 @@ async def test_progress_is_not_stored_over_an_acknowledgement_that_is_on_its_way
     assert state.rows["c"].acknowledged == end
 
 
-async def test_what_could_not_be_stored_is_not_answered_and_not_forgotten(
+async def test_an_acknowledgement_that_cannot_be_stored_is_refused_and_nothing_is_forgotten(
     daemon: Daemon, state: FakeState
 ) -> None:
     readers = await daemon.start(declared("c"))
@@ -217,7 +217,7 @@ async def test_what_could_not_be_stored_is_not_answered_and_not_forgotten(
     assert state.rows["c"].acknowledged == end
 
 
-async def test_a_session_begins_behind_an_older_one_s_acknowledgement(
+async def test_a_session_begins_behind_an_older_session_s_acknowledgement(
     daemon: Daemon, state: FakeState
 ) -> None:
     readers = await daemon.start(declared("c"))
@@ -232,7 +232,7 @@ async def test_a_session_begins_behind_an_older_one_s_acknowledgement(
     assert position((await opening)["position"]) == end
 
 
-async def test_a_reader_may_acknowledge_what_was_not_read_again_yet(
+async def test_a_reader_may_acknowledge_data_that_was_not_read_again_yet(
     daemon: Daemon, state: FakeState, source: FakeSource
 ) -> None:
     readers = await daemon.start(declared("c"))
@@ -246,7 +246,7 @@ async def test_a_reader_may_acknowledge_what_was_not_read_again_yet(
     assert state.rows["c"].acknowledged == end
 
 
-async def test_a_reader_goes_on_whose_unacknowledged_range_does_not_fit_after_a_restart(
+async def test_a_reader_goes_on_after_a_restart_if_its_range_does_not_fit_the_queue(
     daemon: Daemon, log: LogWriter
 ) -> None:
     readers = await daemon.start(declared("c", bytes_max=1))
@@ -265,7 +265,7 @@ async def test_a_reader_goes_on_whose_unacknowledged_range_does_not_fit_after_a_
 # -- readers that wait ----------------------------------------------------------------------------------------
 
 
-async def test_those_who_wait_are_answered_when_the_daemon_ends(daemon: Daemon) -> None:
+async def test_waiting_calls_are_answered_when_the_daemon_ends(daemon: Daemon) -> None:
     readers = await daemon.start(declared("c", "b"))
     session, start = await open_session(readers, "c")
     end = position((await poll(readers, "c", session, start))["end"])
@@ -275,9 +275,7 @@ async def test_those_who_wait_are_answered_when_the_daemon_ends(daemon: Daemon) 
     assert position((await asyncio.wait_for(coming, 5))["end"]) == end
 
 
-async def test_surveys_are_shared_by_those_who_ask_meanwhile(
-    daemon: Daemon, source: FakeSource
-) -> None:
+async def test_calls_during_a_survey_share_the_next_one(daemon: Daemon, source: FakeSource) -> None:
     await daemon.start(declared("c"))
     await daemon.until_queued("c")
     runner = daemon.clients._running["key"].runner
@@ -287,11 +285,11 @@ async def test_surveys_are_shared_by_those_who_ask_meanwhile(
     await asyncio.sleep(0.02)
     source.release()
     await asyncio.gather(*coming)
-    # The first was being asked already when the others came: they are answered by one that began after that.
+    # The first survey had begun when the other calls came: they share one that began after them.
     assert source.surveys - before == 2
 
 
-async def test_a_purged_consumer_goes_on_behind_the_gap_and_its_reader_is_told(
+async def test_a_purged_consumer_skips_the_gap_and_tells_its_reader(
     daemon: Daemon, source: FakeSource, log: LogWriter
 ) -> None:
     readers = await daemon.start(declared("c", on_purged=OnPurged.LATEST), declared("strict"))
@@ -309,7 +307,7 @@ async def test_a_purged_consumer_goes_on_behind_the_gap_and_its_reader_is_told(
     assert answer["gap"] and answer["transactions"] == 0
     end = position(answer["end"])
     assert (end.epoch, end.seq) == (first.epoch + 1, daemon.tip)
-    # A range of before it is planned again, and nothing of it is left.
+    # The range before the gap is read again, and is empty.
     assert b"".join(await readers.binlog("c", session, start, first)) == b"\xfebin"
     assert (await readers.open_session("c", first, True))["gap"]
     write(log, "a", 1)
@@ -324,7 +322,7 @@ async def test_a_purged_consumer_goes_on_behind_the_gap_and_its_reader_is_told(
 # -- settings that change -------------------------------------------------------------------------------------
 
 
-async def test_consumers_come_and_go_and_nobody_else_notices(
+async def test_consumers_come_and_go_without_an_effect_on_others(
     daemon: Daemon, source: FakeSource, log: LogWriter
 ) -> None:
     readers = await daemon.start(declared("stays"), declared("goes"))
@@ -342,7 +340,8 @@ async def test_consumers_come_and_go_and_nobody_else_notices(
     assert caught.value.kind is ErrorKind.UNKNOWN_CONSUMER
     await until(lambda: source.opened == [1, 2], "the new one connects")
     await until(
-        lambda: source.live() == [stream], "it rides with the other, whose connection stays"
+        lambda: source.live() == [stream],
+        "it is attached to the other's dispatcher, whose connection stays",
     )
     write(log, "a", 2)
     await daemon.until_queued("stays", "comes")
@@ -366,14 +365,14 @@ async def test_a_changed_consumer_goes_on_under_its_session(
     assert (
         position(await readers.acknowledge("c", session, position(answer["end"]))).seq == daemon.tip
     )
-    # Declared as it is, nothing happens at all.
+    # An unchanged declaration changes nothing.
     before = list(state.saves)
     changes = await daemon.declare(declared("c", "a", "b"), declared("other"))
     assert (changes.added, changes.removed, changes.changed) == ((), (), ())
     assert state.saves == before
 
 
-async def test_a_connection_that_is_reached_in_another_way_is_made_anew(
+async def test_a_client_with_other_connection_settings_is_replaced(
     daemon: Daemon, source: FakeSource, log: LogWriter
 ) -> None:
     readers = await daemon.start(declared("c"))
@@ -388,7 +387,7 @@ async def test_a_connection_that_is_reached_in_another_way_is_made_anew(
     assert (await poll(readers, "c", session, end))["transactions"] == 1
 
 
-async def test_the_last_consumer_takes_its_connection_along(
+async def test_the_connection_closes_with_its_last_consumer(
     daemon: Daemon, source: FakeSource
 ) -> None:
     readers = await daemon.start(declared("c"))
@@ -399,7 +398,7 @@ async def test_the_last_consumer_takes_its_connection_along(
     await daemon.until_queued("d")
 
 
-async def test_a_store_that_is_full_keeps_everything_as_it_is(
+async def test_a_full_store_refuses_a_reload_and_changes_nothing(
     daemon: Daemon, state: FakeState, source: FakeSource, log: LogWriter
 ) -> None:
     readers = await daemon.start(declared("c"), declared("other", "b"))
@@ -416,8 +415,8 @@ async def test_a_store_that_is_full_keeps_everything_as_it_is(
     assert (await poll(readers, "c", session, end))["transactions"] == 1
 
 
-async def test_a_spec_is_compared_as_it_is(daemon: Daemon) -> None:
-    """Only what differs is changed: how often readers hear of markers is nothing that a queue must know."""
+async def test_another_marker_interval_does_not_change_a_consumer(daemon: Daemon) -> None:
+    """The session gets the new interval, and the queue stays."""
     readers = await daemon.start(declared("c"))
     changes = await daemon.declare(replace(declared("c"), marker_s=7.0))
     assert changes.changed == () and readers.get("c").marker_s == 7.0
@@ -426,7 +425,7 @@ async def test_a_spec_is_compared_as_it_is(daemon: Daemon) -> None:
 # -- defects --------------------------------------------------------------------------------------------------
 
 
-async def test_a_defect_met_while_a_source_is_read_fails_that_client_alone(
+async def test_a_defect_in_reading_a_source_fails_that_client_only(
     daemon: Daemon, source: FakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatcher_of_rules, "BACKOFF_MIN_S", 0.01)
@@ -437,7 +436,7 @@ async def test_a_defect_met_while_a_source_is_read_fails_that_client_alone(
     assert len(source.opened) == dispatcher_of_rules.DAMAGE_MAX
 
 
-async def test_a_defect_met_in_a_survey_ends_nothing(
+async def test_a_defect_in_a_survey_ends_nothing(
     daemon: Daemon, source: FakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await daemon.start(declared("one"))

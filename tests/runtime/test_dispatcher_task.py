@@ -1,4 +1,4 @@
-"""One dispatcher's orders: what is closed is never stepped, and of one number there is one connection at a time."""
+"""A dispatcher's orders: after a close there are no events, and a number has one connection at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def until(condition: Callable[[], object], what: str) -> None:
 
 
 class Rules:
-    """In the place of a client and its runner: orders a dump at each log-in, and keeps what is stepped."""
+    """Replaces a client and its runner: orders a dump at each login, and keeps the events."""
 
     buffer_bytes = 1 << 14
 
@@ -118,14 +118,14 @@ async def run(rules: Rules) -> AsyncIterator[Run]:
     assert run.errors == []
 
 
-async def test_it_reads_what_there_is(run: Run, rules: Rules) -> None:
+async def test_it_reads_the_whole_log(run: Run, rules: Rules) -> None:
     runner, _ = run.dispatcher()
     runner.connect(0.0)
     await until(lambda: rules.transactions == 20, "all of it has come")
     assert rules.count(LoggedIn) == 1 and rules.count(Lost) == 0
 
 
-async def test_a_login_on_its_way_is_closed_and_never_stepped(
+async def test_a_login_that_ends_after_close_is_closed_and_gives_no_event(
     run: Run, rules: Rules, source: FakeSource
 ) -> None:
     source.hold()
@@ -141,7 +141,7 @@ async def test_a_login_on_its_way_is_closed_and_never_stepped(
     assert source.opened == [1, 1] and source.closed == 1
 
 
-async def test_a_failed_login_that_was_closed_is_not_stepped(
+async def test_a_login_that_fails_after_close_gives_no_event(
     run: Run, rules: Rules, source: FakeSource
 ) -> None:
     source.hold()
@@ -155,7 +155,7 @@ async def test_a_failed_login_that_was_closed_is_not_stepped(
     assert task.done() and rules.stepped == []
 
 
-async def test_a_number_is_used_again_when_its_last_connection_has_ended(
+async def test_a_number_is_reused_when_its_last_connection_has_ended(
     run: Run, rules: Rules, source: FakeSource
 ) -> None:
     source.hold()
@@ -187,7 +187,7 @@ async def test_a_task_that_is_cancelled_leaves_no_connection_behind(
     assert rules.stepped == []
 
 
-async def test_nothing_is_stepped_while_it_is_paused_or_when_it_is_closed(
+async def test_a_paused_or_closed_dispatcher_gives_no_event(
     run: Run, rules: Rules, source: FakeSource, log: LogWriter
 ) -> None:
     runner, _ = run.dispatcher()
@@ -205,7 +205,7 @@ async def test_nothing_is_stepped_while_it_is_paused_or_when_it_is_closed(
     assert rules.transactions == seen and rules.count(Lost) == 0
 
 
-async def test_a_lost_connection_is_told_once_and_made_again_when_ordered(
+async def test_a_lost_connection_is_reported_once_and_made_again_when_ordered(
     run: Run, rules: Rules, source: FakeSource
 ) -> None:
     runner, _ = run.dispatcher()
@@ -220,7 +220,7 @@ async def test_a_lost_connection_is_told_once_and_made_again_when_ordered(
     assert rules.count(Lost) == 1
 
 
-async def test_a_wait_before_connecting_is_cut_short(run: Run, source: FakeSource) -> None:
+async def test_close_ends_the_wait_before_connecting(run: Run, source: FakeSource) -> None:
     runner, task = run.dispatcher()
     runner.connect(3600.0)
     await asyncio.sleep(0)
@@ -238,7 +238,7 @@ async def test_dispatchers_take_turns(run: Run, rules: Rules, log: LogWriter) ->
         run.dispatcher(number)[0].connect(0.0)
     await until(lambda: rules.transactions == 3 * 2020, "each has all")
     order = [what.dispatcher for what in rules.stepped if isinstance(what, BatchReceived)]
-    # From where all read: nobody is passed over by another one for longer than a buffer of each.
+    # No dispatcher waits for longer than one buffer of each other one.
     start = max(order.index(number) for number in (1, 2, 3))
     end = min(len(order) - order[::-1].index(number) for number in (1, 2, 3))
     assert end - start > 12, "all three read at a time"

@@ -1,4 +1,4 @@
-"""Look-ups of tables take few connections however many ask, and answer nothing that is out of date."""
+"""Look-ups of tables take few connections, and no answer is out of date."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Server:
         raise BinlogError(ErrorKind.CONNECT_FAILED, "it is down")
 
 
-async def test_one_look_up_answers_all_that_ask_the_same() -> None:
+async def test_one_look_up_answers_all_equal_calls() -> None:
     lookups, server = TableLookups(), Server()
     server.go.set()
     asked = (lookups.ask(("shop", "d", "t"), (1, 7), server.look_up) for _ in range(300))
@@ -45,14 +45,14 @@ async def test_one_look_up_answers_all_that_ask_the_same() -> None:
     assert await lookups.ask(("shop", "d", "t"), (1, 7), server.look_up) == {"call": 1}
 
 
-async def test_what_was_queued_since_makes_a_look_up_out_of_date() -> None:
+async def test_newly_queued_data_makes_a_look_up_out_of_date() -> None:
     lookups, server = TableLookups(), Server()
     server.go.set()
     for n, version in enumerate([(1, 7), (1, 8), (2, 8)], start=1):
         assert await lookups.ask(("shop", "d", "t"), version, server.look_up) == {"call": n}
 
 
-async def test_few_run_at_a_time_some_wait_and_the_rest_is_refused() -> None:
+async def test_few_look_ups_run_some_wait_and_the_rest_is_refused() -> None:
     lookups, server = TableLookups(), Server()
     loop = asyncio.get_running_loop()
     asked = [
@@ -68,7 +68,7 @@ async def test_few_run_at_a_time_some_wait_and_the_rest_is_refused() -> None:
     assert (server.most, server.calls) == (CONNECTIONS_MAX, CONNECTIONS_MAX + WAITING_MAX)
 
 
-async def test_a_fault_is_told_to_all_and_not_kept() -> None:
+async def test_an_error_is_raised_in_all_calls_and_not_kept() -> None:
     lookups, server = TableLookups(), Server()
     asked = (lookups.ask(("shop", "d", "t"), (1, 1), server.fail) for _ in range(3))
     found = await asyncio.gather(*asked, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Waiting calls are woken when there is something to tell, and by nothing else."""
+"""Waiting calls are woken when there is something new for their readers, and only then."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ async def test_a_wake_reaches_all_calls_of_its_consumer_only() -> None:
     assert await other
 
 
-async def test_the_time_is_over() -> None:
+async def test_a_call_returns_false_when_its_time_is_over() -> None:
     assert not await Waiters().wait("a", 0.01)
 
 
-async def test_a_condition_is_looked_at_after_a_change_only() -> None:
+async def test_a_condition_is_checked_after_a_change_only() -> None:
     waiters, looks, looked = Waiters(), [], asyncio.Event()
 
     def met() -> bool:

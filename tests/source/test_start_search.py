@@ -1,4 +1,4 @@
-"""Starts at a moment, and at a file and offset: the place that they mean in a folder of files."""
+"""The positions of starts at a time, a file and offset, and a GTID set, in a folder of files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def insert(log: LogWriter, *, rows: int = 1) -> None:
 
 
 def log_of(gtid: str) -> LogWriter:
-    """Files with several transactions, none, and one, and one whose last transaction its server never committed."""
+    """Files with several transactions, with none, with one, and with one that its server never committed."""
     log = LogWriter(gtid=gtid)
     for each in (3, 0, 1, 2):
         for _ in range(each):
@@ -49,7 +49,7 @@ def log_of(gtid: str) -> LogWriter:
 
 
 def list_gtids(log: LogWriter) -> None:
-    """MariaDB's way to say what the files before this one hold; the writer knows MySQL's."""
+    """Write MariaDB's list of the GTIDs before this file; the writer writes MySQL's only."""
     if log.gtid == "mariadb":
         done = len(log.transactions).to_bytes(8, "little")
         log.add(EventType.MARIADB_GTID_LIST, bytes((1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0)) + done)
@@ -68,7 +68,7 @@ def gtids_of(transactions: Sequence[Transaction], mode: Mode) -> GtidSet | Maria
 
 
 def expected(log: LogWriter, index: int, mode: Mode) -> ExecutedPosition:
-    """The place before the transaction of this index."""
+    """Return the position before the transaction of this index."""
     before = log.transactions[:index]
     file = log.transactions[index].file
     offset = before[-1].end if before and before[-1].file == file else 4
@@ -92,7 +92,7 @@ def test_every_moment_of_a_log(tmp_path: Path, gtid: str) -> None:
             continue
         wanted = expected(log, index, view.mode)
         if index == 6 and moment < times[6] - 1_000_000:
-            # The transaction that was never committed has that time, and lies at the end of the file before.
+            # The uncommitted transaction has that time, and is at the end of the file before.
             wanted = make_executed(view.mode, str(wanted.gtids), log.files[4].name, 4)
         assert place == wanted, (moment, index)
         assert view.created[wanted.file] > 0
@@ -122,7 +122,7 @@ def test_a_moment_where_the_beginning_is_purged(tmp_path: Path) -> None:
     assert isinstance(place, ExecutedPosition) and str(place.gtids) == f"{SERVER}:1-4"
 
 
-def test_damage_before_a_moment_is_its_own(tmp_path: Path) -> None:
+def test_damage_fails_only_the_starts_behind_it(tmp_path: Path) -> None:
     log = log_of("mysql")
     put(tmp_path, log)
     first, second, third, *_ = log.transactions
@@ -143,7 +143,7 @@ def test_damage_before_a_moment_is_its_own(tmp_path: Path) -> None:
 
 
 def boundaries(log: LogWriter, name: str) -> tuple[list[int], set[int]]:
-    """The offsets of a file's events, and those at which no transaction is open."""
+    """Return the offsets of a file's events, and those between two transactions."""
     (file,) = (file for file in log.files if file.name == name)
     at, offsets, between = 4, [], set()
     for raw, transaction in file.events:
@@ -207,7 +207,7 @@ def test_every_gtid_of_a_mariadb_log(tmp_path: Path) -> None:
     assert all(isinstance(purged[at_gtids(gtid)], ExecutedPosition) for gtid in ("0-1-4", "0-1-5"))
 
 
-def test_mysqls_gtids_need_not_be_found(tmp_path: Path) -> None:
+def test_mysql_s_gtids_need_no_search(tmp_path: Path) -> None:
     put(tmp_path, log_of("mysql"))
     assert view_of(tmp_path, at_gtids(f"{SERVER}:1-2")).starts == {}
 
@@ -221,7 +221,9 @@ def test_mysqls_gtids_need_not_be_found(tmp_path: Path) -> None:
         ("binlog", ErrorKind.HISTORY_DIFFERS, "binlog.000002 to binlog.000006"),
     ],
 )
-def test_files_that_are_not_there(tmp_path: Path, file: str, kind: ErrorKind, said: str) -> None:
+def test_files_that_are_not_in_the_log(
+    tmp_path: Path, file: str, kind: ErrorKind, said: str
+) -> None:
     put(tmp_path, log_of("mysql"))
     (tmp_path / "binlog.000001").unlink()
     found = view_of(tmp_path, at_offset(file, 4)).starts[at_offset(file, 4)]

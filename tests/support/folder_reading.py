@@ -118,7 +118,7 @@ class Dispatched:
         return self.stream
 
     async def read(self, until: Callable[[], bool] = lambda: False) -> Dispatched:
-        """Until the end, an error, or the condition; an error goes to the rules and is raised."""
+        """Read until the end, an error, or the condition; an error goes to the rules and is raised."""
         stream = self.stream or self.login()
         assert stream is not None, str(self.client.consumers["all"].failed)
         try:
@@ -150,7 +150,7 @@ class Dispatched:
             self.stream = None
 
     def everything(self, chunks: list[bytes]) -> Progress | None:
-        """Take what is queued, and what would be stored when it is acknowledged."""
+        """Add what is queued to `chunks`; returns what is stored when it is acknowledged."""
         self.close()
         if not self.client.consumers["all"].started:
             return self.stored
@@ -170,7 +170,7 @@ class Dispatched:
 
     @property
     def phase(self) -> Phase | None:
-        """None: nobody needs a dispatcher."""
+        """None: no consumer needs a dispatcher."""
         dispatcher = self.client.dispatchers.get(self.number)
         return dispatcher.phase if dispatcher else None
 
@@ -180,7 +180,7 @@ class Dispatched:
 
     @property
     def transactions(self) -> list[tuple[str, int]]:
-        """(file, offset after it) of each transaction in the queue."""
+        """File and end offset of each transaction in the queue."""
         runs = self.queue._runs
         places = [runs.place(n) for n in range(runs.dropped, runs.count)]
         return [(place.file, place.offset) for place in places]
@@ -207,7 +207,7 @@ def refused(folder: Path, prefix: str | None = None) -> str:
 
 
 def same(tip: ExecutedPosition, reading: Dispatched) -> bool:
-    """Is the tip where the reading is? Without GTIDs in the heads it cannot know those of older files."""
+    """True if the tip is where the reading is. Without GTIDs in the heads the tip lacks those of older files."""
     queued = reading.queue.queued
     if reading.queue.mode is Mode.FILE:
         return (tip.file, tip.offset, tip.seq) == (queued.file, queued.offset, queued.seq)

@@ -79,14 +79,14 @@ async def test_everything_from_the_beginning(tmp_path: Path, gtid: str, checksum
 @pytest.mark.parametrize("gtid", GTIDS)
 async def test_the_mode(tmp_path: Path, gtid: str) -> None:
     put(tmp_path, fill(LogWriter(gtid=gtid), files=1))
-    # The writer's 5.6 says in no file what the ones before it hold, so nobody could begin at a set.
+    # The writer's 5.6 writes no PREVIOUS_GTIDS, so reading cannot begin at a set.
     mode = {"mysql": Mode.GTID, "mariadb": Mode.MARIADB}.get(gtid, Mode.FILE)
     view = source_of(tmp_path).open(1).view(ViewRequest())
     assert view.mode is mode and view.server == IDENTITY and view.purged == ""
 
 
 @pytest.mark.parametrize("gtid", GTIDS)
-async def test_the_newest_place_is_where_a_latest_start_begins(tmp_path: Path, gtid: str) -> None:
+async def test_a_latest_start_begins_at_the_end_of_the_log(tmp_path: Path, gtid: str) -> None:
     log = fill(LogWriter(gtid=gtid))
     put(tmp_path, log)
     reading = Dispatched(tmp_path, start=Latest(), follow=True)
@@ -107,7 +107,7 @@ async def test_a_start_in_the_middle_of_a_file(tmp_path: Path, gtid: str) -> Non
     start = log.transactions[5]
     reading = await Dispatched(tmp_path, start=AtFile(start.file, start.end)).read()
     assert reading.transactions == written(log, 6)
-    # What a consumer gets as FORMAT_DESCRIPTION says no position, as a server's would.
+    # The consumer's FORMAT_DESCRIPTION has the position 0, as a server's has.
     assert reading.queue._formats[0][1].raw[13:17] == bytes(4)
 
 
@@ -157,7 +157,7 @@ async def test_a_transaction_over_many_buffers(tmp_path: Path) -> None:
     assert held.position.seq == 3
 
 
-async def test_it_goes_on_from_what_is_stored(tmp_path: Path) -> None:
+async def test_reading_goes_on_from_the_stored_position(tmp_path: Path) -> None:
     for gtid in GTIDS:
         folder = tmp_path / gtid
         log = fill(LogWriter(gtid=gtid))
@@ -173,7 +173,7 @@ async def test_it_goes_on_from_what_is_stored(tmp_path: Path) -> None:
         assert again.transactions == written(log, 12)
 
 
-async def test_with_gtids_it_goes_on_where_a_server_was_left(tmp_path: Path) -> None:
+async def test_with_gtids_reading_goes_on_from_a_server_s_position(tmp_path: Path) -> None:
     for gtid in ("mysql", "mariadb", "anonymous"):
         log = fill(LogWriter(gtid=gtid))
         put(tmp_path / gtid, log)
@@ -212,7 +212,7 @@ async def test_a_reader_that_seeks_back_after_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gtid", GTIDS)
-async def test_a_file_that_a_crash_ended(tmp_path: Path, gtid: str) -> None:
+async def test_a_file_that_ends_with_a_crash(tmp_path: Path, gtid: str) -> None:
     log = LogWriter(gtid=gtid)
     insert(log)
     log.begin()
@@ -241,7 +241,9 @@ async def test_half_an_event_at_the_end_of_a_crashed_file(tmp_path: Path, gtid: 
 
 @pytest.mark.parametrize("gtid", ["mysql", "mariadb"])
 @pytest.mark.parametrize("cut", [0, 5])
-async def test_a_copy_made_too_early_is_told_and_mends(tmp_path: Path, gtid: str, cut: int) -> None:
+async def test_an_early_copy_is_reported_and_a_complete_one_is_read(
+    tmp_path: Path, gtid: str, cut: int
+) -> None:
     log = fill(LogWriter(gtid=gtid), files=2)
     if gtid == "mariadb":
         log.files[1].events.insert(1, (event(163, gtid_list(4), log_pos=0), None))
@@ -260,7 +262,7 @@ async def test_a_copy_made_too_early_is_told_and_mends(tmp_path: Path, gtid: str
     assert len(reading.transactions) == 8
 
 
-async def test_a_copy_made_too_early_without_gtids(tmp_path: Path) -> None:
+async def test_an_early_copy_without_gtids(tmp_path: Path) -> None:
     log = fill(LogWriter(gtid="anonymous"), files=2)
     put(tmp_path, log)
     first = tmp_path / log.files[0].name
@@ -298,7 +300,7 @@ async def test_a_log_that_was_rotated_at_its_end(tmp_path: Path) -> None:
         position = reading.position
         assert (position.file, position.offset) == ("binlog.000003", 4)
         assert same(end_of(reading.source), reading)
-        # And there the next run goes on, before the file is there and after it.
+        # The next run goes on there, before the file exists and after it.
         progress = Progress(position, position, 0)
         again = await Dispatched(folder, progress=progress).read()
         assert again.transactions == [] and again.position == position
@@ -311,7 +313,7 @@ async def test_a_log_that_was_rotated_at_its_end(tmp_path: Path) -> None:
         assert again.transactions == [("binlog.000003", log.file.size)]
 
 
-async def test_a_new_file_that_is_not_begun_yet(tmp_path: Path) -> None:
+async def test_a_new_file_without_its_beginning(tmp_path: Path) -> None:
     log = fill(LogWriter(), files=2)
     put(tmp_path, log)
     for start in (b"", b"\xfe", log.files[1].raw[:50]):
@@ -391,13 +393,13 @@ async def test_a_file_that_shrinks_or_vanishes_while_it_is_followed(tmp_path: Pa
         spoil()
         assert what in await fails(reading, ErrorKind.CONNECTION_LOST)
         if newest.exists():
-            # What was delivered is no part of the log any more.
+            # The delivered data is not in the log any more.
             reading.login()
             failed = reading.client.consumers["all"].failed
             assert failed is not None and failed.kind is ErrorKind.HISTORY_DIFFERS
 
 
-async def test_a_crash_recovery_that_cuts_the_newest_file(tmp_path: Path) -> None:
+async def test_a_crash_recovery_that_truncates_the_newest_file(tmp_path: Path) -> None:
     log = fill(LogWriter(), files=1)
     insert(log)
     end = log.file.size

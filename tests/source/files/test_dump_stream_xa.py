@@ -16,7 +16,7 @@ ONE, TWO = XIDS[:2]
 
 
 def write(log: XaLog) -> XaLog:
-    """Eight transactions, of which three hold nothing for anybody: two prepares and a rollback."""
+    """Write eight transactions, three of them without data: two prepares and a rollback."""
 
     def fill() -> None:
         log.statement(Statement((("shop", "orders"),), ((0, 30), (0, 20))))
@@ -43,8 +43,8 @@ async def test_rows_come_with_the_commit(tmp_path: Path, gtid: str) -> None:
     assert reading.transactions == wanted
 
 
-async def test_a_start_behind_what_a_file_before_prepared(tmp_path: Path) -> None:
-    """A file is read from its beginning; ends that the consumer holds are no faults of its."""
+async def test_a_start_behind_a_prepare_in_an_earlier_file(tmp_path: Path) -> None:
+    """A file is read from its beginning; commits that the consumer has executed are not faults."""
     log = write(XaLog())
     put(tmp_path, log)
     for count, good in ((5, True), (4, False)):

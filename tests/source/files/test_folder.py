@@ -70,7 +70,7 @@ def test_a_gap_between_the_files(tmp_path: Path) -> None:
         (b"\xfebin" + event(2, bytes(80)), "does not begin with a FORMAT_DESCRIPTION_EVENT"),
     ],
 )
-def test_files_that_are_no_binlog(tmp_path: Path, data: bytes, what: str) -> None:
+def test_files_that_are_not_binlogs(tmp_path: Path, data: bytes, what: str) -> None:
     put(tmp_path, fill(LogWriter(), files=2))
     (tmp_path / "binlog.000003").write_bytes(data)
     assert refused(tmp_path) == f"binlog.000003 {what}"
@@ -141,7 +141,7 @@ def test_mariadb_s_encryption(tmp_path: Path) -> None:
     assert refused(tmp_path) == "binlog.000001 is encrypted"
 
 
-async def test_damage_in_the_middle_is_told_when_it_is_reached(tmp_path: Path) -> None:
+async def test_damage_in_the_middle_is_reported_when_it_is_reached(tmp_path: Path) -> None:
     log = fill(LogWriter(), files=2)
     put(tmp_path, log)
     path = tmp_path / log.files[1].name
@@ -193,7 +193,7 @@ def test_a_log_without_transactions(tmp_path: Path) -> None:
     assert source_of(tmp_path).open(1).mode is Mode.MARIADB
 
 
-async def test_gtids_that_were_turned_on(tmp_path: Path) -> None:
+async def test_a_log_in_which_gtids_were_turned_on(tmp_path: Path) -> None:
     """Files of both kinds are read by their offsets, all of them."""
     log = fill(LogWriter(gtid="anonymous"), files=2)
     log.rotate()
@@ -233,7 +233,7 @@ def test_the_tip_is_found_again_without_reading_all_of_the_file(tmp_path: Path) 
     assert (tip.seq, tip.offset, scanned) == (5, log.file.size, [end])
 
 
-def test_what_only_a_server_can_tell(tmp_path: Path) -> None:
+def test_files_do_not_tell_the_columns_of_a_table(tmp_path: Path) -> None:
     put(tmp_path, fill(LogWriter()))
     with pytest.raises(BinlogError) as caught:
         source_of(tmp_path).server()
@@ -259,7 +259,7 @@ async def test_tables_that_the_log_does_not_describe(
     assert "mysql: instead of files:" in failed.remedy
 
 
-def test_check_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
+def test_check_reports_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
     put(tmp_path / "good", fill(LogWriter()))
     put(tmp_path / "gap", fill(LogWriter()))
     (tmp_path / "gap" / "binlog.000002").unlink()

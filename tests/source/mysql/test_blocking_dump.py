@@ -1,4 +1,4 @@
-"""Packets of a dump to events, however the network cuts them."""
+"""A dump's packets become events, however the network splits them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def packet(payload: bytes, number: int = 0) -> bytes:
 
 
 def dump(stream: bytes, step: int) -> list[bytes]:
-    """The events of what a server sends, received `step` bytes at a time."""
+    """Return the events of a stream that is received `step` bytes at a time."""
     pieces = iter([stream[at : at + step] for at in range(0, len(stream), step)])
 
     def recv_into(room: memoryview) -> int:
@@ -32,13 +32,13 @@ def dump(stream: bytes, step: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("step", [1, 3, 7, 1000])
-def test_events_come_whole(step: int) -> None:
+def test_events_are_whole_however_the_network_splits_them(step: int) -> None:
     events = [bytes((number,)) * (19 + number % 40) for number in range(1, 100)]
     stream = b"".join(packet(b"\0" + event, n) for n, event in enumerate(events))
     assert dump(stream + packet(EOF), step) == events
 
 
-def test_an_event_of_more_than_16_mib_is_put_together() -> None:
+def test_an_event_of_more_than_16_mib_is_joined() -> None:
     event = bytes(range(256)) * (140_000)
     first, rest = (b"\0" + event)[:0xFFFFFF], (b"\0" + event)[0xFFFFFF:]
     again, rest = rest[:0xFFFFFF], rest[0xFFFFFF:]
@@ -48,7 +48,7 @@ def test_an_event_of_more_than_16_mib_is_put_together() -> None:
     assert dump(stream, 1 << 20) == [event, NEXT]
 
 
-def test_what_a_server_says_instead() -> None:
+def test_a_packet_that_is_not_an_event_becomes_an_error() -> None:
     error = (
         b"\xff"
         + (1236).to_bytes(2, "little")

@@ -1,4 +1,4 @@
-"""Every error a server may answer with becomes the kind that the daemon acts on."""
+"""Every error of a server is mapped to the kind that the daemon acts on."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ LOG_FAULTS = [
         "A replica with the same server_uuid/server_id as this replica has connected to the source",
         ErrorKind.DUPLICATE_SERVER_UUID,
     ),
-    # As asked for by the dump itself, with no limit of the session: the size is none.
+    # The dump's own limit is larger than any event: the size is wrong.
     (
         "log event entry exceeded max_allowed_packet; Increase max_allowed_packet on source",
         ErrorKind.SERVER_LOG,
@@ -199,7 +199,7 @@ def test_the_text_of_1236_decides(text: str, kind: ErrorKind) -> None:
         (1064, ErrorKind.INTERNAL),
     ],
 )
-def test_numbers(number: int, kind: ErrorKind) -> None:
+def test_each_number_has_its_kind(number: int, kind: ErrorKind) -> None:
     error = server_error(number, "Said the server.")
     assert error.kind is kind
     assert error.what == f"Said the server (MySQL error {number})"
@@ -222,7 +222,7 @@ def failed_connect(original: OSError) -> BinlogError:
     return client_error(error)
 
 
-def test_reasons_of_the_operating_system_are_said_shortly() -> None:
+def test_an_error_of_the_operating_system_has_a_short_message() -> None:
     assert failed_connect(ConnectionRefusedError(111, "Connection refused")).what == (
         "Connection refused"
     )
@@ -230,7 +230,7 @@ def test_reasons_of_the_operating_system_are_said_shortly() -> None:
     assert failed_connect(OSError()).what == "OSError"
 
 
-def test_tls_faults_name_the_settings() -> None:
+def test_tls_errors_name_the_settings() -> None:
     untrusted = ssl.SSLCertVerificationError(1, "certificate verify failed")
     untrusted.verify_message = "self-signed certificate"
     error = failed_connect(untrusted)

@@ -1,4 +1,4 @@
-"""What no server would say, to questions and in a dump, is a fault of that server, told as one, and takes no memory."""
+"""A malformed answer or dump is reported as an error of that server, and takes no memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DAMAGED = (*NOT_UNDERSTOOD, ErrorKind.MALFORMED_EVENT, ErrorKind.CHECKSUM_MISMAT
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that promises bytes and sends none is given up soon."""
+    """Shorten the wait for a server that announces bytes and does not send them."""
     monkeypatch.setattr(log_probe, "TIMEOUT_S", 1)
 
 
@@ -44,7 +44,7 @@ def view(source: ServerSource) -> None:
 
 
 def read(source: ServerSource) -> None:
-    """The log, by GTIDs, until something is wrong with it."""
+    """Read the log by GTIDs until an error."""
 
     async def batches() -> None:
         while True:
@@ -58,7 +58,7 @@ def read(source: ServerSource) -> None:
             asyncio.run(asyncio.wait_for(batches(), 60))
 
 
-def test_a_server_that_answers_with_sense_is_read() -> None:
+def test_a_server_that_answers_correctly_is_read() -> None:
     with hostile(Answers()) as source:
         view(source)
         known, _ = source.survey(ViewRequest(["binlog.000001"]))
@@ -66,7 +66,7 @@ def test_a_server_that_answers_with_sense_is_read() -> None:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_that_is_not_understood_is_a_fault_of_the_server(name: str) -> None:
+def test_a_malformed_answer_is_an_error_of_the_server(name: str) -> None:
     with hostile(ANSWERS[name]()) as source:
         with pytest.raises(BinlogError) as caught:
             view(source)
@@ -75,20 +75,20 @@ def test_an_answer_that_is_not_understood_is_a_fault_of_the_server(name: str) ->
 
 
 @pytest.mark.parametrize("name", ["a word for a number", "an empty packet"])
-def test_check_tells_of_an_answer_that_is_not_understood(name: str) -> None:
+def test_check_reports_a_malformed_answer(name: str) -> None:
     with hostile(ANSWERS[name]()) as source:
         ((label, told),) = examine_hosts(source.endpoints)
         assert label == source.label and told.kind in NOT_UNDERSTOOD
 
 
-def test_the_fault_names_the_statement() -> None:
+def test_the_error_names_the_statement() -> None:
     with hostile(ANSWERS["a negative size"]()) as source, pytest.raises(BinlogError) as caught:
         source.survey(ViewRequest())
     assert "SHOW BINARY LOGS" in caught.value.what and "not understood" in caught.value.what
 
 
 @pytest.mark.parametrize("name", DUMPS)
-def test_a_dump_by_file_that_is_not_one_is_a_fault_of_the_server(name: str) -> None:
+def test_a_malformed_dump_by_file_is_an_error_of_the_server(name: str) -> None:
     with hostile(dumps(DUMPS[name], by_file=True)) as source:
         for ask in (view, lambda source: source.survey(ViewRequest(["binlog.000001"]))):
             with pytest.raises(BinlogError) as caught:
@@ -97,7 +97,7 @@ def test_a_dump_by_file_that_is_not_one_is_a_fault_of_the_server(name: str) -> N
 
 
 @pytest.mark.parametrize("name", DUMPS)
-def test_a_stream_that_is_not_one_is_a_fault_of_the_server(name: str) -> None:
+def test_a_malformed_stream_is_an_error_of_the_server(name: str) -> None:
     with hostile(dumps(DUMPS[name], by_file=False)) as source:
         with pytest.raises(BinlogError) as caught:
             read(source)

@@ -1,4 +1,4 @@
-"""Peers that fall silent, in the middle of a login, of questions and of a dump, are given up in time, and only they."""
+"""A peer that stops answering, in a login, a survey or a dump, is given up in time; a slow one is not."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SILENT = (ErrorKind.CONNECT_FAILED, ErrorKind.CONNECTION_LOST)
 
 @contextmanager
 def falling_silent(server: Server, passed_bytes: int) -> Iterator[int]:
-    """A port that passes to and from the server until so many bytes came from there, then nothing, and stays open."""
+    """A port that forwards to the server until so many bytes came from it; then it is silent and stays open."""
     done = threading.Event()
 
     def pass_on(source: socket.socket, sink: socket.socket, left: int) -> None:
@@ -81,7 +81,7 @@ def endpoint(mysql97: Server) -> Endpoint:
 
 # The greeting has some 90 bytes, TLS and the login 3 to 4 KiB, the first questions as much again.
 @pytest.mark.parametrize("passed_bytes", [0, 4, 60, 1000, 4500])
-def test_a_server_that_falls_silent_in_the_login(
+def test_a_server_that_stops_answering_in_the_login(
     mysql97: Server, endpoint: Endpoint, passed_bytes: int
 ) -> None:
     left: list[str] = []
@@ -99,7 +99,7 @@ def test_a_server_that_falls_silent_in_the_login(
     assert caught.value.kind in SILENT and left == ["left"]
 
 
-def test_a_server_that_falls_silent_when_it_is_asked(
+def test_a_server_that_stops_answering_a_survey(
     mysql97: Server, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_module, "SURVEY_TIMEOUT_S", 0.4)
@@ -113,7 +113,7 @@ def test_a_server_that_falls_silent_when_it_is_asked(
         assert caught.value.kind in SILENT
 
 
-def test_connections_are_kept_alive(endpoint: Endpoint) -> None:
+def test_connections_have_tcp_keepalive(endpoint: Endpoint) -> None:
     connection = connect(endpoint)
     sock = socket_of(connection)
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
@@ -127,7 +127,7 @@ def test_connections_are_kept_alive(endpoint: Endpoint) -> None:
 
 
 class Dumped:
-    """A stream whose server is this test, on a loop whose clock this test sets forward."""
+    """A stream whose server is the test, on a loop whose clock the test sets forward."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -156,7 +156,7 @@ class Dumped:
         self.server.sendall(b"".join(said))
 
     def read(self, meanwhile: Callable[[], None] | None = None) -> int:
-        """How many transactions came; `meanwhile` is called while it waits."""
+        """Return how many transactions came; calls `meanwhile` while it waits."""
 
         async def batches() -> int:
             if meanwhile is not None:
@@ -176,7 +176,7 @@ def dumped() -> Iterator[Dumped]:
     one.loop.close()
 
 
-def test_a_server_that_falls_silent_in_a_dump(dumped: Dumped) -> None:
+def test_a_server_that_stops_sending_a_dump(dumped: Dumped) -> None:
     dumped.say()
     assert dumped.read() == 5
     with pytest.raises(BinlogError, match="not a byte for 3 s, not even a heartbeat") as caught:
@@ -184,7 +184,7 @@ def test_a_server_that_falls_silent_in_a_dump(dumped: Dumped) -> None:
     assert caught.value.kind is ErrorKind.CONNECTION_LOST
 
 
-def test_a_byte_now_and_then_is_life(dumped: Dumped) -> None:
+def test_a_byte_now_and_then_keeps_a_dump_alive(dumped: Dumped) -> None:
     seen = 0
 
     def next_event() -> None:
@@ -195,7 +195,7 @@ def test_a_byte_now_and_then_is_life(dumped: Dumped) -> None:
         seen += dumped.read(next_event)
 
 
-def test_time_in_which_nobody_reads_does_not_count(dumped: Dumped) -> None:
+def test_time_without_a_read_does_not_count(dumped: Dumped) -> None:
     dumped.say(8)
     assert dumped.read() == 1
     dumped.wait(1000)  # the reading was paused, and the server had nothing to say
@@ -205,7 +205,7 @@ def test_time_in_which_nobody_reads_does_not_count(dumped: Dumped) -> None:
         dumped.read(lambda: dumped.wait(IDLE_S + 0.1))
 
 
-def test_a_loop_that_was_busy_looks_before_it_gives_up(dumped: Dumped) -> None:
+def test_a_busy_loop_polls_the_socket_before_it_gives_up(dumped: Dumped) -> None:
     def busy() -> None:
         dumped.say()
         dumped.wait(1000)
@@ -213,7 +213,7 @@ def test_a_loop_that_was_busy_looks_before_it_gives_up(dumped: Dumped) -> None:
     assert dumped.read(busy) == 5
 
 
-def test_a_server_that_is_gone_in_a_dump(dumped: Dumped) -> None:
+def test_a_server_that_closes_the_connection_in_a_dump(dumped: Dumped) -> None:
     with pytest.raises(BinlogError, match="closed the connection"):
         dumped.read(dumped.server.close)
 
@@ -223,7 +223,7 @@ def test_an_interrupted_wait_ends_at_once(dumped: Dumped) -> None:
 
 
 class NeverEmpty:
-    """A socket that always has some bytes more: small transactions without end, `size` bytes for each call."""
+    """A socket that never runs empty: small transactions without end, `size` bytes for each call."""
 
     def __init__(self, size: int) -> None:
         log = LogWriter()
@@ -279,7 +279,7 @@ def test_events_wait_no_longer_than_the_flush_time_while_the_socket_never_runs_e
 
 
 def test_a_heartbeat_comes_from_a_quiet_server(mysql97: Server, endpoint: Endpoint) -> None:
-    """A heartbeat a tenth of what a silent dump is given: it outlives many of them."""
+    """A dump without events lives on heartbeats."""
     connection = LoggedInConnection(endpoint, Identity.for_once(), heartbeat_s=0.1)
     view = connection.view(ViewRequest())
     place = make_executed(view.mode, view.executed, view.file, view.offset)

@@ -31,7 +31,7 @@ def refusal(endpoint: Endpoint, *, timeout_s: float = 10) -> BinlogError:
 
 
 def whoami(endpoint: Endpoint) -> tuple[str, bool]:
-    """The account's name as the server sees it, and whether it is reached by TLS."""
+    """Return the account's name on the server, and True if the connection uses TLS."""
     with closing(connect(endpoint)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT USER()")
         (row,) = cursor.fetchall()
@@ -53,7 +53,7 @@ def test_login(any_server: Server) -> None:
 
 
 def test_login_without_tls(any_server: Server) -> None:
-    """MySQL 9.7 has the password encrypted by its RSA key then, unless it is in its cache."""
+    """MySQL 9.7 then asks for the password encrypted with its RSA key, unless its cache holds the account."""
     with account(any_server, "no_tls", tls=Tls(TlsMode.DISABLED)) as endpoint:
         any_server.execute("FLUSH PRIVILEGES")
         assert whoami(endpoint) == ("no_tls", False)
@@ -86,7 +86,7 @@ def test_tls_with_a_verified_certificate(server_factory: ServerFactory) -> None:
         trusting = Tls(TlsMode.VERIFY_CA, ca=server.ca_pem)
         assert whoami(replace(endpoint, tls=trusting)) == ("verified", True)
 
-        # The server made its certificate itself, for no host in particular.
+        # The server's own certificate names no host.
         identity = refusal(replace(endpoint, tls=replace(trusting, mode=TlsMode.VERIFY_IDENTITY)))
         stranger = refusal(replace(endpoint, tls=Tls(TlsMode.VERIFY_CA)))
     for error in (identity, stranger):
@@ -101,7 +101,7 @@ def test_tls_where_the_server_has_none(mysql56: Server) -> None:
     assert error.kind is ErrorKind.CONNECT_FAILED and "SSL is required" in error.what
 
 
-def test_tls_files_that_are_none(tmp_path: Path) -> None:
+def test_invalid_tls_files_are_reported(tmp_path: Path) -> None:
     missing = Tls(TlsMode.VERIFY_CA, ca=tmp_path / "missing.pem")
     error = refusal(Endpoint("127.0.0.1", 1, "u", "secret 17", missing))
     assert error.kind is ErrorKind.CONNECT_FAILED and "missing.pem" in error.what
@@ -112,7 +112,7 @@ def test_tls_files_that_are_none(tmp_path: Path) -> None:
 
 @contextmanager
 def listener(answer: Callable[[socket.socket], None] | None) -> Iterator[int]:
-    """Something that listens and does as it is told; None accepts nothing."""
+    """A listener that answers with `answer`; None: it does not accept."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         stop = threading.Event()
 
@@ -138,7 +138,7 @@ def local(port: int) -> Endpoint:
     return Endpoint("127.0.0.1", port, "repl", "secret 17")
 
 
-def test_nobody_listens() -> None:
+def test_a_port_without_a_listener() -> None:
     with listener(None) as port:
         pass
     error = refusal(local(port))
@@ -150,13 +150,13 @@ def test_an_unknown_host() -> None:
     assert error.kind is ErrorKind.CONNECT_FAILED
 
 
-def test_somebody_listens_and_is_silent() -> None:
+def test_a_listener_that_does_not_answer() -> None:
     with listener(lambda _: None) as port:
         error = refusal(local(port), timeout_s=0.2)
     assert error.kind is ErrorKind.CONNECT_FAILED and "timed out" in error.what
 
 
-def test_somebody_listens_and_hangs_up() -> None:
+def test_a_listener_that_hangs_up() -> None:
     with listener(lambda peer: peer.shutdown(socket.SHUT_RDWR)) as port:
         error = refusal(local(port), timeout_s=5)
     assert error.kind is ErrorKind.CONNECT_FAILED
@@ -173,7 +173,7 @@ def test_somebody_listens_and_hangs_up() -> None:
         b"SSH-2.0-OpenSSH_9.2\r\n",
     ],
 )
-def test_what_listens_is_not_mysql(greeting: bytes) -> None:
+def test_a_listener_that_is_not_mysql(greeting: bytes) -> None:
     with listener(lambda peer: peer.sendall(greeting)) as port:
         error = refusal(local(port), timeout_s=0.3)
     assert error.kind is ErrorKind.CONNECT_FAILED
@@ -190,7 +190,7 @@ def handshake(plugin: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("plugin", [b"mysql_clear_password", b"dialog"])
-def test_the_password_is_not_given_to_who_asks_for_it_in_clear_text(plugin: bytes) -> None:
+def test_the_password_is_not_sent_in_clear_text(plugin: bytes) -> None:
     heard = bytearray()
 
     def ask(peer: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""What needs servers of its own: starts in their logs, what they refuse and why, and sources of several hosts."""
+"""Sources on servers of their own: starts in their logs, refused dumps, several hosts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Own = Callable[[str], tuple[Instance, Endpoint]]
 
 @pytest.fixture(scope="module")
 def own(module_server_factory: ServerFactory) -> Own:
-    """A server of a kind, the 5.6 without GTIDs, and an account on it that may replicate."""
+    """Start a server (5.6 without GTIDs) with an account that may replicate."""
     servers: dict[str, tuple[Instance, Endpoint]] = {}
 
     def get(kind: str) -> tuple[Instance, Endpoint]:
@@ -66,7 +66,7 @@ def view_of(source: ServerSource, *starts: Start) -> ServerView:
 
 
 def end_of(server: Instance) -> tuple[str, str, int]:
-    """Executed GTIDs, file and offset."""
+    """Return executed GTIDs, file and offset."""
     name = "gtid_binlog_pos" if server.mariadb else "gtid_executed"
     gtids = "" if server.kind == "mysql56" else server.execute(f"SELECT @@GLOBAL.{name}")[0][0]
     return gtids.replace("\n", ""), *server.binlog_position()
@@ -77,7 +77,7 @@ def end_of(server: Instance) -> tuple[str, str, int]:
 
 @dataclass(frozen=True)
 class Written:
-    """A transaction: moments at or before it and after the one before it, and where the log ended before it."""
+    """A transaction: times at or before it and after its predecessor, and where the log ended before it."""
 
     moments: tuple[int, ...]
     gtids: str
@@ -146,7 +146,7 @@ def test_starts_in_the_log_of_a_server(own: Own, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_offsets_in_the_log_of_a_server(own: Own, kind: str) -> None:
-    """Every event of a file, as the server lists them, and a byte behind its beginning."""
+    """Each event of a file, as the server lists them, and one byte after it."""
     server, endpoint = own(kind)
     server.execute("FLUSH BINARY LOGS")
     file, _ = server.binlog_position()
@@ -175,8 +175,8 @@ def test_offsets_in_the_log_of_a_server(own: Own, kind: str) -> None:
         assert isinstance(found, BinlogError) and found.kind is ErrorKind.SETTINGS
 
 
-def test_transactions_that_the_server_counts_but_never_logged_are_in_each_start(own: Own) -> None:
-    """A restored server: its purged set was set by hand, and no file's head says it."""
+def test_each_start_includes_transactions_that_the_server_counts_but_never_logged(own: Own) -> None:
+    """On a restored server gtid_purged was set by hand, and no file's head holds it."""
     server, endpoint = own("mysql97")
     other = "00000000-0000-0000-0000-00000000000a:1-5:tag:1-3:7"
     server.execute(f"SET GLOBAL gtid_purged = '+{other}'", "INSERT INTO d.t VALUES (3)")
@@ -221,7 +221,7 @@ class Reading:
         return self._loop.run_until_complete(asyncio.wait_for(self.stream.batches(), 20))
 
     def transactions(self, count: int) -> int:
-        """Read until that many came."""
+        """Read until that many transactions came."""
         seen = 0
         while seen < count:
             for batch in self._batches():
@@ -231,7 +231,7 @@ class Reading:
         return seen
 
     def end(self) -> BinlogError:
-        """What the dump ends with."""
+        """Read until the dump ends; returns its error."""
         with pytest.raises(BinlogError) as caught:
             self.transactions(1 << 30)
         return caught.value
@@ -246,7 +246,7 @@ def refusal(source: ServerSource, mode: Mode, place: ExecutedPosition) -> Binlog
         return reading.end()
 
 
-def test_gtids_that_the_server_purged_or_never_had(own: Own) -> None:
+def test_a_dump_of_purged_or_unknown_gtids_is_refused(own: Own) -> None:
     server, endpoint = own("mysql97")
     source = source_of(endpoint)
     server.execute("FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (4)")
@@ -264,8 +264,8 @@ def test_gtids_that_the_server_purged_or_never_had(own: Own) -> None:
     assert beyond.kind is ErrorKind.HISTORY_DIFFERS
 
 
-def test_a_start_behind_transactions_without_gtids(own: Own) -> None:
-    """gtid_mode was OFF for a while: a search by file does not get past that, and says so."""
+def test_a_search_stops_at_transactions_without_gtids(own: Own) -> None:
+    """gtid_mode was OFF for a while: a search by file reports the transactions of that time."""
     server, endpoint = own("mysql97")
     server.execute("SET GLOBAL gtid_mode = ON_PERMISSIVE", "SET GLOBAL gtid_mode = OFF_PERMISSIVE")
     server.execute("INSERT INTO d.t VALUES (5)")
@@ -299,7 +299,7 @@ DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_log_that_the_server_cannot_read(own: Own, kind: str) -> None:
+def test_a_damaged_log_of_the_server_is_reported(own: Own, kind: str) -> None:
     server, endpoint = own(kind)
     mode = Mode.MARIADB if server.mariadb else Mode.FILE
     server.execute("FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (7)", "FLUSH BINARY LOGS")
@@ -335,15 +335,15 @@ def test_a_log_that_the_server_cannot_read(own: Own, kind: str) -> None:
 
 
 def overwrite(path: Path, data: bytes) -> None:
-    """In place: owner and mode stay those of the server."""
+    """Change the file in place, which keeps its owner and mode."""
     with path.open("r+b") as file:
         file.truncate(0)
         file.write(data)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_namesake_is_named(own: Own, kind: str) -> None:
-    """Two installations with one identity, each reading again as soon as the other has ended it."""
+def test_a_duplicate_server_uuid_is_reported_with_its_host(own: Own, kind: str) -> None:
+    """Two installations with one identity; each reads again as soon as the other has ended it."""
     server, endpoint = own(kind)
     ours, theirs = source_of(endpoint), source_of(endpoint)
     view = view_of(ours)
@@ -359,12 +359,12 @@ def test_a_namesake_is_named(own: Own, kind: str) -> None:
                 ends.append(last.end())
             last = reading
         assert another.transactions(4) == 4  # one installation's dispatchers are no duplicates
-    # 5.6 may just end the first, who cannot know why.
+    # 5.6 may end the dump of the first without a reason.
     named = ends.pop()
     assert all(end.kind is ErrorKind.DUPLICATE_SERVER_UUID for end in ends) or kind == "mysql56"
     assert named.kind is ErrorKind.DUPLICATE_SERVER_UUID
     assert "server uuid" in named.what and "server id" in named.what
-    # MariaDB does not tell replicas of each other.
+    # MariaDB lists replicas for administrators only.
     seen = f"; when we did, {socket.gethostname()} had them"
     assert (seen in named.what) == (not server.mariadb)
 
@@ -374,13 +374,13 @@ def test_a_namesake_is_named(own: Own, kind: str) -> None:
 
 @pytest.fixture
 def nobody() -> Iterator[int]:
-    """A port on which nobody listens."""
+    """A port without a listener."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()[1]
 
 
-def test_a_host_that_fails_is_left_and_one_that_does_not_stays(own: Own, nobody: int) -> None:
+def test_a_host_that_fails_is_replaced_and_one_that_works_stays(own: Own, nobody: int) -> None:
     server, good = own("mysql97")
     closed, stranger = replace(good, port=nobody), replace(good, password="not it")
     server.add_user("no_replica", good.password, "SELECT ON *.*")
@@ -396,10 +396,10 @@ def test_a_host_that_fails_is_left_and_one_that_does_not_stays(own: Own, nobody:
     for _ in range(2):
         assert view_of(source).server == server.execute("SELECT @@server_uuid")[0][0]
         assert source.endpoint is good
-    # Questions go to the current one, and whoever fails with one does not move it.
+    # Questions go to the current host, and a failed question does not change it.
     assert source.survey(ViewRequest())[0].executed
     assert source.definitions([]) == []
-    for _ in range(2):  # a second dispatcher of the same host has nothing to leave any more
+    for _ in range(2):  # a second dispatcher on the same host changes nothing
         source.next_host(1)
         assert source.endpoint is closed
     asks = (
@@ -413,7 +413,7 @@ def test_a_host_that_fails_is_left_and_one_that_does_not_stays(own: Own, nobody:
         assert source.endpoint is closed
 
 
-def test_those_who_fail_together_leave_one_host(own: Own) -> None:
+def test_dispatchers_that_fail_together_move_on_by_one_host(own: Own) -> None:
     _, endpoint = own("mysql97")
     hosts = [endpoint, replace(endpoint), replace(endpoint)]
     source = source_of(*hosts)
@@ -441,7 +441,7 @@ def test_hosts_are_examined_one_by_one(own: Own, nobody: int) -> None:
     assert sum("another host's log is another history" in error.what for _, error in found) == 2
 
 
-def test_a_survey_tells_the_end_the_files_and_their_ages(own: Own) -> None:
+def test_a_survey_returns_the_end_the_files_and_their_creation_times(own: Own) -> None:
     server, endpoint = own("mysql97")
     source = source_of(endpoint)
     server.execute("SET GLOBAL binlog_expire_logs_seconds = 1234", "FLUSH BINARY LOGS")
@@ -458,7 +458,7 @@ def test_a_survey_tells_the_end_the_files_and_their_ages(own: Own) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_place_is_probed_for_what_stands_there(own: Own, kind: str) -> None:
+def test_a_probe_tells_which_offsets_are_boundaries(own: Own, kind: str) -> None:
     server, endpoint = own(kind)
     server.execute("FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (1)")
     before, file, between = end_of(server)
@@ -485,7 +485,7 @@ def test_a_place_is_probed_for_what_stands_there(own: Own, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mysql56", "mariadb118"])
-def test_a_host_that_no_other_can_stand_in_for_is_refused_and_not_left(
+def test_a_host_that_no_other_can_replace_is_refused_and_stays_current(
     own: Own, kind: str, nobody: int
 ) -> None:
     _, endpoint = own(kind)
@@ -498,7 +498,7 @@ def test_a_host_that_no_other_can_stand_in_for_is_refused_and_not_left(
         assert caught.value.kind is ErrorKind.SERVER_SETTING
         assert str(without_place(caught.value)) in checked
         assert source.endpoint is endpoint
-    # One that cannot be reached is left for the next, which is refused as well.
+    # A host that cannot be reached makes the next one current, which is refused as well.
     source = source_of(other, endpoint)
     kinds = []
     for _ in range(3):
@@ -509,5 +509,5 @@ def test_a_host_that_no_other_can_stand_in_for_is_refused_and_not_left(
 
 
 def without_place(error: BinlogError) -> BinlogError:
-    """The fault without its place, which `check` tells beside it."""
+    """Return the error without `where`, which `check` prints beside it."""
     return BinlogError(error.kind, error.what, remedy=error.remedy)

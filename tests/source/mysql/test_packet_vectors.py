@@ -1,4 +1,4 @@
-"""Packets of the replication protocol that a published article takes apart, and what is said with them.
+"""Packets of the replication protocol, from a published article.
 
 The answers of a server 5.7.19 go through PyMySQL's parsers, as they do in the daemon, and through our splitter where a
 dump ends in one; the requests are compared with those that the daemon sends. Comments say where the article errs.
@@ -96,14 +96,14 @@ class Wire:
         self.other.sendall(b"".join(packets))
 
     def log_in(self) -> bytes:
-        """What the client says to the article's greeting."""
+        """Return what the client answers to the article's greeting."""
         self.says(GREETING, OK, ANSWER)
         self.raw.connect(self.mine)
         login = self.heard()
         return login[: 4 + int.from_bytes(login[:3], "little")]  # SET NAMES follows
 
     def heard(self) -> bytes:
-        """What was sent to the server."""
+        """Return what was sent to the server."""
         return self.other.recv(1 << 16)
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ PACKETS = {
 
 
 @pytest.mark.parametrize("packet", PACKETS.values(), ids=PACKETS)
-def test_a_packet_is_as_long_as_it_says(packet: bytes) -> None:
+def test_a_packet_has_the_length_in_its_header(packet: bytes) -> None:
     assert int.from_bytes(packet[:3], "little") == len(packet) - 4
 
 
@@ -156,7 +156,7 @@ def test_the_login(wire: Wire) -> None:
     assert articles["flags"] == 0x002BA20D
     assert articles["largest"] == 1
     ours = login_facts(wire.log_in())
-    # All but what ours understands more than the article's client, and what hangs on the password.
+    # All but the capabilities that the article's client lacks, and the password.
     shared = (
         CLIENT.PROTOCOL_41 | CLIENT.SECURE_CONNECTION | CLIENT.PLUGIN_AUTH | CLIENT.CONNECT_WITH_DB
     )
@@ -220,7 +220,7 @@ def test_registration_and_dump(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> N
     sent = wire.heard()
     statement = 4 + int.from_bytes(sent[:3], "little")
     assert sent[4:8] == b"\3SET"
-    # The article's replica also tells the port of its own server (3306); ours has none.
+    # The article's replica also sends the port of its own server (3306); ours has no server.
     assert sent[statement:] == REGISTER.replace(unhex("ea0c"), bytes(2)) + DUMP
 
 

@@ -1,4 +1,4 @@
-"""To whom a login tells the password: never to a server that merely asks for it.
+"""A login never sends the password to a server that merely asks for it.
 
 The hostile server keeps what it learns, also what was encrypted with a key of its own.
 """
@@ -37,7 +37,7 @@ UNVERIFIED = (TlsMode.PREFERRED, TlsMode.REQUIRED)
 
 
 def asks(plugin: str) -> Answers:
-    """A server that switches to a method, and asks for all of it."""
+    """A server that switches to an authentication method, and completes it."""
     data = b"\x04Password: " if plugin == "dialog" else SALT + b"\0"
     return Answers(switch=(plugin.encode(), data), full_authentication=True)
 
@@ -48,13 +48,13 @@ def greets_with(plugin: str) -> Answers:
 
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loopback stands for another machine."""
+    """Treat the loopback as another machine."""
     monkeypatch.setattr(driver, "is_loopback_peer", lambda _: False)
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Of 127.0.0.1, signed by itself: certificate and key."""
+    """Return a self-signed certificate of 127.0.0.1, and its key."""
     folder = tmp_path_factory.mktemp("certificate")
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hostile")])
@@ -126,7 +126,7 @@ def test_clear_text_is_refused_without_tls(plugin: str) -> None:
 
 @pytest.mark.parametrize("plugin", CLEAR)
 @pytest.mark.parametrize("mode", [TlsMode.VERIFY_CA, TlsMode.VERIFY_IDENTITY])
-def test_clear_text_goes_to_a_server_whose_certificate_was_verified(
+def test_clear_text_is_sent_to_a_server_with_a_verified_certificate(
     plugin: str, mode: TlsMode, certificate: tuple[Path, Path]
 ) -> None:
     with server(asks(plugin), certificate) as running:
@@ -167,21 +167,21 @@ def test_a_key_that_the_server_sends_does_not_replace_the_pinned_one(
 
 @pytest.mark.parametrize("plugin", SHA2)
 @pytest.mark.usefixtures("far")
-def test_a_key_that_the_server_sends_is_taken_where_the_settings_say_so(plugin: str) -> None:
+def test_a_key_that_the_server_sends_is_accepted_if_the_settings_allow_it(plugin: str) -> None:
     with server(asks(plugin)) as running:
         connect(endpoint(running, Tls(allow_public_key_retrieval=True))).close()
     assert learned(running)
 
 
 @pytest.mark.parametrize("plugin", SHA2)
-def test_a_key_that_the_server_sends_is_taken_on_the_loopback(plugin: str) -> None:
+def test_a_key_that_the_server_sends_is_accepted_on_the_loopback(plugin: str) -> None:
     with server(asks(plugin)) as running:
         connect(endpoint(running, Tls())).close()
     assert learned(running)
 
 
 @pytest.mark.parametrize("text", [b"", b"no key", b"-----BEGIN PUBLIC KEY-----\nAAAA\n"])
-def test_a_pinned_key_that_is_none_is_named(text: bytes, tmp_path: Path) -> None:
+def test_an_invalid_pinned_key_is_reported(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "server.pem").write_bytes(text)
     tls = Tls(TlsMode.DISABLED, server_public_key=tmp_path / "server.pem")
     with server(Answers()) as running:
@@ -211,7 +211,7 @@ def account(mysql97: Server) -> Iterator[Endpoint]:
 
 
 def logs_in(server: Server, to: Endpoint) -> None:
-    """Though the server's cache does not hold the account."""
+    """Log in after the server's cache was emptied."""
     server.execute("FLUSH PRIVILEGES")
     with closing(connect(to)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT CURRENT_USER()")

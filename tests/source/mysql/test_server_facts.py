@@ -54,7 +54,7 @@ def test_facts(any_server: Server) -> None:
 
 
 def test_facts_hold_gtid_sets_of_any_length(server_factory: ServerFactory) -> None:
-    """SHOW VARIABLES cuts a value at 1024 characters; gaps make a set that is longer."""
+    """SHOW VARIABLES cuts a value at 1024 characters; gaps make the set longer."""
     server = server_factory("mysql97")
     uuid = "11111111-2222-3333-4444-555555555555"
     purged = f"{uuid}:" + ":".join(str(2 * n) for n in range(1, 1001))
@@ -65,10 +65,10 @@ def test_facts_hold_gtid_sets_of_any_length(server_factory: ServerFactory) -> No
     assert "\n" not in seen.gtid_purged
 
 
-def test_what_is_purged_while_the_server_is_asked_is_among_the_purged_gtids(
+def test_gtids_purged_while_the_server_is_asked_are_in_gtid_purged(
     server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the history check takes a file that is gone, without its GTIDs, for one of another history."""
+    """Otherwise the history check would take a purged file without its GTIDs for another history."""
     server = server_factory("mysql97")
     server.execute("CREATE DATABASE purged_then", "FLUSH BINARY LOGS")
     asked = server_module._log_status
@@ -104,7 +104,7 @@ def test_facts_without_the_grant(any_server: Server) -> None:
     assert "no_grant" in found[1].remedy
 
 
-def test_select_is_asked_for_on_the_databases_that_are_read(any_server: Server) -> None:
+def test_select_is_required_on_the_consumers_databases(any_server: Server) -> None:
     privileges = ("REPLICATION SLAVE, REPLICATION CLIENT ON *.*", "SELECT ON `seen_1`.*")
     with (
         account(any_server, "some_select", *privileges) as endpoint,
@@ -114,7 +114,7 @@ def test_select_is_asked_for_on_the_databases_that_are_read(any_server: Server) 
     assert [error.what for error in found] == ["the account lacks SELECT on `other``db`.*"]
 
 
-def test_the_remedies_are_statements_that_help(any_server: Server) -> None:
+def test_the_remedies_correct_the_findings(any_server: Server) -> None:
     with account(any_server, "helped", "USAGE ON *.*") as endpoint:
         with closing(connect(endpoint)) as connection:
             for error in examine(connection, ["shop"]):
@@ -123,7 +123,7 @@ def test_the_remedies_are_statements_that_help(any_server: Server) -> None:
             assert examine(connection, ["shop"]) == []
 
 
-def test_grants_by_way_of_a_role(mysql97: Server) -> None:
+def test_grants_through_a_role(mysql97: Server) -> None:
     mysql97.execute("CREATE ROLE replicator", f"GRANT {REPLICATION[0]} TO replicator")
     with account(mysql97, "role_user", "USAGE ON *.*") as endpoint:
         mysql97.execute(
@@ -178,7 +178,7 @@ def test_one_finding(changes: dict[str, object], what: str, remedy: str) -> None
     assert what in error.what and remedy in error.remedy
 
 
-def test_a_server_that_is_as_it_should_be() -> None:
+def test_a_well_configured_server_has_no_findings() -> None:
     assert findings(WHOLE, ALL_GRANTS, ["shop"]) == []
     assert findings(replace(WHOLE, row_metadata=""), ALL_GRANTS) == []
 
@@ -191,7 +191,7 @@ def test_all_findings_at_once() -> None:
     ] * 4
 
 
-def test_findings_of_a_server_that_is_set_wrong(server_factory: ServerFactory) -> None:
+def test_findings_of_a_misconfigured_server(server_factory: ServerFactory) -> None:
     server = server_factory(
         "mysql97",
         "--binlog-format=STATEMENT",
