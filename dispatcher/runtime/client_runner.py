@@ -82,10 +82,8 @@ class ClientRunner:
         self.client = client
         self.source = source
         self.buffer_bytes = buffer_bytes
-        self.tip: ExecutedPosition | None = (
-            None  # the end of the source's log when it was last polled
-        )
-        self.to_store = StoreQueue(store, client, key)
+        self.tip: ExecutedPosition | None = None  # the end of the log when it was last polled
+        self.store_queue = StoreQueue(store, client, key)
         self._tasks = tasks
         self._log = log
         self._dispatchers: dict[int, DispatcherRunner] = {}
@@ -113,7 +111,7 @@ class ClientRunner:
         """End all connections, then store what is queued. Raises BinlogError."""
         self._stopped = True
         await self._tasks.cancel_all()
-        await self.to_store.flush(final=True)
+        await self.store_queue.flush(final=True)
 
     # -- the rules -------------------------------------------------------------------------------------------
 
@@ -129,11 +127,11 @@ class ClientRunner:
                 case Wake():
                     self.waiters.wake(effect.consumer)
                 case Store():
-                    self.to_store.put_progress(effect.consumer, effect.progress)
+                    self.store_queue.put_progress(effect.consumer, effect.progress)
                 case Note():
                     self._note(effect.level, effect.event, effect.fields)
                 case StoreVersions():
-                    self.to_store.put_versions(effect)
+                    self.store_queue.put_versions(effect)
                 case PollServer():
                     self._survey_ordered.set()
                 case FetchSchema():
@@ -349,7 +347,7 @@ class ClientRunner:
 
     async def flush(self) -> None:
         """Store everything queued by now; after a BinlogError it stays queued."""
-        await self.to_store.flush()
+        await self.store_queue.flush()
 
     async def acknowledge(self, consumer: str, position: Position) -> None:
         """Store, then forget, what a reader acknowledged. One call at a time for a consumer.
@@ -359,7 +357,7 @@ class ClientRunner:
         progress = self.client.progress_after(consumer, position)
         if progress is None:
             return
-        await self.to_store.acknowledge(consumer, progress)
+        await self.store_queue.acknowledge(consumer, progress)
         # The consumer may have skipped a purge gap meanwhile.
         if self.client.consumers[consumer].queue.epoch == position.epoch:
             self.step(Acknowledged(consumer, progress.acknowledged, progress.covered))

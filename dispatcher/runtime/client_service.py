@@ -134,7 +134,7 @@ class ClientService:
 
     async def remove(self, name: str) -> None:
         """Remove a consumer. What is stored of it stays; nothing more is stored when this returns."""
-        await self.runner.to_store.stored(name)
+        await self.runner.store_queue.stored(name)
         self.runner.step(Removed(name))
         del self.sessions[name]
 
@@ -142,7 +142,7 @@ class ClientService:
         """Let a consumer go on as it is declared now, from what it has acknowledged, with the sessions it has."""
         name = consumer.spec.name
         number = self.sessions[name].number
-        progress = await self.runner.to_store.stored(name)
+        progress = await self.runner.store_queue.stored(name)
         self.runner.step(Removed(name))
         self.runner.step(Added(consumer.spec, progress))
         return self._new_session(consumer, number)
