@@ -146,7 +146,7 @@ def _source(
             "give one mysql:// address, or files",
         )
     # PyMySQL is loaded for servers only.
-    from dispatcher.inspect.remote import RemoteLog  # noqa: PLC0415
+    from dispatcher.inspect.server_log import RemoteLog  # noqa: PLC0415
     from dispatcher.source.mysql.blocking_dump import LogServer  # noqa: PLC0415
     from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode  # noqa: PLC0415
 

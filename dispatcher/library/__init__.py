@@ -1,9 +1,9 @@
-"""binlog-dispatcher as a library: one client of one server, and binlogs that are iterated in the program itself.
+"""binlog-dispatcher as a library: one client of one server, and binlogs that a program iterates in its own process.
 
-What the daemon is made of, without its HTTP: the same rules, runner, state store and spill files, put together by the
-same `runtime.client_service.ClientService`. So all that docs/sharing.md says of consumers holds for binlogs.
+The library is the daemon without HTTP: the same dispatching, runner, state store and spill files, put together by the
+same `runtime.client_service.ClientService`. So docs/sharing.md holds for binlogs as for consumers.
 
-`client` is the way in, `binlogs` what a program iterates, `transactions` what it gets.
+`client` is the entry point, `binlogs` holds what a program iterates, `transactions` what the iteration returns.
 """
 
 from dispatcher.library.binlogs import Binlog

@@ -1,11 +1,11 @@
-"""The way in: one server, one client, and the binlogs that a program reads of it.
+"""The entry point of the library: one client of one server, and the binlogs that a program reads of it.
 
-Opening it takes the state store (its lock keeps a daemon and other programs away), loads the kernels, and begins the
-client without consumers; so the server is reached when the first binlog is created. What blocks runs in threads. There
-are no signal handlers, no settings of the loop or of logging: those are the program's.
+Opening a client opens the state store, whose lock excludes a daemon and other programs, loads the kernels, and starts
+the client without consumers; it connects to the server when the first binlog is created. Blocking calls run in threads.
+The client sets no signal handlers and configures neither the loop nor logging: these belong to the program.
 
-Notes of what happens (connections that come and go, mergers, faults) go to the logger `dispatcher` of the standard
-library, `event key=value ...`, never with a row value or a secret.
+Events (connections, merges, faults) are logged by the logger `dispatcher` of the standard library as
+`event key=value ...`, without row values and secrets.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from uuid import UUID, uuid4
 
 from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.binlog.stream.warmup import load_kernels
+from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
+from dispatcher.dispatch.effects import StoreVersions
+from dispatcher.dispatch.versions import Kept
 from dispatcher.library import options
-from dispatcher.library.binlogs import Binlog, until_placed
+from dispatcher.library.binlogs import Binlog, wait_until_started
 from dispatcher.library.options import BinlogOptions, ConnectionOptions, StartAt
-from dispatcher.library.stateless import Stateless
 from dispatcher.library.warm import load_decoder
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
@@ -44,13 +46,57 @@ from dispatcher.settings.model import (
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 
-_Store = StateStore | Stateless
 START_S = 60.0
 
 
+class _NoStore:
+    """A state store that stores nothing, for a program that keeps its positions itself.
+
+    The rows of prepared transactions are kept in memory by their caller, and the versions of tables are fetched again.
+    """
+
+    epoch = 0
+
+    def __init__(self, installation_id: UUID) -> None:
+        self.installation_id = installation_id
+
+    def load(self, consumer: str) -> None: ...
+
+    def save(
+        self,
+        progress: Sequence[tuple[str, Position, Position, int]],
+        client: str,
+        prepared: XaChanges | None,
+    ) -> None: ...
+
+    def load_prepared(self, _client: str) -> list[XaEntry]:
+        return []
+
+    def load_versions(self, _client: str) -> Kept | None:
+        return None
+
+    def save_versions(self, client: str, what: StoreVersions) -> None: ...
+
+    def session(self, _consumer: str) -> int:
+        return 0
+
+    def next_session(self, _consumer: str) -> int:
+        return 1
+
+    def forget(self, _consumer: str) -> None: ...
+
+    def check(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+_Store = StateStore | _NoStore
+
+
 class BinlogClient:
-    """Everything that is read as one user from one server (or one folder of binlog files), over as few connections as
-    the places of its binlogs in the log allow.
+    """The binlogs that are read as one user from one server, or from one folder of binlog files.
+
+    They share replication connections as far as their positions allow.
 
         async with BinlogClient("repl@db1:3306", password="...", state="state.db") as client:
             shop = await client.create_binlog("shop", ["shop"], start="earliest")
@@ -67,14 +113,14 @@ class BinlogClient:
         state: options.State | None = None,
         **connection: Unpack[ConnectionOptions],
     ) -> None:
-        """`mysql`: "user@host:port", or "user@host1:port,host2:port" where one stands in for another. `state`: the file
-        that says how far each binlog was acknowledged, one for each client, or a mapping with `path` and its limits;
-        None: nothing is stored, and positions are the program's. The rest is as in a daemon's settings.
+        """`mysql`: "user@host:port", or "user@host1:port,host2:port" for hosts that replace each other. `state`: the
+        file that stores how far each binlog was acknowledged, one per client, or a mapping with `path` and limits;
+        None: nothing is stored, and the program keeps positions itself. The other options are the daemon's settings.
 
-        Reaches nothing yet. Raises UserError (SETTINGS) with everything that is wrong.
+        Does not connect yet. Raises UserError (SETTINGS) with everything that is wrong.
         """
-        said = {"mysql": mysql, **connection} if mysql is not None else {**connection}
-        self._connection = parse_section(ConnectionSettings, said, "BinlogClient")
+        given = {"mysql": mysql, **connection} if mysql is not None else {**connection}
+        self._connection = parse_section(ConnectionSettings, given, "BinlogClient")
         self._state: StateSettings | None = None
         if state is not None:
             mapping = dict(state) if isinstance(state, dict) else {"path": state}
@@ -94,19 +140,21 @@ class BinlogClient:
 
     @property
     def label(self) -> str:
-        """`user@host:port`, as logs and `status` call it."""
+        """`user@host:port`, the name in logs and in `status`."""
         return self._connection.label
 
     @property
     def stores(self) -> bool:
-        """Has it a state store?"""
+        """True if it has a state store."""
         return self._state is not None
 
     # -- from the start to the end ---------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """As `async with` does. On a machine where nobody has, the kernels are compiled, which takes half a minute;
-        else it is a fraction of a second. Raises BinlogError (STATE_STORE, SPILL, FILES)."""
+        """Open the client, as `async with` does. Raises BinlogError (STATE_STORE, SPILL, FILES).
+
+        Takes a fraction of a second; half a minute where the kernels are not compiled yet.
+        """
         if self._entered:
             raise UserError(ErrorKind.SETTINGS, f"{self!r} is open already", remedy="open it once")
         self._entered, self._broken = True, None
@@ -128,9 +176,9 @@ class BinlogClient:
     def _open_store(self) -> _Store:
         if self._state is not None:
             return StateStore(self._state.path)
-        # A server takes two of one installation for one replica. But of files without GTIDs the positions are of the
-        # installation that read them, and must be good for the next one.
-        return Stateless(uuid4() if self._connection.files is None else UUID(int=0))
+        # To a server, two clients of one installation are one replica, so each gets an id of its own. Positions in
+        # files without GTIDs hold the id of the installation, and the next run must accept them.
+        return _NoStore(uuid4() if self._connection.files is None else UUID(int=0))
 
     def _open_spill(self) -> Allocate | None:
         if self._state is None:
@@ -139,10 +187,12 @@ class BinlogClient:
         return Spill(folder, self._state.max_bytes_in_spill).allocate
 
     async def close(self) -> None:
-        """As the end of `async with` does: ends all iterations and connections, stores what is to be stored. May be
-        called again. Raises BinlogError (STATE_STORE)."""
+        """End all iterations and connections, and store what is to be stored, as the end of `async with` does.
+
+        May be called again. Raises BinlogError (STATE_STORE).
+        """
         for binlog in self._binlogs.values():
-            binlog.let_go()
+            binlog.end()
         self._binlogs = {}
         running, self._running = self._running, None
         storing, self._storing = self._storing, None
@@ -180,40 +230,40 @@ class BinlogClient:
         wait_s: float | None = START_S,
         **limits: Unpack[BinlogOptions],
     ) -> Binlog:
-        """A binlog of some databases. `name` is what is stored of it stored under.
+        """Returns a binlog of some databases. Its positions are stored under `name`.
 
-        It goes on from what was acknowledged under this name; where nothing is stored it begins at `start`. A Position
-        wins over what is stored, and is stored itself, so that what lies behind it comes, again if need be. Returns
-        when the place is known and stored: with "latest", everything that is committed from then on comes.
+        It goes on from what was acknowledged under this name, or begins at `start` if nothing is stored. A Position
+        overrides what is stored, is stored itself, and may make transactions come again. Returns once the start
+        position is known and stored: with "latest", every transaction committed from then on is returned.
 
-        Raises UserError (SETTINGS, UNKNOWN_CONSUMER: the name is in use), or BinlogError: why it cannot begin there
-        (POSITION_PURGED, HISTORY_DIFFERS, ...), what a person has to see to (ACCESS_DENIED, GRANT_MISSING, ...), or why
-        the server was not reached within `wait_s` seconds (None: it is tried until it is). Then there is no binlog.
+        Raises UserError (SETTINGS, UNKNOWN_CONSUMER: the name is in use), or BinlogError: it cannot begin there
+        (POSITION_PURGED, HISTORY_DIFFERS, ...), an operator has to act (ACCESS_DENIED, GRANT_MISSING, ...), or the
+        server was not reached within `wait_s` seconds (None: no limit). Then no binlog is created.
         """
         running = self._opened
         after = start if isinstance(start, Position) else None
-        said = {"databases": list(databases), **limits}
+        given = {"databases": list(databases), **limits}
         if not isinstance(start, Position):
-            said["start"] = options.written(start)
-        wanted = parse_section(SubscriptionSettings, said, f"binlog {name!r}")
+            given["start"] = options.start_setting(start)
+        settings = parse_section(SubscriptionSettings, given, f"binlog {name!r}")
         if not CONSUMER_NAME.match(name):
-            what = f"{name[:70]!r} is no name of a binlog"
+            what = f"{name[:70]!r} is not a valid name of a binlog"
             raise UserError(
-                ErrorKind.SETTINGS, what, remedy="of letters, digits and _.-, at most 64"
+                ErrorKind.SETTINGS, what, remedy="use at most 64 letters, digits and _.-"
             )
         if name in running.sessions or name in self._creating:
             what = f"there is a binlog {name!r} already"
             raise UserError(
-                ErrorKind.UNKNOWN_CONSUMER, what, remedy="close it, or take another name"
+                ErrorKind.UNKNOWN_CONSUMER, what, remedy="close it, or use another name"
             )
         self._creating.add(name)
         try:
-            reader = await running.add(ConsumerDecl(consumer_spec(name, wanted)), after)
+            session = await running.add(ConsumerDecl(consumer_spec(name, settings)), after)
             try:
-                await until_placed(reader, wait_s, self.raise_broken)
+                await wait_until_started(session, wait_s, self.raise_broken)
                 if after is not None:
-                    await reader.runner.store(name)
-                binlog = self._binlogs[name] = Binlog(self, reader)
+                    await session.runner.store(name)
+                binlog = self._binlogs[name] = Binlog(self, session)
             except BaseException:
                 await self.remove(name)
                 raise
@@ -222,12 +272,14 @@ class BinlogClient:
         return binlog
 
     def status(self) -> list[dict[str, Any]]:
-        """One row for each binlog, as they were created: what `GET /v1/binlogs` of a daemon tells."""
+        """Returns one row per binlog, in the order of their creation, as `GET /v1/binlogs` of a daemon does."""
         return [row for row, _ in status_rows(self._opened.sessions.values(), self._rates)]
 
     async def forget(self, name: str) -> None:
-        """Remove what is stored of a binlog: the next one of this name begins at its `start`. Raises UserError while
-        there is one, BinlogError (STATE_STORE)."""
+        """Remove what is stored under a name: the next binlog of this name begins at its `start`.
+
+        Raises UserError while a binlog has the name, BinlogError (STATE_STORE).
+        """
         if name in self._opened.sessions or name in self._creating:
             raise UserError(
                 ErrorKind.UNKNOWN_CONSUMER, f"binlog {name!r} is in use", remedy="close it"
@@ -235,11 +287,11 @@ class BinlogClient:
         assert self._storing is not None, "it is open"
         await self._storing.forget(name)
 
-    # -- what binlogs need -----------------------------------------------------------------------------------
+    # -- for the binlogs -------------------------------------------------------------------------------------
 
-    def row(self, reader: ConsumerSession) -> dict[str, Any]:
-        (found,) = (row for row in self.status() if row["name"] == reader.consumer.name)
-        return found
+    def row(self, session: ConsumerSession) -> dict[str, Any]:
+        (row,) = (row for row in self.status() if row["name"] == session.consumer.name)
+        return row
 
     async def remove(self, name: str) -> None:
         self._binlogs.pop(name, None)
@@ -249,7 +301,7 @@ class BinlogClient:
         async with running.sessions[name].acknowledging:
             await running.remove(name)
 
-    def note(self, level: int, event: str, **fields: Any) -> None:
+    def log(self, level: int, event: str, **fields: Any) -> None:
         self._log.log(level, event, client=self.label, **fields)
 
     def raise_broken(self) -> None:
@@ -265,7 +317,7 @@ class BinlogClient:
         return self._running
 
     def _on_error(self, name: str, error: BaseException) -> None:
-        """A task ended that never should: nobody waits for what will not come."""
+        """A task ended that should never end: every read and iteration raises its error from now on."""
         self._broken = name, error
         for binlog in self._binlogs.values():
             binlog.wake()
@@ -281,7 +333,7 @@ def _close(store: _Store) -> None:
 
 
 class _Log:
-    """As much of a bound logger as a runner needs."""
+    """The Logger of the runtime, on the standard library's logging."""
 
     def __init__(self) -> None:
         self._logger = logging.getLogger("dispatcher")
@@ -289,5 +341,5 @@ class _Log:
     def log(self, level: int, event: str, **fields: Any) -> None:
         if self._logger.isEnabledFor(level):
             error = fields.pop("exc_info", None)
-            told = " ".join(f"{key}={value}" for key, value in fields.items())
-            self._logger.log(level, "%s %s", event, told, exc_info=error)
+            text = " ".join(f"{key}={value}" for key, value in fields.items())
+            self._logger.log(level, "%s %s", event, text, exc_info=error)

@@ -1,6 +1,6 @@
-"""What a program may say of a connection and a binlog: the daemon's settings, under their own names.
+"""The options of a connection and of a binlog: the daemon's settings, by their own names.
 
-They are checked by the models of the settings, so what is wrong is said alike. Sizes are bytes, or text like "64MiB".
+The models of the settings check them, so the messages are the same. Sizes are bytes, or text like "64MiB".
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ ByteSize = int | str
 StartAt = (
     Literal["earliest", "latest"] | GtidSet | MariadbGtids | tuple[str, int] | datetime | Position
 )
-"""Where a binlog begins: the oldest or the newest that the server has; behind a set of GTIDs, any set, with gaps; a
-file and an offset; the first transaction that was committed at a moment (with its zone) or later; or behind a position
-that a transaction had."""
+"""Where a binlog begins: at the oldest or the newest transaction that the server has; behind a GTID set, which may have
+gaps; at a file and offset; at the first transaction committed at a moment (with its time zone) or later; or behind the
+position of a transaction."""
 
 
 class TlsOptions(TypedDict, total=False):
@@ -44,7 +44,7 @@ class FilesOptions(TypedDict, total=False):
 
 
 class ConnectionOptions(TypedDict, total=False):
-    """Of a `BinlogClient`."""
+    """The options of a `BinlogClient`."""
 
     password: str
     password_file: str | Path
@@ -59,7 +59,7 @@ class ConnectionOptions(TypedDict, total=False):
 
 
 class BinlogOptions(TypedDict, total=False):
-    """Of a `Binlog`."""
+    """The options of a `Binlog`."""
 
     tables: list[str]  # "database.table"
     max_bytes_in_binlog_queue: ByteSize
@@ -70,7 +70,7 @@ class BinlogOptions(TypedDict, total=False):
 
 
 class StateOptions(TypedDict, total=False):
-    """`path`: the SQLite file; its folder is made when missing."""
+    """`path`: the SQLite file; its folder is created if it is missing."""
 
     path: str | Path
     max_bytes_in_spill: ByteSize
@@ -80,8 +80,8 @@ class StateOptions(TypedDict, total=False):
 State = str | os.PathLike[str] | StateOptions
 
 
-def written(start: StartAt) -> Any:
-    """As the settings write it. A position is not for them. Raises UserError."""
+def start_setting(start: StartAt) -> Any:
+    """Returns `start` as the setting of that name. A Position has no such form. Raises UserError."""
     if isinstance(start, str):
         return start
     if isinstance(start, GtidSet | MariadbGtids):
@@ -89,13 +89,13 @@ def written(start: StartAt) -> Any:
     if isinstance(start, datetime):
         if start.tzinfo is None:
             raise UserError(
-                ErrorKind.SETTINGS, "start: a datetime without a zone", remedy="give it one"
+                ErrorKind.SETTINGS, "start: a datetime without a time zone", remedy="give it one"
             )
         return {"timestamp": start}
     if isinstance(start, tuple) and len(start) == 2:
         return {"file": start[0], "offset": start[1]}
     raise UserError(
         ErrorKind.SETTINGS,
-        f"start: {type(start).__name__} is no place in a log",
-        remedy="say earliest, latest, a GtidSet, (file, offset), a datetime or a Position",
+        f"start: {type(start).__name__} is not a position in a log",
+        remedy="use earliest, latest, a GtidSet, (file, offset), a datetime or a Position",
     )

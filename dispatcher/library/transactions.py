@@ -1,11 +1,11 @@
-"""A transaction as a program gets it: where it stands, its bytes, and its changes as Python values.
+"""A transaction as a program gets it: its position, its bytes, and its changes as Python values.
 
-All of it is made when it is asked for: a program that looks only at positions pays for nothing else. The bytes are
-views of the queue's memory, which they keep, whatever becomes of the queue.
+Everything is computed on access, so a program that reads only positions pays for nothing else. The bytes are views of
+the queue's memory, and keep it alive.
 
-Rows are decoded a column at a time, which has a price of its own of about a millisecond, whether for one row or for
-thousands. So whoever asks for the changes of a transaction has those of its next *neighbours* decoded along with them,
-some 256 KiB of binlog; what is wrong with one of them is still raised by that one alone.
+Rows are decoded a column at a time, which costs about a millisecond per call, for one row as for thousands. So the
+changes of a transaction are decoded together with those of the transactions after it, up to 256 KiB of binlog: a
+`DecodeGroup`. If one of them cannot be decoded, only that one raises the error.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ROWS = 1024  # of a large transaction that are Python values at a time
-_TOGETHER_BYTES = 1 << 18
+_ROWS = 1024  # of a large transaction, converted to Python values at a time
+_GROUP_BYTES = 1 << 18
 _MYSQL_GTIDS = (EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED)
 
 
 class Change(NamedTuple):
-    """One row that was changed, or (`op` is "ddl") one statement that is no row change.
+    """One changed row, or (`op` is "ddl") one statement that is not a row change.
 
-    `before`, `after`: column name to value, None where the operation has none; a column that the server left out of the
-    row image (binlog_row_image) is not in it. Values are those of docs/types.md, as Python has them: int, float, str,
-    Decimal, bytes, date, datetime (TIMESTAMP in UTC, DATETIME without a zone), timedelta for TIME, None for NULL.
+    `before`, `after`: column name to value, or None if the operation has no such image. A column that the server left
+    out of the row image (binlog_row_image) is missing. Values are those of docs/types.md as Python types: int, float,
+    str, Decimal, bytes, date, datetime (TIMESTAMP in UTC, DATETIME without a zone), timedelta for TIME, None for NULL.
 
-    `query`, `database`: of a DDL statement its text and the session's default database, which is not necessarily that
-    of the table; `table` is "" then. `ordinal` orders the changes of a transaction, and is the same in every replay.
+    For a DDL statement `query` is its text, `database` the session's default database, which need not be that of the
+    table, and `table` is "". `ordinal` orders the changes of a transaction, and is the same in every replay.
     """
 
     op: str  # "insert", "update", "delete", "ddl"
@@ -57,54 +57,56 @@ class Change(NamedTuple):
 
 
 class Transaction:
-    """One transaction of a server, as far as it is of the binlog's databases and tables; never a part of it."""
+    """One transaction of a server: all of its changes to the binlog's databases and tables."""
 
-    __slots__ = ("_index", "_neighbours", "_single")
+    __slots__ = ("_group", "_index", "_single")
 
-    def __init__(self, neighbours: Neighbours, index: int) -> None:
-        self._neighbours = neighbours
+    def __init__(self, group: DecodeGroup, index: int) -> None:
+        self._group = group
         self._index = index
-        self._single = neighbours.singles[index]
+        self._single = group.singles[index]
 
     def __repr__(self) -> str:
         return f"<Transaction {self.gtid or f'{self.file}:{self.offset}'}, {self.size} bytes>"
 
-    # -- where it stands -------------------------------------------------------------------------------------
+    # -- position and GTID -----------------------------------------------------------------------------------
 
     @property
     def position(self) -> Position:
-        """Behind it: to acknowledge, or to begin at. Costs more than the other properties where sets of GTIDs are
-        large; a program that acknowledges now and then asks for it as often."""
+        """The position behind it, to acknowledge or to begin at.
+
+        Where GTID sets are large it costs more than the other properties, so read it as rarely as you acknowledge.
+        """
         return self._single.position
 
     @property
     def epoch(self) -> int:
-        """One higher whenever history changed, as behind a gap (`on_purged="latest"`)."""
+        """Increases whenever the history changed, as behind a gap (`on_purged="latest"`)."""
         return self._single.epoch
 
     @property
     def seq(self) -> int:
-        """Grows with each transaction of an epoch; (`epoch`, `seq`) is the same in every replay."""
+        """Increases with each transaction of an epoch; (`epoch`, `seq`) is the same in every replay."""
         return self._single.seq
 
     @property
     def file(self) -> str:
-        """The server's binlog file that it stands in."""
+        """The server's binlog file that holds it."""
         return self._record.file
 
     @property
     def offset(self) -> int:
-        """In `file`, just behind it."""
+        """The offset of its end in `file`."""
         return self._record.offset
 
     @property
     def committed_at(self) -> datetime:
-        """In UTC; to the microsecond with MySQL 8.0 and newer, else to the second."""
+        """The time of the commit in UTC: in microseconds from MySQL 8.0 on, else in seconds."""
         return _EPOCH + timedelta(microseconds=self._record.commit_us)
 
     @property
     def gtid(self) -> str:
-        """`uuid:number`, `uuid:tag:number`, MariaDB's `domain-server-sequence`, or "" where it has none."""
+        """`uuid:number`, `uuid:tag:number`, MariaDB's `domain-server-sequence`, or "" if it has none."""
         kind, server_id, body = self._event(1)
         if kind in _MYSQL_GTIDS:
             gtid = parse_gtid_event(kind, body)
@@ -113,15 +115,15 @@ class Transaction:
             return str(parse_mariadb_gtid(body, server_id))
         return ""
 
-    # -- what it holds ---------------------------------------------------------------------------------------
+    # -- bytes and changes -----------------------------------------------------------------------------------
 
     @property
     def size(self) -> int:
-        """Bytes of its events."""
+        """The bytes of its events."""
         return sum(len(part) for part in self._single.parts)
 
     def parts(self) -> list[bytes | memoryview]:
-        """`data` as it lies there: without a copy, however large it is."""
+        """Returns `data` in parts that are not copied."""
         return _log([self._single])
 
     @property
@@ -133,14 +135,14 @@ class Transaction:
         return data
 
     def changes(self, *, invalid_dates: InvalidDates = InvalidDates.NULL) -> Iterator[Change]:
-        """Its changes, in the order in which they were made. Decodes on the calling thread: milliseconds for 256 KiB
-        of binlog that neighbours share, and for a transaction that is larger its tables as Arrow first (see `tables`).
+        """Yields its changes, in the order in which they were made.
 
-        `invalid_dates`: see docs/types.md. Raises BinlogError for what cannot be decoded (UNSUPPORTED_TYPE,
-        METADATA_MISSING, INVALID_VALUE, ROW_IMAGE, STATEMENT_FORMAT).
+        Decodes on the calling thread: milliseconds for the 256 KiB of a group, and for a larger transaction its tables
+        as Arrow first (see `tables`). `invalid_dates`: see docs/types.md. Raises BinlogError for what cannot be decoded
+        (UNSUPPORTED_TYPE, METADATA_MISSING, INVALID_VALUE, ROW_IMAGE, STATEMENT_FORMAT).
         """
-        found = self._neighbours.changes(self._index, invalid_dates)
-        return iter(found) if found is not None else self._changes(invalid_dates)
+        changes = self._group.changes(self._index, invalid_dates)
+        return iter(changes) if changes is not None else self._changes(invalid_dates)
 
     def _changes(self, invalid_dates: InvalidDates) -> Iterator[Change]:
         run: list[Iterator[Change]] = []
@@ -156,10 +158,10 @@ class Transaction:
     def tables(
         self, *, invalid_dates: InvalidDates = InvalidDates.NULL
     ) -> Iterator[TableChanges | Ddl]:
-        """Its changes as Arrow, table by table: see `dispatcher.binlog.decode.delivered.changes`."""
+        """Yields its changes as Arrow, table by table: see `dispatcher.binlog.decode.delivered.changes`."""
         return delivered.changes(self.data, invalid_dates=invalid_dates)
 
-    # -- its first events ------------------------------------------------------------------------------------
+    # -- the first events ------------------------------------------------------------------------------------
 
     @property
     def _record(self) -> Record:
@@ -169,7 +171,7 @@ class Transaction:
         return record
 
     def _event(self, number: int) -> tuple[int, int, bytes]:
-        """(type, server id, body) of one of the events that stand before the first rows: they lie in one part."""
+        """Returns (type, server id, body) of an event before the first rows. These events lie in one part."""
         head, at = self._single.parts[0], 0
         for _ in range(number):
             at += int.from_bytes(head[at + 9 : at + 13], "little")
@@ -179,38 +181,38 @@ class Transaction:
         return head[at + 4], int.from_bytes(head[at + 5 : at + 9], "little"), body
 
 
-class Neighbours:
+class DecodeGroup:
     """Transactions that were taken from a queue together, in their order."""
 
     def __init__(self, singles: Sequence[Single]) -> None:
         self.singles = singles
-        self._decoded: dict[int, list[Change]] = {}  # by number; each is given once
+        self._decoded: dict[int, list[Change]] = {}  # by index; each is returned once
         self._invalid_dates = InvalidDates.NULL
-        self._sound = True  # as far as is known
+        self._decodable = True  # False once decoding several together has failed
 
     def changes(self, index: int, invalid_dates: InvalidDates) -> list[Change] | None:
-        """Those of one of them; None where it is to be decoded alone."""
+        """Returns the changes of one transaction, or None if it must be decoded alone."""
         if invalid_dates is not self._invalid_dates:
             self._decoded, self._invalid_dates = {}, invalid_dates
-        if index not in self._decoded and self._sound:
+        if index not in self._decoded and self._decodable:
             self._decoded = self._decode(index, self._end(index))
         return self._decoded.pop(index, None)
 
     def _end(self, first: int) -> int:
-        """Up to where they are decoded with the first one."""
-        left, end = _TOGETHER_BYTES, first
+        """Returns the end of the transactions that are decoded together with the first one."""
+        left, end = _GROUP_BYTES, first
         while end < len(self.singles) and left >= 0:
             left -= sum(map(len, self.singles[end].parts))
             end += 1
         return end if left >= 0 else end - 1
 
     def _decode(self, first: int, end: int) -> dict[int, list[Change]]:
-        """Nothing where there is only one, or something is wrong with one of them."""
+        """Returns the changes by index; empty for a single transaction, or if one of them cannot be decoded."""
         if end - first < 2:
             return {}
-        found: dict[int, list[Change]] = {}
-        numbers = {single.seq: n for n, single in enumerate(self.singles[first:end], first)}
-        by_seq = {seq: found.setdefault(n, []) for seq, n in numbers.items()}
+        decoded: dict[int, list[Change]] = {}
+        indices = {single.seq: n for n, single in enumerate(self.singles[first:end], first)}
+        by_seq = {seq: decoded.setdefault(n, []) for seq, n in indices.items()}
         try:
             data = b"".join(_log(self.singles[first:end]))
             for part in delivered.changes(data, invalid_dates=self._invalid_dates):
@@ -220,16 +222,16 @@ class Neighbours:
                         by_seq[seq].append(change)
                 else:
                     by_seq[part.seq].append(_statement(part))
-        except BinlogError:  # raised again by the one that it is about
-            self._sound = False
+        except BinlogError:  # the transaction that causes it raises it again
+            self._decodable = False
             return {}
-        for those in found.values():
-            those.sort(key=_ordinal)
-        return found
+        for changes in decoded.values():
+            changes.sort(key=_ordinal)
+        return decoded
 
 
 def _log(singles: Iterable[Single]) -> list[bytes | memoryview]:
-    """A binlog of them alone."""
+    """Returns a binlog of these transactions alone, in parts."""
     out: list[bytes | memoryview] = [MAGIC]
     format_ = None
     for single in singles:
@@ -272,12 +274,12 @@ def _images(
     ]
     if image.null_count:
         present = image.is_valid().to_pylist()
-        images = [row if there else None for row, there in zip(images, present, strict=True)]
+        images = [row if exists else None for row, exists in zip(images, present, strict=True)]
     absent = batch.column(f"{which}_absent")
     if absent.null_count < len(absent):
-        for row, lacking in zip(images, absent.to_pylist(), strict=True):
-            if row is not None and lacking is not None:
-                for name in lacking:
+        for row, absent_names in zip(images, absent.to_pylist(), strict=True):
+            if row is not None and absent_names is not None:
+                for name in absent_names:
                     del row[name]
     return images
 
@@ -285,7 +287,7 @@ def _images(
 def _python(values: pa.Array, column: Column) -> list[Any]:
     kind, type_ = values.type, column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        # Without Arrow's zone, for which Python would need a database of zones.
+        # Cast to a type without zone: to convert Arrow's zone, Python would need a time zone database.
         values = values.cast(pa.timestamp("us"))
         return [
             None if value is None else value.replace(tzinfo=UTC) for value in values.to_pylist()

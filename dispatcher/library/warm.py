@@ -1,6 +1,6 @@
-"""Make the decoding kernels ready, so that the first rows do not hold up the program's loop while they are compiled.
+"""Load the decoding kernels in advance, so that the first rows do not block the program's loop while they compile.
 
-As `dispatcher.binlog.stream.warmup` does for those that read the log; the daemon decodes nothing and needs only those.
+`dispatcher.binlog.stream.warmup` does the same for the kernels that read the log; the daemon needs only those.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dispatcher.binlog.table_map.column_types import Column, Type
 from dispatcher.binlog.table_map.parse import TableMap
 
 _UTF8MB4, _BINARY = 45, 63
-# A column for each way of decoding that is common: (type, meta, unsigned, collation).
+# One column for each common way of decoding: (type, meta, unsigned, collation).
 _COLUMNS = (
     (Type.LONG, 0, False, 0),
     (Type.LONGLONG, 0, False, 0),
@@ -36,15 +36,15 @@ _COLUMNS = (
 
 
 def load_decoder() -> None:
-    """Decode one row of NULLs: what is compiled depends on the types alone."""
+    """Decode one row of NULLs. Which kernels are compiled depends on the types alone."""
     index = Index.of(MAGIC)
     columns = tuple(
         Column(f"c{n}", kind, meta, unsigned, True, charset, (), True)
         for n, (kind, meta, unsigned, charset) in enumerate(_COLUMNS)
     )
     decoder = TableDecoder(TableMap(0, "", "", columns, (), ""))
-    found = row_walk.RowCells.room(len(columns), 1)
-    row_walk.walk(index.buf, index.events, decoder.widths, np.zeros(5, np.int64), found, 1)
+    cells = row_walk.RowCells.room(len(columns), 1)
+    row_walk.walk(index.buf, index.events, decoder.widths, np.zeros(5, np.int64), cells, 1)
     row_walk.count(index.buf, index.events, decoder.widths, np.empty(0, np.int64))
     gtid_strings(index.buf, np.zeros(0, np.int64))
     MissingColumns.of(index.buf, index.events, columns)

@@ -282,7 +282,7 @@ async def test_a_queue_that_is_full_of_what_was_handed_out(
             taken += more
         assert 1 <= len(taken) < 100
         assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-            "the queue is full of what was handed out"
+            "the queue is full of transactions not acknowledged yet"
         ]
         await binlog.acknowledge()
         assert len(await binlog.read()) >= 1
@@ -297,7 +297,7 @@ async def test_positions_that_are_not_its_own(tmp_path: Path) -> None:
         await binlog.acknowledge(first)
         await binlog.acknowledge(first)
         for position, why in [
-            (taken[1].position, "not handed out yet"),
+            (taken[1].position, "not returned yet"),
             (replace(first.position, epoch=3), "epoch 3"),
             (replace(first.position, seq=1000), "seq does not fit"),
         ]:
@@ -374,13 +374,13 @@ async def test_what_is_wrong_with_a_binlog(tmp_path: Path) -> None:
         assert repr(binlog) == "<Binlog 'there'>"
         for name, databases, options, why in [
             ("there", ["shop"], {}, "there is a binlog 'there' already"),
-            ("not/one", ["shop"], {}, "no name of a binlog"),
+            ("not/one", ["shop"], {}, "not a valid name of a binlog"),
             ("none", [], {}, "databases: must not be empty"),
             ("none", ["shop"], {"tables": ["billing.x"]}, "'billing.x' is not database.table"),
             ("none", ["shop"], {"start": "here"}, "expected earliest, latest"),
             ("none", ["shop"], {"start": ("binlog.000001", 1)}, "first event is at 4"),
-            ("none", ["shop"], {"start": datetime(2026, 1, 1)}, "without a zone"),  # noqa: DTZ001
-            ("none", ["shop"], {"start": 4}, "int is no place"),
+            ("none", ["shop"], {"start": datetime(2026, 1, 1)}, "without a time zone"),  # noqa: DTZ001
+            ("none", ["shop"], {"start": 4}, "int is not a position"),
             ("none", ["shop"], {"on_purged": "weep"}, "on_purged: must be 'fail' or 'latest'"),
             ("none", ["shop"], {"wait": 3}, "wait: unknown key"),
         ]:

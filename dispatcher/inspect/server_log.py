@@ -1,13 +1,12 @@
-"""A server's log as blocks: `mysql://user@host:port[/file]`.
+"""A server's log as blocks of events: `mysql://user@host:port[/file]`.
 
-The server says at the beginning of each file which it is. Events that it makes for the dump (that ROTATE, heartbeats,
-a FORMAT_DESCRIPTION repeated) are not in the file and are not shown.
+The events that the server makes for the dump are not in the file and are not shown: the ROTATE that names each file,
+heartbeats, a repeated FORMAT_DESCRIPTION.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -22,83 +21,78 @@ from dispatcher.binlog.event.file import (
     parse_format,
 )
 from dispatcher.binlog.event.gtid import parse_mariadb_gtid_list, parse_previous_gtids
-from dispatcher.binlog.event.header import FLAG_ARTIFICIAL, FormatDescription
+from dispatcher.binlog.event.header import FLAG_ARTIFICIAL, HEADER_SIZE, FormatDescription
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.inspect.bounds import Bound, GtidBound, PositionBound, Range
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.source.mysql.blocking_dump import HEARTBEATS, LogServer, rotate_target
 
-_LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
-
-
-class Dumps(Protocol):
-    """What is needed of a `LogServer`."""
-
-    def dump(self, file: str, *, follow: bool = False) -> Iterator[list[bytes]]: ...
+_GTID_LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
 
 class RemoteLog:
-    """A source: from a file on (default: the oldest, or that in which `start` lies) to the end of the log, or without
-    end (`follow`)."""
+    """The log of a server from a file on, to its end, or forever if `follow`.
+
+    Begins with `file`; without one, with the file that `start` lies in, or with the oldest.
+    """
 
     more = True
 
     def __init__(self, server: LogServer, file: str, start: Bound | None, *, follow: bool) -> None:
         self._server = server
         self._follow = follow
-        known = [one.name for one in server.files]
-        if file and file not in known:
+        names = [binlog.name for binlog in server.files]
+        if file and file not in names:
             raise UserError(
                 ErrorKind.SETTINGS,
                 f"{server.endpoint.label} has no file {file}",
-                remedy=f"it has {known[0]} to {known[-1]}" if known else "it has none",
+                remedy=f"it has {names[0]} to {names[-1]}" if names else "it has none",
             )
         if isinstance(start, PositionBound) and start.file and not file:
             file = start.file
         elif isinstance(start, GtidBound) and not file:
-            file = _file_of(server, known, start)
-        self.names: Sequence[str] = known[known.index(file) :] if file in known else known
+            file = _file_of(server, names, start)
+        self.names: Sequence[str] = names[names.index(file) :] if file in names else names
 
-    def blocks(self, wanted: Range) -> Iterator[Block]:  # noqa: ARG002 - the filter is the reader's
+    def blocks(self, shown: Range) -> Iterator[Block]:  # noqa: ARG002 - the server sends all of a file
         reader = DumpReader()
         for events in self._server.dump(self.names[0], follow=self._follow):
             yield from reader.feed(events)
 
 
 def _file_of(server: LogServer, files: Sequence[str], start: GtidBound) -> str:
-    """The newest file before whose beginning none of the transactions was written; the oldest if there is none."""
+    """Returns the newest file with none of the transactions before it, or the oldest file."""
     low, high = 0, len(files) - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if _all_before(server, files[middle], start):
+        if _any_before(server, files[middle], start):
             high = middle - 1
         else:
             low = middle
     return files[low]
 
 
-def _all_before(server: LogServer, file: str, start: GtidBound) -> bool:
-    """Does the file's own list of what came before it hold one of the transactions?"""
+def _any_before(server: LogServer, file: str, start: GtidBound) -> bool:
+    """True if one of the transactions was written before the file, according to the GTID list at its beginning."""
     reader = DumpReader()
     for events in server.dump(file):
         for block in reader.feed(events):
             for line in block.events.tolist():
-                if line[2] in _LISTS:
-                    return _listed(
-                        block.buf[line[0] + 19 : line[0] + line[1] - block.tail], line[2], start
-                    )
-                if line[2] != EventType.FORMAT_DESCRIPTION:
+                at, size, kind = line[:3]
+                if kind in _GTID_LISTS:
+                    return _lists_any(block.buf[at + 19 : at + size - block.tail], kind, start)
+                if kind != EventType.FORMAT_DESCRIPTION:
                     return False
     return False
 
 
-def _listed(body: bytes, kind: int, start: GtidBound) -> bool:
-    if kind == EventType.PREVIOUS_GTIDS:
-        return isinstance(start.gtids, GtidSet) and bool(
+def _lists_any(body: bytes, kind: int, start: GtidBound) -> bool:
+    if isinstance(start.gtids, GtidSet):
+        return kind == EventType.PREVIOUS_GTIDS and bool(
             parse_previous_gtids(body).intersection(start.gtids)
         )
-    if isinstance(start.gtids, GtidSet):
+    if kind == EventType.PREVIOUS_GTIDS:
         return False
     return any(
         start.gtids.get((gtid.domain, gtid.server), gtid.sequence + 1) <= gtid.sequence
@@ -107,7 +101,7 @@ def _listed(body: bytes, kind: int, start: GtidBound) -> bool:
 
 
 class DumpReader:
-    """Events of a dump to blocks."""
+    """Makes blocks of the events of a dump."""
 
     def __init__(self) -> None:
         self._file = ""
@@ -115,34 +109,26 @@ class DumpReader:
         self._format: FormatDescription | None = None
 
     def feed(self, events: Sequence[bytes]) -> Iterator[Block]:
-        """Raises `BinlogError` behind the last event that can be read."""
-        run: list[bytes] = []
+        """Yields blocks. Raises `BinlogError` at the first damage, after everything before it was yielded."""
+        plain: list[bytes] = []
         for event in events:
-            kind = event[4] if len(event) >= 19 else -1
-            made = kind >= 0 and int.from_bytes(event[17:19], "little") & FLAG_ARTIFICIAL
-            starts_file = kind == EventType.ROTATE and (made or event[:4] == bytes(4))
-            if (
-                kind >= 0
-                and kind != EventType.FORMAT_DESCRIPTION
-                and not starts_file
-                and kind not in HEARTBEATS
-            ):
-                run.append(event)
-                continue
-            if run:
-                yield self._block(run)
-                run = []
-            if kind in HEARTBEATS:
-                continue
-            if kind < 0 or (kind != EventType.FORMAT_DESCRIPTION and not starts_file):
+            if len(event) < HEADER_SIZE:
+                yield from self._blocks(plain)
                 raise self._error(ErrorKind.MALFORMED_EVENT, f"an event of {len(event)} bytes")
+            kind = event[4]
+            artificial = int.from_bytes(event[17:19], "little") & FLAG_ARTIFICIAL
+            starts_file = kind == EventType.ROTATE and (artificial or event[:4] == bytes(4))
+            if not (starts_file or kind == EventType.FORMAT_DESCRIPTION or kind in HEARTBEATS):
+                plain.append(event)
+                continue
+            yield from self._blocks(plain)
+            plain = []
             if starts_file:
                 self._file, self._offset = rotate_target(event)
-            else:
+            elif kind == EventType.FORMAT_DESCRIPTION:
                 self._format = self._parsed(event)
-                yield self._block([event])
-        if run:
-            yield self._block(run)
+                yield from self._blocks([event])
+        yield from self._blocks(plain)
 
     def _parsed(self, event: bytes) -> FormatDescription:
         try:
@@ -150,7 +136,10 @@ class DumpReader:
         except BinlogError as error:
             raise error.at(f"{self._file}, offset {self._offset}") from None
 
-    def _block(self, events: Sequence[bytes]) -> Block:
+    def _blocks(self, events: Sequence[bytes]) -> Iterator[Block]:
+        """Yields one block of the events, if there are any."""
+        if not events:
+            return
         if self._format is None:
             raise self._error(
                 ErrorKind.MALFORMED_EVENT,
@@ -163,25 +152,28 @@ class DumpReader:
             parts.append(header_line(buf, 0, 0))
             at = len(data)
         while at < len(data):
-            found, _, here = frame_events(
+            lines, _, end = frame_events(
                 buf, at, checksum=self._format.checksum, base=0, stops=False
             )
-            if not len(found):
+            if not len(lines):
                 raise self._error(ErrorKind.CHECKSUM_MISMATCH, type_name(data[at + 4]))
-            parts.append(found)
-            at = here
+            parts.append(lines)
+            at = end
         lines = parts[0] if len(parts) == 1 else np.concatenate(parts)
         ends = self._offset + np.cumsum(lines[:, SIZE])
-        # The header's position is right where it differs: an encrypted file begins with more than is sent.
-        told, low = int(lines[-1, LOG_POS]), int(ends[-1]) & 0xFFFFFFFF
-        if told > low and told - low < 1 << 20:
-            ends += told - low
+        # If the header's position is higher, it is right: an encrypted file begins with bytes that are not sent.
+        log_pos, end = int(lines[-1, LOG_POS]), int(ends[-1]) & 0xFFFFFFFF
+        if log_pos > end and log_pos - end < 1 << 20:
+            ends += log_pos - end
         lines[:, OFFSET] = ends - lines[:, SIZE]
         self._offset = int(ends[-1])
-        return Block(self._file, self._format, data, lines)
+        yield Block(self._file, self._format, data, lines)
 
     def _error(self, kind: ErrorKind, what: str) -> BinlogError:
         where = f"{self._file or 'the dump'}, offset {self._offset}"
         return BinlogError(
-            kind, what, where=where, remedy="try again; if it repeats, the server's file is damaged"
+            kind,
+            what,
+            where=where,
+            remedy="try again; if the error repeats, the server's file is damaged",
         )
