@@ -376,7 +376,12 @@ async def test_what_is_wrong_with_a_binlog(tmp_path: Path) -> None:
             ("there", ["shop"], {}, "there is a binlog 'there' already"),
             ("not/one", ["shop"], {}, "not a valid name of a binlog"),
             ("none", [], {}, "databases: must not be empty"),
-            ("none", ["shop"], {"tables": ["billing.x"]}, "'billing.x' is not in the consumer's databases"),
+            (
+                "none",
+                ["shop"],
+                {"tables": ["billing.x"]},
+                "'billing.x' is not in the consumer's databases",
+            ),
             ("none", ["shop"], {"start": "here"}, "expected earliest, latest"),
             ("none", ["shop"], {"start": ("binlog.000001", 1)}, "offset must be at least 4"),
             ("none", ["shop"], {"start": datetime(2026, 1, 1)}, "without a time zone"),  # noqa: DTZ001
