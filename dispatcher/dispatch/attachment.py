@@ -1,16 +1,18 @@
-"""Who may ride on which dispatcher: the one predicate that serves attaching, merging and restarting.
+"""Which dispatcher a consumer may attach to: the predicate that serves attaching, merging and restarting.
 
-A consumer may ride where the dispatcher has read nothing that the consumer has not queued, for that would never come
-again; and where the two are near in the log, for it waits until the dispatcher has come to its place. What a consumer
-has *queued* counts. By what was delivered or acknowledged it could ride where it is given transactions twice.
+A consumer may attach where the dispatcher has read nothing that the consumer has not queued, because the dispatcher
+will not read it again; and where the two are near each other in the log, because the dispatcher delivers nothing to the
+consumer before it reaches the consumer's position. The *queued* position counts: by what was delivered or acknowledged,
+the consumer would be given transactions twice.
 
-A dispatcher may stand inside a transaction, some of which was dealt out already. Then only who has that transaction may
-come along, because it passes over the rest; on a stream that never pauses this is the usual case.
+A dispatcher may stand inside a transaction, part of which it has already copied to its consumers. Then a consumer may
+attach only if it has queued that transaction, because it passes over the rest. On a stream that never pauses this is
+the usual case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from dispatcher.dispatch.executed_position import ExecutedPosition, Gtids, Mode, make_executed
@@ -18,64 +20,62 @@ from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number
 
-# Places that no file is known of, as after a failover, are near if so few transactions tell them apart.
+# Positions whose distance in bytes is not known, as after a failover, are near if so few transactions differ.
 UNKNOWN_TRANSACTIONS_MAX = 1000
 
-Inside = tuple[str, int] | int | None
-"""The transaction that a dispatcher stands in: source and number, or (without MySQL's GTIDs) seq reached in it."""
+OpenTransaction = tuple[str, int] | int | None
+"""The transaction that a dispatcher stands in: source and number, or (without MySQL's GTIDs) the seq reached in it."""
 
 T = TypeVar("T")
 
 
 class ServerFiles:
-    """The files of a server's log, as far as they are known: how many bytes lie between two places?"""
+    """The files of a server's log and their sizes, as far as they are known."""
 
     def __init__(self) -> None:
         self.server = ""
-        self.looks = 0  # how often a server was asked
+        self.updates = 0
         self._sizes: dict[int, int] = {}  # by number
 
-    def saw(self, view: ServerView, *, late: bool = False) -> None:
-        """What a server says replaces what another one, or the same one before a reset, has said.
+    def update(self, view: ServerView, *, late: bool = False) -> None:
+        """Replace what was known of the server, or of another one.
 
-        `late`: it was asked before something that is known already, so what is known stays.
+        `late`: True if a dispatcher has read beyond the log as it is in `view`; then the larger sizes stay.
         """
         known = self._sizes if late and view.server == self.server else {}
-        self.looks += 1
+        self.updates += 1
         self.server = view.server
         self._sizes = {file_number(name): size for name, size in view.files}
         for number, size in known.items():
             self._sizes[number] = max(self._sizes.get(number, 0), size)
-        self.grew(view.file, view.offset)
+        self.extend(view.file, view.offset)
 
-    def grew(self, file: str, offset: int) -> None:
-        """A stream has come to an offset of a file."""
+    def extend(self, file: str, offset: int) -> None:
+        """A stream has reached an offset of a file."""
         number = file_number(file)
         self._sizes[number] = max(self._sizes.get(number, 0), offset)
 
-    def has(self, place: ExecutedPosition) -> bool:
-        """Does a place lie within a file, as far as it was written?"""
-        return place.offset <= self._sizes.get(file_number(place.file), -1)
+    def contains(self, executed: ExecutedPosition) -> bool:
+        """True if a position lies within the written part of a file."""
+        return executed.offset <= self._sizes.get(file_number(executed.file), -1)
 
-    def between(self, mode: Mode, a: ExecutedPosition, b: ExecutedPosition) -> int | None:
-        """Bytes of the log between two places of this server, whichever comes first; None: not known."""
+    def distance(self, mode: Mode, a: ExecutedPosition, b: ExecutedPosition) -> int | None:
+        """Returns the bytes of the log between two positions of this server, in either order; None: not known."""
         if a.seq == b.seq and (mode is not Mode.GTID or a.gtids == b.gtids):
             return 0
         if not a.file or not b.file:
             return None
-        (low, start), (high, end) = sorted(
-            (file_number(place.file), place.offset) for place in (a, b)
-        )
+        (low, start), (high, end) = sorted((a.log_order, b.log_order))
         numbers = range(low, high)
         if any(number not in self._sizes for number in numbers):
             return None
-        if low < high and start > self._sizes[low]:  # what was heard last is older than that place
+        if low < high and start > self._sizes[low]:  # the known size is older than the position
             return None
         return sum(self._sizes[number] for number in numbers) - start + end
 
 
-def contained(mode: Mode, read: ExecutedPosition, queued: ExecutedPosition) -> bool:
-    """Has a consumer that queued up to one place everything that was read up to the other?"""
+def has_all_read(mode: Mode, read: ExecutedPosition, queued: ExecutedPosition) -> bool:
+    """True if a consumer that has queued up to `queued` has everything up to `read`."""
     if mode is not Mode.GTID:
         return read.seq <= queued.seq
     assert isinstance(read.gtids, GtidSet) and isinstance(queued.gtids, GtidSet)
@@ -84,58 +84,58 @@ def contained(mode: Mode, read: ExecutedPosition, queued: ExecutedPosition) -> b
     return queued.gtids.contains(read.gtids)
 
 
-def has_transaction(queued: ExecutedPosition, inside: Inside) -> bool:
-    """Has a consumer the transaction that a dispatcher stands in? One that stands in none keeps nobody away."""
-    if inside is None:
+def has_transaction(queued: ExecutedPosition, transaction: OpenTransaction) -> bool:
+    """True if a consumer has queued the transaction that a dispatcher stands in, or the dispatcher stands in none."""
+    if transaction is None:
         return True
-    if isinstance(inside, int):
-        return queued.seq > inside
-    source, gno = inside
+    if isinstance(transaction, int):
+        return queued.seq > transaction
+    source, gno = transaction
     assert isinstance(queued.gtids, GtidSet)
     return bool(source) and queued.gtids.has(source, gno)
 
 
-def near(
+def is_near(
     files: ServerFiles | None, mode: Mode, a: ExecutedPosition, b: ExecutedPosition, bytes_max: int
 ) -> bool:
-    """May a and b begin on one dump? `files`: None where those of their server are not known."""
-    distance = files.between(mode, a, b) if files is not None else None
+    """True if consumers at these positions may begin on one dump. `files`: None if those of their server are not
+    known."""
+    distance = files.distance(mode, a, b) if files is not None else None
     if distance is not None:
         return distance <= bytes_max
     if mode is not Mode.GTID:
         return False
     assert isinstance(a.gtids, GtidSet) and isinstance(b.gtids, GtidSet)
-    apart = len(a.gtids.subtract(b.gtids)) + len(b.gtids.subtract(a.gtids))
-    return apart <= UNKNOWN_TRANSACTIONS_MAX
+    differing = len(a.gtids.subtract(b.gtids)) + len(b.gtids.subtract(a.gtids))
+    return differing <= UNKNOWN_TRANSACTIONS_MAX
 
 
-def front(
-    files: ServerFiles, mode: Mode, placed: Sequence[tuple[T, ExecutedPosition]], bytes_max: int
+def group_ahead(
+    files: ServerFiles,
+    mode: Mode,
+    positions: Sequence[tuple[T, ExecutedPosition]],
+    bytes_max: int,
 ) -> list[T]:
-    """Of consumers with their places, the one furthest ahead and those that are near to it and to each other."""
-    ordered = sorted(placed, key=lambda one: one[1].seq, reverse=True)
+    """Of consumers with their positions: the one furthest ahead, and those near to it and to each other."""
+    ordered = sorted(positions, key=lambda pair: pair[1].seq, reverse=True)
     group: list[tuple[T, ExecutedPosition]] = []
-    for one, place in ordered:
-        if all(near(files, mode, place, other, bytes_max) for _, other in group):
-            group.append((one, place))
-    return [one for one, _ in group]
+    for consumer, queued in ordered:
+        if all(is_near(files, mode, queued, other, bytes_max) for _, other in group):
+            group.append((consumer, queued))
+    return [consumer for consumer, _ in group]
 
 
-def start_of(mode: Mode, places: Sequence[ExecutedPosition]) -> ExecutedPosition:
-    """The place from which one dump serves all of them: what all have."""
+def dump_start(mode: Mode, positions: Sequence[ExecutedPosition]) -> ExecutedPosition:
+    """Returns the position from which one dump serves all consumers: the intersection of what they have."""
     if mode is not Mode.GTID:
-        return min(places, key=lambda place: place.seq)
-    gtids: Gtids = places[0].gtids
-    for place in places[1:]:
-        assert isinstance(gtids, GtidSet) and isinstance(place.gtids, GtidSet)
-        gtids = gtids.intersection(place.gtids)
-    same = [place for place in places if place.gtids == gtids]
+        return min(positions, key=lambda executed: executed.seq)
+    gtids: Gtids = positions[0].gtids
+    for executed in positions[1:]:
+        assert isinstance(gtids, GtidSet) and isinstance(executed.gtids, GtidSet)
+        gtids = gtids.intersection(executed.gtids)
+    same = [executed for executed in positions if executed.gtids == gtids]
     if same:
-        return max(same, key=lambda place: (file_number(place.file), place.offset))
-    # None of them stands there; the log goes on at the first of their places, or somewhat before it.
-    first = _first(places)
+        return max(same, key=lambda executed: executed.log_order)
+    # No consumer stands there; the log goes on at the first of their positions, or somewhat before it.
+    first = min(positions, key=lambda executed: executed.log_order)
     return make_executed(mode, str(gtids), first.file, first.offset)
-
-
-def _first(places: Iterable[ExecutedPosition]) -> ExecutedPosition:
-    return min(places, key=lambda place: (file_number(place.file), place.offset))

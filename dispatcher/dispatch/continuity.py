@@ -1,23 +1,24 @@
-"""Does a file that a dump comes to follow what was read before it?
+"""Whether a file that a dump comes to follows what was read before it.
 
-A dump survives a RESET as long as the new log is shorter than the offset that the dump has come to: the server goes on
-to send heartbeats, and when the new log rotates, it goes on with the *second* file of that (so do MySQL and MariaDB,
-with GTIDs and without). Hence no place moves into a file, and nothing of it is dealt out, before its head was compared
-with what was read:
+A dump survives a RESET as long as the new log is shorter than the offset that the dump has reached: the server goes on
+to send heartbeats, and when the new log rotates, it goes on with the *second* file of that (MySQL and MariaDB, with
+GTIDs and without). So no position moves into a file, and nothing of it is delivered, before its head was compared with
+what was read:
 
-* The GTIDs that the file says it follows (PREVIOUS_GTIDS, MariaDB's GTID_LIST) must be those that were read.
-* Where it says none, and where the file before it was being written when the dump was asked for, the server is asked:
-  the file before must still be the one that was read, or have been purged. Files that had been closed by then, as many
-  are while a consumer catches up, cost no question.
+* The GTIDs that the head lists as executed before the file (PREVIOUS_GTIDS, MariaDB's GTID_LIST) must be those that
+  were read.
+* If it lists none, or the file before it was still being written when the dump began, the server is asked: the file
+  before must be the one that was read, or have been purged. Files that were closed by then, as many are while a
+  consumer catches up, need no question.
 
-A log may say something else for a reason: GTIDs that were set by hand, a transaction that a crash has cut off. So what
-does not fit ends the connection, and the next login decides, consumer by consumer. A head that does not fit again after
-a login that found nothing wrong is believed.
+A log may differ for a reason: GTIDs that were set by hand, a transaction that a crash has cut off. So a head that does
+not fit ends the connection, and the next login checks every consumer's position. If that login finds no fault and the
+same head comes again, the dispatcher accepts it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -35,61 +36,60 @@ _ENCRYPTION_HEADER_BYTES = 512
 
 class Verdict(Enum):
     FOLLOWS = auto()
-    UNKNOWN = auto()  # the head is not whole yet
-    ASK = auto()  # the server must say what it has of the file before
+    UNKNOWN = auto()  # the head is not complete yet
+    ASK = auto()  # the server must be asked for the file before
     DIFFERS = auto()
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A place that was read, with what the history check needs; see `checks.history`."""
+class QueuedPosition:
+    """A consumer's queued position, with the arguments of `history_check.check_history`."""
 
     mode: Mode
     server: str
-    place: ExecutedPosition
+    executed: ExecutedPosition
     created: int
     anchored: bool
 
 
 class Continuity:
-    """What one dispatcher's streams have in common with what was read. `anchored`: all of what was read lies before its
-    file and offset in the server's log."""
+    """How a dispatcher's stream relates to what was read before it. `anchored`: True if everything that was read lies
+    before its file and offset in the server's log."""
 
     def __init__(self) -> None:
         self.anchored = False
-        self._gaps = False  # may transactions that are held lie behind some that are not?
-        self._begun: Gtids = GtidSet()  # what was read when the stream began
-        self._end = 0, 0  # where the log ended then
-        self._can_ask = False  # of a folder of files, its source knows which one follows another
-        self._known = ""  # the file whose head was compared
-        self._doubted = ("", "")  # a head that did not fit: its file and GTIDs
+        self._may_skip = False  # executed transactions may lie behind some that are not
+        self._begun: Gtids = GtidSet()  # read when the stream began
+        self._end = 0, 0  # the end of the log then
+        self._can_ask = False  # a folder of files knows itself which file follows which
+        self._accepted = ""  # the file whose head was compared
+        self._doubted = ("", "")  # file and GTIDs of a head that did not fit
 
     def begin(self, read: ExecutedPosition, view: ServerView, *, anchored: bool) -> None:
         """A stream begins at `read`."""
-        gaps = False
-        if isinstance(read.gtids, GtidSet) and view.mode is Mode.GTID:
-            gaps = may_skip(read.gtids, GtidSet.parse(view.executed))
-        self._gaps, self.anchored, self._begun = gaps, anchored, read.gtids
+        has_gtids = isinstance(read.gtids, GtidSet) and view.mode is Mode.GTID
+        self._may_skip = has_gtids and may_skip(read.gtids, GtidSet.parse(view.executed))
+        self.anchored, self._begun = anchored, read.gtids
         self._end = file_number(view.file), view.offset
-        self._can_ask, self._known = view.knows_tables, ""
+        self._can_ask, self._accepted = view.knows_tables, ""
 
-    def passed(self, place: ExecutedPosition, steps: BatchGtids) -> None:
-        """The stream has come to a place.
+    def advance(self, read: ExecutedPosition, gtids: BatchGtids) -> None:
+        """The stream has reached `read`.
 
-        It has passed all that was held when it began, where it was sent something that was not and nothing that was
-        held lies behind that; or where the log ended then.
+        It has passed everything that was executed when it began, once it was sent a new transaction and no executed one
+        can lie behind that, or once it has come to where the log ended then.
         """
-        if not self._gaps and steps.ended.any():
+        if not self._may_skip and gtids.ended.any():
             self.anchored = True
-        elif place.file:
-            self.anchored |= (file_number(place.file), place.offset) >= self._end
+        elif read.file:
+            self.anchored |= read.log_order >= self._end
 
     # -- heads of files --------------------------------------------------------------------------------------
 
     def judge(self, batch: Batch, mode: Mode, read: ExecutedPosition) -> Verdict:
-        """Of a batch with a head, before anything of it counts. `read`: what was read before it."""
+        """Compare the head of a batch, if it has one, with `read`, the position before it."""
         head = batch.head
-        if head is None or batch.file == self._known or not self._can_ask:
+        if head is None or batch.file == self._accepted or not self._can_ask:
             return Verdict.FOLLOWS
         if mode is not Mode.FILE and head.previous is None and _is_empty(batch):
             return Verdict.UNKNOWN
@@ -102,11 +102,11 @@ class Continuity:
             was_open = file_number(head.before) >= self._end[0]
             if mode is Mode.FILE or head.previous is None or was_open:
                 return Verdict.ASK
-        self._known = batch.file
+        self._accepted = batch.file
         return Verdict.FOLLOWS
 
     def confirm(self, batch: Batch, sizes: dict[str, int]) -> bool:
-        """The server has the file before as it was read, or no longer has it; `sizes`: of its files, as of then."""
+        """True if the server has the file before as it was read, or no longer has it. `sizes`: of its files now."""
         head = batch.head
         assert head is not None
         size = sizes.get(head.before)
@@ -114,11 +114,11 @@ class Continuity:
             whole = size - head.closed in (0, _ENCRYPTION_HEADER_BYTES)
             if not whole and self._doubts(batch.file, head):
                 return False
-        self._known = batch.file
+        self._accepted = batch.file
         return True
 
     def _doubts(self, file: str, head: Head) -> bool:
-        """False if a login has found nothing wrong since the same was seen before."""
+        """False if a login has found no fault since the same head came."""
         doubted = file, str(head.previous)
         if doubted == self._doubted:
             return False
@@ -126,7 +126,8 @@ class Continuity:
         return True
 
     def _fits(self, previous: Gtids, read: Gtids, *, whole: bool) -> bool:
-        """`whole`: the file follows all that was read, and not only what a dump by GTIDs begins with."""
+        """`whole`: True if the file follows everything that was read; False for the file that a dump by GTIDs begins
+        with."""
         if isinstance(previous, MariadbGtids) or isinstance(read, MariadbGtids):
             assert isinstance(previous, MariadbGtids) and isinstance(read, MariadbGtids)
             return not whole or previous.agrees(read)
@@ -140,17 +141,17 @@ class Continuity:
         return previous.contains(read.subtract(self._begun))
 
 
-def compare(view: ServerView, standings: Sequence[Standing]) -> BinlogError | None:
-    """What says that the server's log, as of `view`, is not the one that these places were read from before that.
+def history_error(view: ServerView, positions: Iterable[QueuedPosition]) -> BinlogError | None:
+    """Returns why the server's log, as of `view`, is not the one that these positions were read from earlier.
 
-    What was purged meanwhile, and a mode or server that is another one now, concern the next login only.
+    A purge since then, and a view in another mode or of another server, are left to the next login.
     """
-    for at in standings:
+    for at in positions:
         if at.mode is not view.mode or at.server != view.server:
             continue
         try:
-            history_check.history(
-                view, at.mode, at.server, at.place, at.created, anchored=at.anchored
+            history_check.check_history(
+                view, at.mode, at.server, at.executed, at.created, anchored=at.anchored
             )
         except BinlogError as error:
             if error.kind is ErrorKind.HISTORY_DIFFERS:
@@ -159,9 +160,9 @@ def compare(view: ServerView, standings: Sequence[Standing]) -> BinlogError | No
 
 
 def may_skip(held: Gtids, executed: GtidSet) -> bool:
-    """May a dump from a set leave out a transaction that lies behind one that it sends?
+    """True if a dump from the set `held` may leave out a transaction that lies behind one that it sends.
 
-    Of one source the lower number lies first. Of several the order is not known, unless nothing is missing yet.
+    Of one source, the lower number lies first. Of several the order is not known, unless no transaction is missing.
     """
     assert isinstance(held, GtidSet)
     missing = executed.subtract(held).sources()

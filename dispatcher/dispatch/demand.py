@@ -1,90 +1,89 @@
-"""Who of a connection's consumers may take something of a batch, and of which of its transactions."""
+"""Which consumers of a dispatcher take part of a batch, and of which of its transactions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from dispatcher.binlog.kernel.bytes import U8
 from dispatcher.binlog.stream.routes import Routes
-from dispatcher.dispatch.enrichment import Failure, SchemaRequirement
+from dispatcher.dispatch.consumer import Consumer
+from dispatcher.dispatch.enrichment import SchemaFailure, SchemaRequirement
 from dispatcher.dispatch.executed_position import BatchGtids, ExecutedPosition
-from dispatcher.dispatch.queue import Queue
-from dispatcher.dispatch.specs import ConsumerSpec
-
-
-class HasQueue(Protocol):
-    spec: ConsumerSpec
-    queue: Queue
-
-
-T = TypeVar("T", bound=HasQueue)
 
 
 @dataclass(slots=True)
-class _Taker(Generic[T]):
-    consumer: T
-    level: bool  # stands where the dispatcher stands
-    wants: U8  # one byte per route
-    skip: U8 | None  # one byte per transaction: 1 = it has that already
+class _ConsumerDemand:
+    consumer: Consumer
+    in_sync: bool  # its queue stands where the dispatcher stands
+    route_mask: U8  # one byte per route
+    executed: U8 | None  # one byte per transaction, 1 = already in the queue; None: none is
 
     def takes(self, route: int, t: int) -> bool:
-        return bool(self.wants[route]) and (self.skip is None or not self.skip[t])
+        return bool(self.route_mask[route]) and (self.executed is None or not self.executed[t])
 
 
-class Demand(Generic[T]):
-    """`read`: where the dispatcher stands before the batch."""
+class Demand:
+    """`read`: the dispatcher's position before the batch."""
 
     def __init__(
-        self, consumers: Iterable[T], steps: BatchGtids, read: ExecutedPosition, routes: Routes
+        self,
+        consumers: Iterable[Consumer],
+        gtids: BatchGtids,
+        read: ExecutedPosition,
+        routes: Routes,
     ) -> None:
         self._routes = routes
-        self._takers: list[_Taker[T]] = []
+        self._demands: list[_ConsumerDemand] = []
         for consumer in consumers:
-            queue = consumer.queue
-            level = queue.queued is read or (
-                queue.queued.gtids == read.gtids and queue.queued.seq == read.seq
-            )
-            level = level and steps.follows(queue.mode, read)
-            skip = None if level else steps.skip(queue.mode, queue.queued)
-            wants = queue.wanted.route_mask(routes)
-            self._takers.append(_Taker(consumer, level, wants, skip))
+            queue, queued = consumer.queue, consumer.queue.queued
+            in_sync = queued is read or (queued.gtids == read.gtids and queued.seq == read.seq)
+            in_sync = in_sync and gtids.all_after(queue.mode, read)
+            executed = None if in_sync else gtids.already_executed(queue.mode, queued)
+            route_mask = queue.wanted.route_mask(routes)
+            self._demands.append(_ConsumerDemand(consumer, in_sync, route_mask, executed))
 
-    def level(self) -> list[tuple[T, bool]]:
-        return [(taker.consumer, taker.level) for taker in self._takers]
+    def consumers(self) -> list[tuple[Consumer, bool]]:
+        """Returns each consumer, and whether it is in sync with the dispatcher."""
+        return [(demand.consumer, demand.in_sync) for demand in self._demands]
 
-    def wanted(self) -> U8:
-        """One byte per route: 1 = somebody takes it of some transaction."""
-        found: Sequence[U8] = [
-            t.wants for t in self._takers if t.skip is None or not bool(t.skip.all())
+    def route_mask(self) -> U8:
+        """Returns one byte per route: 1 = some consumer takes it of some transaction."""
+        masks: Sequence[U8] = [
+            demand.route_mask
+            for demand in self._demands
+            if demand.executed is None or not bool(demand.executed.all())
         ]
-        if len(found) == 1:
-            return found[0]
+        if len(masks) == 1:
+            return masks[0]
         out: U8 = np.zeros(len(self._routes), dtype=np.uint8)
-        for wants in found:
-            out |= wants
+        for mask in masks:
+            out |= mask
         return out
 
-    def need(self, route: int, t: int) -> SchemaRequirement:
-        strict = lax = later = False
-        for taker in self._takers:
-            if taker.consumer.spec.assume_current_schema:
-                lax = lax or taker.takes(route, t)
-            elif taker.wants[route]:
-                strict = strict or taker.takes(route, t)
+    def requirement(self, route: int, t: int) -> SchemaRequirement:
+        proven = current = later = False
+        for demand in self._demands:
+            if demand.consumer.spec.assume_current_schema:
+                current = current or demand.takes(route, t)
+            elif demand.route_mask[route]:
+                proven = proven or demand.takes(route, t)
                 later = True
-        return SchemaRequirement(strict, lax, later)
+        return SchemaRequirement(proven, current, later)
 
-    def failing(self, failures: Iterable[Failure]) -> list[tuple[T, Failure]]:
-        """The consumers that cannot go on, each with the first failure that it meets."""
-        found = []
+    def failing(self, failures: Iterable[SchemaFailure]) -> list[tuple[Consumer, SchemaFailure]]:
+        """Returns the consumers that cannot go on, each with the first failure that it meets."""
+        out = []
         ordered = sorted(failures, key=lambda failure: failure.t)
-        for taker in self._takers:
-            lax = taker.consumer.spec.assume_current_schema
-            own = [f for f in ordered if taker.takes(f.route, f.t) and (f.lax or not lax)]
+        for demand in self._demands:
+            current = demand.consumer.spec.assume_current_schema
+            own = [
+                failure
+                for failure in ordered
+                if demand.takes(failure.route, failure.t) and (failure.even_current or not current)
+            ]
             if own:
-                found.append((taker.consumer, own[0]))
-        return found
+                out.append((demand.consumer, own[0]))
+        return out

@@ -1,4 +1,4 @@
-"""What comes out of a client's `step`, to be executed in this order: one frozen class per thing to do."""
+"""What `Client.step` returns: one frozen class per thing to do, to be executed in the order of the list."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.specs import Progress
-from dispatcher.dispatch.versions import Kept, LogPosition, Name
+from dispatcher.dispatch.versions import LogPosition, Name, StoredVersions
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Open a dispatcher's connection; wait before it about `after_s` seconds (the executor adds jitter).
+    """Open a dispatcher's connection after about `after_s` seconds (the executor adds jitter).
 
-    A number that is not known begins a new dispatcher. A dispatcher has one connection, or attempt to make one, at a
-    time: Connect comes first of all for it, and then after each Lost, Ended or Close.
+    An unknown number begins a new dispatcher. A dispatcher has one connection, or attempt to make one, at a time: the
+    first effect for it is a Connect, and others follow only a Lost, an Ended or a Close.
     """
 
     dispatcher: int
@@ -24,26 +24,26 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class StartDump:
-    """Ask the connection that logged in for the log from here on."""
+    """Ask the server for the log behind `executed`, on the connection that logged in."""
 
     dispatcher: int
     mode: Mode
-    place: ExecutedPosition
+    executed: ExecutedPosition
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection, or give up the attempt to make one; nothing more of it is stepped. A Connect may follow, to
-    another host of the source if there is one (`elsewhere`)."""
+    """Close the connection, or give up the attempt to make one; no event of it is stepped any more. A Connect may
+    follow; with `next_host` it goes to the source's next host, if there is one."""
 
     dispatcher: int
     reason: str
-    elsewhere: bool = False
+    next_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """The dispatcher is no more: as Close, and its number may be that of a new one from now on."""
+    """As Close, and forget the dispatcher: a new one may get its number."""
 
     dispatcher: int
     reason: str
@@ -51,7 +51,7 @@ class Retire:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Read nothing more until Resume; a new connection is not paused."""
+    """Stop reading until Resume. A new connection is not paused."""
 
     dispatcher: int
 
@@ -63,7 +63,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Make a consumer's progress durable. Nothing is handed to a reader before its first one is."""
+    """Make a consumer's progress durable. Its readers get nothing before its first progress is."""
 
     consumer: str
     progress: Progress
@@ -71,9 +71,11 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class FetchSchema:
-    """Ask the server for the definitions of tables, and read the log from `start` to there for statements that may
-    alter them, or (`all_tables`) any table. Each is answered by a `LookedUp`, unless a newer one of its dispatcher has
-    come, or that is no more."""
+    """Ask the server for the definitions of tables, and read the log from `start` up to that moment for statements that
+    may alter these tables, or (`all_tables`) any table.
+
+    A `SchemaFetched` answers it, unless its dispatcher has sent a newer request or was retired.
+    """
 
     dispatcher: int
     number: int
@@ -84,27 +86,27 @@ class FetchSchema:
 
 @dataclass(frozen=True, slots=True)
 class PollServer:
-    """Ask the source what it holds, now; answered by a `Surveyed`. Asked again until one has come."""
+    """Ask the source for its `ServerView` now, again until a `ServerPolled` was stepped."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreVersions:
-    """Make durable how far the log was read (`mark`), or (`kept`) that and all that is known of tables."""
+    """Make durable up to where the log was read, and (unless None) all known versions of tables."""
 
-    mark: LogPosition
-    kept: Kept | None
+    position: LogPosition
+    versions: StoredVersions | None
 
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Somebody may be waiting for this consumer: it has data, or its state changed."""
+    """Wake the readers that wait for this consumer: it has data, or its state changed."""
 
     consumer: str
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line for the log."""
+    """Write a line to the log."""
 
     level: str
     event: str

@@ -1,10 +1,11 @@
-"""Batches whose TABLE_MAPs say all that a server with full metadata says.
+"""Rewrites TABLE_MAPs so that they say all that a server with full metadata says.
 
-`Enrichment.of` goes through a batch in order: statements end versions, TABLE_MAPs that lack something get it from the
-version that holds (`versions`). Where none is known it says what must be looked up, and is called with the same batch
-again when that is; what cannot be known then is a failure of those consumers that want it.
+`Enrichment.enrich` goes through a batch in order: statements end versions, and TABLE_MAPs that lack metadata get it
+from the version that holds (`versions`). If none is known, the result lists the tables to be fetched, and `enrich` is
+called with the same batch again when that is done. A definition that is unknown then is a failure of the consumers that
+need the table.
 
-The cost for a server that writes everything is the kernel's comparison per TABLE_MAP (`binlog.replace`).
+For a server with full metadata this costs the kernel's comparison per TABLE_MAP (`binlog.stream.table_map_rewrite`).
 """
 
 from __future__ import annotations
@@ -30,254 +31,272 @@ from dispatcher.binlog.stream.table_map_rewrite import (
 from dispatcher.binlog.table_map.enrich import enriched_body, incomplete
 from dispatcher.binlog.table_map.parse import POST_HEADER_SIZE
 from dispatcher.dispatch.versions import (
+    AlteringStatement,
     LogPosition,
     Name,
-    Touched,
     TransactionStarts,
     Version,
     Versions,
-    touched_in,
+    altering_statement,
 )
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-TAILS_MAX = 10_000
+SUFFIXES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaRequirement:
-    """Whether a TABLE_MAP's table is wanted by consumers that have not passed its transaction: `strict` ones, which
-    take only what is proven, and `lax` ones, which take the current schema where that fits. `later`: by strict ones,
-    perhaps not yet."""
+    """Which consumers that have not passed a transaction want the table of its TABLE_MAP.
 
-    strict: bool
-    lax: bool
+    `proven`: some that accept only a proven definition; `current`: some that accept the current definition where that
+    fits; `later`: some of the first sort, perhaps in later transactions only.
+    """
+
+    proven: bool
+    current: bool
     later: bool
 
 
 @dataclass(slots=True)
-class Failure:
-    """A table's consumers cannot go on at transaction `t` of the batch; `lax` ones either?"""
+class SchemaFailure:
+    """The consumers of a table cannot go on at transaction `t` of the batch. `even_current`: not even those that accept
+    the current definition."""
 
     route: int
     t: int
     error: BinlogError
-    lax: bool
+    even_current: bool
 
 
 @dataclass(slots=True)
 class Outcome:
-    """`missing`: tables to be looked up before the batch can be taken, and the log read from `start` on for statements
-    on them, or (`gaps`) on any; else `batch` can be."""
+    """Either `missing`: tables to be fetched before the batch can be delivered, and the log to be read from `start` on
+    for statements that alter them, or (`gaps`) any table; or the rewritten batch, with failures."""
 
     batch: Batch
     missing: tuple[Name, ...] = ()
     start: LogPosition | None = None
     gaps: bool = False
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[SchemaFailure] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Walk:
-    """One batch on its way."""
+    """The state of one pass over a batch."""
 
     batch: Batch
     created: int
-    need: Callable[[int, int], SchemaRequirement]
+    requirement: Callable[[int, int], SchemaRequirement]
     ask: bool
-    out: I32
+    suffixes: I32  # by event
     missing: dict[Name, LogPosition] = field(default_factory=dict)
-    failures: dict[tuple[int, int], Failure] = field(default_factory=dict)
+    failures: dict[tuple[int, int], SchemaFailure] = field(default_factory=dict)
+
+    def fail(self, route: int, t: int, error: BinlogError, *, even_current: bool) -> None:
+        known = self.failures.get((route, t))
+        if known is None or (even_current and not known.even_current):
+            self.failures[route, t] = SchemaFailure(route, t, error, even_current)
 
 
 class Enrichment:
-    """`routes`: of the connection."""
+    """`routes`: of the connection. `position`: where the stream goes on; None if that is not known yet."""
 
     def __init__(self, routes: Routes, versions: Versions) -> None:
         self.versions = versions
+        self.position: LogPosition | None = None
         self._mariadb = False
         self._can_ask = True
         self._routes = routes
-        self._seen = TableIdCache()
-        self._tails = MetadataSuffixes()
-        self._numbers: dict[tuple[bytes, Version], int] = {}
-        self._incomplete: dict[bytes, bool] = {}
-        self._marks = TransactionStarts()
+        self._tables = TableIdCache()
+        self._suffixes = MetadataSuffixes()
+        self._numbers: dict[tuple[bytes, Version], int] = {}  # of suffixes
+        self._incomplete: dict[bytes, bool] = {}  # by layout
+        self._starts = TransactionStarts()
         self._format: FormatDescription | None = None
-        self._begun = False
-        self._from: LogPosition | None = None  # where the stream goes on
-        self._anew: LogPosition | None = None  # where it goes on after it was read ahead
-        self._gaps = False  # may the stream skip transactions that it has not come to yet?
-        self._ahead: list[Touched] = []  # statements that lie ahead, where they may be skipped
+        self._begun = False  # a transaction of the stream was read
+        self._known_from: LogPosition | None = (
+            None  # versions are valid from here on, after the log was read ahead
+        )
+        self._gaps = False  # the stream may skip transactions that it has not come to yet
+        self._statements_ahead: list[
+            AlteringStatement
+        ] = []  # known, because the stream may skip them
 
     # -- a stream --------------------------------------------------------------------------------------------
 
-    def begin(self, place: LogPosition | None, *, mariadb: bool, can_ask: bool, gaps: bool) -> None:
-        """A stream begins, at `place` where that is known.
+    def begin(
+        self, position: LogPosition | None, *, mariadb: bool, can_ask: bool, gaps: bool
+    ) -> None:
+        """A stream begins, at `position` if that is known.
 
-        `can_ask`: is there a server that knows the tables? `gaps`: may the stream leave out transactions that lie
-        behind ones that it sends?
+        `can_ask`: True if there is a server that knows the tables. `gaps`: True if the stream may leave out
+        transactions that lie behind ones that it sends.
         """
         self._mariadb, self._can_ask, self._gaps = mariadb, can_ask, gaps
-        self._from = place
-        self._anew = None
-        self._marks = TransactionStarts()
-        self._ahead.clear()
-        self._again()
+        self.position = position
+        self._known_from = None
+        self._starts = TransactionStarts()
+        self._statements_ahead.clear()
+        self._begin_again()
 
-    @property
-    def place(self) -> LogPosition | None:
-        """Where the stream goes on; None where it does not say yet."""
-        return self._from
-
-    def _again(self) -> None:
+    def _begin_again(self) -> None:
         self._begun = False
-        self._seen.forget()
+        self._tables.forget()
 
-    def of(
+    def enrich(
         self,
         batch: Batch,
         created: int,
-        wanted: U8,
-        need: Callable[[int, int], SchemaRequirement],
+        route_mask: U8,
+        requirement: Callable[[int, int], SchemaRequirement],
         *,
         ask: bool = True,
     ) -> Outcome:
-        """`wanted`: one byte per route. `need(route, t)`: who wants it at transaction `t`. `ask`: may anything be
-        missing? Else that is a failure."""
+        """Rewrite the TABLE_MAPs of a batch.
+
+        `route_mask`: one byte per route; `requirement(route, t)`: of transaction `t`; `ask`: True if tables may be
+        missing from the outcome, False if each of them is a failure.
+        """
         self._prepare(batch, created)
         ask = ask and self._can_ask
-        ahead = list(self._ahead)
-        walk = _Walk(batch, created, need, ask, np.empty(len(batch.ev.off), dtype=np.int32))
-        self._go(walk, wanted)
+        ahead = list(self._statements_ahead)
+        suffixes = np.empty(len(batch.ev.off), dtype=np.int32)
+        walk = _Walk(batch, created, requirement, ask, suffixes)
+        self._walk(walk, route_mask)
         if walk.missing and ask:
-            # When more is known, this batch comes again.
-            self._ahead = ahead
-            self._again()
-            start = min(walk.missing.values(), key=lambda mark: mark.key)
+            # The same batch comes again.
+            self._statements_ahead = ahead
+            self._begin_again()
+            start = min(walk.missing.values(), key=lambda position: position.key)
             return Outcome(batch, tuple(walk.missing), start, self._gaps)
-        failures = list(walk.failures.values())
-        return Outcome(replace_table_maps(batch, walk.out, self._tails), failures=failures)
+        rewritten = replace_table_maps(batch, walk.suffixes, self._suffixes)
+        return Outcome(rewritten, failures=list(walk.failures.values()))
 
     def _prepare(self, batch: Batch, created: int) -> None:
-        if (
-            batch.format is not self._format
-        ):  # the server may have been restarted, and count table ids anew
+        if batch.format is not self._format:
+            # The server may have been restarted, and assign table ids anew.
             self._format = batch.format
-            self._seen.forget()
-        if len(self._numbers) > TAILS_MAX:
+            self._tables.forget()
+        if len(self._numbers) > SUFFIXES_MAX:
             self._numbers.clear()
             self._incomplete.clear()
-            self._tails.clear()
-            self._seen.forget()
-        self._seen.grow(len(self._routes))
+            self._suffixes.clear()
+            self._tables.forget()
+        self._tables.grow(len(self._routes))
         if not self._begun and len(batch.tx.first):
             self._begun = True
-            at, first = self._from, self._marks.start(batch, created, 0)
+            at, first = self.position, self._starts.start(batch, created, 0)
             at = first if at is None or at.key > first.key else at
-            self.versions.begin(self._anew or at, opening=not self._gaps)
-            self._anew = None
+            self.versions.begin(self._known_from or at, opening=not self._gaps)
+            self._known_from = None
 
-    def took(self, batch: Batch, created: int) -> None:
-        """The batch was taken."""
-        after = self._marks.after(batch, created)
-        # Before its first transaction a dump by GTIDs passes files that are held already; it goes on at its place.
+    def advance(self, batch: Batch, created: int) -> None:
+        """The batch was delivered."""
+        after = self._starts.after(batch, created)
+        # Before its first transaction a dump by GTIDs passes files of executed ones; it goes on at its position.
         if self._begun:
-            self._from = after
+            self.position = after
             self.versions.advance(after)
 
-    def read_ahead(self, start: LogPosition, touches: list[Touched]) -> None:
-        """All statements between `start`, where something was missing first, and an end of the log that lies behind all
-        that the stream may leave out."""
+    def read_ahead(self, start: LogPosition, statements: list[AlteringStatement]) -> None:
+        """Add all statements between `start`, where a definition was missing first, and an end of the log behind
+        everything that the stream may leave out."""
         if self._gaps:
             self._gaps = False
-            self._anew = start  # nothing that was known before it holds there for sure
-            self._ahead = sorted(touches, key=lambda touched: touched.place.key)
+            self._known_from = start  # earlier versions may have ended before
+            self._statements_ahead = sorted(statements, key=lambda each: each.before.key)
 
     # -- a batch ---------------------------------------------------------------------------------------------
 
-    def _go(self, walk: _Walk, wanted: U8) -> None:
-        batch, seen = walk.batch, self._seen
-        firsts = batch.tx.first
+    def _walk(self, walk: _Walk, route_mask: U8) -> None:
+        batch, tables = walk.batch, self._tables
         end = LogPosition(batch.file, batch.offset).key
         i = 0
         while True:
-            if self._ahead and self._ahead[0].place.key <= end:
-                seen.forget()  # each is looked at
+            if self._statements_ahead and self._statements_ahead[0].before.key <= end:
+                tables.forget()  # so that the kernel stops at each TABLE_MAP
             i = next_unresolved(
-                batch.buf, batch.ev, wanted, seen.ids, seen.sizes, seen.tails, walk.out, i
-            )
+                batch.buf, batch.ev, route_mask, tables.ids, tables.sizes, tables.tails, walk.suffixes, i
+            )  # fmt: skip
             if i == len(batch.ev.off):
                 return
-            t = int(np.searchsorted(firsts, i, side="right")) - 1
-            self._pass(walk, t)
+            t = int(np.searchsorted(batch.tx.first, i, side="right")) - 1
+            self._end_skipped(walk, t)
             if batch.ev.kind[i] & KIND_MASK == DDL:
-                self._statement(walk, i, t)
+                self._end_altered(walk, i, t)
             else:
-                walk.out[i] = self._table_map(walk, i, t)
+                walk.suffixes[i] = self._table_map(walk, i, t)
             i += 1
 
-    def _pass(self, walk: _Walk, t: int) -> None:
-        """Statements that lie before a transaction and were skipped."""
-        if self._ahead:
-            at = self._marks.start(walk.batch, walk.created, t)
-            while self._ahead and self._ahead[0].place.key < at.key:
-                self.versions.touched(self._ahead.pop(0))
+    def _end_skipped(self, walk: _Walk, t: int) -> None:
+        """End the versions of the tables that skipped statements before a transaction have altered."""
+        if self._statements_ahead:
+            at = self._starts.start(walk.batch, walk.created, t)
+            while self._statements_ahead and self._statements_ahead[0].before.key < at.key:
+                self.versions.end_altered(self._statements_ahead.pop(0))
 
-    def _statement(self, walk: _Walk, i: int, t: int) -> None:
-        touched = touched_in(walk.batch, walk.created, self._marks, i, t)
-        if touched.touch:
-            self.versions.touched(touched)
-            self._seen.forget()
+    def _end_altered(self, walk: _Walk, i: int, t: int) -> None:
+        statement = altering_statement(walk.batch, walk.created, self._starts, i, t)
+        if statement.altered:
+            self.versions.end_altered(statement)
+            self._tables.forget()
 
     def _table_map(self, walk: _Walk, i: int, t: int) -> int:
+        """Returns the number of the suffix for a TABLE_MAP."""
         batch = walk.batch
         off, size, route = int(batch.ev.off[i]), int(batch.ev.size[i]), int(batch.ev.route[i])
         body = batch.buf[off + HEADER_SIZE : off + size - 4 * batch.format.checksum].tobytes()
         layout = blake2b(body[POST_HEADER_SIZE:], digest_size=16).digest()
         if layout not in self._incomplete:
             self._incomplete[layout] = incomplete(body, mariadb=self._mariadb and self._can_ask)
-        tail, keep = KEEP, True
+        suffix, reusable = KEEP, True
         if self._incomplete[layout]:
-            need = walk.need(route, t)
-            if not (need.strict or need.lax):
+            requirement = walk.requirement(route, t)
+            if not (requirement.proven or requirement.current):
                 return KEEP
-            tail, keep = self._tail(walk, body, layout, route, t, need)
-        if keep:
-            identity = read_table_id(batch.buf, off + HEADER_SIZE)
-            self._seen.remember(route, identity, size, tail)
-        return tail
+            suffix, reusable = self._suffix(walk, body, layout, route, t, requirement)
+        if reusable:
+            table_id = read_table_id(batch.buf, off + HEADER_SIZE)
+            self._tables.remember(route, table_id, size, suffix)
+        return suffix
 
-    def _tail(
-        self, walk: _Walk, body: bytes, layout: bytes, route: int, t: int, need: SchemaRequirement
+    def _suffix(
+        self,
+        walk: _Walk,
+        body: bytes,
+        layout: bytes,
+        route: int,
+        t: int,
+        requirement: SchemaRequirement,
     ) -> tuple[int, bool]:
-        """(number of the tail, may it be taken for all that follow?)."""
+        """Returns the number of the suffix, and whether the same TABLE_MAPs that follow may get it, too."""
         ((database, table),) = self._routes.targets[route]
         assert table is not None
         name = (database, table)
-        at = self._marks.start(walk.batch, walk.created, t)
-        version = None if self._gaps else self.versions.at(name, at)
+        at = self._starts.start(walk.batch, walk.created, t)
+        version = None if self._gaps else self.versions.version_at(name, at)
         if version is None:
             walk.missing.setdefault(name, at)
             if not walk.ask:
-                why = None if self._can_ask else _nobody_knows()
-                self._fail(walk, route, t, _unproven(name, at, why), lax=True)
+                why = None if self._can_ask else _no_server()
+                walk.fail(route, t, _unproven(name, at, why), even_current=True)
             return KEEP, False
         if version.definition is not None:
             try:
                 return self._number(body, layout, version), True
             except BinlogError as contradiction:
-                self._fail(walk, route, t, contradiction.at(str(at)), lax=True)
+                walk.fail(route, t, contradiction.at(str(at)), even_current=True)
                 return KEEP, False
         error = _unproven(name, at, version.why)
-        if need.strict:
-            self._fail(walk, route, t, error, lax=False)
-        if need.lax:
+        if requirement.proven:
+            walk.fail(route, t, error, even_current=False)
+        if requirement.current:
             try:
                 if version.current is not None:
-                    return self._number(body, layout, version), not need.later
+                    return self._number(body, layout, version), not requirement.later
             except BinlogError as contradiction:
                 error = contradiction
-            self._fail(walk, route, t, error, lax=True)
+            walk.fail(route, t, error, even_current=True)
         return KEEP, False
 
     def _number(self, body: bytes, layout: bytes, version: Version) -> int:
@@ -285,17 +304,12 @@ class Enrichment:
         if key not in self._numbers:
             definition = version.definition if version.definition is not None else version.current
             assert definition is not None
-            new = enriched_body(body, definition, mariadb=self._mariadb)
-            self._numbers[key] = KEEP if new == body else self._tails.add(new)
+            enriched = enriched_body(body, definition, mariadb=self._mariadb)
+            self._numbers[key] = KEEP if enriched == body else self._suffixes.add(enriched)
         return self._numbers[key]
 
-    def _fail(self, walk: _Walk, route: int, t: int, error: BinlogError, *, lax: bool) -> None:
-        known = walk.failures.get((route, t))
-        if known is None or (lax and not known.lax):
-            walk.failures[route, t] = Failure(route, t, error, lax)
 
-
-def _nobody_knows() -> BinlogError:
+def _no_server() -> BinlogError:
     return BinlogError(
         ErrorKind.METADATA_MISSING,
         "the log does not name its columns, and there is no server to be asked",

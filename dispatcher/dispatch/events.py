@@ -1,4 +1,20 @@
-"""What goes into a client's `step`: one frozen class per thing that can happen."""
+"""What goes into `Client.step`: one frozen class per thing that can happen, and the effects that answer it.
+
+| event | effects of its own |
+|---|---|
+| LoggedIn | StartDump, and Store for a new consumer; Close and Connect while a replica lags, or if a server differs |
+| BatchReceived | Wake; Pause with FetchSchema or PollServer where the server must be asked first |
+| Lost | Connect, after a backoff |
+| Ended | Wake |
+| ServerPolled | Close and Connect where the history differs; what a held batch causes |
+| SchemaFetched | what the held batch causes, StoreVersions |
+| SeekRequested, RelocationRequested | Store |
+| Tick | Store and StoreVersions, at most once a second |
+| Added, Removed, Acknowledged | none; only where rules are broken (see `Client`) a Store |
+
+Every step then settles the order of the client (see `client`): Pause, Resume, Close, Connect, Retire, Wake. Any event
+that fails a consumer adds a Note and a Wake.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +24,7 @@ from dispatcher.binlog.stream.batch import Batch
 from dispatcher.dispatch.effects import FetchSchema
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import ConsumerSpec, Progress, Start
-from dispatcher.dispatch.versions import FetchedDefinition, Touched
+from dispatcher.dispatch.versions import AlteringStatement, FetchedDefinition
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 
@@ -21,7 +37,7 @@ class LoggedIn:
 
 @dataclass(frozen=True, slots=True)
 class BatchReceived:
-    """A batch of a dispatcher's connection; `created`: creation time of its file."""
+    """A dispatcher's connection has delivered a batch; `created`: creation time of its file, s since 1970."""
 
     dispatcher: int
     batch: Batch
@@ -30,7 +46,7 @@ class BatchReceived:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A dispatcher's connection, or the attempt to make one, ended."""
+    """A dispatcher's connection, or the attempt to make one, has failed."""
 
     dispatcher: int
     error: BinlogError
@@ -38,15 +54,15 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The log has come to its end, and nothing will follow, as in a folder of files that is not followed."""
+    """A dispatcher has read the whole log, and nothing will follow, as in a folder of files that is not followed."""
 
     dispatcher: int
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPolled:
-    """What the source says of itself now, asked for now and then beside its dispatchers: where its log ends, its files,
-    and (`expire_s`, None = never by age) after how many seconds it purges one that is closed."""
+    """The source was asked for its present state, beside the dispatchers' connections. `expire_s`: how many seconds
+    after it was closed the server purges a file; None: never by age."""
 
     view: ServerView
     expire_s: int | None
@@ -54,7 +70,7 @@ class ServerPolled:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A consumer is declared. `progress`: what is stored of it, or why that cannot be read."""
+    """The settings declare a new consumer. `progress`: what is stored of it, or why that cannot be read."""
 
     spec: ConsumerSpec
     progress: Progress | BinlogError | None
@@ -62,14 +78,14 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A consumer is declared no longer. One that is changed is removed, and added as it is now."""
+    """The settings no longer declare a consumer. A changed consumer is removed, and added as it is now."""
 
     consumer: str
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A reader's acknowledgement that is stored already, with how far nothing of the consumer's own lies."""
+    """A reader has acknowledged a position, and that and `covered` are stored (see `Client.progress_after`)."""
 
     consumer: str
     position: Position
@@ -78,8 +94,8 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class SeekRequested:
-    """A reader brings a position of its own. `view`: what the server said of itself after that, with the results of the
-    searches that `seeking.starts` asks for; `fresh`: True if no session was opened yet under this state store."""
+    """A reader names a position outside of its consumer's queue. `view`: asked for after that, with the results of the
+    searches that `seeking.seek_starts` names; `fresh`: True if no session was opened yet under this state store."""
 
     consumer: str
     after: Position
@@ -89,8 +105,8 @@ class SeekRequested:
 
 @dataclass(frozen=True, slots=True)
 class RelocationRequested:
-    """An administrator moves a consumer to a start. `view`: what the server said of itself after that, with the start's
-    place where the log has to be searched for it; `epoch_min`: of the new epoch, which is after the present one."""
+    """An administrator moves a consumer to a start. `view`: asked for after that, with the result of the search for the
+    start; `epoch_min`: the least number of the new epoch, which is also higher than the present one."""
 
     consumer: str
     start: Start
@@ -100,17 +116,17 @@ class RelocationRequested:
 
 @dataclass(frozen=True, slots=True)
 class SchemaFetched:
-    """The answer to a `FetchSchema`: what was found of each table, and every statement between `order.start` and there
-    that may have altered one."""
+    """The answer to a `FetchSchema`: the definitions of the tables, and every statement between `request.start` and
+    them that may have altered one."""
 
-    order: FetchSchema  # names the dispatcher
-    found: tuple[FetchedDefinition, ...]
-    touches: tuple[Touched, ...]
+    request: FetchSchema  # names the dispatcher
+    definitions: tuple[FetchedDefinition, ...]
+    statements: tuple[AlteringStatement, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    pass
+    """The moment that `Client.next_wakeup` named has come."""
 
 
 OfDispatcher = LoggedIn | BatchReceived | Lost | Ended | SchemaFetched

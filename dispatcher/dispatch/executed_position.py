@@ -1,9 +1,9 @@
-"""How far something has read in a server's history: the value behind every position.
+"""Up to where a server's log has been read: the value behind every position.
 
-Two ways to say it. With MySQL's GTIDs a place is the set of executed transactions; its `seq` is the size of that set,
-so it grows by one with every transaction and means the same after any restart. Without them (MySQL with `gtid_mode`
-other than ON, MariaDB) a place is a file and an offset, and `seq` is both packed into one number; MariaDB's GTIDs are
-carried along for people and for failover.
+There are two ways to say it. With MySQL's GTIDs a position is the set of executed transactions; its `seq` is the size
+of that set, so it grows by one with every transaction and means the same after any restart. Without them (MySQL with
+`gtid_mode` other than ON, MariaDB) a position is a file and an offset, and `seq` is both packed into one number;
+MariaDB's GTIDs are carried along for people and for failover.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.stream.batch import ABORTED, OPEN, Batch
 from dispatcher.model.gtid import GtidSet, MariadbGtids
-from dispatcher.model.position import Position, packed_seq
+from dispatcher.model.position import Position, file_number, packed_seq
 
 
 class Mode(StrEnum):
-    GTID = "gtid"  # MySQL with gtid_mode=ON: places are GTID sets
-    FILE = "file"  # MySQL otherwise: places are files and offsets
+    GTID = "gtid"  # MySQL with gtid_mode=ON: positions are GTID sets
+    FILE = "file"  # MySQL otherwise: positions are files and offsets
     MARIADB = "mariadb"  # as FILE, with MariaDB's GTIDs beside them
 
 
@@ -30,15 +30,29 @@ Gtids = GtidSet | MariadbGtids
 
 @dataclass(frozen=True, slots=True)
 class ExecutedPosition:
-    """A place between two transactions: canonical GTIDs, the file and offset where the log goes on, and the seq."""
+    """A position between two transactions: the GTIDs executed before it, the file and offset where the log goes on, and
+    the seq."""
 
     gtids: Gtids
     file: str
     offset: int
     seq: int
 
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}" if self.file else str(self.gtids) or "the beginning"
+
+    @property
+    def log_order(self) -> tuple[int, int]:
+        return file_number(self.file), self.offset
+
     def position(self, server: str, epoch: int) -> Position:
         return Position(server, str(self.gtids), self.file, self.offset, self.seq, epoch)
+
+    def seq_fits(self, mode: Mode) -> bool:
+        """True if `seq` is the one that the GTID set, or the file and offset, imply."""
+        if mode is Mode.GTID and isinstance(self.gtids, GtidSet):
+            return self.seq == len(self.gtids)
+        return self.seq == packed_seq(self.file, self.offset)
 
 
 def parse_gtids(mode: Mode, text: str) -> Gtids:
@@ -46,41 +60,40 @@ def parse_gtids(mode: Mode, text: str) -> Gtids:
 
 
 def executed_of(mode: Mode, position: Position) -> ExecutedPosition:
-    return ExecutedPosition(
-        parse_gtids(mode, position.gtid), position.file, position.offset, position.seq
-    )
+    """Returns the parts of a position that tell up to where the log was read, as it says them."""
+    gtids = parse_gtids(mode, position.gtid)
+    return ExecutedPosition(gtids, position.file, position.offset, position.seq)
 
 
 def make_executed(mode: Mode, gtids: str, file: str, offset: int) -> ExecutedPosition:
-    """A place named by a person or a server, with the seq that belongs to it."""
+    """Returns a position that a person or a server has named, with the seq that belongs to it."""
     parsed = parse_gtids(mode, gtids)
     if mode is Mode.GTID and isinstance(parsed, GtidSet):
         return ExecutedPosition(parsed, file, offset, len(parsed))
     return ExecutedPosition(parsed, file, offset, packed_seq(file, offset))
 
 
-def without_file(place: ExecutedPosition) -> ExecutedPosition:
-    """The same place with GTIDs, of a server whose files are not those that it was read from."""
-    return ExecutedPosition(place.gtids, "", 0, place.seq)
+def without_file(executed: ExecutedPosition) -> ExecutedPosition:
+    """Returns the position with its GTIDs only, for a server whose files are not those that it was read from."""
+    return ExecutedPosition(executed.gtids, "", 0, executed.seq)
 
 
-def dump_offset(place: ExecutedPosition) -> int:
-    """Where a dump by file and offset begins so that nothing behind `place` is left out.
+def dump_offset(executed: ExecutedPosition) -> int:
+    """Returns the offset at which a dump by file and offset begins.
 
-    COM_BINLOG_DUMP has 32 bits for the offset. Behind 4 GiB the dump begins with the file, and what lies before `place`
-    is skipped as it comes.
+    COM_BINLOG_DUMP has 32 bits for the offset. Behind 4 GiB the dump begins with the file, and the transactions before
+    `executed` are skipped as they come.
     """
-    return place.offset if place.offset < 1 << 32 else 4
+    return executed.offset if executed.offset < 1 << 32 else 4
 
 
-Runs = list[
-    tuple[str, int, int, int]
-]  # source, first number, last number + 1, index of its first transaction
+# Source, first number, last number + 1, index of the first transaction.
+Runs = list[tuple[str, int, int, int]]
 
 
 @dataclass(slots=True)
 class GtidRanges:
-    """What one source has of a batch's runs: their indexes, numbers, and how often the numbers break before each."""
+    """The runs of one source in a batch: their indexes, numbers, and how often the numbers break before each."""
 
     source: str
     index: NDArray[np.int64]
@@ -94,7 +107,7 @@ class GtidRanges:
         return cls(source, index, start, end, np.cumsum(np.r_[False, start[1:] != end[:-1]]))
 
     def between(self, lo: int, hi: int) -> list[tuple[int, str, int, int]]:
-        """Of the batch's runs [lo, hi): index of the last, source, numbers from and to; joined where they can be."""
+        """Of the batch's runs [lo, hi), adjacent ones joined: index of the last, source, numbers from and to."""
         out = []
         a, b = np.searchsorted(self.index, (lo, hi)).tolist()
         while a < b:
@@ -107,7 +120,8 @@ class GtidRanges:
 
 @dataclass(slots=True)
 class BatchGtids:
-    """The transactions of a batch as places need them: shared by all consumers that took something of it."""
+    """The GTIDs and ends of a batch's transactions, shared by all consumers of the batch. `runs`: of consecutive
+    numbers of one source."""
 
     file: str
     sources: list[str]
@@ -116,7 +130,7 @@ class BatchGtids:
     end: NDArray[np.int64]
     ended: NDArray[np.bool_]  # neither open nor aborted
     runs: Runs
-    _tracks: list[GtidRanges] | None = None
+    _ranges: list[GtidRanges] | None = None
     _columns: NDArray[np.int64] | None = None
 
     @classmethod
@@ -129,14 +143,13 @@ class BatchGtids:
         )  # fmt: skip
 
     def after(self, base: Gtids, index: int) -> Gtids:
-        """`base` with the transactions 0..index added."""
-        cut = len(self.runs)
-        while cut and self.runs[cut - 1][3] > index:
-            cut -= 1
-        for n, (source, start, end, first) in enumerate(self.runs[:cut]):
-            base = base.add(
-                source, start, min(end, start + index - first + 1) if n == cut - 1 else end
-            )
+        """Returns `base` with the transactions 0..index added."""
+        count = len(self.runs)
+        while count and self.runs[count - 1][3] > index:
+            count -= 1
+        for n, (source, start, end, first) in enumerate(self.runs[:count]):
+            last = n == count - 1
+            base = base.add(source, start, min(end, start + index - first + 1) if last else end)
         return base
 
     @property
@@ -147,30 +160,30 @@ class BatchGtids:
         return self._columns
 
     @property
-    def tracks(self) -> list[GtidRanges]:
+    def ranges(self) -> list[GtidRanges]:
         """The runs by source."""
-        if self._tracks is None:
+        if self._ranges is None:
             by_source: dict[str, list[tuple[int, int, int]]] = {}
             for n, (source, start, end, _) in enumerate(self.runs):
                 by_source.setdefault(source, []).append((n, start, end))
-            self._tracks = [GtidRanges.of(source, runs) for source, runs in by_source.items()]
-        return self._tracks
+            self._ranges = [GtidRanges.of(source, runs) for source, runs in by_source.items()]
+        return self._ranges
 
-    def follows(self, mode: Mode, place: ExecutedPosition) -> bool:
-        """Does all of the batch lie behind `place`, and not some before it, as after a dump from its file's start?"""
+    def all_after(self, mode: Mode, executed: ExecutedPosition) -> bool:
+        """True if the whole batch lies behind `executed`. After a dump from the start of a file, part lies before."""
         if mode is Mode.GTID or not len(self.end):
             return True
-        return bool(_packed(self.file, self.end[:1])[0] > place.seq)
+        return bool(_packed(self.file, self.end[:1])[0] > executed.seq)
 
-    def skip(self, mode: Mode, held: ExecutedPosition) -> NDArray[np.uint8] | None:
-        """One byte per transaction, 1 = `held` has it already; None where it has none of them."""
+    def already_executed(self, mode: Mode, executed: ExecutedPosition) -> NDArray[np.uint8] | None:
+        """Returns one byte per transaction, 1 = `executed` contains it; None if it contains none of them."""
         if mode is not Mode.GTID:
-            mask = (_packed(self.file, self.end) <= held.seq).astype(np.uint8)
+            mask = (_packed(self.file, self.end) <= executed.seq).astype(np.uint8)
             return mask if mask.any() else None
-        gtids = held.gtids
+        gtids = executed.gtids
         assert isinstance(gtids, GtidSet)
         covers = [gtids.covers(source, start, end) for source, start, end, _ in self.runs]
-        # Runs hold what has ended; the transaction that goes on in the next batch may be held, too.
+        # The runs have what has ended; the transaction that goes on in the next batch may be in the set, too.
         rest = np.flatnonzero(~self.ended & (self.source >= 0))
         covers += [gtids.has(self.sources[self.source[i]], int(self.gno[i])) for i in rest]
         if not any(cover is not False for cover in covers):
@@ -193,13 +206,9 @@ def _runs(
         return []
     s, g = source[named], gno[named]
     # A run goes on while the source stays, the number grows by one, and no transaction lies between.
-    breaks = (
-        np.flatnonzero((s[1:] != s[:-1]) | (g[1:] != g[:-1] + 1) | (named[1:] != named[:-1] + 1))
-        + 1
-    )
-    starts = [0, *breaks.tolist()]
-    stops = [*breaks.tolist(), len(named)]
+    goes_on = (s[1:] == s[:-1]) & (g[1:] == g[:-1] + 1) & (named[1:] == named[:-1] + 1)
+    breaks = (np.flatnonzero(~goes_on) + 1).tolist()
     return [
         (sources[s[a]], int(g[a]), int(g[b - 1]) + 1, int(named[a]))
-        for a, b in zip(starts, stops, strict=True)
+        for a, b in zip([0, *breaks], [*breaks, len(named)], strict=True)
     ]

@@ -1,8 +1,9 @@
-"""Is a place part of a server's history, and which place does a start mean there?
+"""Whether a position is part of a server's history, and which position a start means there.
 
-A server serves wrong positions without complaint: a GTID set from before a RESET just looks like a set that has some
-transactions, a file of the same name like the same file. So both are checked before each dump: by the creation time of
-the file that was being read, and, because that counts whole seconds, by its size and by what stands behind the place.
+A server accepts wrong positions without complaint: a GTID set from before a RESET looks like a set that contains some
+transactions, and a file of the same name like the same file. So both are checked before each dump: by the creation time
+of the file that was being read, and, because that counts whole seconds, by the file's size and by what stands at the
+offset.
 """
 
 from __future__ import annotations
@@ -22,21 +23,25 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
 
-# Each place that a server is asked about costs a short dump. Consumers of one login stand near each other: where one of
+# Each offset that a server is asked about costs a short dump. Consumers of one login stand near each other: if one of
 # them has read this history, all have.
 _PROBES_MAX = 8
 
 
-def to_probe(places: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Of places (file, offset), those that a server is asked about: the last one in each file, and a few more."""
-    ordered = sorted({(file, offset) for file, offset in places if file})
+def offsets_to_probe(offsets: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Of files and offsets, those that the server is asked about: the last one in each file, and a few more."""
+    ordered = sorted({(file, offset) for file, offset in offsets if file})
     last = {file: (file, offset) for file, offset in ordered}
-    others = [place for place in ordered if place != last[place[0]]]
+    others = [at for at in ordered if at != last[at[0]]]
     return sorted([*last.values(), *others[:_PROBES_MAX]])
 
 
-def resolve(view: ServerView, start: Start) -> ExecutedPosition:
-    """The place that a start means on this server. Raises BinlogError if the server no longer has it, or never had."""
+# -- starts ---------------------------------------------------------------------------------------------------
+
+
+def resolve_start(view: ServerView, start: Start) -> ExecutedPosition:
+    """Returns the position that a start means on this server. Raises BinlogError if the server has purged it, or never
+    had it."""
     found = view.starts.get(start)
     if isinstance(found, BinlogError):
         raise found
@@ -44,19 +49,19 @@ def resolve(view: ServerView, start: Start) -> ExecutedPosition:
         return found
     executed = _named(view, start)
     if isinstance(start, AtGtid | AtFile):
-        history(view, view.mode, view.server, executed, 0)
+        check_history(view, view.mode, view.server, executed, 0)
     return executed
 
 
 def _named(view: ServerView, start: Start) -> ExecutedPosition:
-    """Returns the position that a start names, as it stands. Raises BinlogError if the server counts in another way."""
+    """Returns the position that a start names. Raises BinlogError if the server's mode has no such positions."""
     has_gtids = view.mode is Mode.GTID
     match start:
         case Earliest():
             oldest = view.files[0][0] if view.files else view.file
             return make_executed(view.mode, view.purged if has_gtids else "", oldest, 4)
         case Latest():
-            return end_of(view)
+            return end_of_log(view)
         case AtGtid(gtids) if has_gtids:
             return make_executed(view.mode, gtids, "", 0)
         case AtGtid():
@@ -77,120 +82,108 @@ def _named(view: ServerView, start: Start) -> ExecutedPosition:
             raise AssertionError("the log was not searched for the time")
 
 
-def stored_place(mode: Mode, position: Position) -> ExecutedPosition:
-    """The place of a position from the state store. Raises BinlogError if the server counted in another way then."""
+def end_of_log(view: ServerView) -> ExecutedPosition:
+    return make_executed(view.mode, view.executed, view.file, view.offset)
+
+
+# -- positions ------------------------------------------------------------------------------------------------
+
+
+def stored_position(mode: Mode, position: Position) -> ExecutedPosition:
+    """Reads a position from the state store. Raises BinlogError if it was stored in another mode."""
     try:
-        place = executed_of(mode, position)
+        executed = executed_of(mode, position)
     except UserError:
-        place = None
-    if (
-        place is None
-        or place.seq != make_executed(mode, position.gtid, place.file, place.offset).seq
-    ):
-        raise BinlogError(
-            ErrorKind.HISTORY_DIFFERS,
-            f"the server's mode is {mode} now, the stored position {position.to_json()[:400]} is of another one",
+        executed = None
+    if executed is None or not executed.seq_fits(mode):
+        raise _differs(
+            f"the server's mode is {mode} now, the stored position {position.to_json()[:400]} is of another one"
         )
-    return place
+    return executed
 
 
-def history(
+def check_history(
     view: ServerView,
     mode: Mode,
     server: str,
-    place: ExecutedPosition,
+    executed: ExecutedPosition,
     created: int,
     *,
     anchored: bool = False,
 ) -> None:
-    """Raises BinlogError unless the server can go on from `place`, read from `server` when its file was `created`.
+    """Raises BinlogError unless the server can go on from `executed`, read from `server` when its file was `created`.
 
-    `anchored`: all transactions of the place lie before its file and offset (see `Queue.is_anchored`).
+    `anchored`: all transactions of the position lie before its file and offset (see `QueueFiles`).
     """
     if mode is not view.mode:
-        raise BinlogError(
-            ErrorKind.HISTORY_DIFFERS,
-            f"the server's mode is {view.mode}, the position is of mode {mode}",
-        )
+        raise _differs(f"the server's mode is {view.mode}, the position is of mode {mode}")
     if mode is Mode.GTID:
-        _gtid_history(view, place)
+        _check_gtids(view, executed)
     elif server != view.server:
-        raise BinlogError(
-            ErrorKind.HISTORY_DIFFERS, f"the position is of server {server}, this is {view.server}"
-        )
-    if not place.file or server != view.server:
+        raise _differs(f"the position is of server {server}, this is {view.server}")
+    if not executed.file or server != view.server:
         return
-    if any(name == place.file for name, _ in view.files):
-        _file_there(view, place, created, anchored)
+    size = dict(view.files).get(executed.file)
+    if size is None:
+        _check_missing_file(view, mode, executed, anchored)
     else:
-        _file_gone(view, mode, place, anchored)
+        _check_file(view, executed, size, created, anchored)
 
 
-def _gtid_history(view: ServerView, place: ExecutedPosition) -> None:
-    executed, purged = GtidSet.parse(view.executed), GtidSet.parse(view.purged)
-    held = parse_gtids(Mode.GTID, str(place.gtids))
-    assert isinstance(held, GtidSet)
-    if unknown := held.subtract(executed):
-        raise BinlogError(ErrorKind.HISTORY_DIFFERS, f"the server never executed {short(unknown)}")
-    if missing := purged.subtract(held):
-        raise BinlogError(ErrorKind.POSITION_PURGED, f"the server has purged {short(missing)}")
-
-
-def _file_gone(view: ServerView, mode: Mode, place: ExecutedPosition, anchored: bool) -> None:
-    """The server does not list the file of `place`."""
-    if view.files and file_number(place.file) > file_number(view.files[-1][0]):
+def _check_gtids(view: ServerView, executed: ExecutedPosition) -> None:
+    gtids = parse_gtids(Mode.GTID, str(executed.gtids))
+    assert isinstance(gtids, GtidSet)
+    if unknown := gtids.subtract(GtidSet.parse(view.executed)):
+        raise _differs(f"the server never executed {abbreviated(unknown)}")
+    if missing := GtidSet.parse(view.purged).subtract(gtids):
         raise BinlogError(
-            ErrorKind.HISTORY_DIFFERS,
-            f"{place.file} is newer than the server's newest, {view.files[-1][0]}",
+            ErrorKind.POSITION_PURGED, f"the server has purged {abbreviated(missing)}"
         )
+
+
+def _check_missing_file(
+    view: ServerView, mode: Mode, executed: ExecutedPosition, anchored: bool
+) -> None:
+    file, gtids = executed.file, executed.gtids
+    if view.files and file_number(file) > file_number(view.files[-1][0]):
+        raise _differs(f"{file} is newer than the server's newest, {view.files[-1][0]}")
     if mode is not Mode.GTID:
-        raise BinlogError(ErrorKind.POSITION_PURGED, f"the server no longer has {place.file}")
-    # All of an anchored place lay before its offset in its file, so all of it has been purged with the file. A server
+        raise BinlogError(ErrorKind.POSITION_PURGED, f"the server no longer has {file}")
+    # All of an anchored position lay before its offset in its file, so all of it was purged with the file. A server
     # that was restored from an older copy has the same GTIDs for other transactions, in later files.
-    gtids = place.gtids
     assert isinstance(gtids, GtidSet)
     if anchored and (others := gtids.subtract(GtidSet.parse(view.purged))):
-        raise BinlogError(
-            ErrorKind.HISTORY_DIFFERS,
-            f"the server has purged {place.file}, but not {short(others)}, which was read from there or before",
+        raise _differs(
+            f"the server has purged {file}, but not {abbreviated(others)}, which was read from there or before"
         )
 
 
-def _file_there(view: ServerView, place: ExecutedPosition, created: int, anchored: bool) -> None:
-    sizes = dict(view.files)
-    now = view.created.get(place.file, 0)
+def _check_file(
+    view: ServerView, executed: ExecutedPosition, size: int, created: int, anchored: bool
+) -> None:
+    file, offset, gtids = executed.file, executed.offset, executed.gtids
+    now = view.created.get(file, 0)
     if created and now and created != now:
-        raise BinlogError(
-            ErrorKind.HISTORY_DIFFERS,
-            f"{place.file} was created at {now} (seconds since 1970), the one that was read at {created}",
+        raise _differs(
+            f"{file} was created at {now} (seconds since 1970), the one that was read at {created}"
         )
-    if place.offset > sizes[place.file]:
-        raise BinlogError(
-            ErrorKind.HISTORY_DIFFERS,
-            f"{place.file} has {sizes[place.file]} bytes, the position is {place.offset}",
-        )
-    at = view.boundaries.get((place.file, place.offset))
-    if at is None:
+    if offset > size:
+        raise _differs(f"{file} has {size} bytes, the position is {offset}")
+    boundary = view.boundaries.get((file, offset))
+    if boundary is None:
         return
-    if not at.whole:
-        raise BinlogError(
-            ErrorKind.HISTORY_DIFFERS, f"{place.file} has no event that ends at {place.offset}"
-        )
-    held = place.gtids
-    if at.gtid and anchored and isinstance(held, GtidSet) and held.has(*at.gtid):
-        source, number = at.gtid
-        raise BinlogError(
-            ErrorKind.HISTORY_DIFFERS,
-            f"{source}:{number} begins at {place.file}:{place.offset}, and was read before it",
-        )
+    if not boundary.whole:
+        raise _differs(f"{file} has no event that ends at {offset}")
+    gtid = boundary.gtid
+    if gtid and anchored and isinstance(gtids, GtidSet) and gtids.has(*gtid):
+        raise _differs(f"{gtid[0]}:{gtid[1]} begins at {file}:{offset}, and was read before it")
 
 
-def end_of(view: ServerView) -> ExecutedPosition:
-    """Where the server's log ends."""
-    return make_executed(view.mode, view.executed, view.file, view.offset)
+def _differs(what: str) -> BinlogError:
+    return BinlogError(ErrorKind.HISTORY_DIFFERS, what)
 
 
-def short(gtids: GtidSet) -> str:
-    """A set for a message."""
+def abbreviated(gtids: GtidSet) -> str:
+    """Returns a set as text for a message, at most about 200 characters."""
     text = str(gtids)
     return text if len(text) <= 200 else f"{text[:200]}... ({len(gtids)} transactions)"

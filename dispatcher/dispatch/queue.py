@@ -1,22 +1,22 @@
 """A consumer's queue: its complete transactions that are not acknowledged, as bytes, and three positions.
 
-queued ⊇ delivered ⊇ acknowledged. Bytes lie in a `ConsumerLog`, found by logical offset; `TransactionIndex` knows
-seq, logical end and place of every transaction. A reader's position is found by its seq, which is totally ordered
-within an epoch; whatever lies between two transactions of the consumer's own are markers, and a position among them
-means "everything up to here", so it needs no entry.
+queued ⊇ delivered ⊇ acknowledged. The bytes lie in a `ConsumerLog`, found by logical offset; a `TransactionIndex` has
+seq, logical end and position of every transaction. A reader's position is found by its seq, which is totally ordered
+within an epoch. Between two of the consumer's transactions there are only markers, and a position among them means
+"everything up to here", so it needs no entry.
 
-*Covered* is how far nothing of the consumer's own lies beyond what is acknowledged. It never moves back, for the server
-may purge its log up to there: a queue that gives up what it holds (`evict`) has to be filled again from there.
+*Covered* is how far, beyond what is acknowledged, no transaction of the consumer lies. It never moves back, because the
+server may purge its log up to there; an evicted queue (`evict`) is filled again from there.
 
-Bound: a queue takes a batch while it is not full, and then all of it, so that it holds in memory at most
+Bound: a queue that is not full accepts a whole batch, so it holds in memory at most
 
     max(bytes_max, LARGE_MIN) + 2 * batch + segment_max
 
 bytes, segments at their allocated size, where `batch` is the size of the last batch's events with a record for each
 transaction, and `segment_max` an eighth of `bytes_max`, at least 16 KiB and at most 1 MiB. (Twice the first term while
 a reader asks for what it had before a restart.) A transaction that alone would hold more than the first term goes on in
-segments from `allocate` (see `ConsumerLog`), and is not counted. One such at a time: while it is there, complete and
-not acknowledged, the queue is full.
+segments from `allocate` (see `ConsumerLog`), and is not counted. There is one such transaction at a time: while it is
+complete and not acknowledged, the queue is full.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
+from operator import attrgetter
 
 from dispatcher.binlog.event.header import MAGIC, FormatDescription
 from dispatcher.binlog.stream.batch import Batch
@@ -37,18 +38,21 @@ from dispatcher.dispatch.executed_position import (
     executed_of,
     without_file,
 )
+from dispatcher.dispatch.queue_files import QueueFiles
 from dispatcher.dispatch.transaction_index import GtidRun, TransactionIndex
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import Position, file_number, packed_seq
+from dispatcher.model.position import Position
 
-TOLD_MAX = 64
-LARGE_MIN = 1 << 20  # what fits in here stays in memory, however small the queue
+DELIVERED_MAX = 64
+LARGE_MIN = 1 << 20  # a transaction up to this size stays in memory, however small the queue
+
+_seq = attrgetter("seq")
 
 
 @dataclass(frozen=True, slots=True)
-class Single:
-    """One transaction of a queue, as it is whatever becomes of the queue: `format` and `parts` are its bytes."""
+class QueuedTransaction:
+    """One transaction, valid whatever becomes of the queue: `format` and `parts` are its bytes."""
 
     server: str
     epoch: int
@@ -63,13 +67,13 @@ class Single:
 
     @property
     def position(self) -> Position:
-        """Where the log goes on behind it."""
-        return self.run.place(self.index).position(self.server, self.epoch)
+        """The position after it."""
+        return self.run.executed_after(self.index).position(self.server, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a poll returns: the position after what can be read, its bytes and number of transactions."""
+class ReadableRange:
+    """What a reader can read next: the position after it, its bytes and number of transactions."""
 
     end: Position
     bytes: int
@@ -77,9 +81,9 @@ class Answer:
 
 
 class Queue:
-    """Not started until `reset()` has given it a place; `server`, `epoch`: of every position it hands out.
+    """Has no position until `reset()`. `server`, `epoch`: of every position that it hands out.
 
-    `allocate`: room on disk for transactions that do not fit; without it they stay in memory.
+    `allocate`: allocates segments on disk for transactions that do not fit; without it they stay in memory.
     """
 
     def __init__(self, wanted: Filter, bytes_max: int, allocate: Allocate | None = None) -> None:
@@ -91,78 +95,70 @@ class Queue:
         self.queued = ExecutedPosition(GtidSet(), "", 0, 0)
         self.acknowledged = self._covered = self.queued
         self.delivered_seq = 0
-        # A reader asks for what lies before it, as it was given it before a restart. It was in the queue then; that
-        # other batches may make it a little larger now must not keep it out.
+        # A reader asks for everything up to here, which was delivered before a restart. It fitted into the queue then;
+        # batches of other sizes may make it a little larger now, which must not keep it out.
         self.needed_seq = 0
-        # Creation times of the files from the acknowledged one on, s since 1970.
-        self._created: dict[str, int] = {}
-        # Of places at or behind this file number and offset, all transactions lie before their file and offset in the
-        # server's log. With GTIDs that is not so after a start at a set, or after a failover: transactions that are
-        # held already may follow.
-        self._anchored_from: tuple[int, int] | None = None
+        self.files = QueueFiles()
         self.transactions = self.events = 0  # queued and not acknowledged
-        self.taken_transactions = self.taken_bytes = 0  # since the start
-        # An eighth, so that what a reader has acknowledged is soon given back.
+        self.pushed_transactions = self.pushed_bytes = 0  # since the start
+        # An eighth, so that acknowledged segments are soon given back.
         self._log = ConsumerLog(
             min(1 << 20, bytes_max // 8), allocate=allocate, large_bytes=max(bytes_max, LARGE_MIN)
         )
-        self._runs = TransactionIndex()
+        self._index = TransactionIndex()
         self._formats: deque[tuple[int, FormatDescription]] = deque()
         self._acknowledged_end = 0  # logical
-        # The newest places that a reader was told of, oldest first; of older ones the transactions' places are enough.
-        self._told: deque[ExecutedPosition] = deque(maxlen=TOLD_MAX)
+        # The newest delivered positions, oldest first; of older ones those of the transactions are enough.
+        self._delivered: deque[ExecutedPosition] = deque(maxlen=DELIVERED_MAX)
 
     def reset(
         self,
         server: str,
         mode: Mode,
         epoch: int,
-        place: ExecutedPosition,
+        executed: ExecutedPosition,
         created: int,
         *,
         anchored: bool = False,
     ) -> None:
-        """Begin (again) at a place: nothing is queued, everything up to it counts as acknowledged.
+        """Begin (again) at a position: nothing is queued, everything up to it counts as acknowledged.
 
-        `created`: creation time of the place's file, s since 1970, 0 = unknown. `anchored`: all of the place is known
-        to lie before its file and offset in the server's log.
+        `created`: creation time of the position's file, s since 1970, 0 = unknown; `anchored`: see `QueueFiles`.
         """
-        self._forget()
+        self._drop_all()
         self.server, self.mode, self.epoch = server, mode, epoch
-        self.queued = self.acknowledged = self._covered = place
-        self._created = {place.file: created} if created else {}
-        self._anchored_from = _end(place) if anchored else None
-        self.delivered_seq = place.seq
+        self.queued = self.acknowledged = self._covered = executed
+        self.files.begin(mode, executed, created, anchored=anchored)
+        self.delivered_seq = executed.seq
         self.needed_seq = 0
 
     def move_to(self, server: str) -> None:
-        """Another server has the same transactions from now on, in files of its own (with GTIDs only)."""
+        """Go on with another server, which has the same transactions in files of its own (with GTIDs only)."""
         self.server = server
         self.queued, self.acknowledged = without_file(self.queued), without_file(self.acknowledged)
         self._covered = without_file(self._covered)
-        self._created = {}
-        self._anchored_from = None
-        self._runs.without_files()
-        self._told = deque(map(without_file, self._told), maxlen=TOLD_MAX)
+        self.files.begin(self.mode, self.queued, 0, anchored=False)
+        self._index.without_files()
+        self._delivered = deque(map(without_file, self._delivered), maxlen=DELIVERED_MAX)
 
-    def jump(self, server: str, mode: Mode, place: ExecutedPosition, created: int) -> None:
-        """Go on at a place, leaving out what lies between: history changes, so the epoch does, too."""
-        self.reset(server, mode, self.epoch + 1, place, created, anchored=True)
+    def skip_to(self, server: str, mode: Mode, executed: ExecutedPosition, created: int) -> None:
+        """Go on at a position, without the transactions before it: history changes, so the epoch does, too."""
+        self.reset(server, mode, self.epoch + 1, executed, created, anchored=True)
 
     def evict(self) -> None:
-        """Forget what is not acknowledged: queued is again as far as covered, and the rest is to be taken anew.
+        """Drop everything that is not acknowledged, to be read from the server again, from the covered position on.
 
-        Positions that were handed out stay good: their ranges are unavailable until they have been taken again. Not
-        inside a transaction that goes on.
+        Positions that were handed out stay valid: their ranges are unavailable until they have been read again. Not to
+        be called inside of a transaction.
         """
         self.queued = self.covered
-        self._forget()
+        self._drop_all()
 
-    def _forget(self) -> None:
+    def _drop_all(self) -> None:
         self._log.rollback()
         self._log.drop(self._log.committed)
-        self._runs.clear()
-        self._told.clear()
+        self._index.clear()
+        self._delivered.clear()
         self.transactions = self.events = 0
         self._acknowledged_end = self._log.committed
         while len(self._formats) > 1:
@@ -172,13 +168,13 @@ class Queue:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the queue holds: segments at their allocated size, those included that are acknowledged and still
-        on their way to a reader."""
+        """Memory that the queue holds: segments at their allocated size, including acknowledged ones that are still on
+        their way to a reader."""
         return self._log.allocated
 
     @property
     def lent_bytes(self) -> int:
-        """Memory of what is acknowledged and still on its way to a reader."""
+        """Memory of acknowledged segments that are still on their way to a reader."""
         return self._log.lent
 
     @property
@@ -188,7 +184,7 @@ class Queue:
 
     @property
     def spilled_bytes(self) -> int:
-        """Disk that the queue holds: segments that were lent, at their size."""
+        """Disk that the queue holds: allocated segments, at their size."""
         return self._log.spilled
 
     @property
@@ -196,94 +192,92 @@ class Queue:
         return self._log.committed - self._acknowledged_end
 
     @property
-    def awaited(self) -> bool:
-        """Does a reader wait for what it was told of before, and what is to be read again?"""
+    def refetching(self) -> bool:
+        """True while a reader waits for transactions that it was told of before, and that are read again."""
         return self.queued.seq < self.needed_seq
 
     @property
     def full(self) -> bool:
-        """No more may be taken. A transaction that has begun is let in whole: it can be read only then.
-
-        So only what is complete makes a queue full, and a reader can always make room.
-        """
-        if not self._runs:
+        """True if the queue accepts no batch. A transaction that has begun is accepted whole, because it can be read
+        only then. So only complete ones make a queue full, and a reader can always make room."""
+        if not self._index:
             return False
-        if self.awaited:
+        if self.refetching:
             return self._log.allocated >= 2 * max(self.bytes_max, LARGE_MIN)
         spilled = self._log.spilled_end > self._acknowledged_end
         return spilled or self._log.allocated >= self.bytes_max
 
     @property
-    def roomy(self) -> bool:
-        """At most half full: worth a connection."""
+    def has_room(self) -> bool:
+        """True if the queue is at most half full: worth a connection."""
         if self.full:
             return False
-        return self._log.kept <= self.bytes_max // 2 or self.awaited
+        return self._log.kept <= self.bytes_max // 2 or self.refetching
 
-    def take(
+    def push(
         self,
         batch: Batch,
-        steps: BatchGtids,
+        gtids: BatchGtids,
         routes: Routes,
         created: int,
         after: ExecutedPosition,
         *,
-        level: bool,
+        in_sync: bool,
     ) -> None:
-        """Put the consumer's share of a batch into the queue.
+        """Append the consumer's part of a batch.
 
-        `after`: the dispatcher's place after the batch. `level`: the queue and the dispatcher stood at the same place
-        before it (all consumers at the tip then share one value); else the consumer may have some of it already.
+        `after`: the dispatcher's position after the batch. `in_sync`: the queue and the dispatcher stood at the same
+        position before it (so all consumers at the tip share one value); else the consumer may have part of it already.
 
-        Raises BinlogError where there is no room on disk; then nothing of the batch counts, and `rollback()` must
-        follow.
+        Raises BinlogError if there is no room on disk; then nothing of the batch counts, and `rollback()` must follow.
         """
-        level = level and steps.follows(self.mode, self.queued)
-        skip = None if level else steps.skip(self.mode, self.queued)
+        in_sync = in_sync and gtids.all_after(self.mode, self.queued)
+        executed = None if in_sync else gtids.already_executed(self.mode, self.queued)
         base, start = self.queued.gtids, self._log.committed
-        taken, seq = self._log.append(
-            batch, self.wanted.route_mask(routes), skip, epoch=self.epoch, seq=self.queued.seq,
+        appended, seq = self._log.append(
+            batch, self.wanted.route_mask(routes), executed, epoch=self.epoch, seq=self.queued.seq,
             packed=self.mode is not Mode.GTID,
         )  # fmt: skip
-        if created:
-            self._created[batch.file] = created
-        if len(taken.tx):
-            if not self._runs:
+        self.files.read(batch.file, created)
+        count = len(appended.tx)
+        if count:
+            if not self._index:
                 self._covered = self.queued
             if not self._formats or self._formats[-1][1] is not batch.format:
                 self._formats.append((start, batch.format))
-            self._runs.add(steps, base, taken, batch.tx.commit_us[taken.tx])
-            self.transactions += len(taken.tx)
-            self.events += int(taken.events.sum())
-            self.taken_transactions += len(taken.tx)
-            self.taken_bytes += self._log.committed - start
-        if not level and self.mode is not Mode.GTID:
+            self._index.add(gtids, base, appended, batch.tx.commit_us[appended.tx])
+            self.transactions += count
+            self.events += int(appended.events.sum())
+            self.pushed_transactions += count
+            self.pushed_bytes += self._log.committed - start
+        if not in_sync and self.mode is not Mode.GTID:
             seq = after.seq
-        if not level and seq <= self.queued.seq:
-            return  # it had all of this
-        if not len(taken.tx):
-            self._runs.pass_over(steps)
-        if not level:
-            gtids = steps.after(base, len(steps.source))
-            after = ExecutedPosition(gtids, after.file, after.offset, seq)
-        if after.seq == self.queued.seq and _end(after) < _end(self.queued):
-            return  # nothing new, and the place that the queue has says more of where the log goes on
+        if not in_sync and seq <= self.queued.seq:
+            return  # the consumer has had all of the batch
+        if not count:
+            self._index.skip_batch(gtids)
+        if not in_sync:
+            queued_gtids = gtids.after(base, len(gtids.source))
+            after = ExecutedPosition(queued_gtids, after.file, after.offset, seq)
+        if after.seq == self.queued.seq and after.log_order < self.queued.log_order:
+            return  # nothing new, and the present position tells better where the log goes on
         self.queued = after
 
     def rollback(self) -> None:
-        """The connection was lost inside a transaction, or there is no room for it: forget its beginning."""
+        """Drop the beginning of a transaction: the connection was lost inside it, or there is no room for it."""
         self._log.rollback()
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def position(self, place: ExecutedPosition) -> Position:
-        return place.position(self.server, self.epoch)
+    def position(self, executed: ExecutedPosition) -> Position:
+        return executed.position(self.server, self.epoch)
 
     def locate(self, position: Position) -> tuple[int, ExecutedPosition]:
-        """(logical offset, place) of a position that was handed out and not yet left behind.
+        """Returns (logical offset, executed position) of a position that was handed out and is not yet acknowledged.
 
-        The place is what the queue has recorded itself, at the position's seq or the nearest before it: nothing of the
-        consumer's own lies between. Of the position only the seq is used, if the rest does not contradict.
+        The executed position is the one that the queue has recorded itself, at the position's seq or the nearest before
+        it: no transaction of the consumer lies between. Of the position only the seq is used, if the rest does not
+        contradict.
 
         Raises UserError: older than the acknowledged one, ahead of what is queued (`RANGE_UNAVAILABLE`), or not of
         this history.
@@ -300,39 +294,37 @@ class Queue:
                 ErrorKind.RANGE_UNAVAILABLE,
                 f"seq {position.seq} is not read yet (at {self.queued.seq})",
             )
-        count = self._runs.count_seq(position.seq)
-        found = count > self._runs.dropped
-        place = self._recorded(position.seq, count - 1 if found else None)
-        self._check_parts(position, place)
-        return self._runs.end(count - 1) if found else self._acknowledged_end, place
+        count = self._index.count_seq(position.seq)
+        queued = count > self._index.dropped
+        executed = self._recorded(position.seq, count - 1 if queued else None)
+        self._check_parts(position, executed)
+        return self._index.end(count - 1) if queued else self._acknowledged_end, executed
 
     def _recorded(self, seq: int, number: int | None) -> ExecutedPosition:
-        """The newest place up to a seq that the queue knows of. `number`: of the last transaction up to there."""
-        known = [self.acknowledged, self.covered, self.queued, *self._told]
-        there = [place for place in known if place.seq <= seq]
-        best = max(there, key=_seq)
-        if number is not None and best.seq < seq and best.seq < self._runs.seq(number):
-            return self._runs.place(number)
+        """Returns the newest recorded position up to a seq. `number`: of the last transaction up to there."""
+        known = [self.acknowledged, self.covered, self.queued, *self._delivered]
+        best = max((executed for executed in known if executed.seq <= seq), key=_seq)
+        if number is not None and best.seq < seq and best.seq < self._index.seq(number):
+            return self._index.executed_after(number)
         return best
 
-    def _check_parts(self, position: Position, place: ExecutedPosition) -> None:
-        """Raises UserError where a position says anything else than `place`, which is at its seq or before it."""
-        exact = position.seq == place.seq
-        if exact and position.gtid == str(place.gtids) and self.mode is Mode.GTID:
+    def _check_parts(self, position: Position, recorded: ExecutedPosition) -> None:
+        """Raises UserError if a position contradicts `recorded`, which is at its seq or before it."""
+        exact = position.seq == recorded.seq
+        if exact and position.gtid == str(recorded.gtids) and self.mode is Mode.GTID:
             return
-        said = self.executed_of(position)
+        named = self.executed_of(position)
         if self.mode is not Mode.GTID:
-            if exact and said.file != place.file:
-                raise _unknown(f"at its offset the file is {place.file}")
-        elif exact and said.gtids != place.gtids:
+            if exact and named.file != recorded.file:
+                raise _unknown(f"at its offset the file is {recorded.file}")
+        elif exact and named.gtids != recorded.gtids:
             raise _unknown("its GTID set is not what this consumer has read up to its seq")
-        elif not _between(place, said, self.queued):
+        elif not _between(recorded, named, self.queued):
             raise _unknown("its GTID set is not part of what this consumer has read")
 
     def check_history(self, position: Position) -> None:
-        """Is it a position of the history that this queue follows? A GTID set means the same on any replica."""
-        same_server = position.server == self.server or self.mode is Mode.GTID
-        if not same_server:
+        """Raises UserError for a position of another server or epoch. A GTID set means the same on any replica."""
+        if position.server != self.server and self.mode is not Mode.GTID:
             raise _unknown(
                 f"it belongs to server {position.server[:64]!r}; this consumer reads {self.server!r}"
             )
@@ -348,54 +340,52 @@ class Queue:
     def executed_of(self, position: Position) -> ExecutedPosition:
         """Raises UserError unless the position is of this history, and its parts fit each other."""
         self.check_history(position)
-        place = executed_of(self.mode, position)
-        if self.mode is Mode.GTID:
-            if position.server != self.server:
-                place = without_file(place)
-            assert isinstance(place.gtids, GtidSet)
-            if place.seq != len(place.gtids):
-                raise _unknown("its seq does not fit its GTID set")
-        elif place.seq != packed_seq(place.file, place.offset):
-            raise _unknown("its seq does not fit its file and offset")
-        return place
+        executed = executed_of(self.mode, position)
+        if not executed.seq_fits(self.mode):
+            parts = "GTID set" if self.mode is Mode.GTID else "file and offset"
+            raise _unknown(f"its seq does not fit its {parts}")
+        if self.mode is Mode.GTID and position.server != self.server:
+            return without_file(executed)
+        return executed
 
-    def next(self, after: Position, bytes_max: int) -> Answer:
-        """What can be read after a position: whole transactions, at least one if there is any."""
+    def readable(self, after: Position, bytes_max: int) -> ReadableRange:
+        """Returns what can be read after a position: whole transactions, at least one if there is any."""
         start, _ = self.locate(after)
-        runs = self._runs
-        first, last = runs.count_to(start), runs.count_to(start + bytes_max)
-        if first == runs.count:
-            return Answer(self.position(self.queued), 0, 0)
+        index = self._index
+        first, last = index.count_to(start), index.count_to(start + bytes_max)
+        if first == index.count:
+            return ReadableRange(self.position(self.queued), 0, 0)
         last = max(last, first + 1)
-        # All of it goes with the markers behind it. A place is added up from GTIDs: only the one that is told is made.
-        place = self.queued if last == runs.count else runs.place(last - 1)
-        return Answer(self.position(place), runs.end(last - 1) - start, last - first)
+        # The last transaction is delivered with the markers behind it.
+        end = self.queued if last == index.count else index.executed_after(last - 1)
+        return ReadableRange(self.position(end), index.end(last - 1) - start, last - first)
 
     def deliver(self, end: Position) -> None:
-        """`end` of the newest answer was handed out."""
+        """Record that `end` of the newest readable range was handed out."""
         self.delivered_seq = max(self.delivered_seq, end.seq)
-        # A place behind markers is recorded nowhere else.
-        if end.seq == self.queued.seq and (not self._told or self._told[-1].seq < end.seq):
-            self._told.append(self.queued)
+        # A position behind markers is recorded nowhere else.
+        if end.seq == self.queued.seq and (
+            not self._delivered or self._delivered[-1].seq < end.seq
+        ):
+            self._delivered.append(self.queued)
 
-    def cut(self, start: Position, end: Position, n: int) -> list[Position]:
-        """At most n - 1 positions strictly between, at transaction boundaries, balanced by bytes."""
-        lo, _ = self.locate(start)
-        hi, _ = self.locate(end)
-        cuts: list[Position] = []
+    def cut_points(self, start: Position, end: Position, n: int) -> list[Position]:
+        """Returns at most n - 1 positions strictly between, at transaction boundaries, balanced by bytes."""
+        lo, hi = self.locate(start)[0], self.locate(end)[0]
+        positions: list[Position] = []
         last = lo
         for k in range(1, n):
-            at = self._runs.count_to(lo + (hi - lo) * k // n - 1)
-            stop = self._runs.end(at) if at < self._runs.count else hi
+            number = self._index.count_to(lo + (hi - lo) * k // n - 1)
+            stop = self._index.end(number) if number < self._index.count else hi
             if last < stop < hi:
                 last = stop
-                cuts.append(self.position(self._runs.place(at)))
-        return cuts
+                positions.append(self.position(self._index.executed_after(number)))
+        return positions
 
     def read(self, start: Position, end: Position) -> list[bytes | memoryview]:
-        """The binlog of (start, end]: magic, then FORMAT_DESCRIPTION wherever it changes, and the transactions."""
-        lo, _ = self.locate(start)
-        hi, _ = self.locate(end)
+        """Returns the binlog of (start, end]: magic, then FORMAT_DESCRIPTION wherever it changes, and the
+        transactions."""
+        lo, hi = self.locate(start)[0], self.locate(end)[0]
         if hi < lo:
             raise _unknown("the range ends before it starts")
         out: list[bytes | memoryview] = [MAGIC]
@@ -409,92 +399,57 @@ class Queue:
             out.append(self._formats[-1][1].raw)
         return out
 
-    def singles(self, start: Position, end: Position) -> list[Single]:
-        """The transactions of (start, end], one by one."""
-        at, _ = self.locate(start)
-        hi, _ = self.locate(end)
+    def transactions_in(self, start: Position, end: Position) -> list[QueuedTransaction]:
+        """Returns the transactions of (start, end]."""
+        at, hi = self.locate(start)[0], self.locate(end)[0]
         formats = [start for start, _ in self._formats]
         out = []
-        for number in range(self._runs.count_to(at), self._runs.count_to(hi)):
-            run, index = self._runs.at(number)
-            begin, at = at, self._runs.end(number)
+        for number in range(self._index.count_to(at), self._index.count_to(hi)):
+            run, index = self._index.at(number)
+            begin, at = at, self._index.end(number)
             format_ = self._formats[bisect_right(formats, begin) - 1][1]
             parts = self._log.read(begin, at)
-            out.append(Single(self.server, self.epoch, run, index, format_, parts))
+            out.append(QueuedTransaction(self.server, self.epoch, run, index, format_, parts))
         return out
 
     def acknowledge(self, position: Position) -> None:
-        """Forget everything up to a position (after it was stored)."""
-        end, place = self.locate(position)
+        """Drop everything up to a position, which has been stored."""
+        end, executed = self.locate(position)
         self._acknowledged_end = end
-        self.acknowledged = place
-        transactions, events = self._runs.drop(end)
+        self.acknowledged = executed
+        transactions, events = self._index.drop(end)
         self.transactions -= transactions
         self.events -= events
         while len(self._formats) > 1 and self._formats[1][0] <= end:
             self._formats.popleft()
-        oldest = file_number(place.file)
-        self._created = {f: at for f, at in self._created.items() if file_number(f) >= oldest}
+        self.files.drop_before(executed.file)
         self._log.drop(end)
-        while self._told and self._told[0].seq <= place.seq:
-            self._told.popleft()
-        self.delivered_seq = max(self.delivered_seq, place.seq)
-
-    def created_of(self, file: str) -> int:
-        """When a file was created, as far as this queue has seen: s since 1970, 0 = unknown."""
-        return self._created.get(file, 0)
-
-    def saw_created(self, file: str, created: int) -> None:
-        """What a server says of a file whose creation time is not known yet; 0 = it does not say."""
-        if created:
-            self._created.setdefault(file, created)
-
-    def anchor(self) -> None:
-        """From here on all that is queued is known to lie before its place in the log."""
-        if self._anchored_from is None:
-            self._anchored_from = _end(self.queued)
-
-    def is_anchored(self, place: ExecutedPosition) -> bool:
-        """True if all transactions of a place of this queue lie before its file and offset in the server's log."""
-        if self.mode is not Mode.GTID:
-            return True
-        return self._anchored_from is not None and _end(place) >= self._anchored_from
-
-    def created_stored(self, place: ExecutedPosition) -> int:
-        """What is stored of a place beside its position; see `Progress.created`."""
-        created = self.created_of(place.file)
-        return created if self.is_anchored(place) else -created
+        while self._delivered and self._delivered[0].seq <= executed.seq:
+            self._delivered.popleft()
+        self.delivered_seq = max(self.delivered_seq, executed.seq)
 
     @property
     def oldest_commit_us(self) -> int | None:
-        """When the oldest transaction that is not acknowledged was committed, in microseconds since 1970 UTC."""
-        return self._runs.commit_us(self._runs.dropped) if self._runs else None
+        """When the oldest transaction that is not acknowledged was committed, microseconds since 1970 UTC."""
+        return self._index.commit_us(self._index.dropped) if self._index else None
 
     @property
     def covered(self) -> ExecutedPosition:
-        """How far nothing of the consumer's own lies: beyond the acknowledged place, over markers."""
-        return max(self.acknowledged, self._covered, key=_seq) if self._runs else self.queued
+        """How far no transaction of the consumer lies beyond the acknowledged position."""
+        return max(self.acknowledged, self._covered, key=_seq) if self._index else self.queued
 
-    def covered_after(self, end: int, place: ExecutedPosition) -> ExecutedPosition:
-        """The same as it will be when (logical offset, place) is acknowledged."""
-        if not self._runs or end >= self._log.committed:
+    def covered_after(self, end: int, executed: ExecutedPosition) -> ExecutedPosition:
+        """Returns what `covered` will be when (logical offset, executed position) is acknowledged."""
+        if not self._index or end >= self._log.committed:
             return self.queued
-        return max(place, self._covered, key=_seq)
+        return max(executed, self._covered, key=_seq)
 
 
-def _between(first: ExecutedPosition, place: ExecutedPosition, last: ExecutedPosition) -> bool:
-    """Does a set lie between two others?"""
-    low, gtids, high = first.gtids, place.gtids, last.gtids
+def _between(first: ExecutedPosition, executed: ExecutedPosition, last: ExecutedPosition) -> bool:
+    """True if a GTID set contains `first` and is contained in `last`."""
+    low, gtids, high = first.gtids, executed.gtids, last.gtids
     assert isinstance(low, GtidSet) and isinstance(gtids, GtidSet) and isinstance(high, GtidSet)
     return gtids.contains(low) and high.contains(gtids)
-
-
-def _end(place: ExecutedPosition) -> tuple[int, int]:
-    return file_number(place.file), place.offset
-
-
-def _seq(place: ExecutedPosition) -> int:
-    return place.seq
 
 
 def _unknown(why: str) -> UserError:

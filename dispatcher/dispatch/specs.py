@@ -1,4 +1,4 @@
-"""What is declared of a consumer and of a client, and what is stored of a consumer's progress."""
+"""What is declared of a consumer and of a client, and what the state store holds of a consumer's progress."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def starts_to_search(starts: Iterable[Start]) -> list[Start]:
 
 
 class OnQueueFull(StrEnum):
-    """What is done about a consumer whose queue stays full while others ride on its dispatcher."""
+    """How a dispatcher treats a consumer whose queue stays full while other consumers are attached."""
 
-    DETACH = "detach"  # wait for it on its budget, then go on without it
-    WAIT = "wait"  # everybody waits, without limit
+    DETACH = "detach"  # wait on the consumer's budget, then go on without it
+    WAIT = "wait"  # wait without limit
 
 
 class OnPurged(StrEnum):
-    """What is done about a consumer whose place the server has purged."""
+    """How a consumer goes on whose position the server has purged."""
 
     FAIL = "fail"
     LATEST = "latest"  # go on at the end of the log, in a new epoch
@@ -66,14 +66,14 @@ class OnPurged(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
-    """`wait_max_s`: the largest budget of waiting for its full queue."""
+    """`wait_max_s`: the largest budget of waiting for the consumer's full queue."""
 
     name: str
     databases: tuple[str, ...]
     tables: tuple[tuple[str, str], ...] | None
     queue_bytes_max: int
     start: Start = Latest()
-    # Take a table's current definition where the log does not tell that of its time.
+    # Take a table's current definition where the log does not tell the one of its time.
     assume_current_schema: bool = False
     wait_max_s: float = 10.0
     on_queue_full: OnQueueFull = OnQueueFull.DETACH
@@ -82,9 +82,9 @@ class ConsumerSpec:
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """What belongs to a connection key. `merge_bytes_max`: consumers this far apart, in bytes of binlog, ride together;
-    `queues_bytes_max`: memory of all its queues, 0 = only their own limits; `failover_wait_s`: how long another server
-    may take to come to where the consumers are."""
+    """The limits of a connection key. `merge_bytes_max`: the distance in the binlog, in bytes, up to which consumers
+    share a dispatcher; `queues_bytes_max`: the memory of all queues together, 0 = no limit but their own;
+    `failover_wait_s`: how long another server may take to execute what the consumers have read."""
 
     merge_bytes_max: int = 1 << 20
     queues_bytes_max: int = 0
@@ -93,8 +93,8 @@ class ClientLimits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the state store knows of a consumer. `created`: creation time of `covered.file`, 0 = unknown; negative where
-    transactions of `covered` may lie behind its file and offset (see `Queue.is_anchored`)."""
+    """What the state store holds of a consumer. `created`: creation time of `covered.file`, s since 1970, 0 = unknown;
+    negative where transactions of `covered` may lie behind its file and offset (see `QueueFiles`)."""
 
     acknowledged: Position
     covered: Position

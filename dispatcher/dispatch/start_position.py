@@ -1,4 +1,4 @@
-"""Where in a server's log a consumer goes on: decided when its dispatcher has logged in, before the dump."""
+"""The position at which a consumer goes on in a server's log: decided after the login, before the dump."""
 
 from __future__ import annotations
 
@@ -6,88 +6,90 @@ from collections.abc import Callable
 
 from dispatcher.dispatch import history_check
 from dispatcher.dispatch.consumer import Consumer
-from dispatcher.dispatch.dispatcher import Dispatcher, where
+from dispatcher.dispatch.dispatcher import Dispatcher
 from dispatcher.dispatch.effects import Effect, Note
 from dispatcher.dispatch.executed_position import Mode, without_file
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import AtGtid, OnPurged
+from dispatcher.dispatch.specs import AtGtid, OnPurged, Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 
 
-def place(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]) -> list[Effect]:
-    """Give a consumer its place in this server's log, or check the one that it has. Raises BinlogError.
+def establish(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]) -> list[Effect]:
+    """Give a consumer its position in this server's log, or check the one that it has. Raises BinlogError.
 
-    What has to be stored comes out before anything that is read there can be.
+    The effects store the position before anything that is read there can be delivered.
     """
     try:
         effects = _in_history(consumer, view, new_epoch)
     except BinlogError as error:
-        jumps = consumer.spec.on_purged is OnPurged.LATEST
-        if error.kind is not ErrorKind.POSITION_PURGED or not jumps:
+        skips = consumer.spec.on_purged is OnPurged.LATEST
+        if error.kind is not ErrorKind.POSITION_PURGED or not skips:
             raise
-        effects = _jump(consumer, view, error, new_epoch)
-    consumer.started = consumer.proven = True
+        effects = _skip_purged(consumer, view, error, new_epoch)
+    consumer.started = consumer.verified = True
     return effects
 
 
 def _in_history(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]) -> list[Effect]:
-    queue = consumer.queue
     if consumer.started:
-        file = queue.queued.file
-        anchored = queue.is_anchored(queue.queued)
-        created = queue.created_of(file)
-        history_check.history(
-            view, queue.mode, queue.server, queue.queued, created, anchored=anchored
-        )
-        if view.server == queue.server:
-            queue.saw_created(file, view.created.get(file, 0))
-        else:
-            queue.move_to(view.server)
+        _check_queued(consumer, view)
         return []
-    if consumer.progress is None:
-        start = history_check.resolve(view, consumer.spec.start)
-        anchored = not isinstance(consumer.spec.start, AtGtid)
-        created = view.created.get(start.file, 0)
-        queue.reset(view.server, view.mode, new_epoch(), start, created, anchored=anchored)
-        return [consumer.store()]
-    stored = consumer.progress
-    covered = history_check.stored_place(view.mode, stored.covered)
-    acknowledged = history_check.stored_place(view.mode, stored.acknowledged)
+    if consumer.progress is not None:
+        _restore(consumer, consumer.progress, view)
+        return []
+    start = consumer.spec.start
+    executed = history_check.resolve_start(view, start)
+    created, anchored = view.created.get(executed.file, 0), not isinstance(start, AtGtid)
+    consumer.queue.reset(view.server, view.mode, new_epoch(), executed, created, anchored=anchored)
+    return [consumer.store_progress()]
+
+
+def _check_queued(consumer: Consumer, view: ServerView) -> None:
+    queue, queued = consumer.queue, consumer.queue.queued
+    created, anchored = queue.files.created_of(queued.file), queue.files.is_anchored(queued)
+    history_check.check_history(view, queue.mode, queue.server, queued, created, anchored=anchored)
+    if view.server == queue.server:
+        queue.files.learn_created(queued.file, view.created.get(queued.file, 0))
+    else:
+        queue.move_to(view.server)
+
+
+def _restore(consumer: Consumer, stored: Progress, view: ServerView) -> None:
+    queue, server = consumer.queue, stored.covered.server
+    covered = history_check.stored_position(view.mode, stored.covered)
+    acknowledged = history_check.stored_position(view.mode, stored.acknowledged)
     created, anchored = abs(stored.created), stored.created > 0
-    history_check.history(
-        view, view.mode, stored.covered.server, covered, created, anchored=anchored
-    )
+    history_check.check_history(view, view.mode, server, covered, created, anchored=anchored)
     created = created or view.created.get(covered.file, 0)
-    if stored.covered.server != view.server:  # its files are not this one's
+    if server != view.server:  # this server has files of its own
         covered, acknowledged, created = without_file(covered), without_file(acknowledged), 0
         anchored = False
     queue.reset(view.server, view.mode, stored.covered.epoch, covered, created, anchored=anchored)
     queue.acknowledged = acknowledged
-    return []
 
 
-def _jump(
+def _skip_purged(
     consumer: Consumer, view: ServerView, error: BinlogError, new_epoch: Callable[[], int]
 ) -> list[Effect]:
-    """Go on at the end of the log, in a new epoch: what lies between is lost to the consumer."""
+    """Go on at the end of the log, in a new epoch: the consumer never gets the transactions before it."""
     queue = consumer.queue
     if not consumer.started:
         stored = consumer.progress
         queue.epoch = new_epoch() if stored is None else stored.covered.epoch
-    end = history_check.end_of(view)
-    queue.jump(view.server, view.mode, end, view.created.get(end.file, 0))
+    end = history_check.end_of_log(view)
+    queue.skip_to(view.server, view.mode, end, view.created.get(end.file, 0))
     consumer.gaps += 1
-    fields = {"consumer": consumer.name, "why": str(error), "to": where(end)}
-    return [consumer.store(), Note("warning", "went on behind a gap", fields)]
+    fields = {"consumer": consumer.name, "why": str(error), "to": str(end)}
+    return [consumer.store_progress(), Note("warning", "went on behind a gap", fields)]
 
 
-def behind(
+def lacking_transactions(
     dispatcher: Dispatcher, view: ServerView, wait_s: float, now: float
 ) -> BinlogError | None:
-    """Is this another server than the one that was read, and lacks some of that, which it may get yet?
+    """Returns an error while a replica that has taken its source's place lacks transactions that consumers have.
 
-    So it is with a replica that has taken its source's place. It is given `wait_s` seconds.
+    It is given `wait_s` seconds to execute them.
     """
     if view.mode is not Mode.GTID:
         return None
@@ -99,13 +101,13 @@ def behind(
         lacking = GtidSet.parse(position.gtid).subtract(executed)
         if not lacking:
             continue
-        if dispatcher.behind_since is None:
-            dispatcher.behind_since = now
-        if now - dispatcher.behind_since >= wait_s:
+        if dispatcher.lacking_since is None:
+            dispatcher.lacking_since = now
+        if now - dispatcher.lacking_since >= wait_s:
             return None
         return BinlogError(
             ErrorKind.CONNECTION_LOST,
-            f"server {view.server} has not executed {history_check.short(lacking)} yet",
+            f"server {view.server} has not executed {history_check.abbreviated(lacking)} yet",
             where=dispatcher.label,
             remedy=f"nothing to do; it is asked again for {wait_s:g} s (failover_wait_seconds)",
         )

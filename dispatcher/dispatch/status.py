@@ -1,7 +1,7 @@
-"""What a consumer looks like from outside: one row of `GET /v1/binlogs`, and what the metrics are made of.
+"""What `GET /v1/binlogs` tells of a consumer, one row each; the metrics are computed from the same.
 
-The first 19 columns are those of ClickHouse's `system.mysql_binlogs`, under their own names, so that people who know
-them are at home; the rest is what they lacked.
+The first 19 columns are those of ClickHouse's `system.mysql_binlogs`, under their own names, for the people who know
+them; the others are added here.
 """
 
 from __future__ import annotations
@@ -26,40 +26,36 @@ STATES = (*_STATES.values(), "detached", "failed")
 
 
 def dispatcher_of(client: Client, consumer: Consumer) -> Dispatcher | None:
-    """The one that it rides on."""
+    """Returns the dispatcher that a consumer is attached to."""
     return None if consumer.dispatcher is None else client.dispatchers[consumer.dispatcher]
 
 
-def state(client: Client, consumer: Consumer) -> str:
-    """`failed`, `connecting`, `streaming`, `paused` (waits for somebody's room), `closed` (the same, disconnected),
-    `ended` (all of the files was read, and they are not followed), `detached` (has no dispatcher until it has room)."""
+def consumer_state(client: Client, consumer: Consumer) -> str:
+    """`failed`, `connecting`, `streaming`, `paused` (some queue is full), `closed` (the same, disconnected), `ended`
+    (all files were read, and they are not followed), `detached` (waits for room, without a dispatcher)."""
     if consumer.failed:
         return "failed"
     dispatcher = dispatcher_of(client, consumer)
     if dispatcher is None:
         return "detached"
-    error = consumer.error
-    if (
-        error is not None
-        and error.action is Action.OPERATOR
-        and dispatcher.phase is Phase.CONNECTING
-    ):
+    error, connecting = consumer.error, dispatcher.phase is Phase.CONNECTING
+    if error is not None and error.action is Action.OPERATOR and connecting:
         return "failed"
     return _STATES[dispatcher.phase]
 
 
 def lag_s(consumer: Consumer, now_s: float) -> float:
-    """How old the oldest transaction is that the reader has not acknowledged; 0 when it has all of them."""
+    """The age of the oldest transaction that the reader has not acknowledged; 0 if it has acknowledged all."""
     oldest_us = consumer.queue.oldest_commit_us
     return 0.0 if oldest_us is None else max(0.0, now_s - oldest_us / 1e6)
 
 
-def name_of(client: Client, dispatcher: Dispatcher) -> str:
-    """`<first consumer>:<number>`: what people and metrics call a dispatcher."""
+def dispatcher_name(client: Client, dispatcher: Dispatcher) -> str:
+    """`<first consumer>:<number>`, as metrics and the status page name a dispatcher."""
     return f"{next(iter(client.consumers))}:{dispatcher.number}"
 
 
-def row(
+def status_row(
     client: Client,
     consumer: Consumer,
     rate: Callable[[Dispatcher], tuple[float, float]],
@@ -69,20 +65,20 @@ def row(
     queue = consumer.queue
     dispatcher = dispatcher_of(client, consumer)
     delivered = max(queue.delivered_seq, queue.acknowledged.seq)
-    at = queue.queued if delivered >= queue.queued.seq else queue.acknowledged
+    executed = queue.queued if delivered >= queue.queued.seq else queue.acknowledged
     started = consumer.started
     runway_s = client.runway_s(consumer.name, now_s)
     return {
         "binlog_client_name": client.label,
         "name": consumer.name,
-        **_place("mysql_binlog", at if started else None, _commit_s(consumer, now_s)),
-        **_of_dispatcher(client, dispatcher),
+        **_columns("mysql_binlog", executed if started else None, _commit_s(consumer, now_s)),
+        **_dispatcher_columns(client, dispatcher),
         "size": queue.events,
         "bytes": queue.held_bytes,
         "max_bytes": queue.bytes_max,
         "max_waiting_ms": round(consumer.spec.wait_max_s * 1000),
         **_rates(rate(dispatcher) if dispatcher else (0.0, 0.0)),
-        "state": state(client, consumer),
+        "state": consumer_state(client, consumer),
         "lag_seconds": round(lag_s(consumer, now_s), 3),
         "unacknowledged_bytes": queue.unacknowledged_bytes,
         "acknowledged": queue.position(queue.acknowledged).as_dict() if started else None,
@@ -95,19 +91,18 @@ def row(
     }
 
 
-def _of_dispatcher(client: Client, dispatcher: Dispatcher | None) -> dict[str, Any]:
-    """A consumer that rides on none has none to tell of."""
-    name = name_of(client, dispatcher) if dispatcher else ""
+def _dispatcher_columns(client: Client, dispatcher: Dispatcher | None) -> dict[str, Any]:
+    name = dispatcher_name(client, dispatcher) if dispatcher else ""
     read, timestamp = (dispatcher.read, dispatcher.last_timestamp) if dispatcher else (None, 0)
-    return {"dispatcher_name": name, **_place("dispatcher_mysql_binlog", read, timestamp)}
+    return {"dispatcher_name": name, **_columns("dispatcher_mysql_binlog", read, timestamp)}
 
 
 def _rates(rate: tuple[float, float]) -> dict[str, Any]:
-    """What is read is flushed: a dispatcher hands on all of a buffer before it reads the next one."""
+    """The flush rates equal the read rates: a dispatcher hands on all of a buffer before it reads the next one."""
     return {
-        f"dispatcher_{what}_{how}_per_sec": round(value, 1)
-        for how in ("read", "flush")
-        for what, value in zip(("events", "bytes"), rate, strict=True)
+        f"dispatcher_{unit}_{verb}_per_sec": round(value, 1)
+        for verb in ("read", "flush")
+        for unit, value in zip(("events", "bytes"), rate, strict=True)
     }
 
 
@@ -116,10 +111,10 @@ def _commit_s(consumer: Consumer, now_s: float) -> int:
     return int(now_s) if oldest_us is None else oldest_us // 1_000_000
 
 
-def _place(prefix: str, place: ExecutedPosition | None, timestamp: int) -> dict[str, Any]:
+def _columns(prefix: str, executed: ExecutedPosition | None, timestamp: int) -> dict[str, Any]:
     return {
-        f"{prefix}_name": place.file if place else "",
-        f"{prefix}_pos": place.offset if place else 0,
-        f"{prefix}_timestamp": timestamp if place else 0,
-        f"{prefix}_executed_gtid_set": str(place.gtids) if place else "",
+        f"{prefix}_name": executed.file if executed else "",
+        f"{prefix}_pos": executed.offset if executed else 0,
+        f"{prefix}_timestamp": timestamp if executed else 0,
+        f"{prefix}_executed_gtid_set": str(executed.gtids) if executed else "",
     }

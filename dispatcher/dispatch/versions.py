@@ -1,27 +1,27 @@
 """Which definition of a table holds where in a server's log.
 
 The TABLE_MAPs of a server without full metadata do not change when columns are renamed, labels are exchanged or a key
-is added. So a definition is good for an event only if no statement that may alter the table lies between the event and
-the moment at which the server was asked: that is a *version*, a definition and the range of the log it holds in.
+is added. So a definition is valid for an event only if no statement that may alter the table lies between the event and
+the moment at which the server was asked. A *version* is a definition and the range of the log in which it holds.
 
-Places in the log are `LogPosition`s: file and offset, in the order in which the server wrote. GTIDs would not do, since
-what a dump skips, as held already, has no place among what it sends. A mark lies between two transactions; the version
-at a mark is that of the transaction which begins there.
+Points of the log are `LogPosition`s: file and offset, in the order in which the server wrote. GTIDs would not do,
+because the transactions that a dump skips have no place among those that it sends. A `LogPosition` lies between two
+transactions; the version there is that of the transaction which begins there.
 
-* A look-up says the definition at a mark and, from reading the log, every statement between the event that asked and
-  that mark. They cut the log into segments, each with one definition; that of the last segment was looked up, and one
-  that is known anywhere within a segment holds in all of it. A segment of which none is known is kept as such, so that
-  nobody asks again.
+* A fetch returns the definition at one point and, from reading the log, every statement between the event that needed
+  it and that point. These cut the log into segments with one definition each. The last segment has the fetched one; a
+  definition that is known anywhere within a segment holds in all of it. A segment without a known definition is kept as
+  such, so that it is not fetched again.
 * A version is *open* while the stream has come from within its range without meeting such a statement: then it holds
   wherever the stream is.
-* Marks are compared only within one history: the same server, and files that were created when they should have been.
+* Points are compared only within one history: the same server, and files with the expected creation times.
 
-Pure, and without a clock; `net.lookups` asks the server and reads ahead.
+Pure, and without a clock; `runtime.table_lookup` asks the server and reads the log ahead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,31 +33,30 @@ from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, DdlKind, parse_state
 from dispatcher.binlog.stream.batch import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, Batch
 from dispatcher.binlog.stream.routes import ALL, Routes
 from dispatcher.model.errors import BinlogError
-from dispatcher.model.position import LogPosition as LogPosition  # noqa: PLC0414 - part of what this module says
+from dispatcher.model.position import LogPosition as LogPosition  # noqa: PLC0414 - part of this module's interface
 
 Name = tuple[str, str]  # database, table
-Definition = Mapping[str, Any]  # see `net.definitions`
+Definition = Mapping[str, Any]  # see `source.mysql.table_schema`
 
-VERSIONS_MAX = 64  # of one table; the oldest go first
+VERSIONS_MAX = 64  # of one table; the oldest are dropped first
 
-# What changes neither columns nor keys.
+# Statements that change neither columns nor keys.
 _HARMLESS = frozenset(
-    (
-        *(
-            DdlKind.TRUNCATE,
-            DdlKind.TEMPORARY_TABLE,
-            DdlKind.VIEW,
-            DdlKind.ROUTINE,
-        ),
-        *(DdlKind.ACCOUNT, DdlKind.MAINTENANCE),
-    )
+    {
+        DdlKind.TRUNCATE,
+        DdlKind.TEMPORARY_TABLE,
+        DdlKind.VIEW,
+        DdlKind.ROUTINE,
+        DdlKind.ACCOUNT,
+        DdlKind.MAINTENANCE,
+    }
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
-    """The tables that a statement may alter: some, all of some databases, or any. Names without regard to case, because
-    statements are logged as they were written."""
+class AlteredTables:
+    """The tables that a statement may alter: some, all of some databases, or any. Names are compared without regard to
+    case, because statements are logged as they were written."""
 
     tables: frozenset[Name] = frozenset()
     databases: frozenset[str] = frozenset()
@@ -71,7 +70,7 @@ class Touch:
         return self.any or database in self.databases or (database, table) in self.tables
 
     @classmethod
-    def of(cls, tables: Iterable[Name] = (), databases: Iterable[str] = ()) -> Touch:
+    def of(cls, tables: Iterable[Name] = (), databases: Iterable[str] = ()) -> AlteredTables:
         return cls(
             frozenset((database.casefold(), table.casefold()) for database, table in tables),
             frozenset(database.casefold() for database in databases),
@@ -79,21 +78,21 @@ class Touch:
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
-    """A statement in the log: it ends what held at `place`, and what it makes holds from `after` on.
+class AlteringStatement:
+    """A statement in the log: old versions hold up to `before`, new ones from `after` on.
 
-    Both are the beginning of its transaction where nothing of a table stands before it there, as in CREATE TABLE ...
-    SELECT; else `after` is the end.
+    Both are the beginning of its transaction, unless rows of a table stand before the statement there, as in CREATE
+    TABLE ... SELECT; then `after` is the end of the transaction.
     """
 
-    place: LogPosition
+    before: LogPosition
     after: LogPosition
-    touch: Touch
+    altered: AlteredTables
 
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """`definition` None: none is known here, `why` says so, and `current` is the one that the look-up found then."""
+    """`definition` None: none is known here, for the reason `why`, and `current` is the one that was fetched then."""
 
     name: Name
     start: LogPosition
@@ -103,20 +102,21 @@ class Version:
     current: Definition | None = None
 
     def holds(self, at: LogPosition) -> bool:
-        """For the transaction that begins at a mark? `end` was read up to, so it may begin there."""
+        """True if the version holds for the transaction that begins at `at`. The log was read up to `end`, so a
+        transaction may begin there."""
         if not self.start.key <= at.key <= self.end.key:
             return False
         for own in (self.start, self.end):
             if own.file == at.file and own.created and at.created and own.created != at.created:
                 return False
-        # A file in between was created in between, unless the log was begun anew.
+        # A file in between was created in between, unless the log was reset.
         low, high = self.start.created, self.end.created
         return not at.created or (low <= at.created and (not high or at.created <= high))
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedDefinition:
-    """What a look-up found of one table: its definition at a mark, or why there is none."""
+    """The definition of one table at one point of the log, or why it cannot be fetched."""
 
     name: Name
     at: LogPosition
@@ -124,11 +124,12 @@ class FetchedDefinition:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What is stored: the server, how far its log was read, and the versions with, each, whether it is open there."""
+class StoredVersions:
+    """What the state store holds: the server, up to where its log was read, and of each version its name, start, end,
+    definition, and whether it is open."""
 
     server: str
-    mark: LogPosition | None
+    position: LogPosition | None
     versions: tuple[tuple[Name, LogPosition, LogPosition, Definition, bool], ...]
 
 
@@ -136,202 +137,210 @@ class Kept:
 class Versions:
     """The versions of one connection.
 
-    `changed`: since `keep()`, other than by reading on, so that the mark alone must not be stored: it is the end of all
-    that is stored as open.
+    `changed`: True if a version changed since `to_store()`, other than by reading on. Then `position` must not be
+    stored alone, because it is the end of every stored version that is open.
     """
 
     server: str = ""
-    mark: LogPosition | None = None  # how far the stream has been read
+    position: LogPosition | None = None  # up to where the stream was read
     changed: bool = False
-    _known: dict[Name, list[Version]] = field(default_factory=dict)  # by start
+    _versions: dict[Name, list[Version]] = field(default_factory=dict)  # by start
     _open: dict[Name, Version] = field(default_factory=dict)
-    _here: list[Touched] = field(default_factory=list)  # statements of the transaction being read
+    # The altering statements of the transaction that is being read.
+    _statements_here: list[AlteringStatement] = field(default_factory=list)
 
     # -- the stream ------------------------------------------------------------------------------------------
 
     def login(self, server: str, files: Iterable[str]) -> None:
-        """Forget what is of another server, or of files that it has purged."""
-        self._shut()
-        there = set(files)
-        before = sum(map(len, self._known.values()))
+        """Drop the versions of another server, or of files that were purged."""
+        self._close()
+        existing = set(files)
+        before = len(self)
         if server != self.server:
-            self._known.clear()
-            self.mark = None
-        for name, versions in list(self._known.items()):
-            self._known[name] = [v for v in versions if not there or v.end.file in there]
-            if not self._known[name]:
-                del self._known[name]
-        self.changed |= before != sum(map(len, self._known.values()))
+            self._versions.clear()
+            self.position = None
+        for name, versions in list(self._versions.items()):
+            kept = [v for v in versions if not existing or v.end.file in existing]
+            if kept:
+                self._versions[name] = kept
+            else:
+                del self._versions[name]
+        self.changed |= before != len(self)
         self.server = server
 
     def begin(self, at: LogPosition, *, opening: bool = True) -> None:
-        """The stream begins, or begins anew, at a mark: open is what holds there, or (not `opening`) nothing, because
-        statements may be passed unseen."""
-        self._shut()
-        self._here.clear()
-        self.mark = at
-        for name in self._known if opening else ():
+        """The stream begins, or begins again, at a point. The versions that hold there open, or (not `opening`) none,
+        because the stream may skip statements."""
+        self._close()
+        self._statements_here.clear()
+        self.position = at
+        for name in self._versions if opening else ():
             self._reopen(name, at)
 
     def advance(self, to: LogPosition) -> None:
-        """Everything up to a mark was read, and every statement in it was told by `touched`."""
-        self.mark = to
+        """The stream has been read up to a point, and every statement in it was passed to `end_altered`."""
+        self.position = to
 
-    def touched(self, what: Touched) -> None:
-        """The stream is at a statement that may alter tables."""
-        if self._here and self._here[0].place.key != what.place.key:
-            self._here.clear()
-        self._here.append(what)
-        for name in [name for name in self._open if what.touch.concerns(name)]:
+    def end_altered(self, statement: AlteringStatement) -> None:
+        """The stream has come to a statement: end the versions of the tables that it may alter."""
+        if self._statements_here and self._statements_here[0].before.key != statement.before.key:
+            self._statements_here.clear()
+        self._statements_here.append(statement)
+        for name in [name for name in self._open if statement.altered.concerns(name)]:
             version = self._open[name]
-            if version.start.key < what.after.key:
+            if version.start.key < statement.after.key:
                 del self._open[name]
-                version.end = what.place
+                version.end = statement.before
                 self.changed = True
-        # One that seems to hold on both sides of it comes from a reading that did not see it.
-        for versions in self._known.values():
-            for version in versions:
-                spans = version.start.key < what.place.key < version.end.key
-                if spans and what.touch.concerns(version.name):
-                    version.end = what.place
-                    self.changed = True
+        # A version that seems to hold on both sides was stored by a stream that skipped the statement.
+        for version in self._all():
+            spans = version.start.key < statement.before.key < version.end.key
+            if spans and statement.altered.concerns(version.name):
+                version.end = statement.before
+                self.changed = True
 
-    def at(self, name: Name, at: LogPosition) -> Version | None:
-        """The version of a transaction that begins at a mark, where the stream is now; None: ask."""
+    def version_at(self, name: Name, at: LogPosition) -> Version | None:
+        """Returns the version for a transaction that begins at `at`, where the stream is now; None: fetch it."""
         version = self._open.get(name)
         return version if version is not None else self._reopen(name, at)
 
     def _reopen(self, name: Name, at: LogPosition) -> Version | None:
-        """The newest one that holds, for at a statement's own mark there are two: before it, and after it."""
-        for version in reversed(self._known.get(name, ())):
+        """Open the newest version that holds at `at`. Where a statement stands there are two, before and after it."""
+        for version in reversed(self._versions.get(name, ())):
             if not version.holds(at):
                 continue
             if version.definition is None:
                 return version
             if not any(
-                t.touch.concerns(name) and version.start.key < t.after.key for t in self._here
+                statement.altered.concerns(name) and version.start.key < statement.after.key
+                for statement in self._statements_here
             ):
                 self._open[name] = version
                 self.changed = True
                 return version
         return None
 
-    def _shut(self) -> None:
+    def _close(self) -> None:
         for version in self._open.values():
-            if self.mark is not None and self.mark.key > version.end.key:
-                version.end = self.mark
+            if self.position is not None and self.position.key > version.end.key:
+                version.end = self.position
         self.changed |= bool(self._open)
         self._open.clear()
 
-    # -- look-ups --------------------------------------------------------------------------------------------
+    # -- fetched definitions ---------------------------------------------------------------------------------
 
-    def learn(
-        self, start: LogPosition, found: Iterable[FetchedDefinition], touches: Sequence[Touched]
+    def add_fetched(
+        self,
+        start: LogPosition,
+        definitions: Iterable[FetchedDefinition],
+        statements: Sequence[AlteringStatement],
     ) -> None:
-        """What a look-up found, and every statement between `start` and where it found it."""
-        for one in found:
-            cuts = [t for t in touches if t.touch.concerns(one.name) and t.place.key < one.at.key]
-            starts = [start, *(cut.after for cut in cuts)]
-            ends = [*(cut.place for cut in cuts), one.at]
-            for n, (low, high) in enumerate(zip(starts, ends, strict=True)):
-                self._segment(one, low, high, cuts[n] if n < len(cuts) else None)
-            self._trim(one.name)
+        """Add fetched definitions. `statements`: every one between `start` and the points of the definitions."""
+        for fetched in definitions:
+            name, low = fetched.name, start
+            for each in statements:
+                if each.altered.concerns(name) and each.before.key < fetched.at.key:
+                    self._add_segment(fetched, low, each.before, last=False)
+                    low = each.after
+            self._add_segment(fetched, low, fetched.at, last=True)
+            self._trim(name)
         self.changed = True
 
-    def _segment(
-        self, found: FetchedDefinition, low: LogPosition, high: LogPosition, cut: Touched | None
+    def _add_segment(
+        self, fetched: FetchedDefinition, low: LogPosition, high: LogPosition, *, last: bool
     ) -> None:
-        """One definition holds from `low` to `high`, where a statement ends it or (None) the look-up was."""
-        versions = self._known.setdefault(found.name, [])
-        definition, why = None, None
-        if cut is None and not isinstance(found.definition, BinlogError):
-            definition = found.definition
-        else:
-            same = [v for v in versions if v.definition is not None and _within(v, low, high)]
+        """One definition holds from `low` to `high`: the fetched one in the last segment."""
+        versions = self._versions.setdefault(fetched.name, [])
+        error = fetched.definition if isinstance(fetched.definition, BinlogError) else None
+        current = None if isinstance(fetched.definition, BinlogError) else fetched.definition
+        definition, why = (current, None) if last and error is None else (None, error)
+        if definition is None:
+            same = [v for v in versions if v.definition is not None and _begins_in(v, low, high)]
             definition = same[-1].definition if same else None
-            why = found.definition if isinstance(found.definition, BinlogError) else None
         if high.key < low.key:
-            return  # two statements in one transaction: nothing lies between
-        current = None if isinstance(found.definition, BinlogError) else found.definition
-        versions[:] = [v for v in versions if not _inside(v, low, high)]
-        versions.append(Version(found.name, low, high, definition, why, current))
-        versions.sort(key=lambda version: version.start.key)
+            return  # two statements in one transaction, with no other between
+        versions[:] = [
+            v for v in versions if not (low.key <= v.start.key and v.end.key <= high.key)
+        ]
+        versions.append(Version(fetched.name, low, high, definition, why, current))
+        versions.sort(key=_start)
 
     def _trim(self, name: Name) -> None:
-        versions = self._known[name]
-        # Open ones are in use.
-        spare = [v for v in versions if self._open.get(name) is not v]
+        versions = self._versions[name]
+        spare = [v for v in versions if self._open.get(name) is not v]  # open ones are in use
         for version in spare[: max(len(versions) - VERSIONS_MAX, 0)]:
             versions.remove(version)
 
     # -- storing ---------------------------------------------------------------------------------------------
 
-    def keep(self) -> Kept:
-        """All that is known, to be stored."""
+    def to_store(self) -> StoredVersions:
+        """Returns all known versions, which are to be stored."""
         self.changed = False
-        return self.known()
+        return self.snapshot()
 
-    def known(self) -> Kept:
+    def snapshot(self) -> StoredVersions:
         versions = tuple(
             (v.name, v.start, v.end, v.definition, self._open.get(v.name) is v)
-            for versions in self._known.values()
-            for v in versions
+            for v in self._all()
             if v.definition is not None
         )
-        return Kept(self.server, self.mark, versions)
+        return StoredVersions(self.server, self.position, versions)
 
     @classmethod
-    def of(cls, kept: Kept | None) -> Versions:
-        if kept is None:
+    def from_stored(cls, stored: StoredVersions | None) -> Versions:
+        if stored is None:
             return cls()
-        self = cls(kept.server, kept.mark)
-        # What is stored as open is not so before the stream says it.
-        self.changed = any(open_ for *_, open_ in kept.versions)
-        for name, start, end, definition, open_ in kept.versions:
+        self, position = cls(stored.server, stored.position), stored.position
+        # A version that is stored as open opens again only when the stream begins within it.
+        self.changed = any(open_ for *_, open_ in stored.versions)
+        for name, start, end, definition, open_ in stored.versions:
             version = Version(name, start, end, definition)
-            if open_ and kept.mark is not None and kept.mark.key > end.key:
-                version.end = kept.mark
-            self._known.setdefault(name, []).append(version)
-        for versions in self._known.values():
-            versions.sort(key=lambda version: version.start.key)
+            if open_ and position is not None and position.key > end.key:
+                version.end = position
+            self._versions.setdefault(name, []).append(version)
+        for versions in self._versions.values():
+            versions.sort(key=_start)
         return self
 
+    def _all(self) -> Iterator[Version]:
+        return (version for versions in self._versions.values() for version in versions)
+
     def __len__(self) -> int:
-        return sum(map(len, self._known.values()))
+        return sum(map(len, self._versions.values()))
 
 
-def _within(version: Version, low: LogPosition, high: LogPosition) -> bool:
-    """Does a version hold somewhere within (low, high), and begin there?"""
-    return low.key <= version.start.key and version.start.key < min(version.end.key, high.key)
+def _begins_in(version: Version, low: LogPosition, high: LogPosition) -> bool:
+    """True if a version begins within [low, high) and holds somewhere there."""
+    return low.key <= version.start.key < min(version.end.key, high.key)
 
 
-def _inside(version: Version, low: LogPosition, high: LogPosition) -> bool:
-    return low.key <= version.start.key and version.end.key <= high.key
+def _start(version: Version) -> int:
+    return version.start.key
 
 
-# -- what batches hold ----------------------------------------------------------------------------------------
+# -- statements in batches ------------------------------------------------------------------------------------
 
 
-def touch_of(event: bytes, *, checksum: bool) -> Touch:
-    """The tables that a QUERY event (MariaDB's compressed ones too) may alter."""
+def altered_tables(event: bytes, *, checksum: bool) -> AlteredTables:
+    """Returns the tables that a QUERY event (MariaDB's compressed ones too) may alter."""
     plain = plain_event(event, checksum=checksum)
     body = plain[19 : len(plain) - 4 * checksum]
     if plain[4] != EventType.QUERY:
-        return Touch(any=True)
+        return AlteredTables(any=True)
     database, text, sql_mode = read_statement(body)
     parsed = parse_statement(text, database, sql_mode, ROUTING_BOUNDS)
     if not parsed.parsed:
-        return Touch(any=True)
+        return AlteredTables(any=True)
     if parsed.kind in _HARMLESS:
-        return Touch()
-    return Touch.of(parsed.tables, parsed.databases)
+        return AlteredTables()
+    return AlteredTables.of(parsed.tables, parsed.databases)
 
 
 @dataclass(slots=True)
 class TransactionStarts:
     """Where the transactions of consecutive batches begin. MySQL and MariaDB write an event's end into its header."""
 
-    _open: LogPosition | None = None  # the beginning of the one that goes on
+    _open: LogPosition | None = None  # the beginning of the transaction that goes on
 
     def start(self, batch: Batch, created: int, t: int) -> LogPosition:
         if batch.tx.flags[t] & CONTINUED and self._open is not None:
@@ -341,12 +350,12 @@ class TransactionStarts:
         log_pos = int(u32(batch.buf, off + 13))
         end = int(batch.tx.end[t])
         if log_pos and not batch.tx.flags[t] & CONTINUED:
-            # 32 bits of it: the transaction's end has all.
+            # The header has 32 bits of it: the transaction's end has all.
             return LogPosition(batch.file, end - ((end - (log_pos - size)) & 0xFFFFFFFF), created)
         return LogPosition(batch.file, int(batch.tx.end[t - 1]) if t else end, created)
 
     def after(self, batch: Batch, created: int) -> LogPosition:
-        """Where the next transaction begins; remembers where one that goes on began. Once per batch, after `start`."""
+        """Returns where the next transaction begins, or the one that goes on. Once per batch, after `start`."""
         t = len(batch.tx.first) - 1
         if t >= 0 and batch.tx.flags[t] & OPEN:
             self._open = self.start(batch, created, t)
@@ -355,24 +364,28 @@ class TransactionStarts:
         return LogPosition(batch.file, batch.offset, created)
 
 
-def touched_in(batch: Batch, created: int, marks: TransactionStarts, i: int, t: int) -> Touched:
-    """The statement that is event `i` of a batch, in its transaction `t`."""
+def altering_statement(
+    batch: Batch, created: int, starts: TransactionStarts, i: int, t: int
+) -> AlteringStatement:
+    """Reads the statement that is event `i` of a batch, in its transaction `t`."""
     off, size = int(batch.ev.off[i]), int(batch.ev.size[i])
-    touch = touch_of(batch.buf[off : off + size].tobytes(), checksum=batch.format.checksum)
-    place = after = marks.start(batch, created, t)
+    altered = altered_tables(batch.buf[off : off + size].tobytes(), checksum=batch.format.checksum)
+    before = after = starts.start(batch, created, t)
     kinds = batch.ev.kind[int(batch.tx.first[t]) : i] & KIND_MASK
     if (kinds == TABLE_MAP).any() or batch.tx.flags[t] & CONTINUED:
-        after = replace(place, offset=max(int(batch.tx.end[t]), place.offset))
-    return Touched(place, after, touch)
+        after = replace(before, offset=max(int(batch.tx.end[t]), before.offset))
+    return AlteringStatement(before, after, altered)
 
 
-def touches(batch: Batch, created: int, marks: TransactionStarts, routes: Routes) -> list[Touched]:
-    """Every statement of a batch that may alter a table."""
-    found = []
+def altering_statements(
+    batch: Batch, created: int, starts: TransactionStarts, routes: Routes
+) -> list[AlteringStatement]:
+    """Reads every statement of a batch that may alter a table."""
+    statements = []
     for i in (int(n) for n in (batch.ev.kind & KIND_MASK == DDL).nonzero()[0]):
         t = int((batch.tx.first <= i).sum()) - 1
-        found.append(touched_in(batch, created, marks, i, t))
+        statements.append(altering_statement(batch, created, starts, i, t))
     if batch.fault and (batch.fault.route == ALL or batch.fault.route < len(routes)):
-        place = marks.after(batch, created)
-        found.append(Touched(place, place, Touch(any=True)))
-    return [one for one in found if one.touch]
+        at = starts.after(batch, created)
+        statements.append(AlteringStatement(at, at, AlteredTables(any=True)))
+    return [statement for statement in statements if statement.altered]

@@ -1,9 +1,10 @@
-"""How long the others on a dispatcher are kept waiting for one consumer whose queue is full.
+"""How long a dispatcher waits for one consumer whose queue is full.
 
-A budget, because a limit on each single wait would let a consumer that makes a little room every few seconds hold all
-others at its pace: waiting spends it, and it is refilled at a twentieth of the time that passes. So over any long time
-a slow consumer costs the others at most 5 % and one budget. Who was detached thrice in ten minutes is not waited for at
-all, and merges later each time, lest connections are opened and closed for it all day.
+Waiting spends a budget, which is refilled at a twentieth of the time that passes. A limit on each single wait would let
+a consumer that makes a little room every few seconds hold all others at its pace; with a budget, a slow consumer costs
+the others at most 5 % of any long time, and one budget. A dispatcher does not wait at all for a consumer that was
+detached three times in ten minutes, and such a consumer merges later after each detach, so that it does not open and
+close connections all day.
 """
 
 from __future__ import annotations
@@ -11,30 +12,30 @@ from __future__ import annotations
 REFILL = 0.05
 DETACHES_MAX = 3
 WINDOW_S = 600.0
-# After the first detach it merges as soon as it may ride, after the others in the window only when this has passed.
+# By number of detaches in the window: how long after the last one the consumer may merge, s.
 MERGE_AFTER_S = (0.0, 5.0, 20.0, 60.0)
 
 
-class Patience:
-    """One consumer's budget, s; full at first. Times are those of `Client.step`."""
+class WaitBudget:
+    """The budget of one consumer, s; full at first. Times are those of `Client.step`."""
 
     def __init__(self, max_s: float) -> None:
         self._max_s = max_s
         self._left_s = max_s
-        self._at = 0.0  # when `_left_s` was right
-        self._since: float | None = None  # somebody waits since then
-        self._detached: list[float] = []  # when, within the window
-        self.merge_after = 0.0  # it does not merge before
+        self._at = 0.0  # when `_left_s` was computed
+        self._since: float | None = None  # when the present wait began
+        self._detached: list[float] = []  # times of the detaches in the window
+        self.merge_after = 0.0  # the consumer does not merge before
         self.waited_s = 0.0  # in all
 
     def begin(self, now: float) -> None:
-        """Somebody waits for it from now on, if nobody did."""
+        """Begin a wait, unless one has begun."""
         if self._since is None:
             self._left_s = min(self._max_s, self._left_s + REFILL * (now - self._at))
             self._since = self._at = now
 
     def end(self, now: float) -> None:
-        """Nobody waits for it any more."""
+        """End the wait, if one has begun."""
         if self._since is not None:
             self.waited_s += now - self._since
             self._left_s = max(0.0, self._left_s - (now - self._since))
@@ -42,7 +43,7 @@ class Patience:
 
     @property
     def deadline(self) -> float | None:
-        """Until when it is waited for; None while nobody waits."""
+        """When the present wait uses up the budget; None outside of a wait."""
         if self._since is None:
             return None
         if sum(self._since - at < WINDOW_S for at in self._detached) >= DETACHES_MAX:
@@ -52,8 +53,8 @@ class Patience:
     def exhausted(self, now: float) -> bool:
         return (until := self.deadline) is not None and now >= until
 
-    def detached(self, now: float) -> None:
-        """It was not waited for any longer."""
+    def record_detach(self, now: float) -> None:
+        """End the wait by a detach."""
         self.end(now)
         self._detached = [at for at in (*self._detached, now) if now - at < WINDOW_S]
         self.merge_after = now + MERGE_AFTER_S[min(len(self._detached), len(MERGE_AFTER_S)) - 1]

@@ -1,4 +1,4 @@
-"""Which prepared XA transactions (`binlog.prepared`) are still of use to the consumers of a connection key."""
+"""Which prepared XA transactions of the `XaStore` the consumers of a connection key may still need."""
 
 from __future__ import annotations
 
@@ -11,35 +11,41 @@ from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number, packed_seq
 
 
-def passed(mode: Mode, acknowledged: Sequence[ExecutedPosition]) -> Callable[[LogPoint], bool]:
-    """Has everybody acknowledged what happened at a spot? `acknowledged`: of all consumers that have a place, also of
-    those that failed."""
+def acknowledged_by_all(
+    mode: Mode, acknowledged: Sequence[ExecutedPosition]
+) -> Callable[[LogPoint], bool]:
+    """Returns a test: True if every consumer has acknowledged the transaction at a point of the log.
 
-    def by_place(spot: LogPoint, place: ExecutedPosition) -> bool:
-        if mode is Mode.GTID and spot.source:
-            return isinstance(place.gtids, GtidSet) and place.gtids.has(spot.source, spot.gno)
-        # A spot lies within its transaction, a place between two.
-        return packed_seq(place.file, place.offset) > spot.mark.key
+    `acknowledged`: of all consumers that have a position, including those that failed.
+    """
 
-    return lambda spot: all(by_place(spot, place) for place in acknowledged)
+    def is_before(point: LogPoint, executed: ExecutedPosition) -> bool:
+        if mode is Mode.GTID and point.source:
+            return isinstance(executed.gtids, GtidSet) and executed.gtids.has(
+                point.source, point.gno
+            )
+        # A point lies within its transaction, an executed position between two.
+        return packed_seq(executed.file, executed.offset) > point.mark.key
+
+    return lambda point: all(is_before(point, executed) for executed in acknowledged)
 
 
-def valid(view: ServerView) -> Callable[[LogPoint], bool]:
-    """Is a spot one of the server's history, as far as can be told? After a reset it is not."""
+def in_history(view: ServerView) -> Callable[[LogPoint], bool]:
+    """Returns a test: True if a point is of the server's history, as far as its view tells; after a RESET it is not."""
     executed = GtidSet.parse(view.executed) if view.mode is Mode.GTID else None
     sizes = dict(view.files)
 
-    def check(spot: LogPoint) -> bool:
-        if executed is not None and spot.source:
-            return executed.has(spot.source, spot.gno)
-        if spot.server != view.server:
+    def check(point: LogPoint) -> bool:
+        if executed is not None and point.source:
+            return executed.has(point.source, point.gno)
+        if point.server != view.server:
             return True
-        mark = spot.mark
-        created = view.created.get(mark.file, 0)
-        if created and mark.created and created != mark.created:
+        at = point.mark
+        created = view.created.get(at.file, 0)
+        if created and at.created and created != at.created:
             return False
-        if mark.file in sizes:
-            return mark.offset <= sizes[mark.file]
-        return file_number(mark.file) < file_number(view.file)  # purged
+        if at.file in sizes:
+            return at.offset <= sizes[at.file]
+        return file_number(at.file) < file_number(view.file)  # purged
 
     return check

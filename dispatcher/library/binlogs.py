@@ -159,7 +159,7 @@ class Binlog:
             queue.needed_seq = max(queue.needed_seq, self._after.seq)
             return False
         self._returned = self._after
-        group = DecodeGroup(queue.singles(self._after, answer.end))
+        group = DecodeGroup(queue.transactions_in(self._after, answer.end))
         self._ready.extend(Transaction(group, n) for n in range(len(group.singles)))
         self._after = answer.end
         queue.deliver(answer.end)

@@ -26,7 +26,7 @@ from dispatcher.binlog.event.record import Record, parse_record
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.segments import release_pages
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
-from dispatcher.dispatch.queue import Single
+from dispatcher.dispatch.queue import QueuedTransaction
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 
@@ -184,7 +184,7 @@ class Transaction:
 class DecodeGroup:
     """Transactions that were taken from a queue together, in their order."""
 
-    def __init__(self, singles: Sequence[Single]) -> None:
+    def __init__(self, singles: Sequence[QueuedTransaction]) -> None:
         self.singles = singles
         self._decoded: dict[int, list[Change]] = {}  # by index; each is returned once
         self._invalid_dates = InvalidDates.NULL
@@ -230,7 +230,7 @@ class DecodeGroup:
         return decoded
 
 
-def _log(singles: Iterable[Single]) -> list[bytes | memoryview]:
+def _log(singles: Iterable[QueuedTransaction]) -> list[bytes | memoryview]:
     """Returns a binlog of these transactions alone, in parts."""
     out: list[bytes | memoryview] = [MAGIC]
     format_ = None

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from dispatcher.dispatch import relocation
+from dispatcher.dispatch import seeking
 from dispatcher.dispatch.events import RelocationRequested
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start, starts_to_search
@@ -58,10 +58,10 @@ async def _order(session: ConsumerSession, start: Start) -> RelocationRequested:
     """Return the order that moves a consumer, after asking the server. Raises BinlogError if the server refuses."""
     view = await _view(session, start, ())
     epoch_min = int(time.time())
-    place = relocation.target(session.consumer, start, view, epoch_min).place
+    place = seeking.relocation_target(session.consumer, start, view, epoch_min).executed
     if place.file and place.file not in view.created:  # which reveals a later reset
         view = await _view(session, start, [place.file])
-        relocation.target(session.consumer, start, view, epoch_min)
+        seeking.relocation_target(session.consumer, start, view, epoch_min)
     return RelocationRequested(session.consumer.name, start, view, epoch_min)
 
 

@@ -152,7 +152,7 @@ class ClientRunner:
                 self._dispatchers[number].pause(isinstance(effect, Pause))
             case Close():
                 self._dispatchers[number].close()
-                if effect.elsewhere:
+                if effect.next_host:
                     self.source.next_host(number)
                 self._note("info", "closed", {"dispatcher": number, "reason": effect.reason})
             case Retire():
@@ -262,7 +262,7 @@ class ClientRunner:
     async def _survey_regularly(self) -> None:
         """Survey the source regularly, and when the rules order it."""
         while True:
-            pause_s = SURVEY_AGAIN_S if self.client.awaits_survey else SURVEY_EVERY_S
+            pause_s = SURVEY_AGAIN_S if self.client.awaits_poll else SURVEY_EVERY_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._survey_ordered.wait()
@@ -284,8 +284,8 @@ class ClientRunner:
 
     async def _survey(self) -> ServerView | BinlogError:
         try:
-            files = {*self.client.files_to_survey(), *self._seek_files}
-            request = ViewRequest(sorted(files), places=self.client.places_to_survey())
+            files = {*self.client.files_to_poll(), *self._seek_files}
+            request = ViewRequest(sorted(files), places=self.client.offsets_to_poll())
             view, expire_s = await self.ask("survey", request)
         except BinlogError as error:
             self._note("debug", "not surveyed", {"error": str(error)})
@@ -322,7 +322,7 @@ class ClientRunner:
         while True:
             view = await self._view_for(consumer, position)
             try:
-                seeking.target(self.client.consumers[consumer], position, view, fresh=fresh)
+                seeking.seek_target(self.client.consumers[consumer], position, view, fresh=fresh)
             except BinlogError:
                 late = time.monotonic() >= deadline
                 if late or not seeking.may_be_committing(position, view):
@@ -335,7 +335,7 @@ class ClientRunner:
         view = await self.survey()
         if isinstance(view, BinlogError):
             raise cannot_ask("the position", view)
-        starts = seeking.starts(self.client.consumers[consumer], position, view)
+        starts = seeking.seek_starts(self.client.consumers[consumer], position, view)
         if not starts:
             return view
         try:
@@ -364,7 +364,7 @@ class ClientRunner:
 
     async def store(self, consumer: str) -> None:
         """Store where a consumer is now. Raises BinlogError."""
-        self._execute([self.client.consumers[consumer].store()])
+        self._execute([self.client.consumers[consumer].store_progress()])
         await self.flush()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from dispatcher.dispatch import seeking
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.events import SeekRequested
-from dispatcher.dispatch.queue import Answer, Queue
+from dispatcher.dispatch.queue import Queue, ReadableRange
 from dispatcher.dispatch.specs import OnPurged
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
@@ -67,10 +67,10 @@ class ConsumerSession:
         tip, queued = self.runner.tip, self.queue.queued
         return self.queue.position(tip if tip is not None and tip.seq > queued.seq else queued)
 
-    def next(self, after: Position, bytes_max: int) -> Answer | None:
+    def next(self, after: Position, bytes_max: int) -> ReadableRange | None:
         """Return what follows `after`, None if it is not in memory (yet)."""
         try:
-            return self.queue.next(after, bytes_max)
+            return self.queue.readable(after, bytes_max)
         except BinlogError as error:
             if error.kind is ErrorKind.RANGE_UNAVAILABLE:
                 return None
@@ -107,7 +107,7 @@ class ConsumerSession:
         """True if the queue is beyond `after`, if only by progress without data."""
         return self.queue.position(self.queue.queued).order > after.order
 
-    def worth_telling(self, after: Position, answer: Answer, markers: bool) -> bool:
+    def worth_telling(self, after: Position, answer: ReadableRange, markers: bool) -> bool:
         """True if a poll should return `answer` now rather than wait."""
         if answer.transactions:
             return True

@@ -24,7 +24,7 @@ from typing import Any
 from dispatcher.dispatch import seeking
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.events import SeekRequested
-from dispatcher.dispatch.queue import Answer
+from dispatcher.dispatch.queue import ReadableRange
 from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
 from dispatcher.runtime.consumer_session import READ_ONLY, ConsumerSession
@@ -150,7 +150,7 @@ class ConsumerSessions:
 
     @staticmethod
     def _poll_answer(
-        session: ConsumerSession, end: Position, answer: Answer | None, *, gap: bool = False
+        session: ConsumerSession, end: Position, answer: ReadableRange | None, *, gap: bool = False
     ) -> dict[str, Any]:
         return {
             "end": end.as_dict(),
@@ -183,7 +183,8 @@ class ConsumerSessions:
     ) -> list[dict[str, Any]]:
         session = await self._until_read(name, number, end)
         return [
-            part.as_dict() for part in session.queue.cut(session.now(start), session.now(end), n)
+            part.as_dict()
+            for part in session.queue.cut_points(session.now(start), session.now(end), n)
         ]
 
     async def acknowledge(self, name: str, number: int, position: Position) -> dict[str, Any]:

@@ -153,7 +153,7 @@ class DispatcherRunner:
             return
         name, client = f"log in {self.number}", self._owner.client
         # The server's answer is compared with what was read before it was asked, so that is collected first.
-        files, places = client.files_to_probe(self.number), client.places_to_probe(self.number)
+        files, places = client.files_to_probe(self.number), client.offsets_to_probe(self.number)
         open_ = partial(self._owner.source.open, self.number)
         with self._owner.guarded(name):
             opened = await in_thread(name, open_, lambda opened: opened.close())
@@ -184,7 +184,7 @@ class DispatcherRunner:
         if attempt.closed():
             return None
         owner, client = self._owner, self._owner.client
-        starts = client.starts_to_find(self.number)
+        starts = client.starts_to_search(self.number)
         with owner.guarded(name):
             view = await in_thread(name, partial(opened.view, ViewRequest(files, starts, places)))
         if attempt.closed():
@@ -196,10 +196,10 @@ class DispatcherRunner:
         order = await self._dump_order(attempt)
         if order is None:
             return None
-        ask = partial(opened.dump, order.mode, order.place, client.routes, owner.buffer_bytes)
+        ask = partial(opened.dump, order.mode, order.executed, client.routes, owner.buffer_bytes)
         with owner.guarded(name):
             stream = await in_thread(name, ask, lambda stream: stream.close())
-        stream.splitter.file = order.place.file
+        stream.splitter.file = order.executed.file
         stream.splitter.prepared = client.prepared
         return stream
 

@@ -24,4 +24,4 @@ def status_rows(
         client, consumer = session.runner.client, session.consumer
         # A consumer that is just being replaced does not belong to its client any more.
         if client.consumers.get(consumer.name) is consumer:
-            yield status.row(client, consumer, rate, time.time()), consumer
+            yield status.status_row(client, consumer, rate, time.time()), consumer

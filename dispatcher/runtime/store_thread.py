@@ -14,7 +14,7 @@ from uuid import UUID
 from dispatcher.binlog.stream.xa_store import BYTES_MAX, XaChanges, XaEntry, XaStore
 from dispatcher.dispatch.effects import StoreVersions
 from dispatcher.dispatch.specs import Progress
-from dispatcher.dispatch.versions import Kept
+from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 
@@ -55,7 +55,7 @@ class StoreProtocol(Protocol):
 
     def load_prepared(self, client: str) -> list[XaEntry]: ...
 
-    def load_versions(self, client: str) -> Kept | None: ...
+    def load_versions(self, client: str) -> StoredVersions | None: ...
 
     def save_versions(self, client: str, versions: StoreVersions) -> None: ...
 
@@ -116,7 +116,7 @@ class StoreThread:
         stored = await self._call(lambda: self._state.load_prepared(client))
         return XaStore(self._prepared_bytes_max, stored)
 
-    async def load_versions(self, client: str) -> Kept | None:
+    async def load_versions(self, client: str) -> StoredVersions | None:
         return await self._call(lambda: self._state.load_versions(client))
 
     async def save_versions(self, client: str, versions: StoreVersions) -> None:

@@ -14,11 +14,11 @@ from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.effects import FetchSchema
 from dispatcher.dispatch.events import SchemaFetched
 from dispatcher.dispatch.versions import (
+    AlteringStatement,
     FetchedDefinition,
     LogPosition,
-    Touched,
     TransactionStarts,
-    touches,
+    altering_statements,
 )
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.runtime.threads import in_thread
@@ -68,13 +68,13 @@ def _statements(
     end: LogPosition,
     created: dict[str, int],
     cancelled: threading.Event,
-) -> list[Touched]:
+) -> list[AlteringStatement]:
     """Return the statements from `order.start` to `end` that may alter the tables of the order.
 
     Adds the creation times of the files that were read to `created`.
     """
     start = order.start
-    statements: list[Touched] = []
+    statements: list[AlteringStatement] = []
     if start.key >= end.key:
         return statements
     routes, starts = Routes(), TransactionStarts()
@@ -83,8 +83,8 @@ def _statements(
             created[batch.file] = file_created
             statements += [
                 touched
-                for touched in touches(batch, file_created, starts, routes)
-                if touched.place.key >= start.key and _concerns(order, touched)
+                for touched in altering_statements(batch, file_created, starts, routes)
+                if touched.before.key >= start.key and _concerns(order, touched)
             ]
             if len(statements) > TOUCHES_MAX:
                 what = f"more than {TOUCHES_MAX} statements that may alter tables lie between {start} and {end}"
@@ -95,5 +95,5 @@ def _statements(
     raise BinlogError(ErrorKind.CONNECTION_LOST, f"the server ended the dump before {end}")
 
 
-def _concerns(order: FetchSchema, touched: Touched) -> bool:
-    return order.all_tables or any(touched.touch.concerns(name) for name in order.tables)
+def _concerns(order: FetchSchema, touched: AlteringStatement) -> bool:
+    return order.all_tables or any(touched.altered.concerns(name) for name in order.tables)

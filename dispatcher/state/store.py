@@ -34,7 +34,7 @@ from uuid import UUID
 
 from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.effects import StoreVersions
-from dispatcher.dispatch.versions import Kept
+from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
 from dispatcher.state.lock import StoreLock
@@ -156,7 +156,7 @@ class StateStore:
         with self._mutex, self._converted_errors():
             return load_xa(self._db, client)
 
-    def load_versions(self, client: str) -> Kept | None:
+    def load_versions(self, client: str) -> StoredVersions | None:
         """The stored table versions of a client; None before the first `save_versions`."""
         with self._mutex, self._converted_errors():
             row = self._db.execute(
@@ -169,19 +169,19 @@ class StateStore:
                 ((v[0], v[1]), LogPosition(*v[2:5]), LogPosition(*v[5:8]), json.loads(v[9]), bool(v[8]))
                 for v in self._db.execute(query, (client,))
             )  # fmt: skip
-        return Kept(row[0], LogPosition(*row[1:]), versions)
+        return StoredVersions(row[0], LogPosition(*row[1:]), versions)
 
     def save_versions(self, client: str, versions: StoreVersions) -> None:
         """Store how far a client has read, and its table versions if they are given, in one transaction."""
-        mark = (versions.mark.file, versions.mark.offset, versions.mark.created)
+        mark = (versions.position.file, versions.position.offset, versions.position.created)
         with self._transaction() as db:
-            if versions.kept is None:
+            if versions.versions is None:
                 query = "UPDATE stream SET file = ?, offset = ?, created = ? WHERE client = ?"
                 db.execute(query, (*mark, client))
                 return
             db.execute("DELETE FROM stream WHERE client = ?", (client,))
             db.execute("DELETE FROM table_version WHERE client = ?", (client,))
-            row = (client, versions.kept.server, *mark)
+            row = (client, versions.versions.server, *mark)
             db.execute("INSERT INTO stream VALUES (?, ?, ?, ?, ?)", row)
             db.executemany(
                 f"INSERT INTO table_version (client, {_VERSION_COLUMNS}) VALUES ({', '.join('?' * 11)})",
@@ -190,7 +190,7 @@ class StateStore:
                         client, *name, start.file, start.offset, start.created, end.file, end.offset, end.created,
                         int(open_), json.dumps(definition),
                     )
-                    for name, start, end, definition, open_ in versions.kept.versions
+                    for name, start, end, definition, open_ in versions.versions.versions
                 ],
             )  # fmt: skip
 

@@ -20,7 +20,7 @@ from prometheus_client.utils import floatToGoString
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
-from dispatcher.dispatch.status import STATES, name_of
+from dispatcher.dispatch.status import STATES, dispatcher_name
 
 PREFIX = "binlog_dispatcher_"
 
@@ -118,12 +118,12 @@ CONSUMER_METRICS: tuple[MetricSpec[ConsumerStatus], ...] = (
     MetricSpec(
         "consumer_bytes_total",
         "Bytes added to the queue.",
-        lambda c: c.consumer.queue.taken_bytes,
+        lambda c: c.consumer.queue.pushed_bytes,
     ),
     MetricSpec(
         "consumer_transactions_total",
         "Transactions added to the queue.",
-        lambda c: c.consumer.queue.taken_transactions,
+        lambda c: c.consumer.queue.pushed_transactions,
     ),
     MetricSpec(
         "consumer_acknowledged_seq",
@@ -143,7 +143,7 @@ CONSUMER_METRICS: tuple[MetricSpec[ConsumerStatus], ...] = (
     MetricSpec(
         "consumer_waited_seconds_total",
         "Time for which the other consumers of its dispatcher have waited for space in its queue.",
-        lambda c: c.consumer.patience.waited_s,
+        lambda c: c.consumer.wait_budget.waited_s,
     ),
     MetricSpec(
         "consumer_detaches_total",
@@ -250,7 +250,7 @@ def _of_dispatchers(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[N
     families = [snapshot.family(m.name, m.meaning, labels) for m in DISPATCHER_METRICS]
     for client in clients:
         for dispatcher in list(client.dispatchers.values()):
-            values = _escaped(client.label), _escaped(name_of(client, dispatcher))
+            values = _escaped(client.label), _escaped(dispatcher_name(client, dispatcher))
             for metric, family in zip(DISPATCHER_METRICS, families, strict=True):
                 family.add(values, float(metric.read(dispatcher) or 0))
             yield

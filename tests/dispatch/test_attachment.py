@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from dispatcher.dispatch.attachment import (
     UNKNOWN_TRANSACTIONS_MAX,
     ServerFiles,
-    contained,
-    front,
+    dump_start,
+    group_ahead,
+    has_all_read,
     has_transaction,
-    near,
-    start_of,
+    is_near,
 )
 from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.server_view import ServerView
@@ -29,7 +29,7 @@ def view(mode: Mode = Mode.GTID) -> ServerView:
 
 def files() -> ServerFiles:
     known = ServerFiles()
-    known.saw(view())
+    known.update(view())
     return known
 
 
@@ -48,27 +48,27 @@ OFFSETS = st.sampled_from(SIZES).flatmap(lambda f: st.tuples(st.just(f[0]), st.i
 def test_a_distance_is_what_lies_between_in_the_log(a: tuple[str, int], b: tuple[str, int]) -> None:
     before = {"binlog.000007": 0, "binlog.000008": 1000, "binlog.000009": 1500}
     want = abs(before[a[0]] + a[1] - before[b[0]] - b[1])
-    assert files().between(Mode.FILE, at(*a), at(*b)) == want
+    assert files().distance(Mode.FILE, at(*a), at(*b)) == want
 
 
 def test_a_distance_over_files_that_are_not_known_is_not_known() -> None:
     known = files()
-    assert known.between(Mode.FILE, at("binlog.000005", 4), at("binlog.000007", 4)) is None
-    assert known.between(Mode.GTID, place(f"{A}:1"), place(f"{A}:1-2", *SIZES[0])) is None
+    assert known.distance(Mode.FILE, at("binlog.000005", 4), at("binlog.000007", 4)) is None
+    assert known.distance(Mode.GTID, place(f"{A}:1"), place(f"{A}:1-2", *SIZES[0])) is None
 
 
 def test_equal_sets_are_no_distance_apart_wherever_somebody_looked_last() -> None:
     first, second = place(f"{A}:1-9"), place(f"{A}:1-9", "binlog.000003", 77)
-    assert files().between(Mode.GTID, first, second) == 0
+    assert files().distance(Mode.GTID, first, second) == 0
 
 
 def test_a_stream_that_goes_on_makes_files_longer() -> None:
     known = files()
-    known.grew("binlog.000010", 400)
-    known.grew("binlog.000009", 900)
-    known.grew("binlog.000009", 20)
+    known.extend("binlog.000010", 400)
+    known.extend("binlog.000009", 900)
+    known.extend("binlog.000009", 20)
     a, b = at("binlog.000009", 100), at("binlog.000010", 40)
-    assert known.between(Mode.FILE, a, b) == 900 - 100 + 40
+    assert known.distance(Mode.FILE, a, b) == 900 - 100 + 40
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_a_stream_that_goes_on_makes_files_longer() -> None:
     ],
 )
 def test_all_that_was_read_must_be_queued(queued: str, read: str, may: bool) -> None:
-    assert contained(Mode.GTID, place(read), place(queued)) is may
+    assert has_all_read(Mode.GTID, place(read), place(queued)) is may
 
 
 def test_without_gtids_the_offset_decides() -> None:
     low, high = at("binlog.000008", 499), at("binlog.000009", 4)
-    assert contained(Mode.FILE, low, high)
-    assert contained(Mode.MARIADB, low, low)
-    assert not contained(Mode.FILE, high, low)
+    assert has_all_read(Mode.FILE, low, high)
+    assert has_all_read(Mode.MARIADB, low, low)
+    assert not has_all_read(Mode.FILE, high, low)
 
 
 def test_inside_a_transaction_only_who_has_it_comes_along() -> None:
@@ -109,9 +109,9 @@ def test_inside_a_transaction_only_who_has_it_comes_along() -> None:
 
 def test_without_known_files_few_transactions_apart_are_near() -> None:
     low, high = place(f"{A}:1-10"), place(f"{A}:1-{10 + UNKNOWN_TRANSACTIONS_MAX}")
-    assert near(None, Mode.GTID, low, high, 1)
-    assert not near(None, Mode.GTID, low, place(f"{A}:1-{11 + UNKNOWN_TRANSACTIONS_MAX}"), 1)
-    assert not near(None, Mode.FILE, at(*SIZES[0]), at(*SIZES[1]), 1 << 30)
+    assert is_near(None, Mode.GTID, low, high, 1)
+    assert not is_near(None, Mode.GTID, low, place(f"{A}:1-{11 + UNKNOWN_TRANSACTIONS_MAX}"), 1)
+    assert not is_near(None, Mode.FILE, at(*SIZES[0]), at(*SIZES[1]), 1 << 30)
 
 
 def test_who_is_near_to_the_one_furthest_ahead_stays_with_it() -> None:
@@ -121,15 +121,15 @@ def test_who_is_near_to_the_one_furthest_ahead_stays_with_it() -> None:
         "ahead": at("binlog.000009", 120),
         "between": at("binlog.000008", 480),
     }
-    assert front(files(), Mode.FILE, list(places.items()), 100) == ["ahead", "near"]
-    assert set(front(files(), Mode.FILE, list(places.items()), 1 << 20)) == set(places)
+    assert group_ahead(files(), Mode.FILE, list(places.items()), 100) == ["ahead", "near"]
+    assert set(group_ahead(files(), Mode.FILE, list(places.items()), 1 << 20)) == set(places)
 
 
 def test_one_dump_begins_with_what_all_have() -> None:
     a, b = place(f"{A}:1-5:9", "binlog.000009", 200), place(f"{A}:1-7", "binlog.000008", 100)
-    start = start_of(Mode.GTID, [a, b])
+    start = dump_start(Mode.GTID, [a, b])
     assert start.gtids == GtidSet.parse(f"{A}:1-5")
     assert (start.file, start.offset, start.seq) == ("binlog.000008", 100, 5)
-    assert start_of(Mode.GTID, [b, place(f"{A}:1-9")]) is b
+    assert dump_start(Mode.GTID, [b, place(f"{A}:1-9")]) is b
     low, high = at("binlog.000007", 900), at("binlog.000008", 4)
-    assert start_of(Mode.FILE, [high, low]) is low
+    assert dump_start(Mode.FILE, [high, low]) is low

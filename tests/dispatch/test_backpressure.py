@@ -73,15 +73,15 @@ def test_everybody_waits_where_that_is_wanted() -> None:
 def test_who_cannot_be_spilled_waits_without_harm_to_others() -> None:
     play = slow_beside_fast()
     slow = play.client.consumers["slow"]
-    take, left = slow.queue.take, iter((True, False, False))
+    take, left = slow.queue.push, iter((True, False, False))
 
     def refuse(*arguments: Any, **more: Any) -> None:
         if next(left, True):
-            slow.queue.take = take  # type: ignore[method-assign]
+            slow.queue.push = take  # type: ignore[method-assign]
             raise BinlogError(ErrorKind.STATE_STORE, "no space left on device")
         take(*arguments, **more)
 
-    slow.queue.take = refuse  # type: ignore[method-assign]
+    slow.queue.push = refuse  # type: ignore[method-assign]
     play.connect()
     play.read()
     assert slow.dispatcher is None
@@ -146,7 +146,7 @@ def test_what_is_forgotten_while_its_acknowledgement_is_stored_stays_acknowledge
 def test_who_has_room_is_not_kept_out_by_what_a_stuck_one_holds() -> None:
     play = crowd(200_000, spec("stuck", 160_000, wait_max_s=1.0), spec("other", wait_max_s=1.0))
     stuck, other = (play.client.consumers[name] for name in ("stuck", "other"))
-    read_and_poll(play, lambda: not stuck.queue.roomy and stuck.dispatcher is None, "other")
+    read_and_poll(play, lambda: not stuck.queue.has_room and stuck.dispatcher is None, "other")
     read_and_poll(play, lambda: other.queue.queued.seq == 300, "other")
     play.finish()
 

@@ -59,7 +59,7 @@ def test_several_consumers_share_one_dump_of_what_all_have() -> None:
         for e in play.client.step(LoggedIn(1, play.server.view()), 0.0)
         if isinstance(e, StartDump)
     )
-    assert dump.place.gtids == gtid_set([first])
+    assert dump.executed.gtids == gtid_set([first])
     play = alone(log, stored=stored, names=("a", "b"))
     play.finish()
 
@@ -322,7 +322,7 @@ def test_who_has_the_transaction_that_a_dispatcher_stands_in_merges_in_the_middl
     behind = play.client
     play.connect()
     assert numbers(play) == [1]
-    while behind.dispatchers[1].inside is None:
+    while behind.dispatchers[1].open_transaction is None:
         play.read()
     for name, held, number in (("ahead", 4, 1), ("late", 3, 2)):
         play.readers[name] = Reader(Wanted(("shop", "billing", "crm"), None))
@@ -332,7 +332,7 @@ def test_who_has_the_transaction_that_a_dispatcher_stands_in_merges_in_the_middl
         # The second one lacks the beginning that has gone by, so all go where it is still to come.
         assert behind.consumers[name].dispatcher == number
         assert numbers(play) == [number]
-    assert behind.dispatchers[2].inside is None
+    assert behind.dispatchers[2].open_transaction is None
     play.finish()
 
 
@@ -372,7 +372,7 @@ def test_another_server_is_given_time_to_come_to_where_consumers_are() -> None:
         assert (failed is not None) is last
         if not last:
             assert [e for e in effects if isinstance(e, Close)] == [
-                Close(1, "the server is behind", elsewhere=True)
+                Close(1, "the server is behind", next_host=True)
             ]
             assert any(isinstance(effect, Connect) for effect in effects)
     assert failed is not None

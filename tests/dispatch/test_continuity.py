@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from dispatcher.binlog.stream.batch import Batch, Head
-from dispatcher.dispatch.continuity import Continuity, Standing, Verdict, compare, may_skip
+from dispatcher.dispatch.continuity import (
+    Continuity,
+    QueuedPosition,
+    Verdict,
+    history_error,
+    may_skip,
+)
 from dispatcher.dispatch.executed_position import (
     BatchGtids,
     ExecutedPosition,
@@ -167,16 +173,16 @@ def test_a_folder_of_files_is_not_asked() -> None:
 def test_what_was_held_has_passed_where_the_log_ended_at_the_login() -> None:
     there = begun(Mode.GTID, anchored=False, executed=f"{A}:1-60,{B}:1-9")
     nothing = BatchGtids.of(batch_of("binlog.000003", CLOSED, None))
-    there.passed(make_executed(Mode.GTID, "", "binlog.000003", CLOSED - 61), nothing)
+    there.advance(make_executed(Mode.GTID, "", "binlog.000003", CLOSED - 61), nothing)
     assert not there.anchored
-    there.passed(make_executed(Mode.GTID, "", "binlog.000003", CLOSED - 60), nothing)
+    there.advance(make_executed(Mode.GTID, "", "binlog.000003", CLOSED - 60), nothing)
     assert there.anchored
 
 
 def test_a_survey_is_held_against_where_consumers_stood() -> None:
     place = read_to(Mode.GTID)
-    at = Standing(Mode.GTID, "s1", place, 33, anchored=True)
-    assert compare(view(Mode.GTID), [at]) is None
+    at = QueuedPosition(Mode.GTID, "s1", place, 33, anchored=True)
+    assert history_error(view(Mode.GTID), [at]) is None
     shorter = (("binlog.000003", CLOSED - 61),)
     others: list[dict[str, Any]] = [
         {"executed": f"{A}:1-29"},
@@ -185,15 +191,15 @@ def test_a_survey_is_held_against_where_consumers_stood() -> None:
         {"files": (("binlog.000002", 99),)},
     ]
     for other in others:
-        assert compare(view(Mode.GTID, **other), [at]) is not None, other
+        assert history_error(view(Mode.GTID, **other), [at]) is not None, other
     # These are the affair of the next login.
     others = [
         {"server": "s2", "executed": ""},
         {"files": (("binlog.000004", 99),), "purged": f"{A}:1-31", "executed": f"{A}:1-31"},
     ]
     for other in others:
-        assert compare(view(Mode.GTID, **other), [at]) is None, other
-    assert compare(view(Mode.FILE), [at]) is None
+        assert history_error(view(Mode.GTID, **other), [at]) is None, other
+    assert history_error(view(Mode.FILE), [at]) is None
 
 
 def test_a_dump_from_a_set_may_skip_what_lies_behind() -> None:

@@ -49,7 +49,7 @@ MARIADB = replace(VIEW, mode=Mode.MARIADB, executed="0-1-100", purged="")
     ],
 )  # fmt: skip
 def test_starts(view: ServerView, start: Start, place: ExecutedPosition) -> None:
-    assert history_check.resolve(view, start) == place
+    assert history_check.resolve_start(view, start) == place
     wanted = len(place.gtids) if view.mode is Mode.GTID else packed_seq(place.file, place.offset)  # type: ignore[arg-type]
     assert place.seq == wanted
 
@@ -91,7 +91,7 @@ def test_starts_that_the_server_does_not_have(
     view: ServerView, start: Start, kind: ErrorKind, what: str
 ) -> None:
     with pytest.raises(BinlogError, match=what) as info:
-        history_check.resolve(view, start)
+        history_check.resolve_start(view, start)
     assert info.value.kind is kind
 
 
@@ -99,7 +99,7 @@ def history(view: ServerView, gtids: str = "", file: str = "", offset: int = 4, 
             created: int = 0, mode: Mode | None = None, anchored: bool = True) -> None:  # fmt: skip
     mode = view.mode if mode is None else mode
     place = make_executed(mode, gtids, file, offset)
-    history_check.history(view, mode, server, place, created, anchored=anchored)
+    history_check.check_history(view, mode, server, place, created, anchored=anchored)
 
 
 @pytest.mark.parametrize(
@@ -169,12 +169,14 @@ def test_places_by_file(view: ServerView) -> None:
 
 
 def test_the_last_place_in_each_file_is_probed_and_a_few_more() -> None:
-    assert history_check.to_probe([("f2", 9), ("f1", 4), ("f2", 5), ("", 0), ("f2", 9)]) == [
+    assert history_check.offsets_to_probe(
+        [("f2", 9), ("f1", 4), ("f2", 5), ("", 0), ("f2", 9)]
+    ) == [
         ("f1", 4),
         ("f2", 5),
         ("f2", 9),
     ]
-    probed = history_check.to_probe(("f1", offset) for offset in range(1000))
+    probed = history_check.offsets_to_probe(("f1", offset) for offset in range(1000))
     assert len(probed) == 9
     assert ("f1", 999) in probed
 

@@ -52,7 +52,7 @@ def walk(queue: Queue, bytes_max: int) -> list[Position]:
     """The positions of a reader that takes `bytes_max` at a time, from the acknowledged one to the end."""
     out = [queue.position(queue.acknowledged)]
     while True:
-        answer = queue.next(out[-1], bytes_max)
+        answer = queue.readable(out[-1], bytes_max)
         if answer.end.order <= out[-1].order:
             return out
         assert answer.transactions <= 1 or answer.bytes <= bytes_max
@@ -120,7 +120,7 @@ def test_events_are_counted_exactly(seed: int) -> None:
         records,
         len(data),
     )
-    assert (queue.taken_transactions, queue.taken_bytes) == (records, len(data))
+    assert (queue.pushed_transactions, queue.pushed_bytes) == (records, len(data))
 
 
 @given(SEEDS, st.integers(1, 9))
@@ -129,7 +129,7 @@ def test_cuts_balance_bytes(seed: int, n: int) -> None:
     log = random_log(rng, files=False, transactions=40)
     _, queue = filled(rng, log, Wanted(("shop",)))
     start, *_, end = walk(queue, 1 << 20)
-    cuts = queue.cut(start, end, n)
+    cuts = queue.cut_points(start, end, n)
     assert len(cuts) <= n - 1
     places = [start, *cuts, end]
     assert [p.seq for p in places] == sorted({p.seq for p in places})
@@ -155,11 +155,11 @@ def test_what_is_not_ones_own_is_a_marker() -> None:
     assert [p.seq for p in walk(queue, 1)] == [0, 1, 3, 6]
     assert queue.position(queue.covered).seq == 0
     positions = walk(queue, 1)
-    answer = queue.next(positions[2], 1)
+    answer = queue.readable(positions[2], 1)
     assert (answer.transactions, answer.end.seq) == (1, 6)
     world.acknowledge("a", positions[-1])
     assert queue.covered.seq == 6
-    assert queue.next(positions[-1], 1).end == positions[-1]
+    assert queue.readable(positions[-1], 1).end == positions[-1]
     assert queue.oldest_commit_us is None
 
 
@@ -168,11 +168,11 @@ def test_a_position_among_markers_means_everything_up_to_there() -> None:
     _, first, second, end = walk(queue, 1)
     between = replace(first, gtid=str(gtid_set(log.transactions[:2])), seq=2)
     assert queue.read(between, end) == queue.read(first, end)
-    assert queue.next(between, 1).end == second
+    assert queue.readable(between, 1).end == second
     world.acknowledge("a", between)
     # What is kept is a place that the queue has recorded itself: the one before the markers.
     assert queue.position(queue.acknowledged) == first
-    assert queue.next(between, 1).end == second
+    assert queue.readable(between, 1).end == second
 
 
 def test_a_range_without_anything_of_ones_own_is_a_log_without_transactions() -> None:
@@ -200,7 +200,7 @@ def test_foreign_positions_are_refused(change: dict[str, object], kind: ErrorKin
     position = walk(queue, 1)[2]
     for call in (
         queue.locate,
-        lambda p: queue.next(p, 1),
+        lambda p: queue.readable(p, 1),
         lambda p: queue.read(p, p),
         queue.acknowledge,
     ):
@@ -304,7 +304,7 @@ def fill(
                 after = ExecutedPosition(
                     after.gtids, batch.file, offset, packed_seq(batch.file, offset)
                 )
-            queue.take(batch, steps, routes, 0, after, level=False)
+            queue.push(batch, steps, routes, 0, after, in_sync=False)
             yield batch
 
 
@@ -374,11 +374,15 @@ def test_a_jump_is_another_history() -> None:
     _, queue, log = small()
     old = walk(queue, 1)[2]
     place = make_executed(Mode.GTID, str(gtid_set(log.transactions[:5])), "binlog.000002", 4)
-    queue.jump("another", Mode.GTID, place, 7)
+    queue.skip_to("another", Mode.GTID, place, 7)
     position = queue.position(queue.queued)
     assert (position.server, position.seq, position.epoch) == ("another", 5, 1)
     assert queue.queued == queue.acknowledged == queue.covered == place
-    assert (queue.transactions, queue.held_bytes, queue.created_of("binlog.000002")) == (0, 0, 7)
+    assert (queue.transactions, queue.held_bytes, queue.files.created_of("binlog.000002")) == (
+        0,
+        0,
+        7,
+    )
     assert position.order > old.order
     with pytest.raises(BinlogError) as info:
         queue.locate(old)
@@ -409,7 +413,7 @@ def test_memory_is_bounded_exactly(seed: int, bytes_max: int) -> None:
             after = queue.position(queue.acknowledged)
             while queue.full or (queue.transactions and rng.random() < 0.1):
                 # A reader can always make room.
-                after = queue.next(after, rng.choice((1, 5000))).end
+                after = queue.readable(after, rng.choice((1, 5000))).end
                 queue.acknowledge(after)
         queue.rollback()
         queue.acknowledge(queue.position(queue.queued))
@@ -432,7 +436,7 @@ def test_one_large_transaction_at_a_time() -> None:
         if not seen or seen[-1] != state:
             seen.append(state)
         if queue.full:
-            answer = queue.next(queue.position(queue.acknowledged), 1 << 30)
+            answer = queue.readable(queue.position(queue.acknowledged), 1 << 30)
             queue.acknowledge(answer.end)
             assert (queue.transactions, queue.spilled_bytes) == (0, disk.lent)
             # What is left is the beginning of a transaction.

@@ -49,7 +49,7 @@ def test_a_consumer_that_is_moved_to_the_earliest_place_reads_what_the_server_ha
     while play.client.consumers["a"].queue.queued.seq < play.client.consumers["b"].queue.queued.seq:
         play.read()
         play.connect()
-    answer = queue.next(queue.position(queue.acknowledged), 1 << 20)
+    answer = queue.readable(queue.position(queue.acknowledged), 1 << 20)
     assert answer.transactions == 6
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher.dispatch.events import ServerPolled
 from dispatcher.dispatch.executed_position import Mode
-from dispatcher.dispatch.runway import files_to_survey, seconds
+from dispatcher.dispatch.runway import files_to_poll, seconds_to_purge
 from dispatcher.dispatch.server_view import ServerView
 
 NAMES = ("binlog.999999", "binlog.1000000", "binlog.1000001")
@@ -28,18 +28,18 @@ VIEW = ServerView("here", Mode.GTID, "", "", SIZES, NAMES[-1], 100, CREATED)
     ],
 )
 def test_a_file_lasts_from_its_end_on(file: str, now_s: float, want: float | None) -> None:
-    assert seconds(ServerPolled(VIEW, 1000), "here", file, now_s) == want
+    assert seconds_to_purge(ServerPolled(VIEW, 1000), "here", file, now_s) == want
 
 
 def test_what_is_not_known_is_not_told() -> None:
-    assert seconds(ServerPolled(VIEW, None), "here", NAMES[0], 0.0) is None
-    assert seconds(ServerPolled(VIEW, 1000), "elsewhere", NAMES[0], 0.0) is None
+    assert seconds_to_purge(ServerPolled(VIEW, None), "here", NAMES[0], 0.0) is None
+    assert seconds_to_purge(ServerPolled(VIEW, 1000), "elsewhere", NAMES[0], 0.0) is None
     blind = ServerView("here", Mode.GTID, "", "", SIZES, NAMES[-1], 100, {})
-    assert seconds(ServerPolled(blind, 1000), "here", NAMES[0], 0.0) is None
+    assert seconds_to_purge(ServerPolled(blind, 1000), "here", NAMES[0], 0.0) is None
 
 
 def test_the_beginning_of_the_next_file_is_asked_for() -> None:
     survey = ServerPolled(VIEW, 1000)
-    assert files_to_survey(survey, [NAMES[1], NAMES[0], NAMES[0]]) == sorted(NAMES[1:])
-    assert files_to_survey(survey, [NAMES[2], "", "binlog.999998"]) == []
-    assert files_to_survey(None, [NAMES[0]]) == []
+    assert files_to_poll(survey, [NAMES[1], NAMES[0], NAMES[0]]) == sorted(NAMES[1:])
+    assert files_to_poll(survey, [NAMES[2], "", "binlog.999998"]) == []
+    assert files_to_poll(None, [NAMES[0]]) == []

@@ -40,8 +40,8 @@ def steps_of(tx: Transactions, file: str, sources: list[str]) -> BatchGtids:
 class SmallRuns(TransactionIndex):
     """Ends of runs and trails are met all the time."""
 
-    ROWS_MAX = 5
-    TRAIL_MAX = 4
+    RUN_MAX = 5
+    INTERVALS_MAX = 4
 
 
 @dataclass
@@ -108,7 +108,7 @@ def test_places_are_those_added_up_batch_by_batch(mode: Mode, seed: int) -> None
         if len(step.taken.tx):
             runs.add(step.steps, step.base, step.taken, step.commit_us)
         else:
-            runs.pass_over(step.steps)
+            runs.skip_batch(step.steps)
         places += step.places
         ends += step.taken.end.tolist()
         if rng.random() < 0.1:
@@ -121,7 +121,7 @@ def test_places_are_those_added_up_batch_by_batch(mode: Mode, seed: int) -> None
             dropped = len(places)
         assert (runs.dropped, runs.count, bool(runs)) == (dropped, len(places), dropped < len(places))  # fmt: skip
     for n in range(dropped, len(places)):
-        assert runs.place(n) == places[n]
+        assert runs.executed_after(n) == places[n]
         assert runs.end(n) == ends[n]
         assert runs.commit_us(n) == ends[n] - ([0, *ends])[n]
         for delta in (-1, 0, 1):
@@ -148,6 +148,6 @@ def test_what_is_kept_does_not_grow_with_the_batches() -> None:
         gtids = steps.after(gtids, 3)
     kept = runs._runs  # how much is kept is not to be seen from outside
     assert len(kept) == 5
-    assert sum(len(run.trail) for run in kept) == 5
-    assert sum(run.rows.nbytes for run in kept) < 5000 * 120
-    assert len(str(runs.place(4999).gtids)) < 60
+    assert sum(len(run.intervals) for run in kept) == 5
+    assert sum(run.columns.nbytes for run in kept) < 5000 * 120
+    assert len(str(runs.executed_after(4999).gtids)) < 60

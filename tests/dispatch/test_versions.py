@@ -26,13 +26,13 @@ from dispatcher.dispatch.events import SchemaFetched, Tick
 from dispatcher.dispatch.executed_position import Mode, make_executed
 from dispatcher.dispatch.specs import ConsumerSpec, Earliest, Latest, Progress
 from dispatcher.dispatch.versions import (
+    AlteringStatement,
     Definition,
     FetchedDefinition,
     LogPosition,
     Name,
-    Touched,
     TransactionStarts,
-    touches,
+    altering_statements,
 )
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position, packed_seq
@@ -196,21 +196,21 @@ class Tables(World):
         between = tuple(
             touched
             for touched in self._touches(order)
-            if order.all_tables or any(touched.touch.concerns(name) for name in order.tables)
+            if order.all_tables or any(touched.altered.concerns(name) for name in order.tables)
         )
         self.step(SchemaFetched(order, tuple(found), between))
 
-    def _touches(self, order: FetchSchema) -> list[Touched]:
+    def _touches(self, order: FetchSchema) -> list[AlteringStatement]:
         """Read ahead as `net.lookups` does."""
         routes, marks = Routes(), TransactionStarts()
         place = make_executed(Mode.FILE, "", order.start.file, order.start.offset)
         feed = Feed(Server(self.history.log, Mode.FILE), place)
         splitter = Splitter(routes, packets=True, checksum=feed.checksum, buffer_bytes=BUFFER)
-        found: list[Touched] = []
+        found: list[AlteringStatement] = []
         for batch in splitter.feed(feed.take(1 << 40)):
             assert not isinstance(batch, Closed)
             created = {file.name: file.created for file in self.history.log.files}[batch.file]
-            found += touches(batch, created, marks, routes)
+            found += altering_statements(batch, created, marks, routes)
             marks.after(batch, created)
         return found
 

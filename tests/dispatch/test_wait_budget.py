@@ -6,14 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.dispatch.wait_budget import DETACHES_MAX, MERGE_AFTER_S, REFILL, WINDOW_S, Patience
+from dispatcher.dispatch.wait_budget import (
+    DETACHES_MAX,
+    MERGE_AFTER_S,
+    REFILL,
+    WINDOW_S,
+    WaitBudget,
+)
 
 TIMES = st.floats(0.001, 40.0)
 
 
 def test_it_is_waited_for_as_long_as_its_budget_lasts() -> None:
-    assert Patience(10.0).deadline is None
-    patience = Patience(10.0)
+    assert WaitBudget(10.0).deadline is None
+    patience = WaitBudget(10.0)
     patience.begin(100.0)
     assert patience.deadline == 110.0
     assert not patience.exhausted(109.9)
@@ -21,13 +27,13 @@ def test_it_is_waited_for_as_long_as_its_budget_lasts() -> None:
 
 
 def test_one_without_a_budget_is_not_waited_for() -> None:
-    patience = Patience(0.0)
+    patience = WaitBudget(0.0)
     patience.begin(5.0)
     assert patience.exhausted(5.0)
 
 
 def test_beginning_twice_is_beginning_once() -> None:
-    patience = Patience(10.0)
+    patience = WaitBudget(10.0)
     patience.begin(100.0)
     patience.begin(104.0)
     assert patience.deadline == 110.0
@@ -37,7 +43,7 @@ def test_beginning_twice_is_beginning_once() -> None:
 def test_waiting_spends_it_and_time_refills_it(
     max_s: float, turns: list[tuple[float, float]]
 ) -> None:
-    patience, now, left, waited = Patience(max_s), 0.0, max_s, 0.0
+    patience, now, left, waited = WaitBudget(max_s), 0.0, max_s, 0.0
     for apart, wait in turns:
         now += apart
         left = min(max_s, left + REFILL * apart)
@@ -56,7 +62,7 @@ def test_over_any_time_the_others_lose_a_twentieth_and_one_budget(
     max_s: float, apart: list[float]
 ) -> None:
     """Who always waits until the deadline, and detaches nobody."""
-    patience, now, lost = Patience(max_s), 0.0, 0.0
+    patience, now, lost = WaitBudget(max_s), 0.0, 0.0
     for gap in apart:
         now += gap
         patience.begin(now)
@@ -69,11 +75,11 @@ def test_over_any_time_the_others_lose_a_twentieth_and_one_budget(
 
 
 def test_thrice_detached_it_is_not_waited_for_until_the_first_time_is_long_ago() -> None:
-    patience = Patience(10.0)
+    patience = WaitBudget(10.0)
     for n in range(DETACHES_MAX):
         patience.begin(100.0 * n)
         assert not patience.exhausted(100.0 * n)
-        patience.detached(100.0 * n + 10)
+        patience.record_detach(100.0 * n + 10)
     patience.begin(300.0)
     assert patience.exhausted(300.0)
     patience.end(300.0)
@@ -82,11 +88,11 @@ def test_thrice_detached_it_is_not_waited_for_until_the_first_time_is_long_ago()
 
 
 def test_each_detach_within_the_window_puts_off_the_merging() -> None:
-    patience = Patience(0.0)
+    patience = WaitBudget(0.0)
     for n, delay in enumerate((*MERGE_AFTER_S, MERGE_AFTER_S[-1])):
         patience.begin(float(n))
-        patience.detached(float(n))
+        patience.record_detach(float(n))
         assert patience.merge_after == n + delay
     patience.begin(1e6)
-    patience.detached(1e6)
+    patience.record_detach(1e6)
     assert patience.merge_after == 1e6

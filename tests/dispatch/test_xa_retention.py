@@ -7,7 +7,7 @@ import pytest
 from dispatcher.binlog.stream.xa_store import LogPoint
 from dispatcher.dispatch.executed_position import Mode, make_executed
 from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.xa_retention import passed, valid
+from dispatcher.dispatch.xa_retention import acknowledged_by_all, in_history
 from dispatcher.model.position import LogPosition
 
 UUID = "48d18a75-e5c2-11f1-9c9d-02fc00000001"
@@ -29,7 +29,7 @@ def view(mode: Mode, executed: str = "") -> ServerView:
 
 def test_passed_by_gtid() -> None:
     places = [make_executed(Mode.GTID, f"{UUID}:1-{n}", "binlog.000009", 9) for n in (7, 5)]
-    check = passed(Mode.GTID, places)
+    check = acknowledged_by_all(Mode.GTID, places)
     assert [check(spot(10, gno)) for gno in (4, 5, 6, 8)] == [True, True, False, False]
     # One from before GTIDs were turned on.
     assert check(spot(10))
@@ -39,19 +39,19 @@ def test_passed_by_gtid() -> None:
 @pytest.mark.parametrize("mode", [Mode.FILE, Mode.MARIADB])
 def test_passed_by_file(mode: Mode) -> None:
     places = [make_executed(mode, "", "binlog.000003", n) for n in (700, 500)]
-    check = passed(mode, places)
+    check = acknowledged_by_all(mode, places)
     assert [check(spot(n)) for n in (499, 500, 600)] == [True, False, False]
     assert check(spot(9000, file=2))
 
 
 def test_valid_by_gtid() -> None:
-    check = valid(view(Mode.GTID, f"{UUID}:1-5"))
+    check = in_history(view(Mode.GTID, f"{UUID}:1-5"))
     assert [check(spot(10, gno, server="any")) for gno in (5, 6)] == [True, False]
     assert [check(spot(10)), check(spot(10, created=31))] == [True, False]
 
 
 def test_valid_by_file() -> None:
-    check = valid(view(Mode.FILE))
+    check = in_history(view(Mode.FILE))
     assert check(spot(900)), "the file's end"
     assert not check(spot(901))
     assert not check(spot(10, created=31)), "made anew"

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import structlog
 
-from dispatcher.dispatch import dispatcher as dispatcher_of_rules
+from dispatcher.dispatch import retry
 from dispatcher.dispatch.events import Tick
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.specs import ConsumerSpec, Earliest, Latest, OnPurged, Start
@@ -192,7 +192,7 @@ async def test_progress_is_not_stored_over_an_acknowledgement_that_is_being_stor
     write(log, "b", 3)
     runner = daemon.clients._running["key"].runner
     consumer = runner.client.consumers["c"]
-    runner._execute([consumer.store()])
+    runner._execute([consumer.store_progress()])
     runner.step(Tick())
     state.release()
     await coming
@@ -406,7 +406,7 @@ async def test_a_full_store_refuses_a_reload_and_changes_nothing(
     end = position((await poll(readers, "c", session, start))["end"])
     state.full = True
     runner = daemon.clients._running["key"].runner
-    runner._execute([runner.client.consumers["c"].store()])
+    runner._execute([runner.client.consumers["c"].store_progress()])
     with pytest.raises(BinlogError):
         await daemon.declare(declared("other", "b"))
     state.full = False
@@ -428,12 +428,12 @@ async def test_another_marker_interval_does_not_change_a_consumer(daemon: Daemon
 async def test_a_defect_in_reading_a_source_fails_that_client_only(
     daemon: Daemon, source: FakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatcher_of_rules, "BACKOFF_MIN_S", 0.01)
+    monkeypatch.setattr(retry, "BACKOFF_MIN_S", 0.01)
     source.error = ZeroDivisionError("a defect")  # type: ignore[assignment]
     await daemon.start(declared("one"))
     await until(lambda: daemon.row("one")["state"] == "failed", "it has failed")
     assert daemon.row("one")["last_error"].startswith("internal error: log in 1: ZeroDivisionError")
-    assert len(source.opened) == dispatcher_of_rules.DAMAGE_MAX
+    assert len(source.opened) == retry.DAMAGE_MAX
 
 
 async def test_a_defect_in_a_survey_ends_nothing(

@@ -70,19 +70,19 @@ async def test_it_returns_the_definition_and_the_statements_before_it(server: Sc
     fetched = await look_up(server, order(ORDERS))
     created = server.log.file.created
     position = LogPosition(FILE, server.end, created)
-    assert fetched.found == (FetchedDefinition(ORDERS, position, {"table": "orders"}),)
-    assert [touched.touch.tables for touched in fetched.touches] == [{ORDERS}]
+    assert fetched.definitions == (FetchedDefinition(ORDERS, position, {"table": "orders"}),)
+    assert [touched.altered.tables for touched in fetched.statements] == [{ORDERS}]
     assert server.closed.is_set()
 
 
 async def test_it_returns_the_statements_on_all_tables(server: SchemaServer) -> None:
     fetched = await look_up(server, order(ORDERS, all_tables=True))
-    assert [touched.touch.tables for touched in fetched.touches] == [{ORDERS}, {ITEMS}]
+    assert [touched.altered.tables for touched in fetched.statements] == [{ORDERS}, {ITEMS}]
 
 
 async def test_it_does_not_read_the_log_at_its_end(server: SchemaServer) -> None:
     fetched = await look_up(server, order(ORDERS, start=server.end))
-    assert (fetched.touches, server.reads) == ((), 0)
+    assert (fetched.statements, server.reads) == ((), 0)
 
 
 async def test_a_dump_that_ends_before_the_definition_is_an_error_to_retry(
@@ -119,7 +119,7 @@ async def test_a_cancelled_look_up_stops_reading(server: SchemaServer) -> None:
 def test_a_permanent_error_is_the_answer_for_each_table() -> None:
     error = BinlogError(ErrorKind.METADATA_MISSING, "no such table")
     fetched = look_up_failed(order(ORDERS, ITEMS), error)
-    assert [(found.name, found.definition) for found in fetched.found] == [
+    assert [(found.name, found.definition) for found in fetched.definitions] == [
         (ORDERS, error),
         (ITEMS, error),
     ]

@@ -234,8 +234,8 @@ def _stands(world: PlayedWorld) -> list[Stand] | None:
                 return None
             continue
         queue = consumer.queue
-        known = bool(queue.created_of(queue.queued.file))
-        anchored = queue.is_anchored(queue.queued)
+        known = bool(queue.files.created_of(queue.queued.file))
+        anchored = queue.files.is_anchored(queue.queued)
         out.append(Stand(name, queue.queued, queue.server, known, anchored))
     return out
 

@@ -86,7 +86,7 @@ class MemoryRules:
             and phases.get(consumer.dispatcher or 0, Phase.BACKPRESSURE_CLOSED)
             is Phase.BACKPRESSURE_CLOSED
         ]
-        free = [c for c in outside if c.queue.roomy and c.attach_after <= self._world.now]
+        free = [c for c in outside if c.queue.has_room and c.attach_after <= self._world.now]
         alone = [c for c in free if all(other in free for other in self._attached_with(c))]
         return held > limit * 3 // 4 and bool(alone)
 

@@ -65,49 +65,49 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "attaches without containment",
         "1: attaches only if the queued set contains what the dump has read",
-        "dispatch.assignment.Assignment._may_ride",
+        "dispatch.assignment.Assignment._may_join_stream",
         Assign("has_all", "True"),
     ),
     Mutant(
         "containment the wrong way round",
         "1: attaches only if the queued set contains what the dump has read",
-        "dispatch.attachment.contained",
+        "dispatch.attachment.has_all_read",
         Replace("queued.gtids.contains(read.gtids)", "read.gtids.contains(queued.gtids)"),
     ),
     Mutant(
         "files compared the wrong way round",
         "1: attaches only if the queued position is not before what the dump has read",
-        "dispatch.attachment.contained",
+        "dispatch.attachment.has_all_read",
         Replace("read.seq <= queued.seq", "read.seq >= queued.seq"),
     ),
     Mutant(
         "attaches by the acknowledged set",
         "1: the queued set counts, not the acknowledged one",
-        "dispatch.assignment.Assignment._may_ride",
-        Assign("has_all", "contained(queue.mode, read, queue.acknowledged)"),
+        "dispatch.assignment.Assignment._may_join_stream",
+        Assign("has_all", "has_all_read(queue.mode, read, queue.acknowledged)"),
     ),
     Mutant(
         "queues what it has executed",
         "1: a transaction is queued iff it is not in the queued set",
-        "dispatch.queue.Queue.take",
-        Assign("skip", "None"),
+        "dispatch.queue.Queue.push",
+        Assign("executed", "None"),
     ),
     Mutant(
         "distance does not matter",
         "1: attaches only if it is near in the log",
-        "dispatch.assignment.Assignment._may_ride",
+        "dispatch.assignment.Assignment._may_join_stream",
         Replace("distance <= self._limits.merge_bytes_max", "True"),
     ),
     Mutant(
         "never near",
         "1: attaches if it is near in the log",
-        "dispatch.assignment.Assignment._may_ride",
+        "dispatch.assignment.Assignment._may_join_stream",
         Replace("distance <= self._limits.merge_bytes_max", "distance <= 0"),
     ),
     Mutant(
         "distance within a file only",
         "1: the distance counts whole files",
-        "dispatch.attachment.ServerFiles.between",
+        "dispatch.attachment.ServerFiles.distance",
         Replace(
             "sum((self._sizes[number] for number in numbers)) - start + end", "abs(end - start)"
         ),
@@ -115,14 +115,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "merges inside a transaction",
         "1: merges at a transaction boundary",
-        "dispatch.assignment.Assignment._may_ride",
-        Replace("has_transaction(queue.queued, dispatcher.inside)", "True"),
+        "dispatch.assignment.Assignment._may_join_stream",
+        Replace("has_transaction(queue.queued, dispatcher.open_transaction)", "True"),
     ),
     Mutant(
         "forgets that the dump is inside a transaction",
         "1: merges at a transaction boundary",
         "dispatch.dispatcher.Dispatcher._read_after",
-        Assign("self.inside", "None"),
+        Assign("self.open_transaction", "None"),
     ),
     Mutant(
         "moves with half a transaction",
@@ -133,7 +133,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "reconnects with half a transaction",
         "7: the open part is rolled back when the connection is lost",
-        "dispatch.dispatcher.Dispatcher._undo",
+        "dispatch.dispatcher.Dispatcher._roll_back",
         Drop("consumer.queue.rollback()"),
     ),
     Mutant(
@@ -145,19 +145,19 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "asks once whether two may merge",
         "1: two dispatchers merge",
-        "dispatch.assignment.Assignment.news",
-        Replace("self._told.get(d.number) != standing", "d.number not in self._told"),
+        "dispatch.assignment.Assignment.merge_candidates",
+        Replace("self._states.get(d.number) != state", "d.number not in self._states"),
     ),
     Mutant(
         "attaches to a dump that began after it was detached",
         "6: a login shows a waiting consumer whether the log was reset",
         "dispatch.assignment.Assignment.may_attach",
-        If("consumer.left_at", "False"),
+        If("consumer.detached_at", "False"),
     ),
     Mutant(
         "evicts the queue of a failed consumer",
         "4: the queue of a failed consumer is not evicted, for nothing would be read again",
-        "dispatch.backpressure.Backpressure._going_on",
+        "dispatch.backpressure.Backpressure._active",
         Return("list(self._consumers.values())"),
     ),
     Mutant(
@@ -170,49 +170,52 @@ MUTANTS: tuple[Mutant, ...] = (
         "one dispatcher for all",
         "1: far consumers get dumps of their own",
         "dispatch.client.Client._logged_in",
-        Drop("self._part(dispatcher, now)"),
+        Drop("self._detach_distant(dispatcher, now)"),
     ),
     Mutant(
         "dumps from the first consumer's position",
         "1: a dump begins at the intersection",
-        "dispatch.attachment.start_of",
-        Replace("gtids.intersection(place.gtids)", "gtids"),
+        "dispatch.attachment.dump_start",
+        Replace("gtids.intersection(executed.gtids)", "gtids"),
     ),
     Mutant(
         "dumps from the union",
         "1: a dump begins at the intersection",
-        "dispatch.attachment.start_of",
+        "dispatch.attachment.dump_start",
         Replace("gtids.intersection", "gtids.union"),
     ),
     Mutant(
         "dumps from the last position",
         "1: a dump begins at the position furthest behind",
-        "dispatch.attachment.start_of",
-        Replace("min", "max"),
+        "dispatch.attachment.dump_start",
+        Replace(
+            "min(positions, key=lambda executed: executed.seq)",
+            "max(positions, key=lambda executed: executed.seq)",
+        ),
     ),
     Mutant(
         "dumps from inside a transaction",
         "1: positions lie between transactions",
         "dispatch.dispatcher.Dispatcher._read_after",
-        Drop("if not count: return self.read"),
+        Drop("if not count: return before"),
     ),
     Mutant(
         "attaches after the server was asked",
         "6: the login checks each consumer that the dump begins with",
-        "dispatch.assignment.Assignment._may_begin_with",
-        Replace("dispatcher.asked", "False"),
+        "dispatch.assignment.Assignment._may_join_login",
+        Replace("dispatcher.login_begun", "False"),
     ),
     Mutant(
         "keeps an empty dispatcher",
         "1: a dispatcher without consumers is retired",
-        "dispatch.client.Client._retire_empty",
+        "dispatch.client.Client._settle",
         Replace("not d.attached", "d.number > 99"),
     ),
     # -- filter and markers --------------------------------------------------------------------------------------
     Mutant(
         "delivers everything to each consumer",
         "2: a consumer gets its own databases",
-        "dispatch.queue.Queue.take",
+        "dispatch.queue.Queue.push",
         Replace("self.wanted.route_mask(routes)", "self.wanted.route_mask(routes) | 1"),
     ),
     Mutant(
@@ -225,13 +228,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "acknowledges all that is queued",
         "2: covered moves over markers only",
         "dispatch.queue.Queue.covered_after",
-        If("self._runs", "True"),
+        If("self._index", "True"),
     ),
     Mutant(
         "markers are not stored",
         "2: a quiet consumer's progress is stored",
         "dispatch.client.Client._store_progress",
-        Assign("moved", "[]"),
+        Assign("advanced", "[]"),
     ),
     # -- backpressure --------------------------------------------------------------------------------------------
     Mutant(
@@ -243,31 +246,31 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "reads on while a queue is full",
         "3: queues are bounded",
-        "dispatch.backpressure.Backpressure._go_on",
-        Assign("halted", "self._over"),
+        "dispatch.backpressure.Backpressure._pause_or_resume",
+        Assign("halted", "self._memory_exhausted"),
     ),
     Mutant(
         "stays paused",
         "4: reads on when there is room",
-        "dispatch.backpressure.Backpressure._go_on",
+        "dispatch.backpressure.Backpressure._pause_or_resume",
         Insert("dispatcher.phase = Phase.STREAMING", "return []"),
     ),
     Mutant(
         "no wait budget",
         "4: waits as long as the budget lasts",
-        "dispatch.wait_budget.Patience.deadline",
+        "dispatch.wait_budget.WaitBudget.deadline",
         Replace("self._since + self._left_s", "self._since"),
     ),
     Mutant(
         "endless wait budget",
         "4: waits no longer than the budget lasts",
-        "dispatch.wait_budget.Patience.exhausted",
+        "dispatch.wait_budget.WaitBudget.exhausted",
         Return("False"),
     ),
     Mutant(
         "each wait has a budget of its own",
         "4: a budget, not a limit on each wait",
-        "dispatch.wait_budget.Patience.end",
+        "dispatch.wait_budget.WaitBudget.end",
         Assign("self._left_s", "self._max_s"),
     ),
     Mutant(
@@ -285,7 +288,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the budget grows without limit",
         "4: at most max_milliseconds_to_wait_in_binlog_queue",
-        "dispatch.wait_budget.Patience.begin",
+        "dispatch.wait_budget.WaitBudget.begin",
         Assign("self._left_s", "self._left_s + REFILL * (now - self._at)"),
     ),
     Mutant(
@@ -303,7 +306,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "waits again after the third detach",
         "4: no waiting after three detaches in ten minutes",
-        "dispatch.wait_budget.Patience.deadline",
+        "dispatch.wait_budget.WaitBudget.deadline",
         If("DETACHES_MAX", "False"),
     ),
     Mutant(
@@ -327,8 +330,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "attaches with any room",
         "4: attaches again when at most half of the queue is held",
-        "dispatch.queue.Queue.roomy",
-        Replace("self._log.kept <= self.bytes_max // 2 or self.awaited", "True"),
+        "dispatch.queue.Queue.has_room",
+        Replace("self._log.kept <= self.bytes_max // 2 or self.refetching", "True"),
     ),
     Mutant(
         "pauses for long",
@@ -339,7 +342,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "stays closed",
         "4: connects again when there is room",
-        "dispatch.backpressure.Backpressure._go_on",
+        "dispatch.backpressure.Backpressure._pause_or_resume",
         Replace("dispatcher.connect()", "[]"),
     ),
     Mutant(
@@ -363,14 +366,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "no limit on all queues",
         "3: max_bytes_in_all_queues",
-        "dispatch.backpressure.Backpressure._over",
-        Replace("any((consumer.queue.transactions for consumer in self._going_on()))", "False"),
+        "dispatch.backpressure.Backpressure._memory_exhausted",
+        Replace("any((consumer.queue.transactions for consumer in self._active()))", "False"),
     ),
     Mutant(
         "waits for room inside a transaction",
         "3: a transaction that has begun is received to its end",
-        "dispatch.backpressure.Backpressure._over",
-        Replace("any((consumer.queue.transactions for consumer in self._going_on()))", "True"),
+        "dispatch.backpressure.Backpressure._memory_exhausted",
+        Replace("any((consumer.queue.transactions for consumer in self._active()))", "True"),
     ),
     Mutant(
         "evicts at once",
@@ -381,62 +384,62 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "keeps consumers with room detached",
         "3: max_bytes_in_all_queues halts no consumer for long",
-        "dispatch.backpressure.Backpressure._short",
-        Return("self._over"),
+        "dispatch.backpressure.Backpressure._blocks_progress",
+        Return("self._memory_exhausted"),
     ),
     Mutant(
         "skips a transaction that does not fit",
         "3: a transaction without room is read again",
-        "dispatch.dispatcher.Dispatcher._put",
+        "dispatch.dispatcher.Dispatcher._push",
         Replace("self.detach(consumer, now)", "queue.rollback()"),
     ),
     Mutant(
         "waits for room on disk for ever",
         "3: a transaction without room is read again",
-        "dispatch.dispatcher.Dispatcher._put",
+        "dispatch.dispatcher.Dispatcher._push",
         Assign("consumer.attach_after", "now + 1000000000.0"),
     ),
     # -- history -------------------------------------------------------------------------------------------------
     Mutant(
         "accepts a set that was never executed",
         "6: the executed set contains the position",
-        "dispatch.history_check._gtid_history",
-        If("held.subtract(executed)", "False"),
+        "dispatch.history_check._check_gtids",
+        If("gtids.subtract(GtidSet.parse(view.executed))", "False"),
     ),
     Mutant(
         "does not compare creation times",
         "6: the stored file has the stored creation time",
-        "dispatch.history_check._file_there",
+        "dispatch.history_check._check_file",
         If("created != now", "False"),
     ),
     Mutant(
         "accepts a purged position",
         "6: purged is a typed error",
-        "dispatch.history_check._gtid_history",
-        If("purged.subtract(held)", "False"),
+        "dispatch.history_check._check_gtids",
+        If("GtidSet.parse(view.purged).subtract(gtids)", "False"),
     ),
     Mutant(
         "does not wait for the replica",
         "6: after a failover the replica may catch up",
-        "dispatch.start_position.behind",
+        "dispatch.start_position.lacking_transactions",
         If("wait_s", "True"),
     ),
     Mutant(
         "waits for the replica for ever",
         "6: after a failover the replica may catch up",
-        "dispatch.start_position.behind",
+        "dispatch.start_position.lacking_transactions",
         If("wait_s", "False"),
     ),
     Mutant(
         "keeps the other server's files",
         "6: a file belongs to one server",
-        "dispatch.start_position._in_history",
+        "dispatch.start_position._check_queued",
         Replace("queue.move_to(view.server)", "setattr(queue, 'server', view.server)"),
     ),
     Mutant(
         "two servers at a time",
         "a client reads one server at a time",
-        "dispatch.client.Client._elsewhere",
+        "dispatch.client.Client._follow_server",
         If("other.open", "False"),
     ),
     Mutant(
@@ -444,39 +447,39 @@ MUTANTS: tuple[Mutant, ...] = (
         "7: an error fails only the consumer that it concerns",
         "dispatch.client.Client._logged_in",
         Replace(
-            "dispatcher.fail(consumer, told, now)",
-            "[x for each in [*dispatcher.attached] for x in dispatcher.fail(each, told, now)]",
+            "dispatcher.fail(consumer, error, now)",
+            "[x for each in [*dispatcher.attached] for x in dispatcher.fail(each, error, now)]",
         ),
     ),
     Mutant(
         "skips what was purged unasked",
         "on_purged: fail",
-        "dispatch.start_position.place",
-        Assign("jumps", "True"),
+        "dispatch.start_position.establish",
+        Assign("skips", "True"),
     ),
     Mutant(
         "stops at what was purged",
         "on_purged: latest",
-        "dispatch.start_position.place",
-        Assign("jumps", "False"),
+        "dispatch.start_position.establish",
+        Assign("skips", "False"),
     ),
     Mutant(
         "skips a gap in the same epoch",
         "on_purged: latest begins a new epoch",
-        "dispatch.queue.Queue.jump",
+        "dispatch.queue.Queue.skip_to",
         Replace("self.epoch + 1", "self.epoch"),
     ),
     Mutant(
         "latest is earliest",
         "a start means one position",
         "dispatch.history_check._named",
-        Replace("end_of(view)", "make_executed(view.mode, view.purged, view.files[0][0], 4)"),
+        Replace("end_of_log(view)", "make_executed(view.mode, view.purged, view.files[0][0], 4)"),
     ),
     Mutant(
         "forgets files that a late login does not know",
         "1: attaches if it is near in the log",
-        "dispatch.client.Client._saw",
-        Replace("self.files.saw(view, late=late)", "self.files.saw(view)"),
+        "dispatch.client.Client._update_files",
+        Replace("self.files.update(view, late=late)", "self.files.update(view)"),
     ),
     Mutant(
         "believes each head of a file",
@@ -499,34 +502,34 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "believes each answer about the previous file",
         "6: the answer is compared with where consumers stood",
-        "dispatch.dispatcher.Dispatcher.surveyed",
-        If("compare(view, standings)", "False"),
+        "dispatch.dispatcher.Dispatcher.server_polled",
+        If("history_error(view, positions)", "False"),
     ),
     Mutant(
         "a poll of the server compares nothing",
         "6: each poll is compared with where consumers stood",
-        "dispatch.client.Client._surveyed",
+        "dispatch.client.Client._server_polled",
         Insert(
-            "self._compare(0, view, now)",
-            "self._looks[0] = [x for x in self._looks.get(0, []) if x.unconfirmed]",
+            "self._history.compare(POLL, poll.view, now)",
+            "snapshots = self._history._snapshots; snapshots[POLL] = [x for x in snapshots.get(POLL, []) if x.awaits_poll]",
         ),
     ),
     Mutant(
         "dumps beyond the end of a file",
         "6: a file is not shorter than what was read of it",
-        "dispatch.history_check._file_there",
-        If("sizes[place.file]", "False"),
+        "dispatch.history_check._check_file",
+        If("offset > size", "False"),
     ),
     Mutant(
         "dumps from inside an event",
         "6: an event begins where a consumer goes on",
-        "dispatch.history_check._file_there",
-        If("at.whole", "False"),
+        "dispatch.history_check._check_file",
+        If("boundary.whole", "False"),
     ),
     Mutant(
         "does not compare purged GTIDs with a file that is gone",
         "6: what was read of a file is purged with it",
-        "dispatch.history_check._file_gone",
+        "dispatch.history_check._check_missing_file",
         If("view.purged", "False"),
     ),
     Mutant(
@@ -561,14 +564,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "a login compares nothing of the other dumps",
         "6: each login is compared with where the other dispatchers stood",
         "dispatch.client.Client._logged_in",
-        Drop("self._compare(dispatcher.number, view, now)"),
+        Drop("self._history.compare(dispatcher.number, view, now)"),
         tests="tests/dispatch/test_client.py",
     ),
     Mutant(
         "dumps before a transaction that was read",
         "6: the transaction at a position was not read before it",
-        "dispatch.history_check._file_there",
-        If("at.gtid", "False"),
+        "dispatch.history_check._check_file",
+        If("gtids.has(*gtid)", "False"),
         tests="tests/dispatch/test_history_check.py",
     ),
     # -- connections ---------------------------------------------------------------------------------------------
@@ -581,7 +584,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "one damaged event too many",
         "7: damage on the way is read again",
-        "dispatch.dispatcher",
+        "dispatch.retry",
         Assign("DAMAGE_MAX", "1"),
     ),
     # -- readers -------------------------------------------------------------------------------------------------
@@ -589,12 +592,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "the first position is not stored",
         "a position is stored before the first delivery",
         "dispatch.start_position._in_history",
-        Remove("consumer.store()"),
+        Remove("consumer.store_progress()"),
     ),
     Mutant(
         "stored from what is queued",
         "8: what is not acknowledged is delivered again",
-        "dispatch.consumer.Consumer.store",
+        "dispatch.consumer.Consumer.store_progress",
         Replace(
             "Progress(queue.position(queue.acknowledged), position, created)",
             "Progress(*[queue.position(queue.queued)] * 2, created)",
@@ -603,40 +606,40 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "restarts at the covered position",
         "2: a reader between acknowledged and covered goes on at covered",
-        "dispatch.start_position._in_history",
+        "dispatch.start_position._restore",
         Drop("queue.acknowledged = acknowledged"),
     ),
     Mutant(
         "seeks without detaching",
         "9: a seek attaches anew",
         "dispatch.client.Client._move",
-        Drop("self.dispatchers[consumer.dispatcher].detach(consumer, now)"),
+        Drop("self._detach(consumer, now)"),
     ),
     Mutant(
         "a seek is not stored",
         "9: a seek is stored",
         "dispatch.client.Client._move",
-        Remove("consumer.store()"),
+        Remove("consumer.store_progress()"),
     ),
     Mutant(
         "believes every position of a reader",
         "6: only a login proves a position that the server is not known to have executed",
         "dispatch.client.Client._move",
-        Assign("consumer.proven", "True"),
+        Assign("consumer.verified", "True"),
     ),
     Mutant(
         "seeks to a position that the server does not have",
         "9: a seek goes only to a position that the server has",
         "dispatch.seeking._target",
-        Drop("history_check.history"),
+        Drop("history_check.check_history"),
     ),
     Mutant(
         "a refused seek detaches",
         "9: a refused seek changes nothing",
-        "dispatch.client.Client._sought",
+        "dispatch.client.Client._move_requested",
         Insert(
-            "relocation.destination(consumer, what)",
-            "if consumer.dispatcher is not None: self.dispatchers[consumer.dispatcher].detach(consumer, now)",
+            "seeking.seek_target(consumer, event.after, event.view, fresh=event.fresh)",
+            "self._detach(consumer, now)",
         ),
     ),
     Mutant(
@@ -650,8 +653,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a reload does not disturb the others",
         "dispatch.client.Client._removed",
         Insert(
-            "self.dispatchers[consumer.dispatcher].detach(consumer, now)",
-            "dispatcher = self.dispatchers[consumer.dispatcher]; dispatcher.attached.remove(consumer); return dispatcher.close('reload', now)",
+            "self._detach(self.consumers.pop(name), now)",
+            "consumer = self.consumers.pop(name); dispatcher = self.dispatchers[consumer.dispatcher]; dispatcher.attached.remove(consumer); return dispatcher.close('reload', now)",
         ),
     ),
 )

@@ -257,7 +257,7 @@ class Rules:
             if dispatcher.open and read is not None and at is not None:
                 later = packed_seq(read.file, read.offset) > packed_seq(view.file, view.offset)
                 same = at.server == view.server == client.files.server
-                assert not (later and same) or client.files.has(read), (
+                assert not (later and same) or client.files.contains(read), (
                     f"the client has forgotten {read}, which it has read"
                 )
 
@@ -311,10 +311,10 @@ class Rules:
             halts = dispatcher is not None and dispatcher.phase is Phase.PAUSED and queue.full
             seen.closed = dispatcher is not None and dispatcher.phase is Phase.BACKPRESSURE_CLOSED
             if seen.closed:
-                halts = not queue.roomy
+                halts = not queue.has_room
             others = [other for other in attached if other is not consumer]
             seen.holds_up = halts and any(_healthy(other, dispatcher) for other in others)
-            blocks = queue.full or (seen.closed and not queue.roomy)
+            blocks = queue.full or (seen.closed and not queue.has_room)
             serves = dispatcher is not None and dispatcher.phase in _SERVING
             seen.is_waited_for = serves and blocks and bool(others)
         self._memory.look()
@@ -374,7 +374,7 @@ class Rules:
     def _of_one_history(self, consumer: Consumer) -> None:
         """The positions of a consumer lie in the log that it has read, also after a RESET."""
         queue, history = consumer.queue, self._world.readers[consumer.name].history
-        created = queue.created_of(queue.queued.file)
+        created = queue.files.created_of(queue.queued.file)
         if consumer.started and history is not None and created:
             assert created in history.created.get(queue.queued.file, ()), (
                 f"{consumer.name} went on in another log, at {queue.queued}"
@@ -394,7 +394,7 @@ class Rules:
         if apart is None or world.history_changed:
             return
         most = world.client.limits.merge_bytes_max
-        known = world.client.files.between(dispatcher.mode, read, queued)
+        known = world.client.files.distance(dispatcher.mode, read, queued)
         if known is not None and dispatcher.mode is Mode.GTID:
             # A dump that leaves out executed transactions does not show how large a file is.
             apart = min(apart, known)
@@ -430,7 +430,9 @@ class Rules:
             return False
         if self._world.history_changed:
             return False
-        if dispatcher.inside is not None and not _has(queue.queued, dispatcher.inside):
+        if dispatcher.open_transaction is not None and not _has(
+            queue.queued, dispatcher.open_transaction
+        ):
             return False
         if queue.mode is Mode.GTID:
             assert isinstance(queue.queued.gtids, GtidSet) and isinstance(read.gtids, GtidSet)
@@ -438,7 +440,7 @@ class Rules:
                 return False
         elif read.seq > queue.queued.seq:
             return False
-        if self._world.client.files.between(queue.mode, read, queue.queued) is None:
+        if self._world.client.files.distance(queue.mode, read, queue.queued) is None:
             return False  # the client knows the files of an older login only
         apart = distance(server, read, queue.queued)
         return apart is not None and apart <= self._world.client.limits.merge_bytes_max
@@ -601,7 +603,7 @@ class Rules:
             spec.wait_max_s and len(recent) < DETACHES_MAX and not evicts
         ):  # otherwise it may be detached in the step that filled its queue
             closed = seen.closed or seen.dispatcher in self._closed
-            assert seen.full or consumer.queue.full or (closed and not consumer.queue.roomy), (
+            assert seen.full or consumer.queue.full or (closed and not consumer.queue.has_room), (
                 f"{name} is detached with room in its queue"
             )
         assert evicts or seen.attached > 1, f"{name} is detached though it is the only consumer"
@@ -687,7 +689,7 @@ def _is_full(consumer: Consumer) -> bool:
 def _healthy(consumer: Consumer, dispatcher: Dispatcher | None) -> bool:
     """True if the consumer could receive more."""
     if dispatcher is not None and dispatcher.phase is Phase.BACKPRESSURE_CLOSED:
-        return consumer.queue.roomy
+        return consumer.queue.has_room
     return not consumer.queue.full
 
 

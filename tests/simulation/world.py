@@ -66,7 +66,7 @@ class Wire(Connection):
     def __init__(self, world: PlayedWorld, link: Link) -> None:
         assert link.server is not None and link.dump is not None
         sizes = SIZES[0] if world.settled else world.sizes
-        super().__init__(link.server, world.client, link.dump.place, world.rng, sizes)
+        super().__init__(link.server, world.client, link.dump.executed, world.rng, sizes)
         self.stalled_until = 0.0
         self.silent_since: float | None = None
 
@@ -248,7 +248,7 @@ class PlayedWorld(World):
         if self.links.get(link.number) is not link:
             return
         assert link.dump is not None, "logged in without starting a dump"
-        gtids = link.dump.place.gtids
+        gtids = link.dump.executed.gtids
         if isinstance(gtids, GtidSet) and link.server is not None:
             executed = self.history.parse(link.server.stop.executed)
             assert executed.contains(gtids), "a dump from GTIDs that the server has not executed"

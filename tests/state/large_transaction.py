@@ -52,7 +52,7 @@ def run(spill: Spill, count: int) -> int:
             assert isinstance(batch, Batch)
             steps = BatchGtids.of(batch)
             for queue in queues:
-                queue.take(batch, steps, routes, 0, queue.queued, level=False)
+                queue.push(batch, steps, routes, 0, queue.queued, in_sync=False)
                 held = max(held, queue.held_bytes)
     for queue in queues:
         assert queue.spilled_bytes >= count * SIZE - MIB
@@ -66,7 +66,7 @@ def run(spill: Spill, count: int) -> int:
 def read(queue: Queue, count: int) -> None:
     assert queue.full
     start = queue.position(queue.acknowledged)
-    answer = queue.next(start, 1)
+    answer = queue.readable(start, 1)
     assert answer.transactions == 1 and answer.bytes > count * SIZE
     size = 0
     for part in queue.read(start, answer.end):

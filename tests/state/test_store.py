@@ -19,7 +19,7 @@ import pytest
 from dispatcher.binlog.event.transaction_payload import Compression, Payload
 from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault, XaStore
 from dispatcher.dispatch.effects import StoreVersions
-from dispatcher.dispatch.versions import Kept
+from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
 from dispatcher.state.schema import SCHEMA_VERSION
@@ -405,13 +405,17 @@ def test_versions_are_kept_until_they_are_stored_anew(tmp_path: Path) -> None:
     )
     with closing(StateStore(tmp_path / "state.db")) as store:
         assert store.load_versions("repl@db1") is None
-        store.save_versions("repl@db1", StoreVersions(later, Kept("uuid", later, versions)))
-        store.save_versions("repl@db2", StoreVersions(first, Kept("other", first, ())))
+        store.save_versions(
+            "repl@db1", StoreVersions(later, StoredVersions("uuid", later, versions))
+        )
+        store.save_versions("repl@db2", StoreVersions(first, StoredVersions("other", first, ())))
         store.save_versions("repl@db1", StoreVersions(last, None))
     with closing(StateStore(tmp_path / "state.db")) as store:
-        assert store.load_versions("repl@db1") == Kept("uuid", last, versions)
-        assert store.load_versions("repl@db2") == Kept("other", first, ())
-        store.save_versions("repl@db1", StoreVersions(last, Kept("uuid", last, versions[1:])))
+        assert store.load_versions("repl@db1") == StoredVersions("uuid", last, versions)
+        assert store.load_versions("repl@db2") == StoredVersions("other", first, ())
+        store.save_versions(
+            "repl@db1", StoreVersions(last, StoredVersions("uuid", last, versions[1:]))
+        )
         kept = store.load_versions("repl@db1")
         assert kept is not None
         assert kept.versions == versions[1:]
@@ -436,7 +440,8 @@ def test_an_older_store_is_brought_up_to_date(tmp_path: Path, version: int) -> N
         assert store.epoch == 0
         assert store.session("shop") == session
         store.save_versions(
-            "c", StoreVersions(LogPosition("b.1", 4), Kept("uuid", LogPosition("b.1", 4), ()))
+            "c",
+            StoreVersions(LogPosition("b.1", 4), StoredVersions("uuid", LogPosition("b.1", 4), ())),
         )
         assert store.load_versions("c") is not None
         assert store.load_prepared("c") == []

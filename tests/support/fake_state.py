@@ -9,7 +9,7 @@ from uuid import UUID
 
 from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.effects import StoreVersions
-from dispatcher.dispatch.versions import Kept
+from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 
@@ -33,7 +33,7 @@ class FakeState:
         self.saves: list[list[str]] = []
         self.rows: dict[str, Stored] = {}
         self.sessions: dict[str, int] = {}
-        self.versions: dict[str, Kept] = {}
+        self.versions: dict[str, StoredVersions] = {}
         self.full = False
         self._go_on = threading.Event()
         self._go_on.set()
@@ -62,13 +62,13 @@ class FakeState:
     def load_prepared(self, client: str) -> list[XaEntry]:  # noqa: ARG002
         return []
 
-    def load_versions(self, client: str) -> Kept | None:
+    def load_versions(self, client: str) -> StoredVersions | None:
         return self.versions.get(client)
 
     def save_versions(self, client: str, what: StoreVersions) -> None:
         self._write()
-        if what.kept is not None:
-            self.versions[client] = what.kept
+        if what.versions is not None:
+            self.versions[client] = what.versions
 
     def session(self, consumer: str) -> int:
         return self.sessions.get(consumer, 0)

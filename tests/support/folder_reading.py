@@ -106,14 +106,14 @@ class Dispatched:
             self._execute(self.client.start())
         files, starts = (
             self.client.files_to_probe(self.number),
-            self.client.starts_to_find(self.number),
+            self.client.starts_to_search(self.number),
         )
         view = opened.view(ViewRequest(files, starts))
         effects = self._execute(self.client.step(LoggedIn(self.number, view), 0))
         dumps = [effect for effect in effects if isinstance(effect, StartDump)]
         if dumps:
             self.stream = opened.dump(
-                dumps[0].mode, dumps[0].place, self.client.routes, self._buffer_bytes
+                dumps[0].mode, dumps[0].executed, self.client.routes, self._buffer_bytes
             )
         return self.stream
 
@@ -181,8 +181,8 @@ class Dispatched:
     @property
     def transactions(self) -> list[tuple[str, int]]:
         """File and end offset of each transaction in the queue."""
-        runs = self.queue._runs
-        places = [runs.place(n) for n in range(runs.dropped, runs.count)]
+        runs = self.queue._index
+        places = [runs.executed_after(n) for n in range(runs.dropped, runs.count)]
         return [(place.file, place.offset) for place in places]
 
 

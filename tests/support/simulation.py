@@ -47,7 +47,7 @@ from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_e
 from dispatcher.dispatch.queue import Queue
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Progress
-from dispatcher.dispatch.versions import Kept
+from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
@@ -169,7 +169,7 @@ class World:
         self.specs = specs
         self.limits = limits or ClientLimits()
         self.store = dict(stored or {})
-        self.kept: Kept | None = None  # of the tables
+        self.kept: StoredVersions | None = None  # of the tables
         self.readers = {spec.name: Reader(Wanted(spec.databases, spec.tables)) for spec in specs}
         self.now = self.begins_at
         self.log: list[str] = []
@@ -275,9 +275,9 @@ class World:
         self.store.update(self.to_store)
         self.to_store = {}
         for effect in self.versions_to_store:
-            kept = effect.kept or self.kept
+            kept = effect.versions or self.kept
             assert kept is not None
-            self.kept = replace(kept, mark=effect.mark)
+            self.kept = replace(kept, position=effect.position)
         self.versions_to_store = []
 
     # -- what may happen -------------------------------------------------------------------------------------
@@ -295,8 +295,8 @@ class World:
         link.server = self.server
         link.view = link.server.view(
             self.client.files_to_probe(link.number),
-            self.client.starts_to_find(link.number),
-            self.client.places_to_probe(link.number),
+            self.client.starts_to_search(link.number),
+            self.client.offsets_to_probe(link.number),
         )
 
     def logged_in(self, link: Link) -> None:
@@ -310,7 +310,7 @@ class World:
     def survey(self) -> None:
         """Ask the server what it holds."""
         self.survey_ordered = False
-        files, places = self.client.files_to_survey(), self.client.places_to_survey()
+        files, places = self.client.files_to_poll(), self.client.offsets_to_poll()
         self.surveyed = self.server.view([*files, *(name for name, _ in places)], places=places)
 
     def tell_survey(self) -> None:
@@ -329,7 +329,7 @@ class World:
 
     def connection_of(self, link: Link) -> Connection:
         assert link.server is not None and link.dump is not None
-        return Connection(link.server, self.client, link.dump.place, self.rng)
+        return Connection(link.server, self.client, link.dump.executed, self.rng)
 
     def lost(self, link: Link, error: BinlogError) -> None:
         if self.links.get(link.number) is link:
@@ -407,7 +407,7 @@ class World:
     def seek_order(self, name: str, after: Position) -> SeekRequested:
         """The order to go to a reader's position, with what the server says just now."""
         view = self.server.view([after.file])
-        starts = seeking.starts(self.client.consumers[name], after, view)
+        starts = seeking.seek_starts(self.client.consumers[name], after, view)
         return SeekRequested(
             name, after, self.server.view([after.file], starts) if starts else view
         )
@@ -440,7 +440,7 @@ class World:
         """What a reader is given behind its position is just what lies there."""
         after = reader.position
         try:
-            answer = queue.next(after, bytes_max)
+            answer = queue.readable(after, bytes_max)
         except BinlogError as error:
             if error.kind is ErrorKind.RANGE_UNAVAILABLE:
                 return
@@ -481,7 +481,7 @@ class World:
             assert all(held.has(t.source, t.gno) for t in self.server.log.transactions[:last])
 
     def reread(self, queue: Queue, reader: Reader, after: Position, end: Position) -> None:
-        cuts = queue.cut(after, end, self.rng.randrange(1, 6))
+        cuts = queue.cut_points(after, end, self.rng.randrange(1, 6))
         places = [after, *cuts, end]
         assert [p.seq for p in places] == sorted({p.seq for p in places})
         a, b = sorted(self.rng.sample(range(len(places)), 2))

@@ -57,7 +57,7 @@ def clients() -> list[Client]:
 def metrics(clients: list[Client]) -> Metrics:
     def rows() -> list[tuple[StatusRow, Consumer]]:
         return [
-            (status.row(client, consumer, lambda _: (0.0, 0.0), 1e9), consumer)
+            (status.status_row(client, consumer, lambda _: (0.0, 0.0), 1e9), consumer)
             for client in clients
             for consumer in client.consumers.values()
         ]
@@ -134,7 +134,7 @@ def test_a_connection_is_all_that_has_its_key(metrics: Metrics, clients: list[Cl
         client.dispatchers[1].phase = Phase.STREAMING
     assert value(metrics, "source_connections", connection="repl@db1:3306") == 2
     assert value(metrics, "source_side_dispatchers", connection="repl@db1:3306") == 0
-    side = Dispatcher(2, clients[0].label, clients[0].routes, Versions.of(None))
+    side = Dispatcher(2, clients[0].label, clients[0].routes, Versions.from_stored(None))
     clients[0].dispatchers[2] = side
     assert value(metrics, "source_side_dispatchers", connection="repl@db1:3306") == 1
     clients[0].merges, clients[1].merges = 3, 4
@@ -150,14 +150,14 @@ def test_a_server_that_is_down(metrics: Metrics, clients: list[Client]) -> None:
 
 def test_consumers(metrics: Metrics, clients: list[Client]) -> None:
     queue = clients[0].consumers["shop"].queue
-    queue.taken_bytes, queue.taken_transactions = 500, 5
+    queue.pushed_bytes, queue.pushed_transactions = 500, 5
     assert value(metrics, "consumer_bytes_total", consumer="shop") == 500
     assert value(metrics, "consumer_transactions_total", consumer="shop") == 5
     assert value(metrics, "queue_limit_bytes", consumer="shop") == 1 << 20
     assert value(metrics, "unacknowledged_bytes", consumer="alone") == 0
     assert value(metrics, "lag_seconds", consumer="alone") == 0
     consumer = clients[0].consumers["shop"]
-    consumer.detaches, consumer.gaps, consumer.patience.waited_s = 2, 1, 3.5
+    consumer.detaches, consumer.gaps, consumer.wait_budget.waited_s = 2, 1, 3.5
     assert value(metrics, "consumer_detaches_total", consumer="shop") == 2
     assert value(metrics, "consumer_gaps_total", consumer="shop") == 1
     assert value(metrics, "consumer_waited_seconds_total", consumer="shop") == 3.5

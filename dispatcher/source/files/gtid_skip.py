@@ -30,7 +30,7 @@ class ExecutedFilter:
             )
         if not self._left:
             return
-        skip = BatchGtids.of(batch).skip(Mode.GTID, self._executed)
+        skip = BatchGtids.of(batch).already_executed(Mode.GTID, self._executed)
         if skip is None:
             return
         new = skip == 0

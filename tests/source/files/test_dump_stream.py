@@ -196,7 +196,7 @@ async def test_a_reader_that_seeks_back_after_the_end(tmp_path: Path) -> None:
     log = fill(LogWriter())
     put(tmp_path, log)
     reading = await Dispatched(tmp_path).read()
-    early = reading.queue.next(reading.queue.position(reading.queue.acknowledged), 1).end
+    early = reading.queue.readable(reading.queue.position(reading.queue.acknowledged), 1).end
     reading.client.step(Acknowledged("all", reading.position, reading.position), 0)
     reading.close()
     effects = reading._execute(
