@@ -158,7 +158,9 @@ class Dispatched:
         if self.position.seq > start.seq:
             data = b"".join(self.queue.read(start, self.position))
             chunks.append(data)
-        return Progress(self.position, self.position, self.queue.created_of(self.position.file))
+        return Progress(
+            self.position, self.position, self.queue.files.created_of(self.position.file)
+        )
 
     def _execute(self, effects: list[Effect]) -> list[Effect]:
         for effect in effects:

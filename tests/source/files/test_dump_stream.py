@@ -168,7 +168,7 @@ async def test_reading_goes_on_from_the_stored_position(tmp_path: Path) -> None:
         log.rotate()
         insert(log)
         put(folder, log)
-        progress = Progress(position, position, first.queue.created_of(position.file))
+        progress = Progress(position, position, first.queue.files.created_of(position.file))
         again = await Dispatched(folder, progress=progress).read()
         assert again.transactions == written(log, 12)
 
