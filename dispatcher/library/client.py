@@ -22,7 +22,7 @@ from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.binlog.stream.warmup import load_kernels
 from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.effects import StoreVersions
-from dispatcher.dispatch.versions import Kept
+from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.library import options
 from dispatcher.library.binlogs import Binlog, wait_until_started
 from dispatcher.library.options import BinlogOptions, ConnectionOptions, StartAt
@@ -72,7 +72,7 @@ class _NoStore:
     def load_prepared(self, _client: str) -> list[XaEntry]:
         return []
 
-    def load_versions(self, _client: str) -> Kept | None:
+    def load_versions(self, _client: str) -> StoredVersions | None:
         return None
 
     def save_versions(self, client: str, what: StoreVersions) -> None: ...
