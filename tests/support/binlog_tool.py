@@ -1,4 +1,4 @@
-"""What `mysqlbinlog -vv` and `mariadb-binlog -vv` print, read back: position, type, GTID and rows of each event."""
+"""Parses what `mysqlbinlog -vv` and `mariadb-binlog -vv` print: position, type, GTID and rows of each event."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADER = re.compile(
 _GTID_NEXT = re.compile(r"SET @@SESSION\.GTID_NEXT= '(.*)'")
 _ROW = re.compile(r"### (INSERT INTO|UPDATE|DELETE FROM) `")
 
-# How the tools call what the manual calls otherwise; the first words of what stands behind the header.
+# Where the tools use another name than the manual: the first words after the header.
 _NAMES = (
     ("Start: binlog", "FORMAT_DESCRIPTION_EVENT"), ("Previous-GTIDs", "PREVIOUS_GTIDS_EVENT"),
     ("Gtid list", "GTID_LIST_EVENT"), ("Binlog checkpoint", "BINLOG_CHECKPOINT_EVENT"),
@@ -31,7 +31,7 @@ _NAMES = (
 
 @dataclass
 class Told:
-    """One event as a tool tells it."""
+    """One event as a tool prints it."""
 
     offset: int
     end_log_pos: int

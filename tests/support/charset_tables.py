@@ -1,8 +1,8 @@
-"""The servers' own conversion tables, and the module that keeps them: `python -m tests.support.charset_tables`.
+"""The servers' own conversion tables, and their generator: `python -m tests.support.charset_tables`.
 
-Every character set but the Unicode ones is asked for whole: each byte, and each pair and triple of bytes that the set
-takes for a character, converted to utf8mb4 by the server. What is written down is what cannot be had elsewhere: the
-upper halves of the sets of one byte, and for the others the characters in which the server differs from Python's codec.
+The server converts every byte of each character set but the Unicode ones to utf8mb4, and each pair and triple of bytes
+that the set takes for a character. The files hold what is not available elsewhere: the upper halves of the single-byte
+sets, and for the others the characters in which the server differs from Python's codec.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNKNOWN = "?"
 Table = dict[bytes, str]
 
 
-# What could be a character: table -> its codes. All of one and two bytes, those of three behind 0x8F, and those of four
+# Candidates for characters: table -> its codes. All of one and two bytes, those of three behind 0x8F, and those of four
 # that stand for a character of the BMP.
 _CODES = {
     "one": [bytes((a,)) for a in range(256)],
@@ -42,7 +42,7 @@ _CODES = {
 
 
 def of_server(server: Server, charsets: Sequence[str]) -> dict[str, Table]:
-    """For each set its characters in the server's UTF-8, "?" for what it cannot convert."""
+    """For each set its characters in the server's UTF-8, "?" for those that it cannot convert."""
     found: dict[str, Table] = {}
     with closing(server.connect()) as connection, connection.cursor() as cursor:
         cursor.execute("SET sql_mode = '', group_concat_max_len = 4000000")
@@ -55,7 +55,8 @@ def of_server(server: Server, charsets: Sequence[str]) -> dict[str, Table]:
         for charset in charsets:
             found[charset] = {}
             for name in _tables(charset):
-                # What is no character is changed on the way. One long text: a row each would take ten times as long.
+                # Invalid characters are replaced on the way. One long text: a row for each would take ten times as
+                # long.
                 cursor.execute(
                     "SELECT GROUP_CONCAT(HEX(code), ' ', HEX(CONVERT(CONVERT(code USING"
                     f" {charset}) USING utf8mb4)) SEPARATOR ' ') FROM mysql.{name}"
@@ -86,7 +87,7 @@ def _is_character(charset: str, code: bytes, text: str) -> bool:
 
 
 def differences(charset: str, table: Mapping[bytes, str]) -> bytes:
-    """Code (4 bytes, zeros in front) and code point (2 bytes) of each character that Python's codec has otherwise."""
+    """Code (4 bytes, zero-padded) and code point (2 bytes) of each character for which Python's codec differs."""
     known = characters(charset)
     return b"".join(
         code.rjust(4, b"\0") + ord(text).to_bytes(2, "big")
@@ -96,7 +97,7 @@ def differences(charset: str, table: Mapping[bytes, str]) -> bytes:
 
 
 def upper_half(table: Mapping[bytes, str]) -> bytes:
-    """Code points (2 bytes) of all 256 bytes."""
+    """Code points (2 bytes each) of all 256 bytes."""
     return b"".join(ord(table.get(bytes((a,)), _UNKNOWN)).to_bytes(2, "big") for a in range(256))
 
 

@@ -1,6 +1,7 @@
-"""Encoders of the events that hold neither rows nor table maps, and of both kinds of compression.
+"""Encoders of the events without rows and table maps, and of both kinds of compression.
 
-Written from the formats' descriptions, not from the decoders. Bodies only: `event_encoder.event` puts them into events.
+Written from the formats' descriptions, not from the decoders. They return bodies; `event_encoder.event` adds the
+header.
 
 Sources: MySQL source, libs/mysql/binlog/event/*.h and libs/mysql/serialization/readme.md; MariaDB knowledge base, its
 pages of events.
@@ -18,7 +19,7 @@ import zstandard
 
 
 def packed(value: int) -> bytes:
-    """An integer of the client protocol."""
+    """A length-encoded integer of the client protocol."""
     if value < 251:
         return bytes((value,))
     for mark, size in ((252, 2), (253, 3), (254, 8)):
@@ -28,7 +29,7 @@ def packed(value: int) -> bytes:
 
 
 def varied(value: int) -> bytes:
-    """An integer of the serialization library, as short as it can be."""
+    """A variable-length integer of the serialization library, as short as possible."""
     for size in range(1, 9):
         if value < 1 << 7 * size:
             return ((value << size) | (1 << (size - 1)) - 1).to_bytes(size, "little")
@@ -52,7 +53,7 @@ def gtid_tagged_body(
     last_needed: int = 0,
     more: bytes = b"",
 ) -> bytes:
-    """`more`: fields of a later version, behind all others; `last_needed`: the last field that must be known, + 1."""
+    """`more`: fields of a later version, after all others; `last_needed`: number of the last non-ignorable field, + 1."""
     fields = varied(0) + varied(1)
     fields += varied(1) + b"".join(varied(byte) for byte in source.bytes)
     fields += varied(2) + varied_signed(gno)
@@ -63,7 +64,7 @@ def gtid_tagged_body(
         fields += varied(7) + varied(original_us)
     fields += varied(8) + varied(1000) + varied(9) + varied(90704) + more
     size = 1
-    while True:  # the size counts itself
+    while True:  # the size includes itself
         head = varied(1) + varied(size) + varied(last_needed)
         if len(head) + len(fields) == size:
             return head + fields
@@ -88,7 +89,7 @@ def mariadb_gtid_more_body(
     sequence: int, domain: int, flags: int, *, commit_id: int = 0, xid: tuple[int, bytes, bytes] | None = None,
     extra: int | None = None, alter_of: int = 0,
 ) -> bytes:  # fmt: skip
-    """MariaDB's GTID event with what only some have; padded to 19 bytes as the server does."""
+    """MariaDB's GTID event with optional fields, padded to 19 bytes as the server does."""
     out = struct.pack("<QIB", sequence, domain, flags)
     if flags & 2:
         out += commit_id.to_bytes(8, "little")
@@ -215,7 +216,7 @@ def view_change_body(view: str, number: int, certified: Mapping[bytes, bytes]) -
 def payload_body(
     events: bytes, *, compression: int = 0, said: int | None = None, unknown: bytes = b"", level: int = 3
 ) -> bytes:  # fmt: skip
-    """A TRANSACTION_PAYLOAD of events without checksums. `said`: the size it claims; `unknown`: a field in front."""
+    """A TRANSACTION_PAYLOAD of events without checksums. `said`: the size it claims; `unknown`: a field put first."""
     data = zstandard.ZstdCompressor(level=level).compress(events) if compression == 0 else events
     fields = {2: packed(compression)}
     if compression == 0:
@@ -233,13 +234,13 @@ def mariadb_compressed(data: bytes, *, said: int | None = None) -> bytes:
 
 
 def query_compressed_body(body: bytes) -> bytes:
-    """Of a QUERY event's body."""
+    """The compressed form of a QUERY event's body."""
     at = 13 + int.from_bytes(body[11:13], "little") + body[8] + 1
     return body[:at] + mariadb_compressed(body[at:])
 
 
 def rows_compressed_body(body: bytes, *, v2: bool, update: bool) -> bytes:
-    """Of a rows event's body: what stands behind the column bitmaps is compressed."""
+    """The compressed form of a rows event's body: everything after the column bitmaps is compressed."""
     at = 8 + (int.from_bytes(body[8:10], "little") if v2 else 0)
     width = body[at]
     assert width < 251

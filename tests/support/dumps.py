@@ -1,4 +1,4 @@
-"""The daemon's own connection, splitter and log on a real server, without the daemon around them."""
+"""The daemon's connection, splitter and consumer log on a real server, without the rest of the daemon."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Share:
 
 
 def shared(log: bytes, *databases: str, chunk: int = 1 << 20) -> Share:
-    """What a consumer of these databases gets of a log file."""
+    """Returns what a consumer of these databases gets of a log file."""
     split = Splitter(Routes(), packets=False, checksum=True, buffer_bytes=1 << 14)
     share = Share(*databases)
     for at in range(len(MAGIC), len(log), chunk):
@@ -80,7 +80,7 @@ class Dump:
 
 
 def account(server: Server, name: str) -> Endpoint:
-    """A way in for a replica."""
+    """Creates an account that may replicate."""
     server.add_user(name, PASSWORD)
     return Endpoint(server.host, server.port, name, PASSWORD)
 
@@ -89,7 +89,7 @@ def account(server: Server, name: str) -> Endpoint:
 def dump(
     endpoint: Endpoint, *databases: str, file: str, offset: int = 4, held: GtidSet | None = None, number: int = 1
 ) -> Iterator[Dump]:  # fmt: skip
-    """A stream from a file and offset, or of what is not held. `number`: two at a time need two."""
+    """A dump from a file and offset, or without the executed GTIDs. `number`: two dumps at a time need two numbers."""
     loop = asyncio.new_event_loop()
     connection = LoggedInConnection(
         endpoint, Identity.of(_INSTALLATION, endpoint.label, number), heartbeat_s=5
@@ -107,7 +107,7 @@ def dump(
 
 
 def printed(server: Server, data: bytes, folder: Path) -> str:
-    """What the server's own tool prints of a delivered log, every checksum verified."""
+    """Returns what the server's own tool prints of a delivered log. It verifies every checksum."""
     path = folder / "delivered"
     path.write_bytes(data)
     verify = "--verify-binlog-checksum"

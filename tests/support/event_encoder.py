@@ -1,7 +1,7 @@
-"""An encoder for every event that the daemon reads, a writer of whole logs, and the packets of a dump.
+"""Encoders of every event that the daemon reads, a writer of whole logs, and the packets of a dump.
 
 Written from the format's description, not from the decoders: plain Python, one event at a time. `LogWriter` remembers
-of each transaction what it wrote and in which part, so tests compare with that, instead of parsing the bytes again.
+what it wrote of each transaction, so tests compare with that and need not parse the bytes again.
 
 Sources: MySQL source, libs/mysql/binlog/event/*.h, sql/rpl_binlog_sender.cc; MariaDB knowledge base, "Replication
 protocol" and its pages of events.
@@ -49,7 +49,7 @@ def format_description(
     version: str = "8.0.36",
     in_use: bool = False,
 ) -> bytes:
-    """The whole event. It always ends in algorithm and checksum; the checksum is that of the event not in use."""
+    """The whole event. It always ends with algorithm and checksum; the checksum is zero if the event has none."""
     body = struct.pack("<H50sIB", 4, version.encode(), timestamp, 19) + bytes(41)
     raw = event(
         EventType.FORMAT_DESCRIPTION, body + bytes((checksum,)), timestamp=timestamp, log_pos=log_pos
@@ -70,7 +70,7 @@ def previous_gtids_body(sets: Mapping[UUID, Sequence[tuple[int, int]]]) -> bytes
 
 
 def gtid_body(source: UUID, gno: int, *, commit_us: int | None = None) -> bytes:
-    """`commit_us` None: the form of 5.6, which ends after the logical clock's place."""
+    """`commit_us` None: the form of 5.6, which ends after the logical clock."""
     out = b"\1" + source.bytes + gno.to_bytes(8, "little") + b"\2" + struct.pack("<qq", 0, 1)
     return out if commit_us is None else out + commit_us.to_bytes(7, "little") + bytes(8)
 
@@ -89,7 +89,7 @@ def mariadb_gtid_body(sequence: int, domain: int = 0, flags: int = TRANSACTIONAL
 def status_variables(
     *, updated_databases: Iterable[str] | None = None, too_many: bool = False
 ) -> bytes:
-    """As a server of today writes them, in its order; Q_UPDATED_DB_NAMES only if asked for."""
+    """The status variables that a current server writes, in its order. Q_UPDATED_DB_NAMES only if asked for."""
     out = b"\0" + bytes(4) + b"\1" + bytes(8)  # flags2, sql_mode
     out += b"\6\3std" + b"\3" + struct.pack("<HH", 1, 1) + b"\4" + struct.pack("<HHH", 255, 255, 8)
     out += b"\5\6+02:00" + b"\7" + bytes(2)  # time zone, lc_time_names
@@ -107,7 +107,7 @@ def table_map_body(database: str, table: str, table_id: int) -> bytes:
 
 
 def opaque_rows_body(kind: int, table_id: int, payload: bytes, *, end: bool) -> bytes:
-    """Table id, flags, the extra-data length of v2, and then anything: the daemon looks no further."""
+    """Table id, flags, the extra-data length of v2, and then arbitrary bytes: the daemon does not parse rows."""
     extra = b"\2\0" if kind >= EventType.WRITE_ROWS else b""
     return table_id.to_bytes(6, "little") + int(end).to_bytes(2, "little") + extra + payload
 
@@ -124,7 +124,7 @@ def incident_body(message: str) -> bytes:
 
 
 def packets(payload: bytes, sequence: int = 0) -> bytes:
-    """One payload as packets of the protocol: of 16 MiB - 1 as long as it lasts, then a shorter one (perhaps empty)."""
+    """One payload as packets of the protocol: packets of 16 MiB - 1, then a shorter one, which may be empty."""
     out = []
     while True:
         part, payload = payload[:PACKET_MAX], payload[PACKET_MAX:]
@@ -152,8 +152,8 @@ Table = tuple[str, str]
 
 @dataclass(slots=True)
 class Part:
-    """An event of a transaction. `role`: frame, text, map, rows, ddl, savepoint, undo. `tables`: whom it concerns;
-    None = everybody. `name`: the savepoint's."""
+    """An event of a transaction. `role`: frame, text, map, rows, ddl, savepoint, undo. `tables`: the tables that it
+    concerns, None = all. `name`: the savepoint's."""
 
     role: str
     raw: bytes
@@ -164,7 +164,8 @@ class Part:
 
 @dataclass(slots=True)
 class Transaction:
-    """What was written of one. `start`, `end`: offsets in `file`; `commit_us` as the daemon should say it."""
+    """A transaction as written. `start`, `end`: offsets in `file`. `commit_us`: the commit time that the daemon should
+    report."""
 
     file: str
     start: int
@@ -180,7 +181,7 @@ class Transaction:
 
     @property
     def happened(self) -> list[Part]:
-        """The parts without those that were undone."""
+        """The parts without those that were rolled back."""
         out: list[Part] = []
         for part in () if self.rolled_back else self.parts:
             if part.role == "undo":
@@ -200,7 +201,7 @@ class File:
     size: int = 4
     jumps: dict[int, int] = field(
         default_factory=dict
-    )  # bytes that are only claimed to stand before an event
+    )  # bytes that the offsets claim to stand before an event
 
     @property
     def raw(self) -> bytes:
@@ -209,7 +210,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`rows`: one entry per rows event: index in `tables`, size of its payload."""
+    """`rows`: for each rows event its table's index in `tables`, and the size of its payload."""
 
     tables: tuple[Table, ...]
     rows: tuple[tuple[int, int], ...]
@@ -219,8 +220,8 @@ class Statement:
 
 class LogWriter:
     """A server's binlog files. `gtid`: "mysql", "tagged", "anonymous", "5.6" (GTIDs without times), "none", "mariadb".
-    `compress`: write the next transactions as TRANSACTION_PAYLOAD events; `created`: by file name, to when (s since
-    1970) the server's clock is set when it begins that file."""
+    `compress`: write the next transactions as TRANSACTION_PAYLOAD events. `created`: by file name, the server's clock
+    (s since 1970) when it begins that file."""
 
     def __init__(
         self,
@@ -243,9 +244,7 @@ class LogWriter:
         self._table_ids: dict[Table, int] = {}
         self.compress = False
         self.compression = 0
-        self._inside: list[tuple[Part, int, bytes, int]] | None = (
-            None  # of the payload that is being made
-        )
+        self._inside: list[tuple[Part, int, bytes, int]] | None = None  # of the open payload
         self.begin_file()
 
     # -- files -----------------------------------------------------------------------------------------------
@@ -268,18 +267,18 @@ class LogWriter:
             self.add(EventType.PREVIOUS_GTIDS, previous_gtids_body(held), flags=IGNORABLE)
 
     def rotate(self, *, checksum: bool | None = None) -> None:
-        """End the file in order and begin another one, perhaps with other checksums."""
+        """End the file with a ROTATE and begin another one, perhaps with other checksums."""
         self.add(EventType.ROTATE, rotate_body(f"binlog.{self._next_file:06}"))
         self._checksum = self._checksum if checksum is None else checksum
         self.begin_file()
 
     def jump(self, size: int) -> None:
-        """Go on as if `size` bytes had been written, of which no dump will send any."""
+        """Go on as if `size` bytes had been written. No dump sends them."""
         self.file.jumps[len(self.file.events)] = size
         self.file.size += size
 
     def crash(self) -> None:
-        """The file just ends, and the open transaction, if there is one, never was; a new file begins."""
+        """End the file without a ROTATE, drop the open transaction, and begin a new file."""
         if self._open:
             self._open.aborted = True
             self._next_gno[self._open.source] = self._open.gno or 1
@@ -304,7 +303,7 @@ class LogWriter:
     def begin(
         self, source: UUID = SERVER, *, gno: int | None = None, standalone: bool = False
     ) -> Transaction:
-        """The GTID event (of the kind in force) and, unless standalone, BEGIN."""
+        """Write the GTID event and, unless standalone, BEGIN."""
         self._now += 1
         self._open = open_ = Transaction(
             self.file.name, self.file.size, timestamp=self._now, checksum=self.file.checksum
@@ -363,7 +362,7 @@ class LogWriter:
 
     def query(self, query: str, database: str = "", status: bytes | None = None,
               tables: tuple[tuple[str, str | None], ...] | None = None) -> None:  # fmt: skip
-        """A statement as text inside the open transaction; `tables`: whom it concerns, None = everybody."""
+        """Write a statement as text in the open transaction. `tables`: those that it concerns, None = all."""
         status = status_variables() if status is None else status
         self._part("ddl", EventType.QUERY, query_body(query, database, status), tables)
 
@@ -374,12 +373,13 @@ class LogWriter:
         self._part("undo", EventType.QUERY, query_body(query.format(name)), name=name)
 
     def ignored(self, query: str) -> None:
-        """A statement inside the open transaction that no consumer gets: RELEASE SAVEPOINT and the like."""
+        """Write a statement in the open transaction that no consumer gets, such as RELEASE SAVEPOINT."""
         if self._inside is None:
             self.add(EventType.QUERY, query_body(query, "", status_variables()))
 
     def commit(self, how: str = "xid") -> Transaction:
-        """`how`: xid, a query's text such as COMMIT or ROLLBACK, or "" where the last event ended it (a DDL)."""
+        """End the transaction. `how`: xid, a query's text such as COMMIT or ROLLBACK, or "" if the last event ended it
+        (a DDL)."""
         if how == "xid":
             self._part("frame", EventType.XID, self.file.size.to_bytes(8, "little"))
         elif how:
@@ -401,7 +401,7 @@ class LogWriter:
         tables: tuple[tuple[str, str | None], ...] | None = None,
         source: UUID = SERVER,
     ) -> Transaction:
-        """A transaction of one statement."""
+        """Write a transaction of one statement."""
         self.begin(source, standalone=True)
         self.query(query, database, status, tables)
         return self.commit("")
@@ -418,7 +418,7 @@ class LogWriter:
             self._inside.append((part, kind, body, flags))
 
     def _pack(self) -> None:
-        """Write the transaction's events as one; a reader gets them with checksums and the payload's position."""
+        """Write the payload's events as one. A reader gets them with checksums and the payload's position."""
         inside, self._inside = self._inside, None
         if inside is None:
             return
@@ -437,9 +437,9 @@ class LogWriter:
     def dump(
         self, *, held: Iterable[tuple[str, int]] = (), file: str = "", offset: int = 4
     ) -> Iterator[bytes]:
-        """The events of a dump, artificial ones included: without the transactions held, or from a file and offset.
+        """The events of a dump with its artificial ones, without the executed transactions, or from a file and offset.
 
-        `held`: (source, number) pairs, as COM_BINLOG_DUMP_GTID names them.
+        `held`: (source, number) pairs of executed transactions, as COM_BINLOG_DUMP_GTID names them.
         """
         held = set(held)
         names = [f.name for f in self.files]
@@ -447,7 +447,7 @@ class LogWriter:
         checksum = self.files[first].checksum
         for f in self.files[first:]:
             start = offset if f.name == file else 4
-            # Sent before the file's FORMAT_DESCRIPTION, so still in the manner of the file before.
+            # Sent before the file's FORMAT_DESCRIPTION, so in the format of the file before.
             yield event(EventType.ROTATE, rotate_body(f.name, start), checksum=checksum, timestamp=0,
                         flags=ARTIFICIAL)  # fmt: skip
             checksum = f.checksum
@@ -456,7 +456,9 @@ class LogWriter:
                 at += f.jumps.get(n, 0)
                 is_format = raw[4] == EventType.FORMAT_DESCRIPTION
                 skipped = transaction is not None and (transaction.source, transaction.gno) in held
-                if is_format and start > 4:  # repeated for a dump from the middle: says no position
+                if (
+                    is_format and start > 4
+                ):  # repeated for a dump from the middle, without a position
                     body = raw[19:-4]
                     yield event(15, body, timestamp=f.created)
                 elif (at >= start or is_format) and not skipped:

@@ -1,4 +1,4 @@
-"""Batches made by hand, for rules that look at little of one."""
+"""Batches made by hand, for rules that look at few fields of a batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.event_encoder import format_description
 
 
 def batch_of(file: str, offset: int, head: Head | None, *, transactions: int = 0) -> Batch:
-    """Empty transactions without GTIDs that end at `offset`, where the batch ends, too."""
+    """A batch of empty transactions without GTIDs, the last of which ends at `offset`."""
     tx = Transactions.empty(transactions)
     for column in tx:
         column[:] = 0

@@ -1,10 +1,8 @@
-"""A stand-in for the daemon: the same HTTP API over transactions that a test puts in, and faults on
-demand.
+"""A fake daemon: the same HTTP API over transactions that a test adds, with faults on demand.
 
-It is a second implementation of the reader's side of the API, in the plainest way: all transactions
-in one list, nothing is ever forgotten, positions are compared by `seq`. Transactions are made of a
-server's own binlog file (`feed`), cut by a few lines of struct and given their records, or put in
-as bytes.
+It implements the reader's side of the API a second time, as plainly as possible: all transactions are in one list,
+nothing is ever dropped, positions are compared by `seq`. Transactions come from a server's own binlog file (`feed`),
+split with `struct` and given their records, or are added as bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ QUERY, FORMAT_DESCRIPTION, XID, TABLE_MAP, GTID, ANONYMOUS_GTID = 2, 15, 16, 19,
 
 @dataclass(frozen=True)
 class Transaction:
-    """`data`: its record and events; `marker`: it holds nothing for the consumer."""
+    """`data`: its record and events. `marker`: True if nothing matches the consumer's filter."""
 
     position: Position
     data: bytes
@@ -41,9 +39,7 @@ class Transaction:
 
 @dataclass
 class Answer:
-    """Sent instead of what the API would say. `cut`: close the connection before or within the
-    answer.
-    """
+    """Sent in place of the API's answer. `cut`: close the connection before the answer, or within it."""
 
     status: int = 200
     body: bytes = b""
@@ -67,9 +63,8 @@ def problem(
 
 
 class FakeDaemon:
-    """One consumer, any name. `faults`: answers to give instead, keyed by the call's last path
-    part; used up in order.
-    """
+    """One consumer, of any name. `faults`: answers to give instead, by the call's last path part; each is used once, in
+    order."""
 
     def __init__(self) -> None:
         self.preamble = b""
@@ -100,9 +95,7 @@ class FakeDaemon:
             return then
 
     def feed(self, path: Path, wanted: Callable[[bytes], bool] = lambda _: True) -> int:
-        """Append the transactions of a binlog file that are not there yet; `wanted` judges their
-        bytes. How many came.
-        """
+        """Append the new transactions of a binlog file whose bytes `wanted` accepts. Returns how many."""
         before = len(self.transactions)
         done = sum(t.position.file == path.name for t in self.transactions)
         for number, (data, offset, commit_us) in enumerate(self._cut(path.read_bytes())):
@@ -116,7 +109,7 @@ class FakeDaemon:
         return len(self.transactions) - before
 
     def _cut(self, data: bytes) -> Iterator[tuple[bytes, int, int]]:
-        """(events, end offset, commit time) of each complete transaction."""
+        """Returns (events, end offset, commit time) of each complete transaction."""
         assert data[:4] == MAGIC
         at, begin, in_rows = 4, -1, False
         while at < len(data):
@@ -243,12 +236,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection |= answer.cut
 
     def log_message(self, *_: Any) -> None:
-        """Quiet."""
+        """Logs nothing."""
 
 
 @contextmanager
 def fake_daemon() -> Iterator[FakeDaemon]:
-    """A running one on a free port of the loopback."""
+    """A running fake daemon on a free port of the loopback."""
     daemon = FakeDaemon()
     handler = type("Handler", (_Handler,), {"daemon": daemon})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

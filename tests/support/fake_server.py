@@ -1,8 +1,8 @@
-"""A server made of values: a log written beforehand, how much of it there is by now, and the dumps of it.
+"""A simulated server: a log written beforehand, how much of it exists by now, and dumps of it.
 
-A log of `LogWriter` is what the server will ever have written. Its stops are where a server may stand in it: behind
-whole transactions, never behind a part of one. A `Server` stands at one of them and moves on; without stops it has all
-of its log, also when that grows. Several servers may hold the same transactions in files of their own, as replicas do.
+A log of `LogWriter` is everything that the server will ever have written. A stop is a point after a whole transaction
+at which the log may end for now. A `Server` is at one of its stops and moves on; without stops it has all of its log,
+also when that grows. Several servers may have the same transactions in files of their own, as replicas do.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def gtid_set(transactions: Iterable[Transaction]) -> GtidSet:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """How much of a log there is: files, events and bytes in the last one, transactions, and what was executed."""
+    """How much of a log exists: files, events and bytes in the last one, transactions, and the executed set."""
 
     files: int
     events: int
@@ -52,7 +52,7 @@ class Stop:
 
 
 def stops_of(log: LogWriter, mode: Mode) -> list[Stop]:
-    """The first one lies before the first transaction."""
+    """The stops of a log. The first one is before the first transaction."""
     out: list[Stop] = []
     gtids, done = GtidSet(), 0
     for n, file in enumerate(log.files, start=1):
@@ -65,7 +65,7 @@ def stops_of(log: LogWriter, mode: Mode) -> list[Stop]:
                     continue
                 gtids, done = gtids.add(transaction.source, transaction.gno), done + 1
             elif raw[4] in _HEADERS and following is not None:
-                continue  # a server writes the head of a file at once
+                continue  # a server writes the header events of a file at once
             elif raw[4] == EventType.ROTATE:
                 continue
             last = log.transactions[done - 1] if done else None
@@ -77,7 +77,7 @@ def stops_of(log: LogWriter, mode: Mode) -> list[Stop]:
 
 
 class Server:
-    """What a server with this log says, and sends."""
+    """Answers and sends what a server with this log would."""
 
     def __init__(
         self,
@@ -90,10 +90,10 @@ class Server:
         self.mode = mode
         self.name = name
         self.purged = ""
-        self.oldest = 0  # index of the first file that it still has
+        self.oldest = 0  # index of the oldest file that is not purged
         self.stops = stops
-        self.at = 0  # index of the stop
-        self.successor: Server | None = None  # what it is since a RESET, under the same name
+        self.at = 0  # index of the present stop
+        self.successor: Server | None = None  # the server after a RESET, under the same name
 
     @property
     def stop(self) -> Stop:
@@ -108,7 +108,7 @@ class Server:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """How many files there are, and how many events in the last one."""
+        """The number of files, and of events in the last one."""
         if self.stops is not None:
             stop = self.stops[self.at]
             return stop.files, stop.events
@@ -116,13 +116,13 @@ class Server:
 
     @property
     def files(self) -> list[tuple[str, int]]:
-        """Names and sizes of those that it still has, as far as they are written."""
+        """Names and present sizes of the files that are not purged."""
         stop = self.stop
         there = self.log.files[self.oldest : stop.files]
         return [*((file.name, file.size) for file in there[:-1]), (there[-1].name, stop.offset)]
 
     def index_of(self, name: str) -> int:
-        """Raises BinlogError where it has no file of the name."""
+        """Raises BinlogError if it has no file of the name."""
         for index, file in enumerate(self.log.files[: self.extent[0]]):
             if file.name == name and index >= self.oldest:
                 return index
@@ -133,7 +133,7 @@ class Server:
         self.at = min(self.at + transactions, len(self.stops) - 1)
 
     def purge(self, before: int) -> None:
-        """As PURGE BINARY LOGS TO the file of this index, which it never goes past the newest one."""
+        """PURGE BINARY LOGS TO the file of this index, or to the newest one if the index is greater."""
         before = min(before, self.stop.files - 1)
         if before > self.oldest:
             self.oldest = before
@@ -147,8 +147,8 @@ class Server:
         starts: Iterable[Start] = (),
         places: Iterable[tuple[str, int]] = (),
     ) -> ServerView:
-        """`probe`: the files whose creation time is asked for, None = all; `starts`: to be found; `places`: files and
-        offsets of which it is asked what stands there."""
+        """The server's answers. `probe`: the files whose creation time is asked for, None = all; `starts`: to be
+        searched for; `places`: files and offsets whose event is asked for."""
         stop, files = self.stop, self.files
         sizes = dict(files)
         newest = self.log.files[stop.files - 1]
@@ -203,7 +203,7 @@ class Server:
         raise AssertionError(f"no search for {start}")
 
     def _at_moment(self, moment: int) -> ExecutedPosition | BinlogError:
-        """Before the first transaction that was committed then or later; at the end, where none was."""
+        """The position before the first transaction committed at or after a time, or the end of the log."""
         there = self.log.transactions[: self.stop.transactions]
         for i, transaction in enumerate(there):
             if transaction.commit_us >= moment:
@@ -212,7 +212,7 @@ class Server:
         return make_executed(self.mode, stop.executed, newest.name, stop.offset)
 
     def _at_offset(self, file: str, offset: int) -> ExecutedPosition | BinlogError:
-        """A place between two transactions, of what the server has."""
+        """A position between two transactions, within what the server has."""
         size = dict(self.files).get(file)
         if size is None or offset > size:
             return BinlogError(ErrorKind.POSITION_PURGED, f"there is no {file}:{offset}")
@@ -260,10 +260,10 @@ class Server:
 
 
 class Feed:
-    """The packets of one dump, as far as the server's log goes, and on when that grows.
+    """The packets of one dump, up to the end of the server's log, and on when that grows.
 
-    Raises BinlogError as the server would refuse the dump. With files and offsets a dump from inside of a transaction
-    is a mistake that no server notices: AssertionError.
+    Raises BinlogError if the server would refuse the dump. Without GTIDs no server notices a dump from inside a
+    transaction, so that is an AssertionError.
     """
 
     def __init__(self, server: Server, place: ExecutedPosition) -> None:
@@ -280,10 +280,10 @@ class Feed:
         self.checksum = server.log.files[self.file].checksum
         self._events = self._from(self.file)
         self._data = bytearray()
-        self.spoil_at: float | None = None  # damage the body of the next event, here (0..1)
+        self.spoil_at: float | None = None  # where to damage the body of the next event (0..1)
 
     def take(self, size: int) -> bytes:
-        """At most so many bytes; none where nothing has come."""
+        """Returns at most this many bytes, none if nothing has arrived."""
         data = self._data
         while len(data) < size:
             raw = next(self._events)
@@ -325,15 +325,15 @@ class Feed:
         return index
 
     def _from(self, first: int) -> Iterator[bytes | None]:
-        """A dump survives a RESET: it sends what it has of the file that it has open, and goes on with the file that
-        follows the one of that name in the new log, when there is one."""
+        """The events of a dump, None for each time that nothing follows yet. A dump survives a RESET: it sends what the
+        server has of the open file, and goes on with the file after the one of that name in the new log."""
         server, log, held = self.server, self.server.log, self._held
         checksum = log.files[first].checksum
         n = first
         while True:
             file = log.files[n]
             start = self._offset if n == first else 4
-            # Sent before the file's FORMAT_DESCRIPTION, so still in the manner of the file before.
+            # Sent before the file's FORMAT_DESCRIPTION, so in the format of the file before.
             yield event(EventType.ROTATE, rotate_body(file.name, start), checksum=checksum, timestamp=0,
                         flags=ARTIFICIAL)  # fmt: skip
             checksum = file.checksum
@@ -355,7 +355,7 @@ class Feed:
                 at += file.jumps.get(i, 0)
                 i += 1
                 if raw[4] == EventType.FORMAT_DESCRIPTION:
-                    # Repeated for a dump from the middle, it says no position.
+                    # Repeated for a dump from the middle of a file, with no position.
                     yield event(15, raw[19:-4], timestamp=file.created) if start > 4 else raw
                 elif at >= start and not (
                     held is not None
@@ -370,7 +370,7 @@ class Feed:
 
 @lru_cache(maxsize=1 << 14)
 def _packet(raw: bytes) -> bytes:
-    """Every dump sends the same ones."""
+    """Cached, since every dump sends the same packets."""
     return event_packet(raw)
 
 

@@ -1,7 +1,7 @@
-"""A source in memory for tests of what runs: a fake server behind `Source`, whose threads can be held at a point.
+"""A source in memory for tests of the runtime: a fake server behind `Source`, whose threads a test can hold.
 
-It keeps an account of what is open, and a second log-in or dump of one dispatcher number at a time, which a real server
-would answer by killing the first, is an error.
+It records what is open. A second login or dump of one dispatcher number at a time is an error: a real server would kill
+the first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEADLINE_S = 20
 
 
 def write(log: LogWriter, database: str, count: int = 1, size: int = 100) -> None:
-    """Transactions of one row of `size` bytes."""
+    """Write transactions of one row of `size` bytes."""
     for _ in range(count):
         log.begin()
         log.statement(Statement(((database, "t"),), ((0, size),)))
@@ -32,16 +32,16 @@ def write(log: LogWriter, database: str, count: int = 1, size: int = 100) -> Non
 
 
 class FakeSource:
-    """`held`: while it is set, threads that open the source wait; `error`: what they end in instead of a log-in."""
+    """`held`: while it is set, threads that open the source wait. `error`: raised in place of a login."""
 
     label = "repl@fake:3306"
 
     def __init__(self, server: Server) -> None:
         self.fake = server
         self.error: BinlogError | None = None
-        self.opened: list[int] = []  # numbers, as they were asked for
-        self.closed = 0  # that were opened and never asked for the log
-        self.streams: list[FakeStream] = []  # all that were ever dumped
+        self.opened: list[int] = []  # dispatcher numbers, in the order of the logins
+        self.closed = 0  # opened, without a dump yet
+        self.streams: list[FakeStream] = []  # all dumps that ever were
         self.surveys = 0
         self.moves = 0
         self.busy: dict[int, int] = {}
@@ -125,7 +125,7 @@ class FakeOpened:
 
 
 class FakeStream:
-    """`lost`: what the next read ends in."""
+    """`lost`: raised by the next read."""
 
     over = False
 

@@ -1,4 +1,4 @@
-"""A state store in memory: what was stored, in which order, and a disk that can be slow or full."""
+"""A state store in memory that records what was stored, in order, with a disk that can be slow or full."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stored:
 
 
 class FakeState:
-    """`saves`: what each call of `save` was given; `full`: every call that stores something fails."""
+    """`saves`: the arguments of each `save`. `full`: True if every call that stores something fails."""
 
     installation_id = UUID(int=7)
     epoch = 0
@@ -84,7 +84,7 @@ class FakeState:
         self.sessions.pop(consumer, None)
 
     def check(self) -> None:
-        """There is no file."""
+        """Does nothing: there is no file."""
 
     def _write(self) -> None:
         assert self._go_on.wait(DEADLINE_S)

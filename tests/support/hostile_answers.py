@@ -1,6 +1,6 @@
-"""What no MySQL server says, by a name that tells what is wrong with it.
+"""Invalid answers that no MySQL server gives, by a name that tells what is wrong.
 
-`ANSWERS`: to questions; `DUMPS`: to a request for the log, as it is made by file and offset (`by_file`) or by GTIDs.
+`ANSWERS`: to queries. `DUMPS`: to COM_BINLOG_DUMP (`by_file`) or COM_BINLOG_DUMP_GTID.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ ANSWERS: dict[str, Callable[[], Answers]] = {
     "a purge age that is not finite": lambda: variable("expire_logs_days", "inf"),
     "bytes that are not UTF-8": lambda: variable("version", b"8.4\xff\xfe"),
     "no version": lambda: variable("version", None),
-    "a GTID set that is none": lambda: variable("gtid_executed", "not-a-uuid:1-"),
-    "a purged set that is none": lambda: variable("gtid_purged", "1-2-3"),
+    "an invalid GTID set": lambda: variable("gtid_executed", "not-a-uuid:1-"),
+    "an invalid purged set": lambda: variable("gtid_purged", "1-2-3"),
     "a server uuid of many bytes": lambda: variable("server_uuid", "a" * 100_000),
     "no row of values": lambda: Answers(statements={"SELECT @@GLOBAL": rows([], 17)}),
     "one value of many": lambda: Answers(statements={"SELECT @@GLOBAL": rows([("8.4.3",)])}),
@@ -133,7 +133,7 @@ def head() -> list[bytes]:
 
 
 def dumps(send: Callable[[Session], None], *, by_file: bool) -> Answers:
-    """The head of a file, then what `send` sends; a sensible dump where it is asked for in the other way."""
+    """Sends a file's header events, then what `send` sends; answers the other kind of dump correctly."""
     answers = Answers()
 
     def dump(session: Session, request: bytes) -> None:
@@ -153,7 +153,7 @@ def dumps(send: Callable[[Session], None], *, by_file: bool) -> Answers:
 
 
 def whole_packets(first: bytes) -> Callable[[Session], None]:
-    """Packets of 16 MiB without end, the first of which begins like this."""
+    """Endless packets of 16 MiB, the first of which begins with these bytes."""
 
     def send(session: Session) -> None:
         for number in itertools.count():
@@ -170,7 +170,7 @@ def header_of(size: int) -> bytes:
 
 
 def again(raw: bytes) -> Callable[[Session], None]:
-    """One event without end, many at a time."""
+    """One event again and again, many at a time."""
 
     def send(session: Session) -> None:
         packets = [event_packet(raw, (session.sequence + n) & 255) for n in range(256)]
@@ -205,7 +205,7 @@ DUMPS: dict[str, Callable[[Session], None]] = {
     ),
     "noise": lambda session: noise(session, None),
 }
-# What never ends and may be sent for ever: nobody is disturbed by it.
+# Streams that never end, which disturb no other consumer.
 FLOODS: dict[str, Callable[[Session], None]] = {
     "files": again(rotates(1)),
     "formats": again(format_description()),

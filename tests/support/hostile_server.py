@@ -1,11 +1,11 @@
-"""A MySQL server in a few threads that answers as it is told to: with sense, or with what no server would say.
+"""A MySQL server in a few threads whose answers a test chooses: correct ones, or ones that no server gives.
 
-`Answers` is what it says; a test changes the one answer that it is about. Which answers a connection gets may depend on
-the account (`by_user`), so that one port can play many servers. What a client sent while it logged in is kept in
-`learned`: a test looks for the password there.
+`Answers` holds them; a test changes the one that it is about. The answers may depend on the account (`by_user`), so
+that one port can play many servers. What a client sent before it was logged in is kept in `learned`, where a test looks
+for the password.
 
-It speaks protocol 4.1: HandshakeV10, any password is right, text result sets, COM_BINLOG_DUMP and _GTID.
-Source: MySQL source documentation, "Connection Lifecycle" and "Text Resultset".
+It speaks protocol 4.1: HandshakeV10, any password is accepted, text result sets, COM_BINLOG_DUMP and _GTID. Source:
+MySQL source documentation, "Connection Lifecycle" and "Text Resultset".
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Session:
         self.user = ""
 
     def packet(self, payload: bytes) -> None:
-        """Send one payload, in several packets if need be."""
+        """Send one payload, in several packets if needed."""
         data = packets(payload, self.sequence)
         self.sequence = (self.sequence + 1 + len(payload) // 0xFFFFFF) & 0xFF
         self.sock.sendall(data)
@@ -55,13 +55,13 @@ class Session:
         self.sock.sendall(data)
 
     def read(self) -> bytes:
-        """One payload of the client's. Raises ConnectionError at the end."""
+        """Returns one payload of the client. Raises ConnectionError at the end."""
         header = self._exactly(4)
         self.sequence = (header[3] + 1) & 0xFF
         return self._exactly(int.from_bytes(header[:3], "little"))
 
     def rows(self, rows: Rows, columns: int | None = None) -> None:
-        """A result set; `columns`: None for as many as the first row has."""
+        """A result set. `columns`: None for as many as the first row has."""
         given = iter(rows)
         first = next(given, None)
         count = columns if columns is not None else len(first) if first is not None else 1
@@ -127,9 +127,9 @@ def sensible_log() -> LogWriter:
 
 @dataclass
 class Answers:
-    """What a server says. `statements`: by the beginning of the statement, before everything else; `dump`: to a dump;
-    `plugin`: of the greeting, `switch`: an authentication method that it asks for instead, with its data;
-    `full_authentication`: what caching_sha2_password does whose cache does not hold the account."""
+    """The answers of a server. `statements`: by the beginning of the statement, checked first; `dump`: to a dump;
+    `plugin`: of the greeting; `switch`: an authentication method to switch to, with its data; `full_authentication`:
+    True if caching_sha2_password answers as without a cached password."""
 
     variables: Mapping[str, Value] = field(default_factory=dict)
     statements: Mapping[str, Answer] = field(default_factory=dict)
@@ -310,7 +310,7 @@ class HostileServer:
         return answers
 
     def _authenticate(self, session: Session, answers: Answers, plugin: bytes) -> None:
-        """What a method says after its beginning; keeps what it learns."""
+        """Run an authentication method after its first message, and keep what it learns."""
         if answers.switch is not None:
             answer = self._learn(session)
             if plugin == b"sha256_password" and answer == b"\1":

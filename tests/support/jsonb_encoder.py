@@ -1,7 +1,7 @@
-"""Encoder of MySQL's binary JSON and of its diffs, and the text that the server prints: plain Python, from the format's
-description.
+"""Encoders of MySQL's binary JSON, of its diffs and of the text that the server prints: plain Python, written from the
+format's description.
 
-Documents are Python values: None, bool, int, float, str, list, dict with str keys, and for what has no type in JSON
+Documents are Python values: None, bool, int, float, str, list, dict with str keys, and for types that JSON lacks
 Decimal, date, datetime, timedelta (TIME), bytes (as VARBINARY) and `Opaque`. `Unsigned` is an integer of an unsigned
 type.
 """
@@ -45,8 +45,8 @@ class _Form:
 
 
 def encode(document: Any, *, hole: int = 0, large: bool = False) -> bytes:
-    """`hole`: unused bytes before each value that is not in its entry, as changes in place leave them; `large`: the
-    large form of containers, needed or not."""
+    """`hole`: unused bytes before each value that is not inlined, as updates in place leave them; `large`: always use
+    the large form of containers."""
     kind, data = _value(document, _Form(hole, large))
     return bytes((kind,)) + data
 
@@ -71,7 +71,7 @@ def length(n: int) -> bytes:
 
 
 def ordered(document: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Members as the server keeps them: by length in bytes, then by bytes."""
+    """Members in the server's order: by length in bytes, then by bytes."""
     return sorted(
         document.items(), key=lambda member: (len(member[0].encode()), member[0].encode())
     )
@@ -156,7 +156,7 @@ def _container(value: list[Any] | dict[str, Any], form: _Form) -> tuple[int, byt
 
 
 def _filled(value: list[Any] | dict[str, Any], form: _Form, width: int) -> bytes:
-    """Raises OverflowError where a number does not fit into `width` bytes."""
+    """Raises OverflowError if a number does not fit into `width` bytes."""
     members = ordered(value) if isinstance(value, dict) else [("", item) for item in value]
     keys = [key.encode() for key, _ in members] if isinstance(value, dict) else []
     key_entry = 2 + width if isinstance(value, dict) else 0
@@ -181,7 +181,7 @@ def _filled(value: list[Any] | dict[str, Any], form: _Form, width: int) -> bytes
 
 
 def text(value: Any) -> str:  # noqa: PLR0911 - one return per type
-    """What SELECT shows."""
+    """The text that SELECT shows."""
     match value:
         case None | bool() | str():
             return json.dumps(value, ensure_ascii=False)
@@ -237,7 +237,7 @@ def double_text(value: float) -> str:
 
 
 def column(documents: Sequence[bytes | None]) -> tuple[bytes, list[int], list[bool]]:
-    """(data, offsets, valid) of documents behind each other, None being NULL."""
+    """(data, offsets, valid) of concatenated documents; None is NULL."""
     offsets = [0]
     for document in documents:
         offsets.append(offsets[-1] + len(document or b""))

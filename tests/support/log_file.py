@@ -1,5 +1,6 @@
-"""Binlog files as servers write them to disk, of any age: magic, that version's FORMAT_DESCRIPTION, events with their
-positions."""
+"""Binlog files as servers of any version write them: magic, that version's FORMAT_DESCRIPTION, events with their
+positions.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def header(
 def format_event(
     version: str, *, checksum: bool | None, in_use: bool = False, sizes: bytes = bytes(40)
 ) -> bytes:
-    """At offset 4. `checksum` None: as written before 5.6.1, when there was no algorithm byte."""
+    """The FORMAT_DESCRIPTION at offset 4. `checksum` None: as before 5.6.1, which had no algorithm byte."""
     body = struct.pack("<H50sIB", 4, version.encode(), TIME, 19) + sizes
     if checksum is not None:
         body += bytes((checksum,))
@@ -38,7 +39,7 @@ def format_event(
 
 @dataclass
 class LogFile:
-    """`data`: the file so far; `offsets`: of the events added, the FORMAT_DESCRIPTION among them."""
+    """`data`: the file so far. `offsets`: of the events added, with the FORMAT_DESCRIPTION."""
 
     version: str = "8.0.36"
     checksum: bool | None = True
@@ -92,7 +93,7 @@ class LogFile:
 
 
 def payload_body(events: bytes, compressed: bytes, compression: int = 0) -> bytes:
-    """Of a TRANSACTION_PAYLOAD: `compressed` is what `events` became."""
+    """The body of a TRANSACTION_PAYLOAD. `compressed`: the compressed `events`."""
     fields = b""
     for code, value in ((2, compression), (3, len(events)), (1, len(compressed))):
         number = packed(value)

@@ -1,14 +1,13 @@
-"""A TCP proxy on the loopback that is as bad a network as it is told to be, while connections run through it.
+"""A TCP proxy on the loopback that makes the network as bad as a test asks, while connections run through it.
 
-A link is one connection of a client, and the one to the server that was made for it. What is done to a link's bytes is
-its `Weather`; setting it returns when it holds, so that nothing moves by the old one any more. All links run in one
-thread of this process, on `selectors`. Bytes are counted and damaged as they leave for the other side: a byte that
-`Weather.cut_at` or `garble_at` names is a byte of the stream, however the reads fell.
+A link is a client's connection together with the one to the server that was made for it. Its `Weather` says what
+happens to its bytes; setting it returns when it is in force. All links run in one thread of this process, on
+`selectors`. Bytes are counted and damaged as they leave for the other side: `Weather.cut_at` and `garble_at` name a
+byte of the stream, however the reads fell.
 
-A swallowing link is a half-open connection: nothing arrives on either side, and neither side is told of the end of
-the other one. It ends with that weather, for TCP would never go on behind a hole. `Link.server_side` is the link's
-address as the server's list of threads shows it, which tells a dump's link from others without a look into what may
-be encrypted.
+A swallowing link is a half-open connection: nothing arrives on either side, and neither side notices the end of the
+other one. It ends with that weather, since TCP never goes on after missing bytes. `Link.server_side` is the link's
+address in the server's thread list, which identifies a dump's link even if its bytes are encrypted.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from typing import Self, TypeVar
 T = TypeVar("T")
 
 _READ_BYTES = 1 << 16
-_HELD_BYTES = 1 << 18  # as a network would: a sender that is not read from comes to wait soon
+_HELD_BYTES = 1 << 18  # as on a network: a sender that is not read from has to wait soon
 _THROTTLE_S = 0.01
 
 
@@ -37,11 +36,11 @@ _THROTTLE_S = 0.01
 class Weather:
     """What happens to a link's bytes. Offsets count bytes of the server's stream from the link's beginning."""
 
-    stall: bool = False  # nothing moves, in neither direction; both sides come to wait
-    swallow: bool = False  # everything is taken, and nothing comes out
-    bytes_per_s: int = 0  # of the server's stream; 0 = as fast as it goes
+    stall: bool = False  # nothing moves in either direction, so both sides have to wait
+    swallow: bool = False  # everything is accepted, and nothing is delivered
+    bytes_per_s: int = 0  # bytes per second of the server's stream, 0 = without limit
     cut_at: int | None = None  # this many bytes arrive, then the link ends
-    garble_at: int | None = None  # one bit of this byte is another one
+    garble_at: int | None = None  # one bit of this byte is flipped
     garble_bit: int = 0
 
 
@@ -84,7 +83,7 @@ class Link:
 
     @property
     def bytes_down(self) -> int:
-        """How many bytes of the server's have been passed to the client."""
+        """How many of the server's bytes have been passed to the client."""
         return self.down.passed
 
     @property
@@ -92,7 +91,7 @@ class Link:
         return self.up.passed
 
     def earn(self, now: float) -> None:
-        """Add what the throttle allows since the last time; a tenth of a second's worth can be saved up."""
+        """Add the allowance since the last call; at most a tenth of a second's worth is saved up."""
         rate = self.weather.bytes_per_s
         earned = self.allowance + (now - self.allowed_at) * rate
         self.allowance = min(earned, max(1.0, rate / 10))
@@ -104,7 +103,7 @@ class Proxy:
 
     def __init__(self, target_port: int) -> None:
         self.target = ("127.0.0.1", target_port)
-        self.links: list[Link] = []  # all that ever were
+        self.links: list[Link] = []  # all links that ever were
         self._weather = FAIR
         self._listener: socket.socket | None = _listen(0)
         self.port = int(self._listener.getsockname()[1])
@@ -129,11 +128,11 @@ class Proxy:
         self._thread.join(10)
         assert not self._thread.is_alive()
 
-    # -- what a test says; each of these holds when it returns ------------------------------------------------
+    # -- for tests; each call returns when it is in force --------------------------------------------------
 
     @property
     def opened(self) -> int:
-        """Connections that ever were."""
+        """The number of connections that ever were."""
         return len(self.links)
 
     @property
@@ -142,7 +141,7 @@ class Proxy:
         return [link for link in self.links if link.is_open]
 
     def set(self, weather: Weather, *links: Link) -> None:
-        """The weather of these links; of none: of all that are and will be."""
+        """Set the weather of these links, or without links of all present and future ones."""
 
         def change() -> None:
             if not links:
@@ -160,7 +159,7 @@ class Proxy:
         self._order(change)
 
     def cut(self, *links: Link, reset: bool = True) -> None:
-        """End these links, or all: by a reset (RST), or orderly (FIN)."""
+        """Close these links, or all: with a reset (RST), or orderly (FIN)."""
 
         def close() -> None:
             for link in links or self.open_links:
@@ -190,7 +189,7 @@ class Proxy:
         self._order(listen)
 
     def lead_to(self, port: int) -> None:
-        """New connections go to another server."""
+        """Connect new connections to another server."""
 
         def change() -> None:
             self.target = ("127.0.0.1", port)
@@ -198,7 +197,7 @@ class Proxy:
         self._order(change)
 
     def of_hosts(self, hosts: Iterable[str]) -> list[Link]:
-        """Open links that a server's list of threads shows as these hosts."""
+        """The open links that a server's thread list shows as these hosts."""
         wanted = list(hosts)
         return [link for link in self.open_links if link.server_side in wanted]
 
@@ -264,7 +263,7 @@ class Proxy:
             self._move(link)
 
     def _move(self, link: Link) -> None:
-        """Move what can be moved, and wait for what can come next."""
+        """Move what can be moved, and wait for the sockets that can go on next."""
         if not link.weather.stall:
             link.earn(time.monotonic())
             for way in (link.up, link.down):
@@ -282,7 +281,7 @@ class Proxy:
             self._await(link)
 
     def _lost(self, link: Link, way: _Way, error: OSError) -> bool:
-        """A side is gone. Whether the link goes on: the other side of a half-open one is not told."""
+        """A side is closed. True if the link goes on: a half-open link's other side does not notice."""
         if error.errno not in (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN):
             raise error
         if not link.weather.swallow:
@@ -300,7 +299,7 @@ class Proxy:
             if not data:
                 way.source_ended = True
                 if link.weather.swallow:
-                    way.sink_ended = True  # for the books: there is no more to wait for this way
+                    way.sink_ended = True  # count it, since nothing more comes from this side
             elif not link.weather.swallow:
                 way.held += data
 
@@ -322,10 +321,10 @@ class Proxy:
             try:
                 sent = way.sink.send(memoryview(way.held)[:size])
             except BlockingIOError:
-                _garble(way, weather, size)  # undo: it is done again with the next try
+                _garble(way, weather, size)  # undo: the next attempt damages it again
                 return
             if way.from_server:
-                # What was not taken is damaged again with the next try.
+                # Bytes that were not sent are damaged again by the next attempt.
                 _garble(way, weather, size, skip=sent)
                 link.allowance -= sent
             way.passed += sent
@@ -393,7 +392,7 @@ def _reset(end: socket.socket) -> None:
 
 
 def _garble(way: _Way, weather: Weather, size: int, *, skip: int = 0) -> None:
-    """Flip the bit if it is among the `size` bytes that come next, but for the first `skip` of them."""
+    """Flip the bit if it is in the next `size` bytes, after the first `skip`."""
     if weather.garble_at is None or not way.from_server:
         return
     at = weather.garble_at - way.passed

@@ -1,6 +1,6 @@
-"""Random logs, and the dumb second implementation of what a consumer gets of them.
+"""Random logs, and a second, simple implementation of what a consumer gets of them.
 
-A log is made from a seed: transactions over several databases, statements of several tables and events, DDL,
+A log is made of a seed: transactions over several databases, statements with several tables and events, DDL,
 SAVEPOINTs, empty transactions, rotations with changes of the checksum, and crashes that leave a file without its end.
 """
 
@@ -32,7 +32,7 @@ TABLES: tuple[Table, ...] = (
 )  # fmt: skip
 Targets = tuple[tuple[str, str | None], ...] | None
 
-# Statement, session's database, updated databases, whom it concerns (None = everybody).
+# Statement, default database, updated databases, tables that it concerns (None = all).
 DDLS: tuple[tuple[str, str, tuple[str, ...] | None, Targets], ...] = (
     ("CREATE TABLE orders (id int)", "shop", ("shop",), (("shop", "orders"),)),
     ("ALTER TABLE shop.items ADD c int", "crm", None, (("shop", "items"),)),
@@ -119,7 +119,7 @@ def random_log(
     far: bool = False,
 ) -> LogWriter:
     """`checksum` None: random, and changing from file to file. `files` False: neither rotations nor crashes. `far`: the
-    first file begins shortly before 4 GiB, as far as offsets go."""
+    first file begins shortly before 4 GiB, where offsets end."""
     log = LogWriter(
         gtid=gtid, checksum=rng.random() < 0.7 if checksum is None else checksum, first_file=8
     )
@@ -169,7 +169,7 @@ def random_wanted(rng: random.Random) -> Wanted:
 
 
 def delivered_parts(transaction: Transaction, wanted: Wanted) -> list[bytes]:
-    """The events of one transaction that a consumer gets, whole statements; [] where none is its own."""
+    """The events of one transaction that a consumer gets, in whole statements; [] if none match."""
     parts = transaction.happened
     if not any(part.role in ("rows", "ddl") and wanted.part(part) for part in parts):
         return []
@@ -213,7 +213,7 @@ def delivered(transaction: Transaction, wanted: Wanted, *, epoch: int, seq: int)
 
 
 def record_of(transaction: Transaction, epoch: int, seq: int) -> bytes:
-    """The event before the transaction, with what a filtered log cannot say."""
+    """The record event before a transaction, with what a filtered log cannot say."""
     record = Record(epoch, seq, transaction.file, transaction.end, transaction.commit_us, 0)
     return encode_record(
         record, checksum=transaction.checksum, timestamp=transaction.timestamp, server_id=1

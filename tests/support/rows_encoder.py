@@ -28,7 +28,7 @@ SERVER = UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
 
 @dataclass(frozen=True)
 class Spec:
-    """A column to encode: the type's code, its metadata bytes as in the event, and what optional metadata says."""
+    """A column to encode: its type code, its metadata bytes in the event, and its optional metadata."""
 
     name: str
     type: int
@@ -83,7 +83,7 @@ def table_map(  # noqa: C901 - one branch per optional field
     full: bool = True,
     extra: bytes = b"",
 ) -> bytes:
-    """Body of a TABLE_MAP event; `full=False` leaves all optional fields out; `extra` is put behind them."""
+    """The body of a TABLE_MAP event. `full=False` omits all optional fields; `extra` is appended to them."""
     meta = b"".join(column.meta for column in columns)
     out = table_id.to_bytes(6, "little") + b"\1\0"
     for name in (database, table):
@@ -247,9 +247,9 @@ def rows_body(
     present_after: bytes | None = None,
     data: bytes | None = None,
 ) -> bytes:
-    """Body of a rows event of type `kind`; an update's images are before, after, before, after ... `present`: bitmap of
-    the columns that the images hold, `present_after`: of an update's second one, where it differs; `data`: all images
-    as they are to stand there."""
+    """The body of a rows event of type `kind`; an update's images are before, after, before, after ... `present`:
+    bitmap of the columns in the images, `present_after`: of an update's after-images if it differs; `data`: all images,
+    encoded."""
     width = len(images[0]) if width is None else width
     out = table_id.to_bytes(6, "little") + flags.to_bytes(2, "little")
     if kind >= 30:
@@ -262,7 +262,7 @@ def rows_body(
 
 
 def partial_image(row: Row, diffs: Sequence[bool] | None) -> bytes:
-    """After-image of a partial update. `diffs`: for each JSON column of the table whether its cell is changes; None:
+    """The after-image of a partial update. `diffs`: for each JSON column of the table True if its cell is a diff; None:
     the image has no such bits."""
     options = b"\0" if diffs is None else b"\1" + lsb_bits(diffs)
     return options + image(row)

@@ -14,13 +14,13 @@ _GTIDS = (EventType.GTID, EventType.ANONYMOUS_GTID, EventType.MARIADB_GTID)
 
 
 def fresh_log(server: Server) -> str:
-    """Let the server begin a new log file; its name."""
+    """Let the server begin a new log file. Returns its name."""
     server.execute("FLUSH BINARY LOGS")
     return server.binlog_position()[0]
 
 
 def read_log(server: Server, file: str) -> bytes:
-    """The file as the server sends it (all of it, also while it is being written)."""
+    """The file as the server sends it, up to its present end."""
     with TemporaryDirectory() as folder:
         server.mysqlbinlog("--raw", f"--result-file={folder}/", file, remote=True)
         return (Path(folder) / file).read_bytes()

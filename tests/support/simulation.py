@@ -1,10 +1,10 @@
-"""A client of the dispatcher in a world made of values: a server, a connection per dispatcher, a store, readers.
+"""A client of the dispatcher in a simulated world: a server, a connection per dispatcher, a store, readers.
 
-The world plays the runtime: it executes effects in their order, reads the server's packets in random pieces into a
-real splitter, loses connections, restarts the daemon from what was stored, and lets readers poll and acknowledge. What
-the contract of effects forbids is an AssertionError: two connections of one dispatcher, a dump that nobody logged in
-for, data that is handed out before its place is stored. Every range that a reader gets is compared with the dumb
-reference of `random_log`. Nothing happens by itself: a test, or a play of `tests.simulation`, makes the moves.
+The world plays the runtime: it executes effects in order, feeds the server's packets in random pieces to a real
+splitter, loses connections, restarts the daemon from what was stored, and lets readers poll and acknowledge. It raises
+AssertionError if effects break their contract: two connections of one dispatcher, a dump without a login, data handed
+out before its position is stored. Every range that a reader gets is compared with the reference implementation of
+`random_log`. Nothing happens by itself: a test, or a play of `tests.simulation`, makes the moves.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SIZES = (1, 50, 3000, BUFFER)
 
 
 def without_formats(data: bytes) -> bytes:
-    """A delivered binlog without magic and FORMAT_DESCRIPTIONs."""
+    """Returns a delivered binlog without its magic and FORMAT_DESCRIPTIONs."""
     assert data[:4] == b"\xfebin"
     out, at = [], 4
     while at < len(data):
@@ -73,7 +73,7 @@ def without_formats(data: bytes) -> bytes:
 
 @dataclass
 class Reader:
-    """`positions`: all that this reader has been given, in order; the last one is where it is."""
+    """A reader of one consumer. `positions`: all positions that it was given, in order; it is at the last one."""
 
     wanted: Wanted
     positions: list[Position] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Reader:
 
 
 class Connection:
-    """The bytes of one dump on their way into a splitter. `sizes`: how many may come at a time."""
+    """The bytes of one dump on their way into a splitter. `sizes`: choices for the bytes received at a time."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Connection:
         self._nothing = False
 
     def next(self) -> Batch | None:
-        """The next batch; None where nothing has come. Raises BinlogError for what is damaged."""
+        """Returns the next batch, or None if nothing has arrived. Raises BinlogError for damaged bytes."""
         batch = next(self.batches, None)
         if batch is None:
             splitter = self.splitter
@@ -126,16 +126,16 @@ class Connection:
 
     @property
     def drained(self) -> bool:
-        """Has all come that the server had when it was asked last?"""
+        """True if everything has arrived that the server had when it was asked last."""
         return self._nothing and not self.splitter.full
 
 
 @dataclass
 class Link:
-    """One dispatcher's connection, from the wish to connect on.
+    """One dispatcher's connection, from its Connect effect on.
 
-    `server`: which one was reached; `view`: what it said, and is not stepped yet; `logged_in`: it is, and `dump` may be
-    ordered.
+    `server`: the one that was reached. `view`: its answers at the login, not stepped yet. `logged_in`: True when they
+    are stepped; then `dump` may be started.
     """
 
     number: int
@@ -149,10 +149,10 @@ class Link:
 
 
 class World:
-    """See the module. `links`: by dispatcher; `store`: what is durable; `now`: s by the clock that `step` is given."""
+    """See the module. `links`: by dispatcher; `store`: what is durable; `now`: s, the clock that `step` is given."""
 
     begins_at = 100.0  # s
-    allocate: Callable[[int], U8] | None = None  # room on disk for transactions that do not fit
+    allocate: Callable[[int], U8] | None = None  # for transactions that do not fit in their queue
 
     def __init__(
         self,
@@ -169,27 +169,27 @@ class World:
         self.specs = specs
         self.limits = limits or ClientLimits()
         self.store = dict(stored or {})
-        self.kept: StoredVersions | None = None  # of the tables
+        self.kept: StoredVersions | None = None  # stored table definitions
         self.readers = {spec.name: Reader(Wanted(spec.databases, spec.tables)) for spec in specs}
         self.now = self.begins_at
         self.log: list[str] = []
         self.queue_bytes_most = {spec.name: 0 for spec in specs}
-        self.asked = 0  # look-ups
+        self.asked = 0  # schema fetches
         self._largest = largest_transaction
         self.boot()
 
     def boot(self) -> None:
-        """Start the daemon, from what is stored and nothing else."""
+        """Start the daemon from what is stored."""
         self.client = Client(
             "user@host:3306", self.specs, dict(self.store), self.kept, self.limits, self.allocate
         )
         self.links: dict[int, Link] = {}
         self.orders: list[FetchSchema] = []
         self.survey_ordered = False
-        self.surveyed: ServerView | None = None  # what the server has said, and is not stepped yet
+        self.surveyed: ServerView | None = None  # the server's answer, not stepped yet
         self.to_store: dict[str, Progress] = {}
         self.versions_to_store: list[StoreVersions] = []
-        self.opened: set[str] = set()  # readers that have a session with this daemon
+        self.opened: set[str] = set()  # readers that have a session with this run of the daemon
         self.execute(self.client.start())
 
     # -- the first connection, for tests that have no other ---------------------------------------------------
@@ -208,7 +208,7 @@ class World:
 
     @property
     def connect_at(self) -> float | None:
-        """When a connection is to be made that is not made yet."""
+        """When the next connection is to be made."""
         return min((link.connect_at for link in self._waiting()), default=None)
 
     def _waiting(self) -> list[Link]:
@@ -216,10 +216,10 @@ class World:
 
     # -- effects ---------------------------------------------------------------------------------------------
 
-    def step(self, what: Input) -> None:
-        self.log.append(type(what).__name__)
-        effects = self.client.step(what, self.now)
-        self.stepped(what, effects)
+    def step(self, event: Input) -> None:
+        self.log.append(type(event).__name__)
+        effects = self.client.step(event, self.now)
+        self.stepped(event, effects)
         self.execute(effects)
         self.check_bounds()
         if self.survey_ordered:
@@ -227,7 +227,7 @@ class World:
             self.tell_survey()
 
     def stepped(self, event: Input, effects: list[Effect]) -> None:
-        """A subclass looks at the effects of a step before they are executed."""
+        """Subclasses look at the effects of a step here, before they are executed."""
 
     def check_bounds(self) -> None:
         for name, consumer in self.client.consumers.items():
@@ -248,7 +248,7 @@ class World:
                     self.links[number] = Link(number, self.now + effect.after_s)
                 case StartDump():
                     link = self.links[effect.dispatcher]
-                    assert link.logged_in and link.dump is None, "a dump that nobody logged in for"
+                    assert link.logged_in and link.dump is None, "a dump without a login"
                     link.dump = effect
                 case Close():
                     del self.links[effect.dispatcher]
@@ -283,7 +283,7 @@ class World:
     # -- what may happen -------------------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """Make each connection that is waited for, however long the rules wanted to wait."""
+        """Make each connection that is waited for, without waiting."""
         for link in self._waiting():
             if self.links.get(link.number) is link:
                 self.now = max(self.now, link.connect_at)
@@ -300,7 +300,7 @@ class World:
         )
 
     def logged_in(self, link: Link) -> None:
-        """Step what the server said, and store what follows from it before anything is read."""
+        """Step the server's answers, and store the effects before anything is read."""
         view, link.view = link.view, None
         assert view is not None
         link.logged_in = True
@@ -308,7 +308,7 @@ class World:
         self.flush()
 
     def survey(self) -> None:
-        """Ask the server what it holds."""
+        """Poll the server."""
         self.survey_ordered = False
         files, places = self.client.files_to_poll(), self.client.offsets_to_poll()
         self.surveyed = self.server.view([*files, *(name for name, _ in places)], places=places)
@@ -337,12 +337,12 @@ class World:
             self.step(Lost(link.number, error))
 
     def read(self) -> None:
-        """One batch of each connection that may be read."""
+        """Receive one batch of each connection that may be read."""
         for link in list(self.links.values()):
             self.read_link(link)
 
     def read_link(self, link: Link) -> bool:
-        """Has anything come?"""
+        """Receive one batch. True if something arrived."""
         connection = link.connection
         if connection is None or link.paused or self.links.get(link.number) is not link:
             return False
@@ -357,7 +357,7 @@ class World:
         return batch is not None
 
     def read_all(self) -> None:
-        """All that the server has, of a client that nothing holds up."""
+        """Receive everything that the server has. The client must not be paused for ever."""
         while True:
             links = [link for link in self.links.values() if link.connection]
             came = [self.read_link(link) for link in links]
@@ -382,7 +382,7 @@ class World:
     # -- readers ---------------------------------------------------------------------------------------------
 
     def ready(self, name: str) -> tuple[Consumer, Queue, Reader] | None:
-        """As a session does: where the reader goes on, and that the daemon agrees."""
+        """Prepare to read, as a session does: find the reader's position, and open a session there."""
         consumer, reader = self.client.consumers[name], self.readers[name]
         queue = consumer.queue
         if not consumer.started:
@@ -396,7 +396,7 @@ class World:
         return consumer, queue, reader
 
     def resume(self, name: str, after: Position) -> bool:
-        """Open a session at a position; False if that is refused."""
+        """Open a session at a position. False if it is refused."""
         if seeking.holds(self.client.consumers[name], after):
             self.acknowledge(name, after)
             return True
@@ -405,7 +405,7 @@ class World:
         return True
 
     def seek_order(self, name: str, after: Position) -> SeekRequested:
-        """The order to go to a reader's position, with what the server says just now."""
+        """The input that seeks to a reader's position, with what the server says just now."""
         view = self.server.view([after.file])
         starts = seeking.seek_starts(self.client.consumers[name], after, view)
         return SeekRequested(
@@ -437,7 +437,7 @@ class World:
         self.deliver(queue, reader, bytes_max)
 
     def deliver(self, queue: Queue, reader: Reader, bytes_max: int) -> None:
-        """What a reader is given behind its position is just what lies there."""
+        """Give a reader the next range, and compare it with the log."""
         after = reader.position
         try:
             answer = queue.readable(after, bytes_max)
@@ -462,7 +462,7 @@ class World:
         queue.deliver(end)
 
     def tells_markers(self) -> bool:
-        """Is a reader told of progress without data?"""
+        """True if a reader is told of progress without data."""
         return True
 
     def judge(self, reader: Reader, after: Position, end: Position, got: bytes) -> None:
@@ -475,7 +475,7 @@ class World:
         assert end.seq == after.seq + len(between)
         held = GtidSet.parse(after.gtid).union(gtid_set(between))
         assert end.gtid == str(held)
-        # All of them, in the log's order: nothing before the last one is left out.
+        # No transaction before the last one is missing.
         if between:
             last = self.server.log.transactions.index(between[-1])
             assert all(held.has(t.source, t.gno) for t in self.server.log.transactions[:last])
@@ -491,7 +491,7 @@ class World:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def finish(self, moves: int = 4000) -> None:
-        """Nothing bad happens any more: everything must arrive."""
+        """Let everything arrive without further faults."""
         for _ in range(moves):
             self.connect()
             self.read()

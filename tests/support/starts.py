@@ -1,4 +1,4 @@
-"""Starts that a log is searched for, in short."""
+"""Short forms of the starts that a log is searched for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Statements that make a server write every kind of event that it can be brought to write.
+"""Statements that make a server write every kind of event that it can be made to write.
 
-One list per server, in the order they run, on one connection; everything happens in the database given. What a server
-lacks (tags before MySQL 8.3, sequences on MySQL ...) is not in its list, so that a statement that fails is a failure.
+One list per server, run in order on one connection, in the given database. A list leaves out what its server lacks
+(tags before MySQL 8.3, sequences on MySQL ...), so a statement that fails is a failure of the test.
 """
 
 from __future__ import annotations
@@ -116,13 +116,13 @@ _LAST = ("DROP TABLE {db}.old", "FLUSH BINARY LOGS")
 
 
 def statements(kind: str) -> Iterator[str]:
-    """What runs on a server of that kind, with `{db}` for the database and `{file}` for two lines of two numbers."""
+    """The statements for a server of that kind: `{db}` is the database, `{file}` a file of two lines of two numbers."""
     yield from _TABLES
     yield from _ROWS
     yield from _XA
     yield from _IMAGES
     yield from _STATEMENTS
-    if kind != "mysql56":  # with GTIDs 5.6 refuses both
+    if kind != "mysql56":  # 5.6 refuses both with GTIDs
         yield from _MIXED_ENGINES
         yield from _CREATE_SELECT
     if kind.startswith("mysql"):
@@ -135,7 +135,7 @@ def statements(kind: str) -> Iterator[str]:
 
 
 def run(server: Server, database: str) -> str:
-    """Write a log file of its own with all of it; the file's name. The server goes on with another file."""
+    """Write a log file of its own with all statements, and begin another. Returns the file's name."""
     with TemporaryDirectory() as folder, closing(server.connect(database)) as connection:
         lines = Path(folder) / "lines"
         lines.write_text("40,1\n41,2\n")

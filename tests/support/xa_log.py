@@ -41,7 +41,7 @@ class _Kept:
 
 
 class XaLog(LogWriter):
-    """`waiting`: what is prepared, by xid."""
+    """`waiting`: prepared transactions, by xid."""
 
     def __init__(self, **options: object) -> None:
         self.waiting: dict[Raw, list[_Kept]] = {}
@@ -49,13 +49,13 @@ class XaLog(LogWriter):
         super().__init__(**options)  # type: ignore[arg-type]
 
     def prepare(self, xid: Raw, fill: Callable[[], None], source: UUID = SERVER) -> Transaction:
-        """A group that is prepared; `fill` writes its rows."""
+        """Write a prepared group. `fill` writes its rows."""
         kept = self._group(xid, fill, source, one_phase=False)
         self.waiting[xid] = kept
         return self.commit("")
 
     def one_phase(self, xid: Raw, fill: Callable[[], None], source: UUID = SERVER) -> Transaction:
-        """A group that is committed at once."""
+        """Write a group that is committed in one phase."""
         kept = self._group(xid, fill, source, one_phase=True)
         ended = self._now
         done = self.commit("")
@@ -63,7 +63,7 @@ class XaLog(LogWriter):
         return done
 
     def finish(self, xid: Raw, verb: str = "COMMIT", source: UUID = SERVER) -> Transaction:
-        """XA COMMIT or XA ROLLBACK of what is prepared, or of what is not."""
+        """Write XA COMMIT or XA ROLLBACK of a prepared transaction, or of an unknown one."""
         self._begin(source, xid, _COMPLETED_XA | _STANDALONE | _TRANSACTIONAL)
         kept = self.waiting.pop(xid, None)
         self._frame(EventType.QUERY, query_body(f"XA {verb} {Xid(*xid)}", "", status_variables()))
@@ -99,7 +99,7 @@ class XaLog(LogWriter):
             self.begin(source, standalone=True)
             return
         open_ = self.begin(source, standalone=True)
-        # The event that was written just now, again with its xid.
+        # The event that was just written, now with its xid.
         raw, _ = self.file.events.pop()
         self.file.size -= len(raw)
         body = c.mariadb_gtid_more_body(open_.gno, 0, flags, xid=xid)
@@ -112,7 +112,7 @@ class XaLog(LogWriter):
         )  # fmt: skip
 
     def _frame(self, kind: int, body: bytes) -> None:
-        """An event that no consumer gets."""
+        """Write an event that no consumer gets."""
         super()._part("frame", kind, body)
         assert self._open is not None
         self._open.parts.pop()
@@ -127,7 +127,7 @@ class XaLog(LogWriter):
             self._keeping.append(_Kept(part, kind, body, flags, self._now))
 
     def _happens(self, done: Transaction, kept: list[_Kept], ended: int) -> None:
-        """All of it under the GTID of `done`, at its place; `ended`: time of its last event."""
+        """Let a consumer get the rows in transaction `done`, at its position. `ended`: time of its last event."""
         xid = _Kept(Part("frame", b""), EventType.XID, bytes(8), 0, ended)
         for one in (*kept, xid):
             raw = event(
@@ -152,7 +152,7 @@ def random_xa_log(
     checksum: bool | None = None,
     files: bool = True,
 ) -> XaLog:
-    """XA transactions among others; few xids, which are used again and again. Arguments as `random_log`'s."""
+    """XA transactions among others, with few xids that are used again and again. Arguments as `random_log`'s."""
     log = XaLog(
         gtid=gtid, checksum=rng.random() < 0.7 if checksum is None else checksum, first_file=8
     )
