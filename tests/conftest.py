@@ -1,4 +1,4 @@
-"""What all tests share: the fixtures for real servers, and how hard hypothesis tries."""
+"""Fixtures for real servers, the effort of hypothesis, and the order of the test files."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ settings.register_profile("fast", deadline=None, print_blob=True, max_examples=6
 settings.register_profile("deep", deadline=None, print_blob=True, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
-# Folders whose files take longest, longest first: begun last, one of them would run on while other workers are idle.
+# Folders whose files take longest, longest first: started last, one would run while other workers are idle.
 _SLOW = ("spark", "demo", "daemon", "faults", "servers", "source", "runtime")
-# Two workers at most run Spark at a time: three JVMs on two cores keep each other from starting a Python worker within
+# At most two workers run Spark at a time: three JVMs on two cores keep each other from starting a Python worker within
 # the ten seconds that Spark waits for it. The files of the first kind share a session, which costs more to start than
 # most of their tests; those of the second start their own.
 _SPARK = {
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class Units(LoadScopeScheduling):  # type: ignore[misc]
-    """What a worker runs without a break: a file, whose tests share servers, but for the files named above."""
+    """The tests that one worker runs in a row: those of a file, which share servers, except for the files above."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]

@@ -1,7 +1,7 @@
-"""Compile the kernels once, before the processes that need them start: `python -m tests.kernels`.
+"""Compiles the kernels once, before the processes that need them start: `python -m tests.kernels`.
 
-In a clone that nothing has run in, every test worker, daemon and Spark worker would else compile the same ones at the
-same time. They come into numba's cache by reading what the fuzzer begins with, which holds something of everything.
+In a clone in which nothing has run, every test worker, daemon and Spark worker would otherwise compile the same kernels
+at the same time. This reads the fuzzer's seeds, which have something of everything, so that numba caches all kernels.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ MakeDaemon = Callable[..., Daemon]
 
 @pytest.fixture
 def make_daemon(tmp_path: Path) -> Iterator[MakeDaemon]:
-    """`make_daemon({consumer: settings}, api=..., defaults=...)`: a daemon that is not started yet."""
+    """`make_daemon({consumer: settings}, api=..., defaults=...)`: a daemon that is not started yet. It ends with the
+    test."""
     with ExitStack() as stack:
 
         def make(consumers: Json, **sections: Any) -> Daemon:

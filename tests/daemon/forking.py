@@ -1,7 +1,7 @@
-"""Daemons that need not import themselves: forked from a process that has, once for all tests of a worker.
+"""Daemons forked from a process that has imported the daemon, one for all tests of a worker.
 
-Importing it and loading its kernels takes two seconds of a core, and tests start hundreds of them; all that comes after
-is as in one that was started by its console script, which is what the command line's tests and the demo do.
+Importing it and loading its kernels takes two seconds of a core, and tests start hundreds of daemons. Everything after
+that is as with the console script, which the tests of the command line and the demo start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _context() -> ForkServerContext:
 
 
 class Forked:
-    """As much of `subprocess.Popen` as tests use."""
+    """The part of `subprocess.Popen` that tests use."""
 
     def __init__(self, process: ForkServerProcess) -> None:
         self._process = process
@@ -52,7 +52,7 @@ class Forked:
 
 
 def fork(arguments: list[str], environment: Mapping[str, str], folder: Path, log: Path) -> Forked:
-    """Run the command line with these arguments; what it prints is added to `log`."""
+    """Run the command line with these arguments. Its output is appended to `log`."""
     process = _context().Process(
         target=_run, args=(arguments, dict(environment), str(folder), str(log))
     )

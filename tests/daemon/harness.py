@@ -1,9 +1,9 @@
-"""Runs the daemon as its user does, and reads it as a careful client does.
+"""Runs the daemon as a user does, and reads it as a careful client does.
 
-`Daemon` is the command line with a settings file of its own, on a free port of the loopback, ended by its pid: forked
-from a process that has imported it, or the console script where it runs in surroundings of its own.
-`Api` is one HTTP call after another. `Reader` keeps its own checkpoint: it stores a range before it asks for the next
-one, and survives the daemon's death, as Spark's checkpoint does. `Load` writes to a server until it is told to stop.
+`Daemon` is the command line with a settings file of its own, on a free port of the loopback, ended by its pid. It is
+forked from a process that has imported it, or started as the console script if it needs an environment of its own.
+`Api` makes single HTTP calls. `Reader` keeps its own checkpoint as Spark does: it stores a range before it asks for the
+next one, and survives the daemon's death. `load` writes to a server until its block ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], what: str, *, timeout_s: float = DEADLINE_S) -> T:
-    """Ask again and again until the answer is true; the answer. An error of the question counts as no."""
+    """Call `condition` until it returns something true, and return that. An error counts as false."""
     deadline = time.monotonic() + timeout_s
     pause = threading.Event()
     last: object = None
@@ -131,13 +131,15 @@ class Api:
         return self.rows()[consumer]
 
     def until_state(self, consumer: str, *states: str) -> Json:
+        """Wait until the consumer is in one of these states. Returns its row."""
+
         def reached() -> Json | None:
             row = self.row(consumer)
             return row if row["state"] in states else None
 
-        found = until(reached, f"{consumer} is {' or '.join(states)}")
-        assert found is not None
-        return found
+        row = until(reached, f"{consumer} is {' or '.join(states)}")
+        assert row is not None
+        return row
 
 
 class Daemon:
@@ -152,12 +154,12 @@ class Daemon:
         self.settings = settings
         self.process: subprocess.Popen[bytes] | Forked | None = None
         self.port = _free_port()
-        self.token = ""  # what `api` calls with
+        self.token = ""  # the token of `api`
         self.state = folder / "state.db"
         self.within: tuple[
             str, ...
-        ] = ()  # a command that runs the daemon's in surroundings of its own
-        self._said = 0  # length of the log when it was started
+        ] = ()  # a command that runs the daemon's command in an environment of its own
+        self._said = 0  # length of the log when it was started last
 
     @property
     def api(self) -> Api:
@@ -170,7 +172,7 @@ class Daemon:
 
     @property
     def log(self) -> str:
-        """All that it said on stderr, of all its runs."""
+        """Everything that all its runs have written to stderr."""
         path = self.folder / "stderr"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
@@ -187,7 +189,7 @@ class Daemon:
         return {"acknowledged": json.loads(acknowledged), "covered": json.loads(covered)}
 
     def store(self, consumer: str, position: Json | str) -> None:
-        """Write a position, or any text instead of one, into the state store of a daemon that does not run."""
+        """Write a position, or any text in its place, into the state store of a stopped daemon."""
         text = (
             position if isinstance(position, str) else json.dumps(position, separators=(",", ":"))
         )
@@ -198,7 +200,7 @@ class Daemon:
             assert db.execute(query, (text, text, consumer)).rowcount == 1
 
     def start(self, *, kill_at: str = "", kill_after: int = 0) -> Api:
-        """Start it and wait until it answers; with `kill_at` (see killing/sitecustomize.py) it may die before."""
+        """Start it and wait until it answers. With `kill_at` (see killing/sitecustomize.py) it may die before."""
         config = self._write_settings()
         environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
         environment["PYTHONFAULTHANDLER"] = "1"
@@ -243,16 +245,16 @@ class Daemon:
         assert self.process is not None
         if self.process.poll() is not None:
             return True
-        # The port may be somebody else's by now, who would answer too.
+        # Another process may have taken the port, and would answer too.
         listening = f"Uvicorn running on http://127.0.0.1:{self.port}"
         return listening in self.log[self._said :] and self.api.text("/livez") == "ok\n"
 
     def stop(self) -> None:
-        """SIGTERM; it must end with 0."""
+        """Send SIGTERM. The exit code must be 0."""
         assert self._end(signal.SIGTERM) == 0, self.log
 
     def stop_at_once(self, while_: str) -> int:
-        """SIGTERM, and once more when its log tells what keeps it from ending; its exit code."""
+        """Send SIGTERM, and again when the log has `while_`, which keeps it from ending. Returns the exit code."""
         assert self.process is not None
         said = len(self.log)
         self.process.send_signal(signal.SIGTERM)
@@ -270,25 +272,25 @@ class Daemon:
         return self.start()
 
     def reload(self) -> Json:
-        """SIGHUP with the settings as they are now; what it says when they are applied."""
+        """Send SIGHUP with the present settings. Returns the log line when they are applied."""
         return self.hang_up("settings reloaded")
 
     def hang_up(self, event: str) -> Json:
-        """SIGHUP with the settings as they are now; the line of the log that tells this event."""
+        """Send SIGHUP with the present settings. Returns the log line of this event."""
         self._write_settings()
         said = len(self.log)
         assert self.process is not None
         self.process.send_signal(signal.SIGHUP)
 
-        def told() -> list[Json]:
-            whole = self.log[said:].rpartition("\n")[0]  # a line may be half written
+        def matching() -> list[Json]:
+            whole = self.log[said:].rpartition("\n")[0]  # the last line may be incomplete
             lines = [json.loads(line) for line in whole.splitlines() if line[:1] == "{"]
             return [line for line in lines if line["event"].startswith(event)]
 
-        return until(told, event)[0]
+        return until(matching, event)[0]
 
     def until_killed(self) -> None:
-        """Wait until it has killed itself at the point that `start` was given."""
+        """Wait until it has killed itself at the point given to `start`."""
         process, self.process = self.process, None
         assert process is not None
         assert process.wait(DEADLINE_S) == -signal.SIGKILL, self.log
@@ -305,7 +307,7 @@ class Daemon:
             raise
 
     def close(self) -> None:
-        """End it however it is doing, and look for what must never be in its log."""
+        """End it in any state, and assert that its log holds no traceback and no password."""
         if self.process is not None:
             died = self.process.poll()
             self.kill()
@@ -316,7 +318,7 @@ class Daemon:
 
 @dataclass
 class Reader:
-    """Reads one consumer; `position` and `chunks` are what it would have stored safely."""
+    """Reads one consumer. `position` and `chunks` are what it would have stored durably."""
 
     daemon: Daemon
     consumer: str
@@ -332,7 +334,7 @@ class Reader:
     def step(
         self, *, max_bytes: int | None = None, wait_ms: int = 500, markers: bool = True
     ) -> int:
-        """Acknowledge what is stored, read on, store; how many transactions that were."""
+        """Acknowledge what is stored, read on, store. Returns the number of transactions."""
         api = self.daemon.api
         answer = api.poll(
             self.consumer,
@@ -349,7 +351,7 @@ class Reader:
         return int(answer["transactions"])
 
     def read_to(self, server: Server, *, max_bytes: int | None = None) -> Reader:
-        """Read until nothing of what the server holds now is missing."""
+        """Read until nothing is missing that the server has now."""
         wanted = tip_seq(server)
         deadline = time.monotonic() + DEADLINE_S
         while self.position["seq"] < wanted:
@@ -369,7 +371,7 @@ class Reader:
         return [transaction for chunk in self.chunks for transaction in transactions(chunk)]
 
     def changes(self, *tables: str) -> list[delivered.TableChanges | delivered.Ddl]:
-        """Decoded; `tables` whose columns the daemon must be asked for."""
+        """The decoded changes. `tables`: those whose columns are to be asked of the daemon."""
         api = self.daemon.api
         known = {
             table: api.get(f"/v1/consumers/{self.consumer}/tables/{table}") for table in tables
@@ -379,7 +381,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Transaction:
-    """What a record says, and the bytes of the transaction behind it."""
+    """What a record says, and the bytes of the transaction after it."""
 
     epoch: int
     seq: int
@@ -389,7 +391,7 @@ class Transaction:
 
 
 def events(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(type, event) of a binlog, read without the code under test: by the sizes in the headers."""
+    """Yields (type, event) of a binlog, parsed by the sizes in the headers, without the code under test."""
     assert data[:4] == MAGIC
     at = 4
     while at < len(data):
@@ -418,7 +420,7 @@ def transactions(data: bytes) -> list[Transaction]:
 
 
 def tip_seq(server: Server) -> int:
-    """The seq of the server's end of log."""
+    """The seq of the end of the server's log."""
     if uses_gtids(server):
         return len(GtidSet.parse(str(server.execute("SELECT @@GLOBAL.gtid_executed")[0][0])))
     return packed_seq(*server.binlog_position())
@@ -440,7 +442,7 @@ def dumps(server: Server, user: str = "") -> list[int]:
 
 @contextmanager
 def load(server: Server, database: str, *, rows: int = 3) -> Iterator[Load]:
-    """Writes transactions of `rows` rows into `database`.load until the block ends or the server goes away."""
+    """Write transactions of `rows` rows into `database`.load until the block ends or the server goes away."""
     made = Load(server, database, rows)
     made.thread.start()
     try:
@@ -471,7 +473,7 @@ class Load:
                         cursor.execute(f"INSERT INTO `load` (t) VALUES {values}")
                     self.written += 1
         except pymysql.MySQLError:
-            pass  # the server was killed, which some tests do
+            pass  # a test has killed the server
 
     def until_written(self, count: int) -> None:
         until(lambda: self.written >= count, f"{count} transactions are written")
@@ -486,7 +488,7 @@ class Load:
 
 
 def inserted_ids(reader: Reader, *tables: str) -> list[int]:
-    """The ids of all inserted rows, in the order of (seq, ordinal); no such pair may come twice."""
+    """The ids of all inserted rows, ordered by (seq, ordinal). Asserts that no such pair comes twice."""
     found: list[tuple[int, int, int]] = []
     for change in reader.changes(*tables):
         if isinstance(change, delivered.TableChanges):

@@ -1,4 +1,4 @@
-"""What the process has imported that `forking` forks daemons from."""
+"""The imports of the process that `forking` forks daemons from."""
 
 from __future__ import annotations
 

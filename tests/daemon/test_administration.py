@@ -1,4 +1,4 @@
-"""`consumers forget` and `consumers seek` move a consumer of a running daemon; the remedies that name them work."""
+"""`consumers forget` and `consumers seek` move a consumer of a running daemon, and the remedies that name them work."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Scene:
         self.server.execute("INSERT INTO d.t VALUES ()")
 
     def reader(self) -> Reader:
-        """Of `d`, from its stored position on."""
+        """A reader of `d`, from its stored position on."""
         return Reader(self.daemon, "d").open()
 
     def streams_again(self) -> None:
-        """`d` gives the next row to a new reader."""
+        """Assert that `d` delivers the next row to a new reader."""
         reader = self.reader().read_to(self.server)
         before = len(reader.transactions)
         self.insert()
@@ -77,7 +77,7 @@ def scene(
 
 
 def beside(scene: Scene) -> Json:
-    """What a move of `d` must not change of the other consumer."""
+    """The stored state of the other consumer, which a move of `d` must not change."""
     return scene.daemon.stored("beside")
 
 

@@ -1,4 +1,4 @@
-"""What a reader may ask, what it is told, and what it is refused."""
+"""What a reader may ask of the API, and which problems refuse it."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ def insert(mysql97: Server, database: str) -> Any:
 
 @dataclass
 class Refused:
-    """The problem that a call ended in."""
+    """The problem that a call raised."""
 
     problem: Problem | None = None
 
 
 @contextmanager
 def refused(status: int, kind: str) -> Iterator[Refused]:
-    """A context in which a call must end in this problem."""
+    """A context in which a call must raise this problem."""
     found = Refused()
     try:
         yield found
@@ -144,7 +144,7 @@ def test_a_newer_session_fences_the_older_one(daemon: Daemon, mysql97: Server, i
     new = Reader(daemon, "busy").open()
     assert new.session > old.session
     assert new.position["seq"] >= old.position["seq"]
-    waiting.join(10)  # one that waits is told at once
+    waiting.join(10)  # a waiting poll is answered at once
     assert [problem.kind for problem in fenced] == ["SESSION_FENCED"]
     for name, more in (
         ("poll", {"after": old.position}),
@@ -222,7 +222,7 @@ def test_positions_are_checked(daemon: Daemon, mysql97: Server, insert: Any) -> 
         api.raw("POST", "/v1/consumers/busy/poll", b"{not json")
     with refused(422, "REQUEST"):
         api.poll("busy", reader.session, position, wait_ms=10**9)
-    # Nothing of it did any harm, and nobody was fenced for it.
+    # Nothing has changed, and no session was fenced.
     insert()
     reader.read_to(mysql97)
     assert api.row("busy")["acknowledged"] == reader.position
@@ -263,7 +263,7 @@ def test_a_stop_waits_for_no_long_poll(
     with closing(http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=70)) as connection:
         headers = {"Content-Type": "application/json"}
         connection.request("POST", "/v1/consumers/d/poll", json.dumps(poll), headers)
-        for _ in range(3):  # whatever came before these was looked at
+        for _ in range(3):  # everything logged before has been looked at
             assert daemon.api.text("/livez") == "ok\n"
         started = time.monotonic()
         daemon.stop()
@@ -290,7 +290,7 @@ def test_a_quiet_consumer_moves_on_and_is_told_seldom(
     assert (answer["transactions"], answer["bytes"]) == (0, 0)
     assert api.call("quiet", "ack", session=reader.session, position=answer["end"])
     assert daemon.stored("quiet")["acknowledged"] == answer["end"]
-    # What was between is a marker to everybody: a reader that continues at its old place finds the same end.
+    # Everything between is a marker: a reader that continues at its old position gets the same end.
     assert api.session("quiet", read_only=True)["head"]["seq"] >= tip
 
     told = Reader(daemon, "told").open()
@@ -366,9 +366,9 @@ def test_tables_tell_columns_and_key(daemon: Daemon, database: str) -> None:
 
 def test_an_unknown_consumer_is_404(daemon: Daemon) -> None:
     with refused(404, "UNKNOWN_CONSUMER"):
-        daemon.api.session("nobody")
+        daemon.api.session("unknown")
     with refused(404, "UNKNOWN_CONSUMER"):
-        daemon.api.get("/v1/consumers/nobody/tables/a.b")
+        daemon.api.get("/v1/consumers/unknown/tables/a.b")
 
 
 def test_tokens_open_their_consumers_only(
@@ -382,22 +382,22 @@ def test_tokens_open_their_consumers_only(
     ]
     daemon = make_daemon(consumers, api={"tokens": tokens})
     port = daemon.start().port
-    nobody, scoped, full = Api(port), Api(port, one), Api(port, everything)
+    anonymous, scoped, full = Api(port), Api(port, one), Api(port, everything)
     with refused(401, "UNAUTHORIZED") as seen:
-        nobody.session("one")
+        anonymous.session("one")
     assert seen.problem and seen.problem.headers["WWW-Authenticate"] == "Bearer"
-    for api in (nobody, Api(port, "wrong"), Api(port, one + "x")):
+    for api in (anonymous, Api(port, "wrong"), Api(port, one + "x")):
         with refused(401, "UNAUTHORIZED"):
             api.rows()
         with refused(401, "UNAUTHORIZED"):
-            api.session("nobody")
+            api.session("unknown")
     assert scoped.session("one")["session"]
     with refused(404, "UNKNOWN_CONSUMER"):
         scoped.session("two")
     assert sorted(scoped.rows()) == ["one"]
     assert full.session("two")["session"]
     assert sorted(full.rows()) == ["one", "two"]
-    assert nobody.text("/livez") == "ok\n"
+    assert anonymous.text("/livez") == "ok\n"
     assert one not in daemon.log
 
 
@@ -420,7 +420,7 @@ def test_a_server_that_is_down_keeps_nobody_else_waiting(
     insert()
     assert len(reader.read_to(mysql97).transactions) == 1
     row = api.until_state("late", "connecting")
-    until(lambda: api.row("late")["last_error"], "the fault is told")
+    until(lambda: api.row("late")["last_error"], "the consumer has an error")
     row = api.row("late")
     assert "cannot connect" in row["last_error"]
     assert row["acknowledged"] is None
@@ -430,13 +430,13 @@ def test_a_server_that_is_down_keeps_nobody_else_waiting(
     assert "late: connecting: cannot connect" in verbose
     assert "up" not in verbose.replace("late", "").split("connect")[0]
     assert 'consumer="late"' in api.text("/metrics")
-    # It comes up: the daemon finds it by itself.
+    # The server starts, and the daemon finds it by itself.
     server.start()
     api.until_state("late", "streaming")
     second = Reader(daemon, "late").open()
     server.execute("INSERT INTO d.t VALUES (1)")
     assert len(second.read_to(server).transactions) == 1
-    # And goes away: its reader waits, then is told why; the other one notices nothing.
+    # The server stops: its reader waits, and then gets the reason; the other reader is not affected.
     server.stop()
     api.until_state("late", "connecting")
     answer = api.poll("late", second.session, second.position, wait_ms=100)

@@ -1,7 +1,7 @@
-"""What one client of the API does must not disturb the others: their delivery goes on, `/livez` answers within a
-second, and memory stays within limits.
+"""One client of the API must not disturb the others: their delivery goes on, `/livez` answers within a second, and
+memory stays within limits.
 
-One daemon with small limits stands for all tests; the consumer `other` is read while each attack goes on.
+All tests share one daemon with small limits; its consumer `other` is read during each attack.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POLLS_MAX = 10
 QUEUE = 8 * MIB
 TIMEOUT_S = 3
 LIVEZ_MAX_S = 1.0
-GROWTH_MAX = 48 * MIB  # of resident memory, where an attack sends or asks for much more
+GROWTH_MAX = 48 * MIB  # of resident memory, while an attack sends or asks for much more
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def daemon(
 
 @dataclass
 class Watch:
-    """What others see while an attack goes on. `rows`: of `other` that were written and then delivered."""
+    """What other clients see during an attack. `rows`: of `other`, written and then delivered."""
 
     daemon: Daemon
     write: Callable[[], object]
@@ -105,14 +105,14 @@ class Watch:
             until(lambda: reader.step(wait_ms=5000), "the other consumer gets its row")
 
     def until_delivered(self) -> None:
-        """Until two more rows have come to the other consumer."""
+        """Wait until two more rows are delivered to the other consumer."""
         wanted = self.rows + 3
         until(lambda: self.rows >= wanted, "delivery to the other consumer goes on")
 
 
 @pytest.fixture
 def watch(daemon: Daemon, mysql97: Server, database: str) -> Iterator[Watch]:
-    """The other consumer is read and probes are sent while the test runs; nothing may have disturbed them."""
+    """Read the other consumer and send probes while the test runs, and assert that nothing has disturbed them."""
     seen = Watch(daemon, lambda: mysql97.execute(f"INSERT INTO {database}_other.t VALUES ()"))
     before = daemon.resident_bytes
     with ThreadPoolExecutor(2) as pool:
@@ -134,7 +134,7 @@ def open_socket(daemon: Daemon) -> socket.socket:
 
 
 def send_until_refused(daemon: Daemon, head: bytes, piece: bytes, pieces: int) -> bytes:
-    """Send a request until all of it is sent or the daemon closes; what it answered."""
+    """Send a request until it is sent or the daemon closes the connection. Returns the answer."""
     with open_socket(daemon) as connection:
         try:
             connection.sendall(head)
@@ -146,7 +146,7 @@ def send_until_refused(daemon: Daemon, head: bytes, piece: bytes, pieces: int) -
 
 
 def received(connection: socket.socket) -> bytes:
-    """What comes until the daemon closes the connection."""
+    """Returns what arrives until the daemon closes the connection."""
     data = b""
     try:
         while more := connection.recv(1 << 16):
@@ -200,7 +200,7 @@ def test_half_sent_requests_give_way_and_are_closed(daemon: Daemon, watch: Watch
         for n in range(3 * CONNECTIONS_MAX):
             connection = stack.enter_context(open_socket(daemon))
             half_sent.append(connection)
-            with suppress(BrokenPipeError, ConnectionResetError):  # it had to give way at once
+            with suppress(BrokenPipeError, ConnectionResetError):  # it had to be closed at once
                 connection.sendall(halves[n % 3])
         watch.until_delivered()
         until(lambda: all(map(is_closed, half_sent)), "the daemon closes all of them")
@@ -269,7 +269,7 @@ def test_answers_that_are_not_read_are_counted_limited_and_cut(
         unread: list[socket.socket] = []
 
         def answer_and_acknowledge() -> bool:
-            """False once the daemon refuses to answer more."""
+            """Read and acknowledge. False once the daemon refuses to answer."""
             mysql97.execute(
                 f"INSERT INTO {database}.t (data) VALUES {', '.join(['(REPEAT(0x01, 1000000))'] * 6)}"
             )
@@ -306,7 +306,7 @@ def polled(api: Api, reader: Reader) -> Json | None:
 
 
 def slow_reader(daemon: Daemon, body: Any) -> socket.socket:
-    """A connection that has asked for a range and reads nothing of the answer."""
+    """A connection that has asked for a range and does not read the answer."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.settimeout(20)

@@ -1,5 +1,6 @@
-"""A folder of binlog files is a source like the server that writes them: what consumers receive is the same, byte for
-byte, from a copy, from the live folder of a running server, and over restarts and SIGKILL of the daemon."""
+"""A folder of binlog files is a source like the server that writes them. Consumers receive the same bytes from a copy,
+from the live folder of a running server, and over restarts and SIGKILL of the daemon.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def files(folder: Path, *, follow: bool, **more: Any) -> Json:
     }
 
 
-# What only newer servers write: a tagged GTID, a transaction that is compressed as a whole.
+# Events that only newer servers write: a tagged GTID, a transaction compressed as a whole.
 MORE = {
     "mysql97": (
         "SET gtid_next = 'AUTOMATIC:weekly'",
@@ -68,7 +69,7 @@ def write(server: Instance, *more: str) -> None:
 
 
 def copy(server: Instance, folder: Path) -> None:
-    """What `cp` makes of the files, the newest one in the middle of being written."""
+    """Copy the files as `cp` does, the newest one while it is being written."""
     folder.mkdir(exist_ok=True)
     for name, _ in server.binlogs():
         shutil.copyfile(server.datadir / name, folder / name)
@@ -106,7 +107,7 @@ def test_the_files_are_as_good_as_the_server(
     again = unacknowledged(api, readers["copy"])
     daemon.kill()
     write(server, *MORE.get(kind, ()))
-    copy(server, archive)  # more files, and what was the newest one is whole now
+    copy(server, archive)  # more files, and the former newest one is complete now
     api = daemon.start()
     assert transactions(again(api)) == transactions(again.data)
     write(server, *MORE.get(kind, ()))
@@ -133,7 +134,7 @@ def test_the_files_are_as_good_as_the_server(
 
 
 class unacknowledged:  # noqa: N801 - reads as a verb
-    """A range that a reader was given and has not acknowledged: `data`, and asked for once more by calling."""
+    """A range that a reader was given and has not acknowledged: `data`, and a call to fetch it once more."""
 
     def __init__(self, api: Api, reader: Reader) -> None:
         self._reader = reader
@@ -151,7 +152,7 @@ class unacknowledged:  # noqa: N801 - reads as a verb
 
 
 def read_to_the_end(api: Api, reader: Reader) -> None:
-    """Until the state says that nothing more will come, and all of that is read; the head is reached then."""
+    """Read until the state says that the log has ended and everything is read."""
     api.until_state(reader.consumer, "ended")
     until(lambda: reader.step() == 0, "everything was read")
     reader.acknowledge()

@@ -1,5 +1,6 @@
-"""Who shares a connection, by the server's own list of threads: consumers far apart, one that is stuck, settings that
-change while the daemon runs."""
+"""Which consumers share a connection, by the server's own thread list: consumers far apart, one that does not read, and
+settings that change while the daemon runs.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.servers import Server
 NewDatabase = Callable[[Server], str]
 KIB = 1 << 10
 ROW_BYTES = 4 * KIB
-# Far apart is more than this; and a queue that is full when it holds little.
+# Consumers are far apart beyond this many bytes; a queue is full when it holds few bytes.
 NEAR = {"max_bytes_to_merge": "16KiB", "max_bytes_in_binlog_dispatcher_buffer": "16KiB"}
 
 
@@ -56,7 +57,7 @@ def test_three_far_apart_begin_on_three_connections_and_end_on_one(
     make_daemon: MakeDaemon,
     source: Source,
 ) -> None:
-    # A full queue keeps each where it begins until its reader comes.
+    # Full queues keep each consumer where it begins until its reader comes.
     one = source(mysql97, database, max_bytes_in_binlog_queue="32KiB", **NEAR)
     begin = start_here(mysql97)
     insert(40)
@@ -90,7 +91,7 @@ def test_three_far_apart_begin_on_three_connections_and_end_on_one(
     assert len(dumps(mysql97, user)) == 1
     rows = api.rows()
     assert len({row["dispatcher_name"] for row in rows.values()}) == 1
-    # The server was asked how long it keeps its log.
+    # The daemon has asked the server how long it keeps its log.
     assert all(row["runway_seconds"] is None or row["runway_seconds"] > 0 for row in rows.values())
 
 
@@ -115,7 +116,7 @@ def test_one_that_is_stuck_is_detached_and_comes_back(
     assert row["dispatcher_name"] == "" and row["bytes"] < 256 * KIB
     assert api.row("live")["state"] == "streaming"
     assert dumps(mysql97, user) == thread, "the others' connection is as it was"
-    # It wakes up: no error, nothing missing, and in the end one connection.
+    # Its reader comes back: no error, nothing missing, and in the end one connection.
     stuck.read_to(mysql97)
     assert [t.seq for t in stuck.transactions] == [t.seq for t in live.transactions]
     assert [t.data for t in stuck.transactions] == [t.data for t in live.transactions]
@@ -173,19 +174,19 @@ def test_settings_are_read_again_and_others_do_not_notice(
     assert [t.seq for t in new["comes"].transactions] == expected[-2:]
     assert api.row("changes")["max_bytes"] == 1 << 20
 
-    # Settings that are wrong change nothing, and are told in one line.
+    # Invalid settings change nothing, and are reported in one line.
     good = dict(consumers)
     consumers["stays"] = {**one, "databases": []}
     line = daemon.hang_up("settings not reloaded")
     assert "consumers.stays.databases" in line["error"]
     assert sorted(api.rows()) == sorted(good)
     assert dumps(mysql97, user_of(one)) == threads
-    # And what cannot be changed is told.
+    # So is a setting that cannot be changed.
     daemon.settings["consumers"] = {name: good[name] for name in good if name != "elsewhere"}
     daemon.settings["state"] = {"max_bytes_in_spill": "1GiB"}
     assert daemon.reload()["removed"] == ["elsewhere"]
     assert '"settings": ["state"]' in daemon.log
-    until(lambda: not dumps(mysql97, user_of(other)), "nobody needs the other connection")
+    until(lambda: not dumps(mysql97, user_of(other)), "the other connection is closed")
     assert dumps(mysql97, user_of(one)) == threads
 
 
@@ -209,7 +210,7 @@ def test_a_second_signal_ends_it_at_once(
 
     until(queued, "it is queued")
     end = api.poll("d", session["session"], session["position"], wait_ms=5000)["end"]
-    # A reader that asks for much and takes little of it holds the end up.
+    # A reader that asks for much and reads little delays the end.
     with closing(http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=30)) as slow:
         slow.connect()
         slow.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)

@@ -1,6 +1,6 @@
 """Forged positions: a reader with a token for one consumer harms neither the daemon nor the other consumers.
 
-What is stored is what the daemon recorded, so a position that says more than its seq is refused or changes nothing.
+The daemon stores only what it has recorded, so a position that says more than its seq is refused or changes nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FORGERIES: dict[str, Callable[[Json], Json]] = {
 
 @dataclass
 class Watch:
-    """Asks for /livez all the time; `most_s`: the longest that an answer took."""
+    """Asks for /livez all the time. `most_s`: the longest time that an answer took."""
 
     daemon: Daemon
     most_s: float = 0.0
@@ -71,7 +71,7 @@ class Watch:
 class Scene:
     server: Instance
     daemon: Daemon
-    victim: Reader  # the consumer that is attacked
+    victim: Reader  # the consumer under attack
     beside: Reader
 
 
@@ -96,7 +96,7 @@ def scene(
 
 
 def attack(scene: Scene, position: Json, call: str) -> int:
-    """The status that a call with a position is answered with."""
+    """The HTTP status of a call with a position."""
     reader = scene.victim
     bodies: dict[str, Json] = {
         "ack": {"session": reader.session, "position": position},
@@ -161,7 +161,7 @@ def test_a_stored_row_that_cannot_be_read_fails_its_consumer_alone(scene: Scene,
     assert "consumers seek" in row["last_error"]
     assert "consumers forget" in row["last_error"]
     until(lambda: api.row("beside")["state"] == "streaming", "the other one goes on")
-    # Its reader's own position is the way back.
+    # Its reader's own position recovers it.
     scene.victim.open(position)
     assert daemon.stored("victim")["acknowledged"] == position
     assert scene.victim.position["seq"] <= tip_seq(scene.server)

@@ -24,7 +24,7 @@ each_mode = pytest.mark.parametrize(
 def prepare(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> tuple[Daemon, dict[str, Reader]]:
-    """Three transactions are read and acknowledged by one consumer; the other one never was asked for."""
+    """One consumer reads and acknowledges three transactions; the other one is never read."""
     server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY)")
     daemon = make_daemon({"d": source(server, "d"), "unread": source(server, "d")})
     daemon.start()
@@ -36,8 +36,8 @@ def prepare(
 
 
 def reset(server: Instance) -> None:
-    """Begin a new history, which soon is longer than the old one."""
-    # Logs are told apart by the second in which they were made.
+    """Begin a new history, which is soon longer than the old one."""
+    # The daemon tells logs apart by the second in which they were created.
     born = (server.folder / "pid").stat().st_mtime
     until(lambda: time.time() > born + 1.1, "the log's second is over")
     server.execute("RESET MASTER" if server.mariadb else "RESET BINARY LOGS AND GTIDS")
@@ -51,7 +51,7 @@ def purge(server: Instance) -> None:
 
 
 def purge_to(server: Instance, oldest: str) -> None:
-    """Remove all logs before one; MariaDB takes its time to let go of one."""
+    """Remove all logs before one. MariaDB may take a while to remove a log."""
 
     def purged() -> bool:
         server.execute(f"PURGE BINARY LOGS TO '{oldest}'")
@@ -61,7 +61,7 @@ def purge_to(server: Instance, oldest: str) -> None:
 
 
 def refused(api: Api, consumer: str, session: int, position: Json) -> Problem:
-    """The problem that a poll ends in; no data may come before it."""
+    """The problem that a poll raises. No data may come before it."""
     try:
         while True:
             answer = api.poll(consumer, session, position, wait_ms=2000, markers=True)
@@ -102,9 +102,9 @@ def test_a_reset_while_the_daemon_is_down(
         with pytest.raises(Problem) as caught:
             api.session(name, reader.position)
         assert caught.value.kind == "HISTORY_DIFFERS"
-    until(lambda: not dumps(server), "nobody needs a dump")
+    until(lambda: not dumps(server), "no dump is open")
     assert api.text("/readyz").startswith("ok")
-    # It is not forgotten: the next start says the same.
+    # The failure is stored: the next start reports the same.
     api = daemon.restart()
     check_failed(api, "d", "HISTORY_DIFFERS", "server history differs")
 
@@ -125,7 +125,7 @@ def test_a_reset_while_the_log_streams(
     assert "server history differs" in row["last_error"]
     problem = refused(api, "d", reader.session, reader.position)
     assert (problem.status, problem.kind) == (410, "HISTORY_DIFFERS")
-    # What the other one has of the old history is still its own, and then the same fault.
+    # The other consumer still gets what it has of the old history, and then the same error.
     unread = readers["unread"]
     assert unread.step() == 3
     assert [t.data for t in unread.transactions] == [t.data for t in reader.transactions]
@@ -139,7 +139,7 @@ def insert(server: Instance, count: int) -> None:
 
 
 def copied(server: Instance) -> Callable[[], None]:
-    """Copy the data directory of a server, which is stopped for that; the function that returned puts it back."""
+    """Copy the data directory of a server, which is stopped for that. Returns a function that restores the copy."""
     copy = server.folder / "copy"
     server.stop()
     shutil.copytree(server.datadir, copy)
@@ -157,7 +157,7 @@ def copied(server: Instance) -> Callable[[], None]:
 def test_a_server_restored_from_an_older_copy_that_has_purged_what_was_read(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """Same server uuid, same GTIDs: only that they were not purged tells that they stand for other transactions."""
+    """The server uuid and the GTIDs are the same; only the purged set shows that they denote other transactions."""
     server = server_factory("mysql97")
     daemon, readers = prepare(server, make_daemon, source)
     restore = copied(server)
@@ -190,7 +190,7 @@ def test_purged_past_a_stopped_consumer(
     daemon.stop()
     server.execute("INSERT INTO d.t VALUES ()", "FLUSH BINARY LOGS", "INSERT INTO d.t VALUES ()")
     purge(server)
-    # Another consumer is not concerned.
+    # The other consumer is not affected.
     daemon.settings["consumers"]["new"] = source(server, "d", start="earliest")
     api = daemon.start()
     fresh = Reader(daemon, "new").open().read_to(server)
@@ -209,7 +209,7 @@ def test_a_purge_of_what_a_quiet_consumer_does_not_need_harms_nobody(
     make_daemon: MakeDaemon,
     source: Source,
 ) -> None:
-    """A log that was only rotated, or held transactions of others: the consumer's place moves on with it."""
+    """A purged log was only rotated, or had transactions of other consumers: this one's position had moved past it."""
     server = server_factory(*kind_and_options)  # type: ignore[arg-type]
     server.execute("CREATE DATABASE other", "CREATE TABLE other.t (id INT PRIMARY KEY)")
     daemon, readers = prepare(server, make_daemon, source)

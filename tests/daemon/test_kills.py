@@ -1,7 +1,7 @@
-"""Whatever is killed, and wherever: a reader that keeps its own checkpoint gets everything exactly once.
+"""A reader that keeps its own checkpoint gets everything exactly once, whatever is killed and wherever.
 
-Each kill at a named point is made three times, at different moments and in the three ways positions are kept: GTIDs,
-files and offsets, MariaDB.
+Each kill at a named point is made three times, at different moments, with each kind of position: GTIDs, files and
+offsets, MariaDB.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NewServer = Callable[[int], Instance]
 
 @pytest.fixture(scope="module")
 def servers(module_server_factory: ServerFactory) -> Callable[[int], Instance]:
-    """The server of each run, started when it is first asked for."""
+    """The server of each run, started when it is first used."""
     without_gtids = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
     start: list[Callable[[], Instance]] = [
         lambda: module_server_factory("mysql97"),
@@ -53,7 +53,7 @@ def servers(module_server_factory: ServerFactory) -> Callable[[int], Instance]:
 
 @pytest.fixture
 def new_server(servers: Callable[[int], Instance]) -> NewServer:
-    """`new_server(run)`: that run's server with an empty database, and no reader left of the test before."""
+    """`new_server(run)`: that run's server with an empty database and no dump of the test before."""
 
     def prepare(run: int) -> Instance:
         server = servers(run)
@@ -65,13 +65,13 @@ def new_server(servers: Callable[[int], Instance]) -> NewServer:
 
 
 def new_daemon(make_daemon: MakeDaemon, source: Source, server: Instance) -> Daemon:
-    # Two consumers, so that one connection serves different positions after each kill; room for all that is unread.
+    # Two consumers, so that one connection serves different positions after each kill. The queues have room for all.
     consumer = source(server, "d", max_bytes_in_binlog_queue="1GiB")
     return make_daemon({"d": consumer, "unread": consumer})
 
 
 def read_until_killed(reader: Reader, *, max_bytes: int | None = None) -> None:
-    """Read as ever; the daemon dies under it, and its answers with it."""
+    """Read until the daemon dies."""
 
     def read() -> bool:
         try:
@@ -85,7 +85,7 @@ def read_until_killed(reader: Reader, *, max_bytes: int | None = None) -> None:
 
 
 def kill(server: Instance, threads: list[int]) -> None:
-    """End these threads. One may be gone already: a dump ends by itself where its reader was killed."""
+    """Kill these server threads. One may be gone already: a dump ends when its client is killed."""
     for thread in threads:
         try:
             server.execute(f"KILL {thread}")
@@ -103,7 +103,7 @@ def check_complete(reader: Reader, server: Instance, ids: list[int]) -> None:
     seqs = [transaction.seq for transaction in reader.transactions]
     assert seqs == sorted(set(seqs))
     assert inserted_ids(reader) == ids
-    # One that had not read at all since the first start finds the same.
+    # A reader that has not read since the first start finds the same.
     unread = Reader(reader.daemon, "unread").open().read_to(server)
     assert [transaction.seq for transaction in unread.transactions][-len(seqs) :] == seqs
 
@@ -138,7 +138,7 @@ def test_killed_between_the_stored_acknowledgement_and_its_answer(
         read_until_killed(reader)
         daemon.start()
         row = until(lambda: daemon.api.row("d")["acknowledged"], "it has its place again")
-        assert row["seq"] == reader.position["seq"]  # what was stored is what the reader had
+        assert row["seq"] == reader.position["seq"]  # the stored position is the reader's
         reader.step()
     check_complete(reader, server, writing.ids())
 
@@ -159,7 +159,7 @@ def test_killed_in_the_middle_of_a_large_transaction(
     with load(server, "d") as writing:
         writing.until_written(3)
         daemon.start()
-        # The connection ends in the middle of it too, again and again.
+        # The connection ends within the transaction too, several times.
         for _ in range(3):
             kill(server, dumps(server))
             reader.step()
@@ -241,7 +241,7 @@ def test_an_unacknowledged_range_is_the_same_after_a_restart(
     before = [api.binlog("d", reader.session, start, edge) for edge in edges]
     server.execute("FLUSH BINARY LOGS")
     daemon.restart(kill=True)
-    # At once: the range is not there yet, the daemon waits until it is.
+    # At once: the range is not there yet, so the daemon waits for it.
     assert api.binlog("d", reader.session, start, end) == before[-1]
     assert [api.binlog("d", reader.session, start, edge) for edge in edges] == before
     middle = edges[len(edges) // 2]
@@ -253,7 +253,7 @@ def test_an_unacknowledged_range_is_the_same_after_a_restart(
     with pytest.raises(Problem) as caught:
         api.binlog("d", reader.session, start, middle)
     assert (caught.value.status, caught.value.kind) == (409, "POSITION_UNKNOWN")
-    # Positions read back are the positions handed out, byte for byte.
+    # Stored positions are read back byte for byte.
     again = [middle]
     while again[-1]["seq"] < end["seq"]:
         answer = api.poll("d", 0, again[-1], max_bytes=2000, wait_ms=5000, markers=True)
@@ -293,7 +293,7 @@ def test_a_reader_is_right_against_a_state_that_is_older_or_newer(
     reader.read_to(server)
     assert inserted_ids(reader) == writing.ids()
 
-    # The reader's checkpoint is older than the daemon's state: it is served again from there.
+    # The reader's checkpoint is older than the daemon's state: the daemon serves it again from there.
     again = Reader(daemon, "d").open(first)
     again.read_to(server)
     seqs = [t.seq for t in reader.transactions if t.seq > first["seq"]]

@@ -1,6 +1,6 @@
-"""Servers that do not name columns in their log: what the daemon supplies, and where it refuses to.
+"""Servers that do not name columns in their log: what the daemon adds, and where it refuses to.
 
-The altered tables are those whose TABLE_MAPs look the same before and after.
+The altered tables have the same TABLE_MAP before and after.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Case:
-    """A table, a row, a statement that alters it, another row. `old`, `new`: those rows, named as they were then."""
+    """A table, a row, a statement that alters the table, another row. `old`, `new`: those rows, named as they were
+    then."""
 
     table: str
     old_row: str
@@ -57,7 +58,7 @@ CASES = {
 
 @pytest.fixture(params=["mysql97", "mysql56"])
 def nameless_server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server whose log does not name columns: because it is told so, or too old."""
+    """A server that does not name columns in its log: by its settings, or because it is too old."""
     server: Server = request.getfixturevalue(request.param)
     if request.param == "mysql56":
         yield server
@@ -75,7 +76,7 @@ def here(server: Server) -> Json:
 
 
 def rows(reader: Reader) -> Rows:
-    """The rows inserted since this was asked last, with the names that the log gives them."""
+    """The rows inserted since the last call, with the names that the log gives."""
     found = []
     for change in reader.changes():
         if isinstance(change, delivered.TableChanges):
@@ -124,13 +125,13 @@ def test_a_table_has_the_columns_that_it_had_then_or_its_consumer_stops(
     daemon = make_daemon(consumers)
     api = daemon.start()
 
-    # What was altered since cannot be told any more, and the consumer says so.
+    # The definition before the change is not known any more, and the consumer's error says so.
     for n, (what, database) in enumerate(databases.items()):
         row = api.until_state(f"early{n}", "failed")
         assert f"table {database}.t" in row["last_error"], what
         assert "assume_current_schema" in row["last_error"]
         assert "binlog_row_metadata=FULL" in row["last_error"]
-    # The others go on.
+    # The other consumers go on.
     assert rows(Reader(daemon, "quiet").open().read_to(server)) == [{"n": 7}]
     assert rows(Reader(daemon, "lax").open().read_to(server)) == [
         {"b": 1, "a": 2},
@@ -142,14 +143,14 @@ def test_a_table_has_the_columns_that_it_had_then_or_its_consumer_stops(
         assert keys(reader) == [case.key]
         assert rows(reader) == [case.new]
 
-    # At the tip a table is followed from one definition to the next.
+    # At the end of the log a table is followed from one definition to the next.
     reader = late[0]
     server.execute("INSERT INTO t VALUES (5, 6)", database=swapped)
     assert rows(reader.read_to(server)) == [{"b": 5, "a": 6}]
     server.execute("ALTER TABLE t CHANGE a c INT", "INSERT INTO t VALUES (7, 8)", database=swapped)
     assert rows(reader.read_to(server)) == [{"b": 7, "c": 8}]
 
-    # What was known when the daemon ended is known when it begins, though it could not be found out any more.
+    # Definitions known when the daemon ended are known after a restart, though they could not be looked up any more.
     looked_up = daemon.log.count('"looking up tables"')
     daemon.stop()
     server.execute("INSERT INTO t VALUES (9, 10)", database=swapped)
@@ -175,7 +176,7 @@ def test_labels_that_the_schema_does_not_tell_are_not_needed_where_the_log_holds
     make_daemon: MakeDaemon,
     source: Source,
 ) -> None:
-    """A UUID or INET column has the table looked up, and the schema shows an emoji as '?'."""
+    """The daemon looks up a table with a UUID or INET column, and the schema shows an emoji as '?'."""
     database = new_database(mariadb118)
     daemon = make_daemon({"c": source(mariadb118, database)})
     daemon.start().until_state("c", "streaming")
@@ -199,7 +200,7 @@ def test_mariadbs_addresses_come_as_select_shows_them(
     make_daemon: MakeDaemon,
     source: Source,
 ) -> None:
-    """With full metadata too MariaDB writes them as BINARY."""
+    """MariaDB writes them as BINARY, also with full metadata."""
     database = new_database(mariadb118)
     daemon = make_daemon({"c": source(mariadb118, database)})
     daemon.start().until_state("c", "streaming")

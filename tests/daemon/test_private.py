@@ -1,4 +1,4 @@
-"""What the daemon writes is for its user alone, and it warns of secrets that others can read."""
+"""Only the daemon's user may read what the daemon writes, and the daemon warns of secrets that others can read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Ranges that were saved as files are binlogs: what the server's own tool prints of them is the server's log, filtered.
+"""Ranges saved as files are binlogs: the server's own tool prints of them the server's log, filtered.
 
-The reference is the server's log itself, printed by the same tool and filtered here by name, and once more counted by
-python-mysql-replication, which shares no code with anything here.
+The reference is the server's log itself, printed by the same tool and filtered by name, and counted again by
+python-mysql-replication, which shares no code with this project.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _ROW = re.compile(r"(?:INSERT INTO|UPDATE|DELETE FROM) `([^`]+)`\.`([^`]+)`")
 def write_history(
     server: Server, a: str, b: str, before_altering: Callable[[], object] = lambda: None
 ) -> None:
-    """Statements over two databases, triggers into the other one, cascades, savepoints, many rows, rotations; in the
-    end one that alters a table."""
+    """Statements over two databases, triggers into the other one, cascades, savepoints, many rows, rotations; at last
+    one that alters a table."""
     cascade = (
         f"CONSTRAINT fk_{a} FOREIGN KEY (customer) REFERENCES {a}.customer (id)"
         " ON DELETE CASCADE ON UPDATE CASCADE"
@@ -89,7 +89,7 @@ def write_history(
 
 
 def printed(text: str) -> Printed:
-    """Rows by GTID (5.6 and others without: all by ''), each as its lines."""
+    """The printed rows by GTID ('' for servers without GTIDs), each as its lines."""
     found: Printed = {}
     gtid = ""
     for line in text.splitlines():
@@ -104,7 +104,7 @@ def printed(text: str) -> Printed:
 
 
 def only(rows: Printed, *wanted: str) -> Printed:
-    """What belongs to databases or to `database.table`s."""
+    """The rows of these databases, or of these `database.table`s."""
 
     def mine(row: str) -> bool:
         match = _ROW.match(row)
@@ -125,7 +125,7 @@ def joined(parts: list[Printed]) -> Printed:
 
 @dataclass
 class Saved:
-    """Asks for ranges without acknowledging any, saves them, and has the tool print them."""
+    """Fetches ranges without acknowledging them, saves them, and has the tool print them."""
 
     server: Server
     api: Api
@@ -184,7 +184,7 @@ def test_ranges_are_the_servers_log_filtered(
     saved = Saved(any_server, api, tmp_path)
 
     def all_is_read() -> None:
-        """A server that names no columns is asked for them, which must be before they are others."""
+        """A server that names no columns is asked for them before the table is altered."""
         for name in consumers:
             list(saved.positions(name, begin[name], 1 << 20))
 
@@ -200,7 +200,7 @@ def test_ranges_are_the_servers_log_filtered(
         assert saved.print(whole) == expected
         check_slices(saved, name, whole, start, end)
         check_parts(saved, name, whole, positions)
-    # A position means the same to every consumer of the server.
+    # Positions have the same meaning for every consumer of the server.
     halfway = list(saved.positions("both", begin["both"], 1))[6]
     end = list(saved.positions("a", begin["a"], 1 << 20))[-1]
     halves = [saved.range("a", begin["a"], halfway), saved.range("a", halfway, end)]
@@ -222,7 +222,7 @@ def check_slices(saved: Saved, name: str, whole: bytes, start: Json, end: Json) 
 
 
 def check_parts(saved: Saved, name: str, whole: bytes, positions: list[Json]) -> None:
-    """Any range between two positions is that part of the whole, and starts with what a reader needs."""
+    """Assert that any range between two positions is that part of the whole, and begins with the header events."""
     order = random.Random(0)
     everything = transactions(whole)
     pairs = [sorted(order.sample(range(len(positions)), 2)) for _ in range(12)]
@@ -263,7 +263,7 @@ def test_an_independent_reader_counts_the_same_rows(
 
 
 def independent(server: Server, user: str, start: Json) -> Iterator[tuple[str, str, str, str]]:
-    """(gtid, database, table, operation) of each row from a place of the server's log on."""
+    """(gtid, database, table, operation) of each row from a position of the server's log on."""
     verbs = {WriteRowsEvent: "insert", UpdateRowsEvent: "update", DeleteRowsEvent: "delete"}
     stream = BinLogStreamReader(
         {"host": server.host, "port": server.port, "user": user, "passwd": PASSWORD},

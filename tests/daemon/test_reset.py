@@ -1,4 +1,4 @@
-"""A RESET of a server is recognised, also while its log is read and where creation times do not tell."""
+"""The daemon notices a RESET of a server, also while it reads the log and where creation times do not tell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GetServer = Callable[[str], Instance]
 
 @pytest.fixture(scope="module")
 def servers(module_server_factory: ServerFactory) -> GetServer:
-    """A server of a kind, whose log begins anew with each test."""
+    """A server of a kind, whose log is reset for each test."""
     made: dict[str, Instance] = {}
 
     def get(kind: str) -> Instance:
@@ -49,18 +49,18 @@ def server(request: pytest.FixtureRequest, servers: GetServer) -> Instance:
 
 
 def reset(server: Instance, created: int = 0) -> None:
-    """Begin a new log; `created`: when the server is to say that it began, s since 1970."""
+    """RESET the log. `created`: the creation time that the server is to give its first file, s since 1970."""
     words = "BINARY LOGS AND GTIDS" if server.kind == "mysql97" else "MASTER"
     server.execute(f"SET TIMESTAMP = {created or 'DEFAULT'}", f"RESET {words}")
 
 
 def insert(server: Instance, count: int, size: int) -> None:
-    """Transactions of one row of `size` characters."""
+    """Insert rows of `size` characters, one per transaction."""
     server.execute(*[f"INSERT INTO d.t (v) VALUES (REPEAT('x', {size}))"] * count)
 
 
 def begin(server: Instance, make_daemon: MakeDaemon, source: Source) -> tuple[Daemon, Reader]:
-    """A daemon whose reader has read all that the server has written."""
+    """A daemon whose reader has read everything that the server has written."""
     daemon = make_daemon({"d": source(server, "d", start="earliest")})
     daemon.start()
     return daemon, Reader(daemon, "d").open().read_to(server)
@@ -73,7 +73,7 @@ def check_differs(daemon: Daemon) -> None:
 
 
 def refused(reader: Reader) -> Problem:
-    """The problem that polls end in."""
+    """The problem that polls raise."""
     try:
         while True:
             reader.step()
@@ -84,7 +84,7 @@ def refused(reader: Reader) -> Problem:
 def test_a_second_reset_within_one_second(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """The new log has the old one's creation time, as many transactions, and is longer."""
+    """The new log has the old one's creation time and number of transactions, and is longer."""
     settings = source(server, "d")
     reset(server, CREATED)
     insert(server, 5, size=100)
@@ -100,7 +100,7 @@ def test_a_second_reset_within_one_second(
 def test_a_reset_under_a_live_connection_and_a_rotation(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """The server goes on with the second file of the new log, of which nothing is delivered."""
+    """The server goes on with the second file of the new log, of which nothing may be delivered."""
     insert(server, 30, size=1500)
     daemon, reader = begin(server, make_daemon, source)
     read, position = len(reader.transactions), reader.position
@@ -119,7 +119,7 @@ def test_a_reset_under_a_live_connection_and_a_rotation(
 def test_a_reset_under_a_live_connection_is_found_when_a_session_is_opened(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """The new log is shorter than the old one, so that the server sends nothing but heartbeats."""
+    """The new log is shorter than the old one, so the server sends only heartbeats."""
     insert(server, 30, size=1500)
     daemon, reader = begin(server, make_daemon, source)
     reset(server)
@@ -132,7 +132,7 @@ def test_a_reset_under_a_live_connection_is_found_when_a_session_is_opened(
 def test_rotations_are_followed_on_the_same_connection(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """Also where a file was purged as soon as the server had closed it."""
+    """Also if a file was purged as soon as the server had closed it."""
     insert(server, 3, size=10)
     daemon, reader = begin(server, make_daemon, source)
     read = len(reader.transactions)

@@ -1,5 +1,6 @@
-"""Readers that open a session at a position of their own: what the server has is gone to, anything else is refused and
-changes nothing, not even who may read."""
+"""Readers that open a session at a position of their own: the consumer goes to one that the server has; any other is
+refused and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ ROWS = 12
 
 @dataclass
 class Scene:
-    """A server that has purged its first files; `positions`: after each transaction of `d`, oldest first."""
+    """A server that has purged its first files. `positions`: after each transaction of `d`, oldest first."""
 
     server: Instance
     daemon: Daemon
@@ -32,7 +33,7 @@ class Scene:
 
     @property
     def kept(self) -> Json:
-        """Behind the newest transaction but three."""
+        """The position after all but the newest three transactions."""
         return self.positions[-4]
 
     @property
@@ -40,7 +41,7 @@ class Scene:
         return self.positions[-1]
 
     def ahead(self) -> Json:
-        """Where the server has not come to."""
+        """A position that the server has not executed."""
         end = self.end
         if end["gtid"] and not self.server.mariadb:
             seq = end["seq"] + 3
@@ -48,7 +49,7 @@ class Scene:
         return {**end, "offset": end["offset"] + 999, "seq": end["seq"] + 999}
 
     def place(self, consumer: str) -> Json:
-        """All of a consumer that a refused seek must not change."""
+        """The state of the consumer that a refused seek must not change."""
         row = self.daemon.api.row(consumer)
         shown = {key: row[key] for key in ("state", "acknowledged", "last_error")}
         return {**shown, "stored": self.daemon.stored(consumer)["acknowledged"]}
@@ -97,7 +98,7 @@ def test_a_seek_to_what_was_purged_changes_nothing(scene: Scene) -> None:
         scene.daemon.api.session("d", scene.purged)
     assert seen.problem and "nothing was changed" in seen.problem.body["hint"]
     assert scene.place("d") == before
-    # The reader of before is not fenced, and a reader without a position goes on at the stored one.
+    # The present reader is not fenced, and a reader without a position goes on at the stored one.
     assert scene.readers["d"].step() == 0
     assert scene.daemon.api.session("d", read_only=True)["position"] == scene.end
 
@@ -144,7 +145,7 @@ def test_a_seek_back_to_what_the_server_has_is_stored_and_disturbs_nobody(scene:
 def test_after_a_restart_a_consumer_that_has_failed_takes_a_position_that_the_server_has(
     scene: Scene,
 ) -> None:
-    """What is stored was purged while the daemon was down, and a reader has a newer checkpoint."""
+    """The stored position was purged while the daemon was down, and a reader has a newer checkpoint."""
     daemon = scene.daemon
     daemon.stop()
     daemon.store("d", scene.purged)

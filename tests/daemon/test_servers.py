@@ -1,4 +1,4 @@
-"""Connection, GTIDs and basic row events through the daemon, on every server it knows and in every way to log in."""
+"""Connection, GTIDs and basic row events through the daemon, on every supported server and with every login method."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Row = tuple[Any, ...]
 
 
 def write(server: Server, database: str, other: str) -> None:
-    """Tables in two databases: insert, update, delete, several rows in a statement, several statements, many rows."""
+    """Tables in two databases: insert, update, delete, several rows per statement, several statements, many rows."""
     for name in (database, other):
         server.execute(TABLE, database=name)
     many = ", ".join(
@@ -56,7 +56,7 @@ def write(server: Server, database: str, other: str) -> None:
 
 
 def replay(reader: Reader, *tables: str) -> dict[str, dict[int, Row]]:
-    """The tables as the changes make them; each change must fit what was there before."""
+    """The tables that result from the changes. Asserts that each change fits the row before it."""
     found: dict[str, dict[int, Row]] = {table: {} for table in tables}
     for change in reader.changes(*tables):
         if isinstance(change, delivered.Ddl):
@@ -129,7 +129,7 @@ def test_rows_come_through_from_every_server(
 
 
 def positions_are_the_servers(server: Server, reader: Reader, file: str, offset: int) -> None:
-    """Every transaction that was delivered ends where the server's list of events ends one, with the GTID it had."""
+    """Every delivered transaction ends where the server's list of events ends one, with its GTID."""
     events = server.execute(f"SHOW BINLOG EVENTS IN '{file}' FROM {offset}")
     ends = {}
     gtid = ""
@@ -227,7 +227,9 @@ def test_tls_with_a_verified_server(
     wrong["tls"] = {"mode": "verify_ca", "ca": str(authority(tmp_path / "ca.pem"))}
     daemon = make_daemon({"wrong": wrong})
     api = daemon.start()
-    row = until(lambda: r if (r := api.row("wrong"))["last_error"] else None, "the fault is told")
+    row = until(
+        lambda: r if (r := api.row("wrong"))["last_error"] else None, "the consumer has an error"
+    )
     assert row is not None
     assert "certificate is not trusted" in row["last_error"]
     assert row["state"] in ("connecting", "failed")
@@ -238,7 +240,7 @@ def test_caching_sha2_without_tls(
 ) -> None:
     server = server_factory("mysql97", "--tls-version=")
     server.add_user("plain", PASSWORD)
-    # Not in the server's cache: the password goes over, encrypted with the server's RSA key.
+    # Not in the server's cache: the password is sent encrypted with the server's RSA key.
     server.execute("FLUSH PRIVILEGES")
 
     def settings(_: Instance, *databases: str) -> dict[str, Any]:
@@ -280,7 +282,7 @@ def test_checksums_off_and_switched_while_the_log_streams(
 def authority(path: Path) -> Path:
     """Write the certificate of an authority that has signed nothing."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nobody")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "other")])
     now = dt.datetime.now(dt.UTC)
     certificate = (
         x509.CertificateBuilder()
@@ -319,7 +321,7 @@ def test_hosts_that_cannot_stand_in_for_each_other_are_refused_until_one_is_name
     assert row is not None and row["state"] == "failed"
     words = "another host's log is another history without MySQL's GTIDs"
     assert words in row["last_error"] and "name one host" in row["last_error"]
-    # It tries again, and stays at the first host.
+    # The daemon tries again, and stays with the first host.
     tries = daemon.log.count(words)
     until(lambda: daemon.log.count(words) > tries, "it is tried again")
     assert one["mysql"] in api.row("one")["last_error"]

@@ -1,4 +1,4 @@
-"""One connection per connection key, by the server's own list of threads; and what an unread consumer may cost."""
+"""One connection per connection key, by the server's own thread list; and the memory that an unread consumer takes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BASE_BYTES_MAX = 250 * MIB
 
 @contextmanager
 def measured(daemon: Daemon) -> Iterator[list[int]]:
-    """Resident sizes of the daemon, all through the block."""
+    """Resident sizes of the daemon during the block."""
     sizes = [daemon.resident_bytes]
     ended = threading.Event()
 
@@ -89,7 +89,7 @@ def test_one_connection_per_key_and_bounded_memory(
             reader.read_to(server)
             assert len(reader.transactions) == 2
 
-        # Its reader comes: everything is there, in order, and the daemon still holds no more than it may.
+        # Its reader comes: everything is there, in order, and the daemon still keeps within its limit.
         found = 0
         while unread.position["seq"] < tip_seq(server):
             unread.step(wait_ms=5000)
@@ -109,7 +109,7 @@ def test_one_connection_per_key_and_bounded_memory(
 def test_consumers_at_different_places_share_one_connection(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """A consumer that is new, one that has read, one that has not: after a restart one dump serves them all."""
+    """A new consumer, one that has read, and one that has not: after a restart one dump serves all of them."""
     server = server_factory("mysql97")
     server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY)")
     first = source(server, "d")

@@ -1,4 +1,6 @@
-"""A transaction larger than its consumers' queues goes over the disk: whole, in little memory, and without a trace."""
+"""A transaction larger than its consumers' queues is spilled to disk: it is delivered whole, needs little memory, and
+leaves no file.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ LIMIT = {"max_bytes_in_binlog_queue": "1MiB"}
 
 
 def spilled(daemon: Daemon) -> int:
-    """How many spill files the daemon has mapped. None of them has a name."""
+    """The number of spill files that the daemon has mapped. They have no names."""
     assert list((daemon.folder / "state.db.spill").iterdir()) == []
     maps = Path(f"/proc/{daemon.pid}/maps").read_text(encoding="utf-8")
     return sum("state.db.spill/" in line for line in maps.splitlines())
 
 
 def peak_bytes(daemon: Daemon) -> int:
-    """The most that was ever resident since `forget_peak`."""
+    """The peak resident size since `forget_peak`."""
     status = Path(f"/proc/{daemon.pid}/status").read_text(encoding="ascii")
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
@@ -66,7 +68,7 @@ def test_a_large_transaction_goes_over_the_disk(
     base = peak_bytes(daemon)
     write(server, database)
     for reader in readers:
-        # Both at once: nothing is acknowledged before the second one has it, too.
+        # Both at once: the first acknowledges nothing before the second has the transaction, too.
         while not reader.chunks:
             reader.step(max_bytes=1)
     assert spilled(daemon) >= 2

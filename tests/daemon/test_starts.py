@@ -1,4 +1,4 @@
-"""Consumers begin where they are told to: at a GTID set, a file and offset, a moment; in one place for all of these."""
+"""Consumers begin at a GTID set, a file and offset, or a time; all these forms name one position."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CLOCK = "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ')"
 
 
 def written(server: Server, database: str) -> Json:
-    """Six transactions, and all ways to say the place before the fourth, by name; `inside` is no place."""
+    """Six transactions, and by name all forms of the position before the fourth. `inside` is inside a transaction."""
     server.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)", "FLUSH BINARY LOGS")
     for n in range(3):
         server.execute(f"INSERT INTO {database}.t VALUES ({n})")
@@ -27,7 +27,7 @@ def written(server: Server, database: str) -> Json:
         "file": {"file": file, "offset": offset},
         "inside": {"file": file, "offset": offset + 1},
     }
-    # MariaDB logs no time of a commit.
+    # MariaDB logs no commit time.
     return starts if server.mariadb else {**starts, "moment": {"timestamp": moment}}
 
 

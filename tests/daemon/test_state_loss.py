@@ -1,4 +1,6 @@
-"""The state store of a daemon is deleted, replaced or lost: it is said, and no reader takes one history for another."""
+"""The state store of a running daemon is deleted, replaced or lost: the daemon says so, and no reader mistakes one
+history for another.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def test_a_store_that_is_deleted_under_the_daemon_is_written_anew(scene: Scene) 
     scene.read()
     daemon.restart(kill=True)
     assert daemon.stored("d")["acknowledged"] == scene.reader.position
-    scene.read()  # in the session of before
+    scene.read()  # in the session from before
 
 
 def test_a_store_that_is_replaced_under_the_daemon_is_not_ready_and_takes_nothing(

@@ -23,7 +23,7 @@ XID_LOGGED = XID.replace("FF", "ff").replace("5C", "5c")
 
 
 def session(server: Server, *statements: str) -> None:
-    """Statements on a connection that is closed then."""
+    """Run statements on a connection, and close it."""
     with closing(server.connect()) as connection, connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
@@ -32,12 +32,12 @@ def session(server: Server, *statements: str) -> None:
 
 @pytest.fixture
 def nothing_left() -> Iterator[list[Server]]:
-    """What is prepared keeps its tables locked, also against the end of a test that failed."""
+    """Roll back what is prepared: it keeps its tables locked, also after a failed test."""
     used: list[Server] = []
     yield used
     for server in used:
         for xid in (XID, "'gone'"):
-            with suppress(pymysql.Error):  # there is none, as it should be
+            with suppress(pymysql.Error):  # expected: it is already gone
                 server.execute(f"XA ROLLBACK {xid}")
 
 
@@ -56,7 +56,7 @@ def prepared(daemon: Daemon) -> int:
 
 
 def forgotten(server: Server, database: str, readers: dict[str, Reader], daemon: Daemon) -> bool:
-    """It is stored with the progress that comes next."""
+    """The daemon forgets it when it stores progress next."""
     session(server, f"DELETE FROM {database}.t LIMIT 1")
     for reader in readers.values():
         reader.read_to(server)
@@ -120,7 +120,7 @@ def test_rows_come_when_they_are_committed(
         held = [list(table) for table in replay(reader, *tables).values()]
         assert held == [[5000, 5001, 5002]] * len(tables)
     assert prepared(daemon) == 2
-    # Two that begin between: one on a connection that knows what is prepared, one on its own.
+    # Two consumers that begin between: one on a connection that knows what is prepared, one on its own.
     daemon.settings["consumers"]["between"] = source(server, a)
     daemon.settings["consumers"]["late"] = source(server, a, user="late")
     daemon.restart(kill=True)

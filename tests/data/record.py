@@ -1,9 +1,9 @@
-"""`python -m tests.data.record [KIND…]`: record a small log of each server, and what it decodes to.
+"""`python -m tests.data.record [KIND…]`: record a small log of each server, and its decoded events.
 
 `KIND.binlog` is the file that a throw-away server of the kind wrote for the statements of `tests.support.workload`;
-`KIND.jsonl` is what `binlog-dispatcher inspect --json` says of it. The expectation is from our own decoder, at a commit
-at which `tests/differential` proved its values against SELECT and `tests/inspect/test_agreement.py` its events against
-the server's own tool. Recording again gives the same but for uuids, times, and numbers that a server makes up.
+`KIND.jsonl` is the output of `binlog-dispatcher inspect --json`. The expectation is from our own decoder, at a commit
+at which `tests/differential` proved its values against SELECT, and `tests/inspect/test_agreement.py` its events against
+the server's own tool. Recording again changes only uuids, times, and numbers that a server makes up.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def inspected(log: Path) -> str:
 
 
 def without_folder(log: bytes) -> bytes:
-    """The log with a folder of the same length in place of the random one that LOAD DATA read from."""
+    """The log with a folder of the same length in place of the random one of LOAD DATA."""
     out, at, checksum = bytearray(log[:4]), 4, False
     while at < len(log):
         size = int.from_bytes(log[at + 9 : at + 13], "little")

@@ -1,4 +1,4 @@
-"""Logs that real servers wrote once decode to what they did then; no server is needed."""
+"""Logs that real servers wrote decode to the recorded events; no server is needed."""
 
 from __future__ import annotations
 

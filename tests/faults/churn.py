@@ -1,10 +1,9 @@
-"""Changes that never end, and a copy of the tables made from them alone.
+"""Endless changes of tables, and a copy of the tables made of the delivered changes alone.
 
-`Churn` inserts, updates and deletes in tables of some databases, in transactions small and large, until it is told to
-stop or its server goes away. `Copy` applies what a reader got to a copy of these tables. Each change must fit what the
-copy holds: a row that is inserted was not there, one that is changed or deleted was there as it is said to have been. A
-transaction that is lost, repeated or out of order is therefore found where it happens, and `check` compares what is
-left with what the server has.
+`Churn` inserts, updates and deletes in tables of some databases, in small and large transactions, until it is stopped
+or its server goes away. `Copy` applies what a reader got to a copy of these tables, and asserts that each change fits:
+an inserted row did not exist, a changed or deleted row was as the event says. So a transaction that is lost, repeated
+or out of order is found where it happens. `check` compares the copy with the server's tables.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def create(server: Server, databases: Iterable[str]) -> None:
 
 
 class Churn:
-    """`written` counts committed transactions. `pause_s`: between two of them."""
+    """`written` counts committed transactions. `pause_s`: between two transactions."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Churn:
                     self.written += 1
                     self._stopping.wait(self.pause_s)
         except pymysql.MySQLError:
-            pass  # the server was killed, which some tests do
+            pass  # a test has killed the server
 
     def _statement(self) -> str:
         rng = self._rng
@@ -104,7 +103,7 @@ class Churn:
 
 @contextmanager
 def churn(server: Server, databases: list[str], **more: Any) -> Iterator[Churn]:
-    """Changes until the block ends; the tables must be there."""
+    """Run a churn until the block ends. The tables must exist."""
     made = Churn(server, databases, **more)
     made._thread.start()
     try:
@@ -121,7 +120,7 @@ def _last_id(cursor: Cursor, database: str) -> int:
 
 
 class Copy:
-    """What a consumer's reader has made of its tables. `problems`: answers that told it to come again."""
+    """The tables that a consumer's reader has made of its changes. `problems`: answers that asked it to retry."""
 
     def __init__(self, reader: Reader, databases: Iterable[str]) -> None:
         self.reader = reader
@@ -131,7 +130,7 @@ class Copy:
         self._last_seq = -1
 
     def step(self, *, wait_ms: int = 100, max_bytes: int | None = None) -> None:
-        """Read once. A daemon that is down, and one that says to come again, are for the next time."""
+        """Read once. If the daemon is down, or asks to retry, leave it to the next call."""
         try:
             self.transactions += self.reader.step(wait_ms=wait_ms, max_bytes=max_bytes)
         except Problem as problem:
@@ -143,7 +142,7 @@ class Copy:
         self.apply()
 
     def reopen(self) -> None:
-        """Another reader goes on from what this one has stored."""
+        """Open another reader at what this one has stored."""
         self.reader = Reader(
             self.reader.daemon, self.reader.consumer, position=self.reader.position
         )
@@ -176,7 +175,7 @@ class Copy:
         read_all([self], wanted, timeout_s=timeout_s)
 
     def check(self, server: Server) -> int:
-        """Compare with the server's tables, which nobody may change meanwhile; how many rows there are."""
+        """Compare with the server's tables, which must not change meanwhile. Returns the number of rows."""
         rows = 0
         for database, table in self.tables.items():
             selected = server.execute(f"SELECT id, n, t FROM `{database}`.churn")
@@ -191,7 +190,7 @@ class Copy:
 
 
 def read_all(copies: Iterable[Copy], wanted: int, *, timeout_s: float = DEADLINE_S) -> None:
-    """Read by turns until all are at this seq, and acknowledge it."""
+    """Read in turn until all are at this seq, and acknowledge it."""
     behind = list(copies)
     deadline = time.monotonic() + timeout_s
     while behind:
@@ -207,7 +206,7 @@ def read_all(copies: Iterable[Copy], wanted: int, *, timeout_s: float = DEADLINE
 
 
 def check_all(server: Server, copies: Iterable[Copy]) -> int:
-    """Read all that there is, and compare everything; the rows of all copies."""
+    """Read to the end of the log, and compare everything. Returns the rows of all copies."""
     copies = list(copies)
     read_all(copies, tip_seq(server))
     return sum(copy.check(server) for copy in copies)
@@ -215,7 +214,7 @@ def check_all(server: Server, copies: Iterable[Copy]) -> int:
 
 @contextmanager
 def reading(copies: Iterable[Copy]) -> Iterator[None]:
-    """Read all of them by turns until the block ends; what went wrong is raised there."""
+    """Read all copies in turn until the block ends, and raise any error there."""
     stopping = threading.Event()
     errors: list[BaseException] = []
     of = list(copies)
@@ -242,7 +241,7 @@ def reading(copies: Iterable[Copy]) -> Iterator[None]:
 
 @contextmanager
 def busy(server: Server, database: str, *, pause_s: float = 0.0005) -> Iterator[None]:
-    """Have the server write to `database`.busy without end, by itself, until the block ends."""
+    """Have the server write to `database`.busy by itself until the block ends."""
     server.execute(
         "CREATE TABLE IF NOT EXISTS busy (id INT AUTO_INCREMENT PRIMARY KEY, t VARCHAR(1000))",
         "DROP PROCEDURE IF EXISTS keep_busy",

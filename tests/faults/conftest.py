@@ -1,4 +1,4 @@
-"""The daemon tests' fixtures, for tests of what goes wrong."""
+"""The fixtures of tests/daemon, for tests of faults."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A small disk, which can be filled and freed while a daemon runs on it.
+"""A small disk that can be filled and freed while a daemon runs on it.
 
-It is a file system in memory, mounted in a mount namespace of its own that a process of ours holds: nothing is mounted
-for anybody else, nothing stays when this process dies, and it takes no root where users may have namespaces. A
-command runs on it by `within`; others see it through the holder's root.
+It is a tmpfs, mounted in a mount namespace of its own that a helper process holds: no other process sees the mount,
+nothing remains when the helper dies, and it needs no root where users may have namespaces. A command runs on it by
+`within`; other processes reach it through the helper's root.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HOLD = 'mount -t tmpfs -o "size=$1" tmpfs "$2" && echo mounted && exec cat'
 
 
 class SmallDisk:
-    """`with SmallDisk(folder, size) as disk:` `folder` is the disk for those who run `within`."""
+    """`with SmallDisk(folder, size) as disk:` `folder` is the disk for commands that run `within`."""
 
     def __init__(self, folder: Path, size: int) -> None:
         folder.mkdir()
@@ -54,7 +54,7 @@ class SmallDisk:
 
     @property
     def seen(self) -> Path:
-        """The disk's folder for everybody else."""
+        """The disk's folder as other processes reach it."""
         return Path(f"/proc/{self._holder.pid}/root{self.folder}")
 
     def free_bytes(self) -> int:

@@ -1,7 +1,7 @@
-"""Readers that run by themselves, as fast as they are let, and count what they get.
+"""Readers in threads that read as fast as they may, and count what they get.
 
-Rows are counted, not decoded: there may be much of it. Each reader checks that its transactions come in order, none
-twice; whether none is missing is told by the number of rows when everything has been read.
+Rows are counted, not decoded, since there may be many. Each reader asserts that its transactions come in order, none
+twice. The number of rows shows whether one is missing when everything has been read.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tests.daemon.harness import DEADLINE_S, Daemon, Problem, Reader, transactio
 
 
 class Drain:
-    """One consumer's reader in a thread of its own. `bytes`, `rows`, `transactions`: all that it got by now.
+    """One consumer's reader in a thread of its own. `bytes`, `rows`, `transactions`: everything that it has got so far.
 
-    `markers`: is it told of each progress without data, or seldom, as others are?
+    `markers`: True if it asks to be told of all progress without data.
 
-    It can be stuck (does not ask at all), or held to `bytes_per_s` of acknowledgements; then it asks for about as much
-    at a time as it may have in a second, but gets a whole transaction at least.
+    It can be stuck (does not poll at all), or limited to `bytes_per_s` of acknowledgements. Then it polls for about as
+    much as it may have in a second, but gets at least a whole transaction.
     """
 
     def __init__(self, daemon: Daemon, consumer: str, *, markers: bool = True) -> None:
@@ -31,7 +31,7 @@ class Drain:
         self.bytes = 0
         self.rows = 0
         self.transactions = 0
-        self.answers = 0  # polls that told of progress
+        self.answers = 0  # polls that reported progress
         self.bytes_per_s = 0
         self.error: BaseException | None = None
         self._going = threading.Event()
@@ -105,7 +105,7 @@ class Drain:
 def draining(
     daemon: Daemon, consumers: Sequence[str], *, markers: bool = True
 ) -> Iterator[dict[str, Drain]]:
-    """A running reader per consumer until the block ends."""
+    """A running reader for each consumer until the block ends."""
     made = {name: Drain(daemon, name, markers=markers) for name in consumers}
     for drain in made.values():
         drain._thread.start()

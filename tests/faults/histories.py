@@ -1,8 +1,8 @@
-"""Random histories of a real MySQL server: whatever can stand in its log, in any order, each from a seed.
+"""Random histories of a real MySQL server: everything that can be in its log, in any order, each made of a seed.
 
-Statements name what they touch with its database, or run in a default database; they never read from one database
-to define something in another, because what such a statement concerns is a matter of opinion. Tables for XA
-transactions are theirs alone: a prepared transaction keeps its locks.
+Statements name their tables with the database, or run in a default database. They never read from one database to
+define an object in another, for which database such a statement concerns is debatable. XA transactions have tables of
+their own, since a prepared transaction keeps its locks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Table:
 
 
 class History:
-    """`step()` writes some random thing; `finish()` ends what is open. `log`: what was run."""
+    """`step()` runs a random statement or transaction; `finish()` ends what is open. `log`: the statements that ran."""
 
     def __init__(self, rng: random.Random, server: Instance, number: int) -> None:
         self.rng = rng
@@ -93,7 +93,7 @@ class History:
             self.step()
 
     def finish(self) -> None:
-        """Decide what is prepared, and set everything back that others share."""
+        """Commit or roll back what is prepared, and restore global settings."""
         while self._xids:
             self._xa_decide()
         self.run("SET GLOBAL binlog_checksum = CRC32")
@@ -102,7 +102,7 @@ class History:
     def drop(self) -> None:
         self.server.execute(*(f"DROP DATABASE IF EXISTS `{name}`" for name in self.databases))
 
-    # -- what can be said -----------------------------------------------------------------------------------------
+    # -- statements and transactions ------------------------------------------------------------------------------
 
     def _number(self) -> int:
         self._numbers += 1
@@ -202,7 +202,7 @@ class History:
         self._as(f"{uuid}{tag}:{self._others[uuid]}", "BEGIN", self._statement(), "COMMIT")
 
     def _own_uuid_ahead(self) -> None:
-        """A gap that later transactions fill: GTIDs stand in the log out of order."""
+        """Leave a GTID gap that later transactions fill, so that GTIDs are out of order in the log."""
         executed = GtidSet.parse(str(self.server.execute("SELECT @@GLOBAL.gtid_executed")[0][0]))
         newest = max((end for _, end in executed.sources().get(self.uuid, ())), default=0)
         gtid = f"{self.uuid}:{newest + self.rng.randint(2, 12)}"
@@ -280,7 +280,7 @@ class History:
         )
 
     def _default_database(self) -> None:
-        """The default database is that of the table, or has nothing to do with it."""
+        """The default database is that of the table, or another one."""
         table = self._table()
         if self.rng.random() < 0.5:
             self.run(f"USE `{self.rng.choice(self.databases)}`", f"ALTER TABLE {table} COMMENT 'x'")
@@ -320,7 +320,7 @@ class History:
             self.run(f"XA {self.rng.choice(('COMMIT', 'COMMIT', 'ROLLBACK'))} {xid}")
 
     def abandon(self) -> None:
-        """End what is open, however it stands: the history has failed."""
+        """End what is open after the history has failed."""
         with suppress(pymysql.Error, OSError):
             self._connection.close()
         for xid in self._xids:

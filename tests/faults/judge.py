@@ -1,10 +1,9 @@
-"""What a consumer should have got, by the word of the server's own tool.
+"""What a consumer should have got, according to the server's own tool.
 
 `mysqlbinlog -vv` reads the server's log as a replica with the consumer's start would, and reads what the daemon
-delivered; both of its outputs become lists of `Group`, which must be equal. Not a line of the daemon's own reading of
-events takes part: GTIDs, the order of transactions, the values and types of all columns, the text of statements and
-the times of commits are told by the tool. The tool has no filter by the tables of row events, so that the filter is
-here: it knows nothing but the names in the tool's text.
+delivered. Both outputs become lists of `Group`, which must be equal. None of the daemon's own decoding is used: GTIDs,
+the order of transactions, values and types of all columns, texts of statements and commit times come from the tool. The
+tool cannot filter row events by table, so the filter is here; it uses only the names in the tool's output.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _NAMED = re.compile(
 
 @dataclass(frozen=True)
 class Item:
-    """A row change or a DDL statement: the databases it concerns, and all that the tool says of it."""
+    """A row change or a DDL statement: the databases that it concerns, and everything that the tool prints of it."""
 
     databases: tuple[str, ...]
     text: str
@@ -43,23 +42,23 @@ class Item:
 
 @dataclass
 class Group:
-    """What was logged under one GTID. `file`, `end`: where it ends in the log that was read."""
+    """The events of one GTID. `file`, `end`: where it ends in the log that was read."""
 
     gtid: str
     committed_us: int
     file: str = ""
     end: int = 0
     items: list[Item] = field(default_factory=list)
-    prepares: str = ""  # XID of the XA transaction whose rows these are; they come with its commit
+    prepares: str = ""  # XID of the XA transaction that these rows belong to; they are delivered with its commit
     commits: str = ""
     rolls_back: str = ""
 
 
-Told = tuple[str, int, tuple[str, ...]]  # GTID, time of the commit, the consumer's items
+Delivery = tuple[str, int, tuple[str, ...]]  # GTID, commit time, the consumer's items
 
 
 def executed(server: Instance, start: str) -> list[Group]:
-    """All that the server has beyond a GTID set, as it would send it to a replica."""
+    """Everything that the server has executed beyond a GTID set, as it would send it to a replica."""
     first = server.binlogs()[0][0]
     done = server.mysqlbinlog(
         "--read-from-remote-source=BINLOG-DUMP-GTIDS",
@@ -75,7 +74,7 @@ def executed(server: Instance, start: str) -> list[Group]:
 
 
 def delivered(server: Instance, chunks: Iterable[bytes], folder: Path) -> list[Group]:
-    """The same of what a reader got: binlogs, which are one when they stand behind each other without their magic."""
+    """The same of what a reader got: binlogs, which are one binlog when joined without their magic."""
     path = folder / "delivered"
     data = b"".join(chunk[4 * (n > 0) :] for n, chunk in enumerate(chunks))
     if not data:
@@ -88,11 +87,11 @@ def delivered(server: Instance, chunks: Iterable[bytes], folder: Path) -> list[G
     return list(groups(done.stdout))
 
 
-def expected(found: Iterable[Group], databases: Collection[str]) -> list[Told]:
-    """What of these a consumer of `databases` gets: row changes of an XA transaction come when it is committed."""
+def expected(logged: Iterable[Group], databases: Collection[str]) -> list[Delivery]:
+    """The part that a consumer of `databases` gets. Row changes of an XA transaction come when it is committed."""
     prepared: dict[str, list[Item]] = {}
-    told: list[Told] = []
-    for group in found:
+    deliveries: list[Delivery] = []
+    for group in logged:
         items = group.items
         if group.prepares:
             prepared[group.prepares] = items
@@ -102,15 +101,15 @@ def expected(found: Iterable[Group], databases: Collection[str]) -> list[Told]:
         elif group.commits:
             items = prepared.pop(group.commits, [])
         if kept := tuple(i.text for i in items if not set(i.databases).isdisjoint(databases)):
-            told.append((group.gtid, group.committed_us, kept))
-    return told
+            deliveries.append((group.gtid, group.committed_us, kept))
+    return deliveries
 
 
-def without_open(found: Iterable[Group], held: list[str]) -> list[str]:
-    """`held` without the prepares of those XA transactions whose end is not held."""
+def without_open(logged: Iterable[Group], held: list[str]) -> list[str]:
+    """`held` without the prepares of XA transactions that do not end within `held`."""
     having = set(held)
     open_ones: dict[str, str] = {}
-    for group in found:
+    for group in logged:
         if group.gtid in having and group.prepares:
             open_ones[group.prepares] = group.gtid
         elif group.gtid in having:
@@ -118,40 +117,40 @@ def without_open(found: Iterable[Group], held: list[str]) -> list[str]:
     return [gtid for gtid in held if gtid not in open_ones.values()]
 
 
-def got(found: Iterable[Group]) -> list[Told]:
-    """All that was delivered, whatever it is: nothing of others' may be among it."""
+def got(logged: Iterable[Group]) -> list[Delivery]:
+    """Everything that was delivered, unfiltered: changes of other databases must not be among it."""
     return [
         (group.gtid, group.committed_us, tuple(item.text for item in group.items))
-        for group in found
+        for group in logged
     ]
 
 
-def difference(wanted: list[Told], found: list[Told]) -> str:
-    """Where the lists part, for people; "" where they do not."""
-    if wanted == found:
+def difference(wanted: list[Delivery], actual: list[Delivery]) -> str:
+    """A text that shows where the lists differ; "" if they are equal."""
+    if wanted == actual:
         return ""
-    at = next((n for n, (a, b) in enumerate(zip(wanted, found, strict=False)) if a != b), None)
+    at = next((n for n, (a, b) in enumerate(zip(wanted, actual, strict=False)) if a != b), None)
     if at is None:
-        at = min(len(wanted), len(found))
-    lines = [f"{len(wanted)} wanted, {len(found)} found; they part at {at}:"]
-    for name, each in (("wanted", wanted), ("found ", found)):
-        lines += [f"  {name} {told!r:.600}" for told in each[max(0, at - 1) : at + 2]]
-    wanted_gtids, found_gtids = ([told[0] for told in each] for each in (wanted, found))
-    lines.append(f"  missing: {[g for g in wanted_gtids if g not in found_gtids][:20]}")
-    lines.append(f"  too many: {[g for g in found_gtids if g not in wanted_gtids][:20]}")
-    twice = {g for g in found_gtids if found_gtids.count(g) > 1}
+        at = min(len(wanted), len(actual))
+    lines = [f"{len(wanted)} wanted, {len(actual)} found; they differ from {at}:"]
+    for name, each in (("wanted", wanted), ("found ", actual)):
+        lines += [f"  {name} {delivery!r:.600}" for delivery in each[max(0, at - 1) : at + 2]]
+    wanted_gtids, actual_gtids = ([delivery[0] for delivery in each] for each in (wanted, actual))
+    lines.append(f"  missing: {[g for g in wanted_gtids if g not in actual_gtids][:20]}")
+    lines.append(f"  too many: {[g for g in actual_gtids if g not in wanted_gtids][:20]}")
+    twice = {g for g in actual_gtids if actual_gtids.count(g) > 1}
     lines.append(f"  more than once: {sorted(twice)[:20]}")
     return "\n".join(lines)
 
 
 def groups(output: str) -> Iterator[Group]:
-    """The transactions in what the tool printed."""
+    """The transactions that the tool printed."""
     group: Group | None = None
     use = file = ""
     for end, header, lines in _events(output):
         if header.startswith("Rotate to "):
             file = header.split()[2]
-            if group is not None:  # the head of the next file is none of its own
+            if group is not None:  # the header events of the next file belong to no group
                 yield group
             group = None
         elif header.startswith("GTID\t"):
@@ -170,14 +169,14 @@ def groups(output: str) -> Iterator[Group]:
         else:
             group.items += _rows(lines)
         if group is not None:
-            # Within a compressed transaction the tool repeats the end of the whole.
+            # Within a compressed transaction the tool prints the end of the payload event.
             group.end = end or group.end
     if group is not None:
         yield group
 
 
 def _events(output: str) -> Iterator[tuple[int, str, list[str]]]:
-    """(end in the file, what stands behind the header, the lines below it) of each event."""
+    """(end in the file, text after the header, the lines below it) of each event."""
     end, header = 0, ""
     lines: list[str] = []
     for line in output.splitlines():
@@ -207,7 +206,7 @@ def _rows(lines: Iterable[str]) -> Iterator[Item]:
 
 
 def _statement(group: Group, use: str, lines: list[str]) -> str:
-    """Put a query's statement into the group; the default database from here on."""
+    """Add a query's statement to the group. Returns the default database from here on."""
     text: list[str] = []
     time = ""
     for line in lines:
@@ -232,15 +231,15 @@ def _statement(group: Group, use: str, lines: list[str]) -> str:
 
 
 def _concerned(statement: str, use: str) -> tuple[str, ...]:
-    """The databases of a DDL statement, `use` for names that say none."""
+    """The databases that a DDL statement concerns; `use` for names without a database."""
     if dropped := _DROP_TABLE.match(
         statement
-    ):  # which the server writes anew, and leaves out the default database
+    ):  # the server rewrites it, and omits the default database
         names = (name.strip() for name in dropped[1].split(","))
         return tuple(
             dict.fromkeys(name.split(".")[0].strip("`") if "." in name else use for name in names)
         )
-    # What a trigger's body names is what it will touch one day.
+    # A trigger's body names tables that it touches when it fires.
     head = statement.partition(" FOR EACH ROW")[0]
     named = dict.fromkeys(name for match in _NAMED.findall(head) for name in match if name)
     return tuple(named) or (use,)

@@ -1,4 +1,6 @@
-"""A full disk: nothing is acknowledged that is not stored, others are not disturbed, and it goes on with room."""
+"""A full disk: nothing is acknowledged that is not stored, other consumers are not disturbed, and the daemon goes on
+when there is room.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def test_no_room_for_the_state(
                 until(lambda copy=copy: "STATE_STORE" in copy.problems, "nothing can be stored")  # type: ignore[misc]
             assert api.text("/livez") == "ok\n"
             writing.until_written(50)
-            # A reader may not go on before what it has is stored, and no session begins that is not.
+            # A reader may not go on before its position is stored, and no session begins that is not stored.
             with pytest.raises(Problem) as caught:
                 api.session("a")
             assert (caught.value.status, caught.value.kind) == (503, "STATE_STORE")
@@ -98,7 +100,7 @@ def test_no_room_for_the_state(
 def test_no_room_for_a_transaction_that_outgrows_its_queue(
     by: str, server: Instance, make_daemon: MakeDaemon, source: Source, tmp_path: Path
 ) -> None:
-    """Its consumer waits for room and nobody else does."""
+    """Only its own consumer waits for room."""
     with SmallDisk(tmp_path / "disk", 24 * MIB) as disk:
         consumers = {
             "big": source(server, "a", max_bytes_in_binlog_queue=MIB),

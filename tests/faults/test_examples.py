@@ -1,7 +1,7 @@
-"""Who shares a connection with whom, by the server's list of threads and its log of commands.
+"""Which consumers share a connection, by the server's thread list and its general log.
 
-Places are far from each other by `max_bytes_to_merge`, which is small here, and connections go through a proxy that
-can be slow, so that what else would be over within milliseconds can be looked at.
+Positions are far apart by `max_bytes_to_merge`, which is small here. Connections go through a proxy that can be slow,
+so that states can be observed that would otherwise be over within milliseconds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def server(module_server_factory: ServerFactory) -> Instance:
 
 @pytest.fixture
 def proxy(server: Instance) -> Iterator[Proxy]:
-    """Before a server without a log, databases, and readers of a test before."""
+    """Before a server with a purged log, its databases, and no dump of the test before."""
     until(lambda: not dumps(server), "the dumps of the test before are gone")
     server.execute("DROP DATABASE IF EXISTS a", "DROP DATABASE IF EXISTS b")
     server.execute("RESET BINARY LOGS AND GTIDS")
@@ -55,7 +55,7 @@ def consumer(port: int, *databases: str, user: str = "user", **more: Any) -> Jso
 
 
 def write(server: Instance, transactions: int, **more: Any) -> str:
-    """The executed set after this many transactions more."""
+    """Write this many transactions more. Returns the executed set."""
     with churn(server, ["a", "b"], **more) as writing:
         writing.until_written(transactions)
     return str(server.execute("SELECT @@GLOBAL.gtid_executed")[0][0])
@@ -69,12 +69,12 @@ def open_copies(daemon: Daemon, *names: str) -> list[Copy]:
 def test_the_six_databases_give_the_clients_and_dispatchers_that_are_said(
     server: Instance, proxy: Proxy, server_factory: ServerFactory, make_daemon: MakeDaemon
 ) -> None:
-    """Three that share a client begin at three places far apart: three connections, and then one. One is on another
-    server, one is another user's, and one of that user's never shares."""
+    """Three consumers of one client begin at three positions far apart: three connections, and then one. One is on
+    another server, one uses another account, and one of that account never merges."""
     other = server_factory("mysql97")
     other.add_user("user", PASSWORD)
     create(other, ["a"])
-    # Of a bare GTID set it is not known where in the log it ends: then more than 1000 transactions are far.
+    # The file and offset of a bare GTID set are not known: then more than 1000 transactions are far.
     create(server, ["filler"])
     places = []
     for part in range(3):
@@ -138,14 +138,14 @@ def test_one_that_is_far_behind_has_a_connection_of_its_own_until_it_is_near(
     copies = open_copies(daemon, "one", "two")
     write(server, 400)
     read_all(copies, tip_seq(server))
-    proxy.set(SLOW)  # for what comes now
+    proxy.set(SLOW)  # for the transactions that follow
     proxy.set(FAIR, *proxy.open_links)
     daemon.settings["consumers"]["behind"] = consumer(proxy.port, "a", "b")
     daemon.reload()
     with churn(server, ["a", "b"]) as writing:
         until(lambda: len(dumps(server, "user")) == 2, "the one behind has its own dump")
         copies += open_copies(daemon, "behind")
-        for copy in copies[:2]:  # the others go on meanwhile
+        for copy in copies[:2]:  # the others go on
             writing.until_written(20)
             seq = tip_seq(server)
             copy.read_to(seq)
@@ -154,8 +154,10 @@ def test_one_that_is_far_behind_has_a_connection_of_its_own_until_it_is_near(
         assert rows["one"]["dispatcher_name"] == rows["two"]["dispatcher_name"]
         assert rows["behind"]["dispatcher_name"] != rows["one"]["dispatcher_name"]
         proxy.set(FAIR)
-        # The stream never pauses, and yet they become one.
-        until(lambda: len(dumps(server, "user")) == 1, "it is near, and rides with the others")
+        # The dump never pauses, and they merge nevertheless.
+        until(
+            lambda: len(dumps(server, "user")) == 1, "it is near, and shares the others' connection"
+        )
     assert check_all(server, copies) > 300
 
 
@@ -168,7 +170,7 @@ def test_fifty_restarted_at_fifty_places_near_each_other_never_take_more_than_tw
     daemon.start()
     copies = open_copies(daemon, *names)
     write(server, 600, rows=8)
-    # Each goes on from another place, which the first one has come to, and has what that one had there.
+    # Each goes on from another position, which is near and which the first consumer has passed.
     first, *others = copies
     first.step(max_bytes=1)
     for copy in others:

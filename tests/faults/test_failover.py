@@ -1,8 +1,8 @@
-"""From a primary that dies to its replica, by GTID: nothing is lost, and nothing comes twice.
+"""Failover from a primary that dies to its replica, by GTID: nothing is lost, and nothing comes twice.
 
 The primary is killed while it is written to; its replica is promoted and written to from then on. Consumers of
-`user@primary,replica` go on there from their own sets. A replica that has yet to apply what consumers already have is
-waited for; one that never will is another history, and a typed error after `failover_wait_seconds`.
+`user@primary,replica` go on there from their own sets. A replica that still has to apply what consumers already have is
+waited for. If it never does, its history differs: a typed error after `failover_wait_seconds`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DATABASES = ["a", "b"]
 class Pair:
     primary: Instance
     replica: Instance
-    proxy: Proxy  # before the primary
+    proxy: Proxy  # listed before the primary
 
     def executed(self, server: Instance) -> GtidSet:
         return GtidSet.parse(str(server.execute("SELECT @@GLOBAL.gtid_executed")[0][0]))
@@ -55,7 +55,7 @@ class Pair:
         until(received, "the replica has received it")
 
     def promote(self) -> None:
-        """Apply all that was received, and be a primary."""
+        """Apply everything received, and become a primary."""
         self.replica.execute("START REPLICA SQL_THREAD")
         received = GtidSet.parse(self.status()["Retrieved_Gtid_Set"])
         until(lambda: self.executed(self.replica).contains(received), "the replica has applied it")
@@ -101,7 +101,7 @@ def new_daemon(make_daemon: MakeDaemon, pair: Pair, **more: Any) -> tuple[Daemon
 
 
 def stop_hearing(pair: Pair, copies: list[Copy]) -> GtidSet:
-    """The daemon hears nothing more of the primary; all that it may have heard of by now."""
+    """Cut the daemon off from the primary. Returns everything that it may have received."""
     pair.proxy.set(STALLED)
     heard = pair.executed(pair.primary)
     for copy in copies:
@@ -134,7 +134,7 @@ def test_from_a_primary_to_its_replica(
             began = time.monotonic()
             if lagging:
                 assert not pair.executed(pair.replica).contains(heard)
-                # It is asked, and waited for: nobody has failed, and nothing is read from it.
+                # The daemon asks it and waits: no consumer has failed, and nothing is read from it.
                 until(
                     lambda: "has not executed" in str(daemon.api.row("a")["last_error"]), "it waits"
                 )

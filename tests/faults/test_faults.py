@@ -1,8 +1,8 @@
-"""Whatever happens between the daemon and its server: each consumer gets exactly its transactions.
+"""Each consumer gets exactly its transactions, whatever happens between the daemon and its server.
 
-One daemon, whose connections go through a proxy of ours, lives through all of it, while changes are written and read
-all the time. Each consumer's reader makes a copy of the tables from the changes alone (`churn`), in which every change
-must fit the row that it changes; after each fault the copies are compared with the server's tables.
+One daemon, whose connections go through a proxy, runs through all tests, while changes are written and read all the
+time. Each consumer's reader makes a copy of the tables of the changes alone (`churn`), and each change must fit the
+row. After each fault the copies are compared with the server's tables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.proxy import FAIR, STALLED, SWALLOWING, Link, Proxy, Weather
 
 DATABASES = ["a", "b"]
 CONSUMERS = {"a": ["a"], "b": ["b"], "both": ["a", "b"], "small": ["a"]}
-# A peer that says nothing is given up after three of these.
+# A silent peer is given up after three of these.
 HEARTBEAT_MS = 300
 
 
@@ -36,7 +36,7 @@ class World:
     copies: list[Copy] = field(default_factory=list)
 
     def hosts(self) -> list[str]:
-        """Where the server sends its log to, as it shows it."""
+        """The addresses to which the server sends its log, as it shows them."""
         shown = self.server.execute("SHOW PROCESSLIST")
         return [str(row[2]) for row in shown if "Binlog Dump" in str(row[4])]
 
@@ -64,7 +64,7 @@ def world(
             name: {
                 "mysql": f"reader@127.0.0.1:{proxy.port}",
                 "password": PASSWORD,
-                "tls": {"mode": "disabled"},  # so that what is garbled arrives
+                "tls": {"mode": "disabled"},  # so that the damaged bytes arrive
                 "databases": databases,
                 "heartbeat_milliseconds": HEARTBEAT_MS,
                 "max_bytes_in_binlog_queue": 20_000 if name == "small" else "64MiB",
@@ -111,7 +111,7 @@ def cut_everything(world: World, writing: Churn) -> None:
 
 
 def cut_at_bytes(world: World, writing: Churn) -> None:
-    """In the greeting, in the login, in what the server says of itself, in the dump."""
+    """Cut in the greeting, in the login, in the answers, in the dump."""
     for at in (1, 700, 5000):
         links = world.until_streaming()
         opened = world.proxy.opened
@@ -146,7 +146,7 @@ def stall_everything(world: World, writing: Churn) -> None:
 
 
 def throttle(world: World, writing: Churn) -> None:
-    """A slow network is not a dead one."""
+    """A slow network is not taken for a dead one."""
     links = world.until_streaming()
     world.proxy.set(Weather(bytes_per_s=30_000), *links)
     before = links[0].bytes_down
@@ -160,13 +160,13 @@ def lose_silently(world: World, writing: Churn) -> None:
     links = world.until_streaming()
     world.proxy.set(SWALLOWING, *links)
     world.until_streaming(*links)
-    # The server is not told that the old one is gone. The new one has the same identity, and so takes its place.
+    # The server does not know that the old connection is gone. The new one has the same identity, and so replaces it.
     until(lambda: not {link.server_side for link in links} & set(world.hosts()), "it is ended")
     world.proxy.set(FAIR, *[link for link in links if link.is_open])
 
 
 def garble(world: World, writing: Churn) -> None:
-    """One bit, anywhere in packets and events."""
+    """Flip one bit anywhere in packets and events."""
     for ahead in (0, 1, 3, 4, 5, 17, 60, 200, 3000, 20_000):
         link = world.until_streaming()[0]
         at = link.bytes_down + ahead
@@ -219,7 +219,7 @@ def test_a_fault_while_everything_runs(world: World, fault: Callable[[World, Chu
         fault(world, writing)
         writing.until_written(20)
     check(world, fault.__name__, began, opened)
-    for name in CONSUMERS:  # the last connection may have been cut behind the last byte
+    for name in CONSUMERS:  # the last connection may have been cut after the last byte
         world.daemon.api.until_state(name, "streaming")
 
 
@@ -238,7 +238,7 @@ def test_the_server_goes_and_comes_back(world: World, kill: bool) -> None:
 
 @pytest.mark.parametrize("kill", [False, True], ids=["restarted", "killed"])
 def test_server_and_daemon_go_together(world: World, kill: bool) -> None:
-    """What the daemon had acknowledged is right against what the server found again of its log."""
+    """The daemon's acknowledged positions are compared with the log that the server recovered."""
     began, opened = time.monotonic(), world.proxy.opened
     with reading(world.copies):
         with churn(world.server, DATABASES) as writing:

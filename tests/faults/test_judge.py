@@ -1,11 +1,11 @@
-"""Random histories on a real server: each consumer got what the server's own tool says is its own.
+"""Random histories on a real server: each consumer gets what the server's own tool says it should.
 
-`JUDGE_HISTORIES=200` runs that many; one that fails prints its seed, and `JUDGE_SEED=...` runs that one again.
+`JUDGE_HISTORIES=200` runs that many. A failed one prints its seed, and `JUDGE_SEED=...` runs that one again.
 
-A history is written in three parts: before its consumers are there, while they read, and when further ones have come,
-mostly by a reload of the settings, else by a restart of the daemon, or its death. Consumers start anywhere (see
-`Play._start`), have queues from one byte up, and readers of different appetites; what a reader got is compared with
-the tool's word for exactly its start. Some histories end with a reset of the server: nobody goes along with that.
+A history is written in three parts: before its consumers exist, while they read, and after further ones were added,
+mostly by a reload of the settings, otherwise by a restart or kill of the daemon. Consumers start anywhere (see
+`Play._start`), have queues from one byte up, and readers of different speed. What a reader got is compared with the
+tool's output for exactly its start. Some histories end with a RESET, which no consumer may follow.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Consumer:
 
 @dataclass
 class Play:
-    """One history, and those who read it."""
+    """One history with its consumers."""
 
     seed: int
     rng: random.Random
@@ -78,7 +78,7 @@ class Play:
             self.daemon.settings["consumers"][name] = made
 
     def _start(self, before: list[judge.Group]) -> tuple[str, Json | str]:
-        """A start: what it excludes, and how settings say it."""
+        """A start: the GTID set that it excludes, and its form in the settings."""
         rng = self.rng
         gtids = [group.gtid for group in before]
         kind = rng.choice(
@@ -100,7 +100,7 @@ class Play:
         elif kind != "prefix":
             share = 0.9 if kind == "nearly all" else rng.random()
             held = [gtid for gtid in gtids if rng.random() < share]
-        # A consumer that begins behind a prepare, and before its commit, could not be given the rows.
+        # A consumer that begins after a prepare, and before its commit, could not be given the rows.
         whole = judge.without_open(before, held)
         executed = _set(self.purged, *whole)
         if settings is not None and whole == held:
@@ -108,7 +108,7 @@ class Play:
         return executed, {"gtid": executed}
 
     def start(self) -> None:
-        """The daemon knows of all consumers, and each has a reader."""
+        """The daemon has all consumers, and each has a reader."""
         if self.daemon.process is None:
             self.daemon.start()
         else:
@@ -118,7 +118,7 @@ class Play:
                 each.reader = Reader(self.daemon, each.name).open()
 
     def go_on(self, steps: int) -> None:
-        """Write while the readers read, each as it likes to."""
+        """Write while the readers read, each at its own speed."""
         for _ in range(steps):
             self.history.step()
             for each in self.consumers:
@@ -130,7 +130,7 @@ class Play:
         try:
             consumer.reader.step(max_bytes=consumer.most, wait_ms=wait_ms)
         except Problem as problem:
-            # A range that is not in memory after a restart is being fetched; a reader asks again.
+            # A range that is not in memory after a restart is being fetched; the reader retries.
             if problem.kind != ErrorKind.RANGE_UNAVAILABLE.name:
                 raise
 
@@ -144,7 +144,7 @@ class Play:
                 self.daemon.stop()
 
     def read_all(self) -> None:
-        """By turns: a small queue that nobody reads may hold up others for a while."""
+        """Read in turn: a small queue that is not read may hold up others for a while."""
         wanted = tip_seq(self.server)
 
         def read() -> bool:
@@ -157,14 +157,14 @@ class Play:
                 self._read(each, wait_ms=20)
             return not behind
 
-        until(read, f"everybody has read to {wanted}")
+        until(read, f"all have read to {wanted}")
         for each in self.consumers:
             assert each.reader is not None
             each.reader.acknowledge()
             assert each.reader.position["seq"] == wanted
 
     def check(self, folder: Path) -> int:
-        """How many transactions all consumers got, all of them rightly."""
+        """Compare everything that the consumers got. Returns the number of transactions."""
         checked = 0
         for each in self.consumers:
             assert each.reader is not None
@@ -212,7 +212,7 @@ def play(seed: int, server: Instance, daemon: Daemon, source: Source) -> tuple[P
 
 
 def _clean(rng: random.Random, server: Instance) -> str:
-    """Begin with no log at all, or with one whose beginning is purged; the set that is."""
+    """Begin with an empty log, or with one whose beginning is purged. Returns the executed set."""
     if rng.random() < 0.5:
         server.execute("RESET BINARY LOGS AND GTIDS")
         return ""
@@ -255,9 +255,9 @@ def test_consumers_get_what_the_servers_own_tool_says(
     began = time.monotonic()
     plays = 0
     consumers = transactions = restarts = 0
-    # There has to be a consumer.
-    nobody = {"nobody": source(server, "nobodys")}
-    with closing(Daemon(tmp_path / "daemon", {"consumers": nobody})) as daemon:
+    # A daemon needs at least one consumer.
+    idle = {"idle": source(server, "idle")}
+    with closing(Daemon(tmp_path / "daemon", {"consumers": idle})) as daemon:
         daemon.start()
         for seed in range(FIRST_SEED, FIRST_SEED + HISTORIES):
             try:
@@ -272,7 +272,7 @@ def test_consumers_get_what_the_servers_own_tool_says(
             if plays % 20 == 0:
                 print(f"{plays} histories, {time.monotonic() - began:.0f} s", flush=True)
         daemon.stop()
-        daemon.start()  # it ends well, and again
+        daemon.start()  # it ends in order, twice
     print(
         f"\n{plays} histories, {consumers} consumers, {transactions} transactions judged by"
         f" {judge.tool_version(server)}, {restarts} restarts, {time.monotonic() - began:.1f} s"

@@ -1,4 +1,4 @@
-"""The proxy does to a stream exactly what it was told to, and counts right."""
+"""The proxy does to a stream exactly what a test asks, and counts right."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def net() -> Iterator[Net]:
 
 
 def read(end: socket.socket, size: int) -> bytes:
-    """`size` bytes, or fewer where the stream ends."""
+    """Read `size` bytes, or fewer if the stream ends."""
     data = bytearray()
     while len(data) < size and (more := end.recv(size - len(data))):
         data += more
@@ -129,7 +129,7 @@ def test_a_stalled_link_makes_both_sides_wait_and_loses_nothing(net: Net) -> Non
     assert is_silent(client)
     assert is_silent(server)
     assert sender.is_alive()
-    later, _, _ = net.connect()  # a new connection finds the same weather
+    later, _, _ = net.connect()  # a new connection has the same weather
     later.sendall(b"x")
     net.proxy.set(FAIR)
     assert read(client, len(stream)) == stream
@@ -140,7 +140,7 @@ def test_a_stalled_link_makes_both_sides_wait_and_loses_nothing(net: Net) -> Non
 def test_a_swallowing_link_tells_nobody_anything(net: Net) -> None:
     client, server, link = net.connect()
     net.proxy.set(SWALLOWING, link)
-    server.sendall(numbered(20_000_000))  # is taken, as fast as it comes
+    server.sendall(numbered(20_000_000))  # accepted at once
     client.sendall(b"up")
     assert is_silent(client)
     assert is_silent(server)
@@ -148,7 +148,7 @@ def test_a_swallowing_link_tells_nobody_anything(net: Net) -> None:
     assert is_silent(server)
     assert net.proxy.open_links == [link]
     assert (link.bytes_down, link.bytes_up) == (0, 0)
-    net.proxy.set(FAIR)  # there is a hole in the stream
+    net.proxy.set(FAIR)  # bytes are missing in the stream
     with pytest.raises(ConnectionResetError):
         server.recv(1)
     assert net.proxy.open_links == []
@@ -161,7 +161,7 @@ def test_a_throttled_link_keeps_to_its_rate(net: Net) -> None:
     server.sendall(numbered(30_000))
     assert read(client, 30_000) == numbered(30_000)
     took = time.monotonic() - began
-    assert 0.19 < took < 2, f"{took:.2f} s"  # 0.3 s, less what may be saved up
+    assert 0.19 < took < 2, f"{took:.2f} s"  # 0.3 s, less the saved-up allowance
     server.sendall(b"x" * 1000)
     net.proxy.set(FAIR)
     assert read(client, 1000) == b"x" * 1000

@@ -1,7 +1,7 @@
-"""A consumer whose databases rest while others' are written to all the time, for `QUIET_SECONDS`.
+"""A consumer without changes, while other databases are written to all the time, for `QUIET_SECONDS`.
 
-It is told of progress seldom, its place moves on with the log all the same, and so the server may purge whatever it
-likes: after a purge of everything older its reader restarts as if nothing had been.
+Its reader is told of progress seldom, but its position moves on with the log, so the server may purge any older file:
+after such a purge its reader restarts without an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.faults.drain import draining
 from tests.servers.plugin import ServerFactory
 
 SECONDS = float(os.environ.get("QUIET_SECONDS", "4"))
-# Readers are told of markers this often: as it is by default when the run is long.
+# How often readers are told of markers: the default if the run is long.
 MARKERS_S = 60 if SECONDS >= 120 else 1
 RUNWAY_SLACK_S = 5.0
 
@@ -50,7 +50,7 @@ def test_a_quiet_consumer_on_a_busy_server(
             behind.append(files)
 
     with draining(daemon, ["quiet"], markers=False) as drains, busy(server, "busy"):
-        # It starts at the end of the log, as that was when its reader had a session.
+        # It starts at the end of the log as of its reader's first session.
         server.execute("INSERT INTO quiet.churn VALUES (1, 1, 'the only row')")
         looking = threading.Thread(target=look)
         looking.start()
@@ -64,7 +64,7 @@ def test_a_quiet_consumer_on_a_busy_server(
         files = len(server.binlogs())
         (written,) = server.execute("SELECT COUNT(*) FROM busy.busy")[0]
     reader = quiet.reader
-    # Its place goes on by itself to the end of the log.
+    # Its position moves to the end of the log by itself.
     tip = tip_seq(server)
     until(lambda: daemon.stored("quiet")["covered"]["seq"] >= tip, "its place has moved on")
     server.execute("FLUSH BINARY LOGS")
@@ -85,7 +85,7 @@ def test_a_quiet_consumer_on_a_busy_server(
         f" {quiet.answers} answers with progress; runway {runways[0]:.0f} s at first, {min(runways):.0f} s at least,"
         f" {runways[-1]:.0f} s at last; at most {max(behind)} files behind"
     )
-    # One for its row, and those that are due.
+    # One for its row, and the markers that are due.
     assert quiet.answers <= 2 + SECONDS / MARKERS_S
     if SECONDS >= 120:
         assert quiet.answers <= 12

@@ -1,5 +1,6 @@
-"""What people do with consumers over a day: add and recreate them, with other limits, wrong passwords, wrong ports,
-while tables are changed as a whole and altered. In the end everybody has the server's tables, on one connection.
+"""What operators do with consumers over a day: add and recreate them, with other limits, wrong passwords and wrong
+ports, while all rows of tables are changed, and tables are altered. In the end all have the server's tables, on one
+connection.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def open_copies(daemon: Daemon, *names: str) -> list[Copy]:
 
 
 def one_dispatcher(daemon: Daemon, server: Instance) -> None:
-    """Everybody rides on one dispatcher, with an empty queue, and the server sends its log once."""
+    """All consumers are attached to one dispatcher, with empty queues, and the server sends its log once."""
 
     def merged() -> bool:
         rows = daemon.api.rows().values()
@@ -59,7 +60,7 @@ def one_dispatcher(daemon: Daemon, server: Instance) -> None:
             and len(dumps(server)) == 1
         )
 
-    until(merged, "all ride on one dispatcher")
+    until(merged, "all are attached to one dispatcher")
 
 
 def test_consumers_are_added_and_recreated_with_tiny_queues(
@@ -77,7 +78,7 @@ def test_consumers_are_added_and_recreated_with_tiny_queues(
     copies += open_copies(daemon, "two")
     assert check_all(server, copies) == 2 * 3 * ROWS
     one_dispatcher(daemon, server)
-    # Both are removed, and others come with queues of ten bytes.
+    # Both are removed, and others are added with queues of ten bytes.
     tiny = source(server, "a", start="earliest", max_bytes_in_binlog_queue=10)
     daemon.settings["consumers"] = {"three": tiny, "four": tiny}
     daemon.reload()
@@ -101,7 +102,7 @@ def test_consumers_are_added_and_recreated_with_tiny_queues(
 def test_waits_of_any_length_lose_nothing(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """Queues that are always full, detached again and again, beside one that never is; two are declared anew."""
+    """Consumers with full queues are detached again and again, beside one that never is; two are declared anew."""
     insert(server, 0, ROWS)
     limits = {
         "large": (10**8, 60_000),
@@ -155,7 +156,9 @@ def test_a_wrong_setting_is_told_and_corrected_without_a_restart(
         bad = {**right, "mysql": right["mysql"].replace(str(server.port), str(port))}
     daemon = make_daemon({"bad": bad, "good": source(server, "b")})
     api = daemon.start()
-    row = until(lambda: r if (r := api.row("bad"))["last_error"] else None, "the fault is told")
+    row = until(
+        lambda: r if (r := api.row("bad"))["last_error"] else None, "the consumer has an error"
+    )
     assert row is not None
     assert ("access denied" if wrong == "password" else "refused") in row["last_error"].lower()
     with pytest.raises(Problem) as caught:
@@ -182,7 +185,7 @@ def test_a_server_that_comes_after_the_daemon(
         late["mysql"] = late["mysql"].replace(str(server.port), str(proxy.port))
         daemon = make_daemon({"late": late, "there": source(server, "b")})
         api = daemon.start()
-        until(lambda: api.row("late")["last_error"], "it is told")
+        until(lambda: api.row("late")["last_error"], "the consumer has an error")
         assert api.text("/readyz").startswith("ok")
         copies = open_copies(daemon, "there")
         insert(server, 0, 100, "b")
@@ -213,7 +216,7 @@ def test_any_buffer_of_a_dispatcher(
         writing.until_written(300)
         until(
             lambda: api.row("one")["dispatcher_events_read_per_sec"] > 0,
-            "it is told how much is read",
+            "the log says how much was read",
         )
     assert check_all(server, copies) > 100
 

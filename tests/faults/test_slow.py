@@ -1,9 +1,9 @@
-"""A consumer that is slow, or does not read at all, is its own problem.
+"""A consumer that is slow, or does not read at all, does not slow down others.
 
-Eight consumers read a log that is longer than they can get through: the network before the daemon is the limit
-(`SLOW_MIB_PER_SECOND`), so that what the daemon waits is lost for good and shows. What seven of them get within
-`SLOW_SECONDS` is measured beside an eighth that reads as they do, beside one that does not read at all, and beside one
-that acknowledges 1 KiB/s.
+Eight consumers read a log that is longer than they can get through. The network before the daemon is the limit
+(`SLOW_MIB_PER_SECOND`), so time that the daemon waits is lost, and shows. What seven of them get within `SLOW_SECONDS`
+is measured beside an eighth that reads as they do, beside one that does not read at all, and beside one that
+acknowledges 1 KiB/s.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from tests.support.proxy import FAIR, Proxy, Weather
 SECONDS = float(os.environ.get("SLOW_SECONDS", "3"))
 MIB = 1 << 20
 RATE = int(os.environ.get("SLOW_MIB_PER_SECOND", "2")) * MIB
-QUEUE, SLOW_QUEUE = 4 * MIB, MIB // 4  # so that the slow one's is full within two seconds
+QUEUE, SLOW_QUEUE = (
+    4 * MIB,
+    MIB // 4,
+)  # so that the slow consumer's queue is full within two seconds
 SEVEN = [f"c{n}" for n in range(7)]
 SLOW = "slow"
 BASE_BYTES_MAX = 250 * MIB
@@ -35,7 +38,7 @@ STATEMENT_ROWS = 25
 
 
 def write(server: Instance, size: int) -> None:
-    """Write a log of some `size` bytes: each database gets as much, in turns, a file is 16 MiB."""
+    """Write a log of about `size` bytes: each database gets as much, in turns; a file is 16 MiB."""
     values = ", ".join([f"(REPEAT('x', {ROW_BYTES}))"] * STATEMENT_ROWS)
     statements = [f"INSERT INTO `{name}`.t (b) VALUES {values}" for name in (*SEVEN, SLOW)]
     server.execute(*statements * (1 + size // (8 * ROW_BYTES * STATEMENT_ROWS)))
@@ -43,7 +46,7 @@ def write(server: Instance, size: int) -> None:
 
 @dataclass
 class Window:
-    """What seven readers got per second, and how much memory the daemon took."""
+    """What seven readers got per second, and the memory of the daemon."""
 
     bytes_per_s: float
     resident_max: int
@@ -88,7 +91,7 @@ def test_seven_readers_beside_a_slow_one(
         daemon.start()
         with draining(daemon, [*SEVEN, SLOW]) as drains:
             seven, slow = [drains[name] for name in SEVEN], drains[SLOW]
-            until(lambda: all(d.bytes > 0 for d in drains.values()), "everybody reads")
+            until(lambda: all(d.bytes > 0 for d in drains.values()), "all readers read")
             proxy.set(Weather(bytes_per_s=RATE))
             beside_a_live_one = measure(seven, daemon, proxy)
 
@@ -97,8 +100,8 @@ def test_seven_readers_beside_a_slow_one(
             row = daemon.api.row(SLOW)
             assert row["detaches"] >= 1
             assert row["last_error"] is None
-            assert row["bytes"] <= SLOW_QUEUE + MIB // 8  # by whole segments
-            purge_what_nobody_needs(server, daemon)
+            assert row["bytes"] <= SLOW_QUEUE + MIB // 8  # in whole segments
+            purge_unneeded_files(server, daemon)
 
             slow.crawl(1024)
             beside_a_crawling_one = measure(seven, daemon, proxy)
@@ -114,7 +117,7 @@ def test_seven_readers_beside_a_slow_one(
                 timeout_s=120,
             )
             caught_up_s = time.monotonic() - began
-            until(lambda: len(dumps(server)) == 1, "all ride on one connection")
+            until(lambda: len(dumps(server)) == 1, "all share one connection")
             rows = daemon.api.rows()
             assert len({row["dispatcher_name"] for row in rows.values()}) == 1
         for name, drain in drains.items():
@@ -127,7 +130,7 @@ def test_seven_readers_beside_a_slow_one(
 
 
 def report(live: Window, stuck: Window, crawling: Window) -> None:
-    """Print what was measured, and hold it against what is promised."""
+    """Print the measurements, and assert the promised ratios."""
     bound = 7 * QUEUE + SLOW_QUEUE + BASE_BYTES_MAX
     said = []
     for name, window in (("stuck", stuck), ("acknowledges 1 KiB/s", crawling)):
@@ -143,13 +146,13 @@ def report(live: Window, stuck: Window, crawling: Window) -> None:
         f" MiB of {bound / MIB:.0f} MiB"
     )
     assert max(window.resident_max for window in (live, stuck, crawling)) < bound
-    if SECONDS >= 30:  # one wait of a second is much of a short window
+    if SECONDS >= 30:  # one wait of a second is a large part of a short window
         for name, loss, _ in said:
             assert loss < LOSS_MAX, name
 
 
-def purge_what_nobody_needs(server: Instance, daemon: Daemon) -> None:
-    """The server removes every file before the one that the slowest consumer needs, as none is in use."""
+def purge_unneeded_files(server: Instance, daemon: Daemon) -> None:
+    """Purge every file before the one that the slowest consumer needs."""
     needed = min(row["acknowledged"]["file"] for row in daemon.api.rows().values())
     server.execute("FLUSH BINARY LOGS")
     before = server.binlogs()
@@ -158,7 +161,7 @@ def purge_what_nobody_needs(server: Instance, daemon: Daemon) -> None:
         server.execute(f"PURGE BINARY LOGS TO '{needed}'")
         return bool(server.binlogs()[0][0] == needed)
 
-    until(purged, "what nobody needs is gone", timeout_s=5)
+    until(purged, "the older files are purged", timeout_s=5)
     print(
         f"\npurged {len(before) - len(server.binlogs())} files of {len(before)} beside a stuck consumer"
     )

@@ -1,8 +1,8 @@
-"""Very many consumers, which come and go, crawl and restart, on a server that is busy, for `STORM_SECONDS`.
+"""Very many consumers that come and go, crawl and restart, on a busy server, for `STORM_SECONDS`.
 
-Queues have limits from one byte up. Consumers are declared and removed by reloading settings, readers stop for a while
-or are another one suddenly, the daemon is killed now and then. In the end everybody has copied exactly the server's
-tables, and one connection is left.
+Queues have limits from one byte up. Consumers are added and removed by reloads of the settings, readers pause or are
+replaced by another one, the daemon is killed now and then. In the end all have copied exactly the server's tables, and
+one connection is left.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Storm:
         self.guests: list[Guest] = []
         self.counts = dict.fromkeys(("reloads", "restarts", "kills", "readers", "steps"), 0)
         self.ending = threading.Event()
-        # Readers work in its absence, everything else that happens to the daemon happens alone.
+        # Readers ignore its absence; no two other disturbances happen to the daemon at a time.
         self.daemon_is_up = threading.Event()
         self.daemon_is_up.set()
 
     def read(self) -> None:
-        """One thread of readers: somebody's turn, again and again."""
+        """A thread of readers: each time one of them reads."""
         rng = random.Random(self.rng.random())
         while not self.ending.is_set():
             self.daemon_is_up.wait(1)
@@ -81,7 +81,7 @@ class Storm:
             self.counts["readers"] += 1
 
     def disturb(self) -> None:
-        """Something happens to the daemon or its settings."""
+        """Disturb the daemon or change its settings."""
         choice = self.rng.random()
         if choice < 0.85:
             self._reload()
@@ -89,7 +89,7 @@ class Storm:
             self._restart(kill=choice < 0.95)
 
     def _reload(self) -> None:
-        """Some of those who are there go, and some who are not come."""
+        """Remove some of the consumers, and add some that were removed."""
         some = self.rng.sample(self.guests, max(1, len(self.guests) // 10))
         come = [guest for guest in some if not guest.declared]
         for guest in some:
@@ -114,7 +114,7 @@ class Storm:
         self.counts["kills" if kill else "restarts"] += 1
 
     def calm(self) -> None:
-        """Everybody is there and awake."""
+        """All consumers are declared, and all readers read."""
         for guest in self.guests:
             guest.sleeps_until = 0.0
         self._declare([guest for guest in self.guests if not guest.declared])
@@ -170,7 +170,7 @@ def test_very_many_consumers_come_and_go(
                 parts = [copies[n::READERS] for n in range(READERS)]
                 list(pool.map(lambda part: read_all(part, wanted, timeout_s=120 + SECONDS), parts))
             rows = sum(copy.check(server) for copy in copies)
-            # Who was detached often does not merge for a minute.
+            # A consumer that was detached often does not merge for a minute.
             until(lambda: len(dumps(server)) == 1, "one connection is left", timeout_s=100)
             took = time.monotonic() - calm
     except BaseException as error:
@@ -179,7 +179,7 @@ def test_very_many_consumers_come_and_go(
     (others,) = server.execute("SELECT COUNT(*) FROM nobodys.busy")[0]
     print(
         f"\n{CONSUMERS} consumers for {calm - began:.0f} s: {storm.counts}, {writing.written} transactions for"
-        f" them and {others} for nobody, {sum(copy.transactions for copy in copies)} delivered, {rows} rows"
+        f" them and {others} for no consumer, {sum(copy.transactions for copy in copies)} delivered, {rows} rows"
         f" equal; at most {sum(watching.most.values())} dumps at a time, one in the end, {took:.1f} s after it was"
         f" calm; resident then at most {max(sizes) / MIB:.0f} MiB (seed {seed})"
     )

@@ -1,7 +1,7 @@
-"""What a MySQL server says of its dumps by GTIDs: how many there are at a time, and how many there ever were.
+"""Watches the dumps by GTIDs of a MySQL server: how many there are at a time, and how many there ever were.
 
-The daemon reads consumers' logs by GTIDs. A login also looks at a few places of the log, by short dumps that name a
-file, which end after one event; they are not counted.
+The daemon reads consumers' logs by GTIDs. A login also looks at a few positions of the log by short dumps that name a
+file and end after one event; they are not counted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.servers import Server
 
 
 class Watch:
-    """`most`: dumps at one time, by user. `begun` asks the server's own log of commands: none is missed."""
+    """`most`: dumps at one time, by user. `begun` reads the server's general log, which has all of them."""
 
     def __init__(self, server: Server) -> None:
         self.server = server

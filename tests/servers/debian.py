@@ -23,7 +23,7 @@ from tests.servers.tools import ServerUnavailable, run
 MIRROR_VARIABLE = "BINLOG_DISPATCHER_DEBIAN_MIRROR"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _DISTRIBUTION_TEMPLATE = Path("/usr/share/python-apt/templates/Debian.info")
-# What packages depend on for their scripts and configuration only; a server started by hand needs none of it.
+# Dependencies that packages need only for their scripts and configuration, which never run here.
 _NOT_NEEDED = re.compile(
     r"(lib)?perl.*|.*-perl|libgdbm.*|libdb5.*|debconf.*|passwd|adduser|dpkg|tar|debianutils"
     r"|mysql-common|mariadb-common|gcc-.*-base|libc-gconv-modules-extra"
@@ -31,7 +31,7 @@ _NOT_NEEDED = re.compile(
 
 
 def unpack(prefix: Path, suites: Sequence[str], packages: Sequence[str]) -> str:
-    """Unpack `packages` with all they depend on into `prefix`, from the first of `suites` that can.
+    """Unpack `packages` with all dependencies into `prefix`, from the first of `suites` that has them.
 
     Returns the packages as lines of "name version". Raises ServerUnavailable.
     """

@@ -1,8 +1,8 @@
-"""How each kind of server is obtained, and what its programs are called with.
+"""How each kind of server is obtained, and the arguments that its programs are run with.
 
-An `Installation` is programs as argument lists, ready to be extended. Programs of unpacked packages are run by the
-loader and libc of their own prefix (`ld.so --library-path … program`): `exec` keeps the pid, nothing is patched, and
-the machine's own libraries are never mixed in.
+An `Installation` has programs as argument lists, to which options are appended. Programs of unpacked packages are run
+by the loader and libc of their own prefix (`ld.so --library-path … program`): `exec` keeps the pid, nothing is patched,
+and the machine's own libraries are never mixed in.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PROVISION = "provision"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Where a kind comes from. `suites` are Debian's, tried in order; `npm` is a package that holds a server."""
+    """The origin of a kind. `suites`: of Debian, tried in order; `npm`: a package that holds a server."""
 
     version: str
     mariadb: bool = False
@@ -37,7 +37,7 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Changes with the recipe, so that a cache made by another one is not taken for it."""
+        """Changes with the recipe, so that a cache of another recipe is not used."""
         return hashlib.blake2b(repr(self).encode(), digest_size=4).hexdigest()
 
 
@@ -54,8 +54,8 @@ RECIPES: dict[Kind, Recipe] = {
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Programs of one server version. `root` tells installations apart and holds `seed`, an initialised data
-    directory, where the package ships one. `mysqlbinlog` is empty where the version comes without that tool."""
+    """Programs of one server version. `root` identifies the installation and holds `seed`, an initialised data
+    directory, if the package has one. `mysqlbinlog` is empty if the version comes without that tool."""
 
     kind: Kind
     version: str
@@ -77,9 +77,9 @@ def variable(kind: Kind) -> str:
 
 
 def installation(kind: Kind) -> Installation:
-    """The programs for `kind`: from PATH where a fitting server is there, else provisioned into the cache.
+    """The programs for `kind`: from PATH if a fitting server is there, otherwise provisioned into the cache.
 
-    Raises ServerUnavailable, with what to do about it.
+    Raises ServerUnavailable, which says what to do.
     """
     if os.environ.get(variable(kind)) != _PROVISION:
         found = _on_path(kind)
@@ -108,7 +108,7 @@ def given_address(kind: Kind) -> str | None:
 
 
 def version_of(mysqld: tuple[str, ...], environment: dict[str, str]) -> str:
-    """What `mysqld --version` says: "9.7.4", or "10.11.19-MariaDB"."""
+    """The version that `mysqld --version` prints: "9.7.4", or "10.11.19-MariaDB"."""
     text = run(
         [*mysqld, "--no-defaults", "--version"],
         what="ask the server program for its version",

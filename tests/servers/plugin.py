@@ -4,8 +4,8 @@
 test keeps to databases of its own (`new_database`). `any_server` runs a test on all four. A test that stops, kills,
 resets or configures a server takes its own from `server_factory`, or from `module_server_factory` one for its file.
 
-A server that cannot be had fails the tests that need it. Only a developer who says `--skip-missing-servers` gets them
-skipped instead; under CI that option is refused.
+Tests fail if their server is not available. A developer may skip them with `--skip-missing-servers`; under CI that
+option is refused.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _missing(config: pytest.Config, failure: ServerUnavailable) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def _shared_servers(pytestconfig: pytest.Config) -> Iterator[Callable[[Kind], Server]]:
-    """Starts the shared server of a kind when it is first asked for."""
+    """Starts the shared server of a kind when it is first used."""
     started: dict[Kind, Server] = {}
     with ExitStack() as stack:
 
@@ -121,7 +121,7 @@ def server_factory(pytestconfig: pytest.Config) -> Iterator[ServerFactory]:
 
 @pytest.fixture(scope="module")
 def module_server_factory(pytestconfig: pytest.Config) -> Iterator[ServerFactory]:
-    """For servers that a file's tests take one after another; they live until the file's last test ends."""
+    """Starts servers that the tests of a file use in turn; they live until the file's last test ends."""
     with _factory(pytestconfig) as start:
         yield start
 
@@ -135,7 +135,7 @@ def database_name() -> str:
 
 @pytest.fixture
 def new_database(database_name: str) -> Iterator[Callable[[Server], str]]:
-    """Creates a fresh database on a server and drops it when the test ends; further calls make further ones."""
+    """Creates a fresh database on a server, another one with each call, and drops them when the test ends."""
     made: list[tuple[Server, str]] = []
 
     def create(server: Server) -> str:

@@ -2,7 +2,7 @@
 
 An instance is a process of this one, known by its pid, listening on a free port of 127.0.0.1 and on a socket in its
 own folder. Readiness is a statement answered over that socket, so another server on the port is never mistaken for
-it. The port is chosen before the server binds it; where somebody else was quicker, the start is tried again with
+it. The port is chosen before the server binds it; if another process was quicker, the start is tried again with
 another one.
 
 Nothing is left behind when this process dies, however it dies: each server has a guard, a shell that waits for the
@@ -89,7 +89,7 @@ _MORE_OPTIONS: dict[Kind, tuple[str, ...]] = {
 
 @dataclass(slots=True, weakref_slot=True)
 class Server:
-    """A running server, and root's way into it. `socket` is None for a server that the environment gave."""
+    """A running server, with root's account. `socket` is None for a server that the environment names."""
 
     kind: Kind
     host: str
@@ -104,7 +104,7 @@ class Server:
 
     @property
     def version(self) -> str:
-        """What the server says of itself, e.g. "9.7.4-2" or "11.8.6-MariaDB-0+deb13u1-log"."""
+        """The server's own version, e.g. "9.7.4-2" or "11.8.6-MariaDB-0+deb13u1-log"."""
         return str(self.execute("SELECT @@version")[0][0])
 
     def connect(
@@ -116,12 +116,12 @@ class Server:
         autocommit: bool = True,
         **options: Any,
     ) -> Connection[Cursor]:
-        """A connection as root (over the socket where there is one), or over TCP as `user`."""
+        """A connection as root (over the socket if there is one), or over TCP as `user`."""
         if user is None or user == self.root_user:
             user, password = self.root_user, self.root_password
             if self.socket is not None:
                 options["unix_socket"] = str(self.socket)
-                # Else each connection loads the system's authorities, which takes longer than most statements.
+                # Otherwise each connection loads the system's authorities, which takes longer than most statements.
                 options.setdefault("ssl_disabled", True)
         return pymysql.connect(
             host=self.host,
@@ -136,7 +136,7 @@ class Server:
         )
 
     def execute(self, *statements: str, database: str | None = None) -> Rows:
-        """Run statements as root on one new connection; the rows of the last one."""
+        """Run statements as root on one new connection. Returns the rows of the last one."""
         rows: Rows = ()
         with closing(self.connect(database)) as connection, connection.cursor() as cursor:
             for statement in statements:
@@ -167,7 +167,7 @@ class Server:
         return [(str(row[0]), int(row[1])) for row in self.execute("SHOW BINARY LOGS")]
 
     def binlog_position(self) -> tuple[str, int]:
-        """The server's tip: (file, offset)."""
+        """The end of the server's log: (file, offset)."""
         what = "BINARY LOG" if self.kind == "mysql97" else "MASTER"
         row = self.execute(f"SHOW {what} STATUS")[0]
         return str(row[0]), int(row[1])
@@ -188,7 +188,7 @@ class Server:
                 command.append(f"--socket={self.socket}")
             else:
                 command += [f"--host={self.host}", f"--port={self.port}", "--protocol=tcp"]
-        with tempfile.TemporaryDirectory() as folder:  # it leaves there what LOAD DATA had loaded
+        with tempfile.TemporaryDirectory() as folder:  # the tool leaves files of LOAD DATA there
             done = subprocess.run(
                 [*command, *(str(argument) for argument in arguments)],
                 stdin=subprocess.DEVNULL,
@@ -212,7 +212,7 @@ class Server:
 
 @dataclass(slots=True, weakref_slot=True)
 class Instance(Server):
-    """A throw-away server of our own. Its folder and its data are removed by `close`."""
+    """A throw-away server. `close` removes its folder and its data."""
 
     folder: Path = Path()
     options: tuple[str, ...] = ()
@@ -243,7 +243,7 @@ class Instance(Server):
         return self.process.pid
 
     def start(self, *more_options: str) -> None:
-        """Start (again) with the options given at first and `more_options`; returns when it answers."""
+        """Start (again) with the options given at first and `more_options`. Returns when it answers."""
         if self.process is not None:
             raise RuntimeError(f"{self.kind} in {self.folder} runs already")
         for _ in range(5):
@@ -253,11 +253,11 @@ class Instance(Server):
         raise ServerUnavailable(f"{self.kind}: no free port could be bound; see {self.error_log}")
 
     def stop(self) -> None:
-        """Ask the server to shut down (SIGTERM) and wait; killed where it takes longer than 30 s."""
+        """Ask the server to shut down (SIGTERM) and wait. It is killed if that takes longer than 30 s."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would be."""
+        """SIGKILL, as in a crash."""
         self._end(signal.SIGKILL)
 
     def restart(self, *more_options: str, kill: bool = False) -> None:
@@ -266,7 +266,7 @@ class Instance(Server):
         self.start(*more_options)
 
     def close(self) -> None:
-        """End the server, however it is doing, and remove its folder."""
+        """End the server in any state, and remove its folder."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
         _RUNNING.discard(self)
@@ -334,7 +334,7 @@ class Instance(Server):
         raise ServerUnavailable("\n  ".join([f"{self.kind} did not start:", *telling[-15:]]))
 
     def _answers(self) -> bool:
-        """Whether the server answers a statement before it ends or a minute has passed."""
+        """True if the server answers a statement before it ends or a minute has passed."""
         assert self.process is not None
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -376,7 +376,7 @@ def _close_all() -> None:
 
 
 def new_instance(kind: Kind, *options: str) -> Instance:
-    """A throw-away instance that is not started yet, so that its data directory can be prepared."""
+    """A throw-away instance that is not started, so that its data directory can be prepared."""
     installed = provision(kind)
     folder = Path(tempfile.mkdtemp(prefix=f"bd-{kind}-"))
     instance = Instance(
@@ -398,14 +398,14 @@ def new_instance(kind: Kind, *options: str) -> Instance:
 
 @contextmanager
 def start_server(kind: Kind, *options: str) -> Iterator[Instance]:
-    """A started throw-away server, removed at the end. `options` are further arguments of mysqld."""
+    """A started throw-away server, removed at the end. `options`: further arguments of mysqld."""
     with new_instance(kind, *options) as instance:
         instance.start()
         yield instance
 
 
 def external_server(kind: Kind) -> Server | None:
-    """The server that the environment gives for `kind`, checked; None where it gives none."""
+    """The server that the environment names for `kind`, checked; None if it names none."""
     address = given_address(kind)
     if address is None:
         return None

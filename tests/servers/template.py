@@ -19,12 +19,12 @@ _WHILE_MAKING = ("--innodb-buffer-pool-size=64M", "--default-time-zone=+00:00")
 
 
 def redo_log_size(kind: Kind) -> str:
-    """The option for a small redo log; the default of 48 to 100 MB would be copied with each instance."""
+    """The option for a small redo log: the default of 48 to 100 MB would be copied with each instance."""
     return "--innodb-redo-log-capacity=8M" if kind == "mysql97" else "--innodb-log-file-size=8M"
 
 
 def provision(kind: Kind) -> Installation:
-    """Get the programs and the template of `kind` into the cache; instantaneous when they are there."""
+    """Get the programs and the template of `kind` into the cache. Takes no time if they are there."""
     installed = installation(kind)
     template(installed)
     return installed
@@ -38,7 +38,7 @@ def template(installed: Installation) -> Path:
 
 
 def as_root() -> tuple[str, ...]:
-    """mysqld refuses to run as root unless told that it is meant."""
+    """mysqld refuses to run as root without this option."""
     return ("--user=root",) if os.geteuid() == 0 else ()
 
 
@@ -73,7 +73,7 @@ def _run_mysqld(
 
 
 def _mariadb_system_tables(share: Path) -> str:
-    """What mariadb-install-db feeds to the server; that script itself needs an installed system."""
+    """The statements that mariadb-install-db feeds to the server. That script needs an installed system."""
     sql = "CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n"
     parts = ("system_tables", "performance_tables", "system_tables_data")
     for names in [*((f"mariadb_{part}.sql", f"mysql_{part}.sql") for part in parts)] + [

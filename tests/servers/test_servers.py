@@ -135,7 +135,7 @@ def test_a_port_taken_meanwhile_is_given_up_for_another() -> None:
 
 
 def ended(pid: int) -> bool:
-    """Whether the process ends within 10 s (waiting on its pidfd)."""
+    """True if the process ends within 10 s (waiting on its pidfd)."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -217,7 +217,7 @@ def test_a_server_of_the_environment_is_checked(
 def test_a_fitting_program_on_path_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server_factory: ServerFactory
 ) -> None:
-    """A tree as a system installation has it, whose programs hand over to the provisioned ones."""
+    """A tree like a system installation's, whose programs run the provisioned ones."""
     monkeypatch.setenv(variable("mariadb1011"), "provision")
     provisioned = provision("mariadb1011")
     (tmp_path / "bin").mkdir()
@@ -241,4 +241,4 @@ def test_a_fitting_program_on_path_is_used(
     log = server.mysqlbinlog("-v", server.datadir / "binlog.000001")
     assert rows_of(log.stdout) == ["INSERT INTO `d`.`t`", "SET", "  @1=7"]
     with pytest.raises(pymysql.OperationalError):
-        server.connect(user="nobody", password="x")
+        server.connect(user="unknown", password="x")

@@ -1,4 +1,4 @@
-"""Running the tools that provision servers, and the one failure that a test run can do something about."""
+"""Runs the tools that provision servers. Raises one error, which says what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class ServerUnavailable(Exception):
-    """A server, or a tool of it, cannot be had on this machine. The text says what to do."""
+    """A server, or a tool of it, is not available on this machine. The text says what to do."""
 
 
 def run(
@@ -19,7 +19,7 @@ def run(
     env: dict[str, str] | None = None,
     stdin: str | None = None,
 ) -> str:
-    """Standard output of a command; ServerUnavailable with its last lines where it fails."""
+    """Standard output of a command. Raises ServerUnavailable with its last lines if it fails."""
     arguments = [str(part) for part in command]
     try:
         done = subprocess.run(

@@ -69,9 +69,9 @@ def main(arguments: Sequence[str]) -> int:
     good = True
     with ThreadPoolExecutor(options.jobs) as pool:
         verdicts = pool.map(lambda mutant: _verdict(mutant, options.seeds), mutants)
-        for mutant, (caught, told) in zip(mutants, verdicts, strict=True):
+        for mutant, (caught, verdict) in zip(mutants, verdicts, strict=True):
             good &= caught
-            print(f"{mutant.name} ({mutant.rule}): {told}", flush=True)
+            print(f"{mutant.name} ({mutant.rule}): {verdict}", flush=True)
     print("every mutant is caught" if good else "NOT every mutant is caught")
     return 0 if good else 1
 

@@ -189,7 +189,7 @@ class ReadWorld(PlayedWorld):
     # -- what they are given ----------------------------------------------------------------------------------
 
     def tells_markers(self) -> bool:
-        """True now and then. Progress that no reader is told of is stored by the daemon."""
+        """True now and then. The daemon stores progress that readers are not told of."""
         return not self.settled and self.rng.random() < 0.1
 
     def judge(self, reader: Reader, after: Position, end: Position, got: bytes) -> None:

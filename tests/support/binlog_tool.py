@@ -30,7 +30,7 @@ _NAMES = (
 
 
 @dataclass
-class Told:
+class PrintedEvent:
     """One event as a tool prints it."""
 
     offset: int
@@ -41,16 +41,16 @@ class Told:
     rows: int = field(default=0)
 
 
-def read(output: str) -> list[Told]:
+def read(output: str) -> list[PrintedEvent]:
     """The events, in order. MariaDB's tool prints the position of an annotation's table map before the annotation, so
     positions are matched by their order."""
     positions: list[int] = []
-    events: list[Told] = []
+    events: list[PrintedEvent] = []
     for line in output.splitlines():
         if match := _AT.match(line):
             positions.append(int(match[1]))
         elif match := _HEADER.match(line):
-            events.append(Told(-1, int(match[2]), int(match[1]), _type(match[3])))
+            events.append(PrintedEvent(-1, int(match[2]), int(match[1]), _type(match[3])))
             if match[3].lstrip("\t").startswith("GTID "):
                 events[-1].gtid = match[3].split()[1]
         elif match := _GTID_NEXT.match(line):

@@ -53,7 +53,7 @@ def gtid_tagged_body(
     last_needed: int = 0,
     more: bytes = b"",
 ) -> bytes:
-    """`more`: fields of a later version, after all others; `last_needed`: number of the last non-ignorable field, + 1."""
+    """`more`: fields of a later version, after all others; `last_needed`: the last non-ignorable field, + 1."""
     fields = varied(0) + varied(1)
     fields += varied(1) + b"".join(varied(byte) for byte in source.bytes)
     fields += varied(2) + varied_signed(gno)

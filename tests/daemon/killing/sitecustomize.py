@@ -1,12 +1,12 @@
-"""Lets a test kill the daemon at a named point. Python imports this by itself when the folder is on PYTHONPATH.
+"""Lets a test kill the daemon at a named point. Python imports this module if its folder is on PYTHONPATH.
 
-`KILL_AT` names the point, `KILL_AFTER` how often it is passed before the process kills itself with SIGKILL, as a crash
-would: nothing is flushed, closed or answered. The daemon itself knows nothing of this.
+`KILL_AT` names the point, `KILL_AFTER` how often the point is passed before the process kills itself with SIGKILL. As
+in a crash, nothing is flushed, closed or answered. The daemon's own code does not know of this.
 
-    read          bytes were read from the server, and nothing of them was routed
+    read          bytes were read from the server, but not routed
     routed        a transaction is routed in part, its end was not read yet
-    committed     an acknowledgement is in SQLite, and nobody was told
-    begun         a reader asked for a session, its number is stored, and nobody was told
+    committed     an acknowledgement is in SQLite, but not answered
+    begun         the number of a new session is stored, but not answered
 """
 
 from __future__ import annotations
