@@ -81,7 +81,7 @@ def beside(scene: Scene) -> Json:
     return scene.daemon.stored("beside")
 
 
-def test_forget_has_a_consumer_begin_at_its_start_in_a_new_epoch(scene: Scene) -> None:
+def test_forget_lets_a_consumer_begin_at_its_start_in_a_new_epoch(scene: Scene) -> None:
     reader = scene.reader().read_to(scene.server)
     Reader(scene.daemon, "beside").open().read_to(scene.server)
     before, epoch = beside(scene), reader.position["epoch"]
@@ -111,7 +111,7 @@ def test_session_numbers_never_repeat_after_a_forget(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("form", ["gtid", "file", "time"])
-def test_seek_moves_a_consumer_to_a_place(scene: Scene, form: str) -> None:
+def test_seek_moves_a_consumer_to_a_position(scene: Scene, form: str) -> None:
     tip = scene.reader().read_to(scene.server).position
     to = {
         "gtid": tip["gtid"],
@@ -125,7 +125,7 @@ def test_seek_moves_a_consumer_to_a_place(scene: Scene, form: str) -> None:
     assert len(found) == 1 if form != "time" else len(found) > 5
 
 
-def test_a_seek_to_what_the_server_never_had_changes_nothing(scene: Scene) -> None:
+def test_a_seek_beyond_the_executed_set_changes_nothing(scene: Scene) -> None:
     reader = scene.reader().read_to(scene.server)
     before = scene.daemon.stored("d")
     gtid = f"{reader.position['server']}:1-99999"
@@ -136,7 +136,7 @@ def test_a_seek_to_what_the_server_never_had_changes_nothing(scene: Scene) -> No
     assert len(reader.read_to(scene.server).transactions) >= 1  # its session goes on
 
 
-def test_an_unknown_consumer_is_the_user_s_mistake(scene: Scene) -> None:
+def test_an_unknown_consumer_is_a_usage_error(scene: Scene) -> None:
     done = scene.command("consumers", "forget", "shpo")
     assert done.exit_code == 2 and "'shpo'" in done.stderr
 
@@ -182,7 +182,7 @@ def test_the_remedy_of_a_stored_position_that_cannot_be_read_works(scene: Scene)
     scene.streams_again()
 
 
-def test_a_server_that_is_down_is_named_and_nothing_changes(scene: Scene) -> None:
+def test_a_command_changes_nothing_if_the_server_is_down(scene: Scene) -> None:
     before = scene.daemon.stored("d")
     scene.server.stop()
     done = scene.command("consumers", "forget", "d")

@@ -161,7 +161,7 @@ def test_a_newer_session_fences_the_older_one(daemon: Daemon, mysql97: Server, i
     assert len(new.transactions) == 1
 
 
-def test_a_read_only_session_fences_nobody_and_acknowledges_nothing(
+def test_a_read_only_session_fences_no_session_and_acknowledges_nothing(
     daemon: Daemon, mysql97: Server, insert: Any
 ) -> None:
     api = daemon.api
@@ -271,7 +271,7 @@ def test_a_stop_waits_for_no_long_poll(
         assert json.loads(connection.getresponse().read())["end"] == reader.position
 
 
-def test_a_quiet_consumer_moves_on_and_is_told_seldom(
+def test_a_quiet_consumer_moves_on_and_its_reader_gets_few_markers(
     daemon: Daemon, mysql97: Server, insert: Any
 ) -> None:
     api = daemon.api
@@ -401,7 +401,7 @@ def test_tokens_open_their_consumers_only(
     assert one not in daemon.log
 
 
-def test_a_server_that_is_down_keeps_nobody_else_waiting(
+def test_a_server_that_is_down_delays_no_other_consumer(
     mysql97: Server,
     database: str,
     server_factory: ServerFactory,

@@ -183,13 +183,15 @@ def test_too_many_headers_are_refused(daemon: Daemon) -> None:
     assert answer.startswith(b"HTTP/1.1 431 ") and b'"kind": "REQUEST"' in answer
 
 
-def test_what_is_not_http_is_answered_with_a_problem(daemon: Daemon) -> None:
+def test_bytes_that_are_not_http_are_answered_with_a_problem(daemon: Daemon) -> None:
     answer = send_until_refused(daemon, b"\x16\x03\x01 no HTTP\r\n\r\n", b"", 0)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["kind"] == "REQUEST"
 
 
-def test_half_sent_requests_give_way_and_are_closed(daemon: Daemon, watch: Watch) -> None:
+def test_half_sent_requests_are_closed_when_connections_run_out(
+    daemon: Daemon, watch: Watch
+) -> None:
     halves = [
         b"",
         b"GET /livez HTTP/1.1\r\nHost:",
@@ -218,7 +220,7 @@ def is_closed(connection: socket.socket) -> bool:
     return not data or is_closed(connection)
 
 
-def test_polls_beyond_the_limit_are_told_to_come_again(daemon: Daemon, watch: Watch) -> None:
+def test_polls_beyond_the_limit_are_asked_to_retry(daemon: Daemon, watch: Watch) -> None:
     api = daemon.api
     opened = api.session("attacked")
     body = {"session": opened["session"], "after": opened["position"], "wait_ms": 4000}
@@ -260,7 +262,7 @@ def refused_poll(api: Api, body: Json) -> bool:
     return False
 
 
-def test_answers_that_are_not_read_are_counted_limited_and_cut(
+def test_unread_answers_are_counted_limited_and_cut(
     daemon: Daemon, watch: Watch, mysql97: Server, database: str
 ) -> None:
     api = daemon.api
@@ -317,7 +319,7 @@ def slow_reader(daemon: Daemon, body: Any) -> socket.socket:
     return connection
 
 
-def test_many_look_ups_of_tables_share_two_connections(
+def test_many_table_lookups_share_two_connections(
     daemon: Daemon, watch: Watch, mysql97: Server, database: str
 ) -> None:
     api = daemon.api
@@ -341,7 +343,7 @@ def test_many_look_ups_of_tables_share_two_connections(
     assert most <= base + 6, "two of the daemon's, and those of this test"
 
 
-def test_a_page_that_rebinds_reaches_nothing(daemon: Daemon) -> None:
+def test_a_web_page_with_dns_rebinding_reaches_nothing(daemon: Daemon) -> None:
     with closing(http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=20)) as connection:
         headers = {"Authorization": f"Bearer {TOKEN}", "Origin": "http://evil.example"}
         connection.request("POST", "/v1/consumers/attacked/session", b"{}", headers)

@@ -80,7 +80,7 @@ def read_half(reader: Reader) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mysql97", "mariadb118"])
-def test_the_files_are_as_good_as_the_server(
+def test_a_folder_of_files_delivers_the_same_bytes_as_the_server(
     kind: Any,
     server_factory: ServerFactory,
     make_daemon: MakeDaemon,
@@ -163,7 +163,7 @@ def read_to_the_end(api: Api, reader: Reader) -> None:
     assert row["unacknowledged_bytes"] == 0
 
 
-def test_mysql_s_files_without_gtids_and_a_crash(
+def test_the_daemon_follows_files_without_gtids_over_a_server_crash(
     server_factory: ServerFactory, make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
     """The server is killed inside a transaction and cuts its newest file when it comes back; the daemon follows."""

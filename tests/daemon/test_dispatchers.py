@@ -50,7 +50,7 @@ def start_here(server: Server) -> Json:
     return {"file": file, "offset": offset}
 
 
-def test_three_far_apart_begin_on_three_connections_and_end_on_one(
+def test_consumers_far_apart_begin_on_three_connections_and_end_on_one(
     mysql97: Server,
     database: str,
     insert: Callable[[int], None],
@@ -95,7 +95,7 @@ def test_three_far_apart_begin_on_three_connections_and_end_on_one(
     assert all(row["runway_seconds"] is None or row["runway_seconds"] > 0 for row in rows.values())
 
 
-def test_one_that_is_stuck_is_detached_and_comes_back(
+def test_a_consumer_that_is_not_read_is_detached_and_attaches_again(
     mysql97: Server,
     database: str,
     insert: Callable[[int], None],
@@ -124,7 +124,7 @@ def test_one_that_is_stuck_is_detached_and_comes_back(
     until(lambda: api.row("stuck")["state"] == "streaming", "it streams")
 
 
-def test_settings_are_read_again_and_others_do_not_notice(
+def test_a_reload_of_settings_does_not_disturb_other_consumers(
     mysql97: Server,
     database: str,
     insert: Callable[[int], None],
@@ -190,7 +190,7 @@ def test_settings_are_read_again_and_others_do_not_notice(
     assert dumps(mysql97, user_of(one)) == threads
 
 
-def test_a_second_signal_ends_it_at_once(
+def test_a_second_signal_ends_the_daemon_at_once(
     mysql97: Server,
     database: str,
     insert: Callable[[int], None],

@@ -110,7 +110,7 @@ def attack(scene: Scene, position: Json, call: str) -> int:
     return status
 
 
-def test_forged_positions_harm_nobody(scene: Scene) -> None:
+def test_forged_positions_harm_no_consumer(scene: Scene) -> None:
     daemon, stored = scene.daemon, scene.daemon.stored("victim")["acknowledged"]
     watch = Watch(daemon)
     watching = threading.Thread(target=watch.run)
@@ -151,7 +151,7 @@ def test_the_daemon_starts_after_the_attacks_and_goes_on(scene: Scene) -> None:
     ],
     ids=["cut", "digits", "NUL", "surrogate", "number"],
 )
-def test_a_stored_row_that_cannot_be_read_fails_its_consumer_alone(scene: Scene, text: str) -> None:
+def test_an_unreadable_stored_row_fails_its_own_consumer_only(scene: Scene, text: str) -> None:
     daemon, position = scene.daemon, scene.victim.position
     daemon.stop()
     daemon.store("victim", text)

@@ -84,7 +84,7 @@ def check_failed(api: Api, consumer: str, kind: str, text: str) -> Problem:
 
 
 @each_mode
-def test_a_reset_while_the_daemon_is_down(
+def test_a_reset_while_the_daemon_is_down_fails_the_consumers(
     kind_and_options: tuple[str, ...],
     server_factory: ServerFactory,
     make_daemon: MakeDaemon,
@@ -110,7 +110,7 @@ def test_a_reset_while_the_daemon_is_down(
 
 
 @each_mode
-def test_a_reset_while_the_log_streams(
+def test_a_reset_while_the_log_streams_fails_the_consumers(
     kind_and_options: tuple[str, ...],
     server_factory: ServerFactory,
     make_daemon: MakeDaemon,
@@ -154,7 +154,7 @@ def copied(server: Instance) -> Callable[[], None]:
     return restore
 
 
-def test_a_server_restored_from_an_older_copy_that_has_purged_what_was_read(
+def test_a_restored_server_that_has_purged_other_transactions_fails_the_consumer(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> None:
     """The server uuid and the GTIDs are the same; only the purged set shows that they denote other transactions."""
@@ -179,7 +179,7 @@ def test_a_server_restored_from_an_older_copy_that_has_purged_what_was_read(
 
 
 @each_mode
-def test_purged_past_a_stopped_consumer(
+def test_a_purge_past_a_stopped_consumer_fails_that_consumer_only(
     kind_and_options: tuple[str, ...],
     server_factory: ServerFactory,
     make_daemon: MakeDaemon,
@@ -203,7 +203,7 @@ def test_purged_past_a_stopped_consumer(
 
 
 @each_mode
-def test_a_purge_of_what_a_quiet_consumer_does_not_need_harms_nobody(
+def test_a_purge_of_logs_that_a_quiet_consumer_has_passed_harms_no_consumer(
     kind_and_options: tuple[str, ...],
     server_factory: ServerFactory,
     make_daemon: MakeDaemon,

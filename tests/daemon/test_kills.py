@@ -204,7 +204,7 @@ def test_the_server_is_killed_while_it_is_written_to(
     check_complete(reader, server, writing.ids())
 
 
-def test_a_session_that_was_stored_and_not_told_fences_the_older_one(
+def test_a_session_that_was_stored_but_not_answered_fences_the_older_one(
     new_server: NewServer, make_daemon: MakeDaemon, source: Source
 ) -> None:
     server = new_server(0)
@@ -262,7 +262,7 @@ def test_an_unacknowledged_range_is_the_same_after_a_restart(
     assert {Position.from_dict(edge).to_json() for edge in again[:-1]} <= handed_out
 
 
-def test_a_reader_is_right_against_a_state_that_is_older_or_newer(
+def test_a_reader_goes_on_when_the_stored_state_is_older_or_newer_than_its_checkpoint(
     new_server: NewServer, make_daemon: MakeDaemon, source: Source
 ) -> None:
     server = new_server(0)

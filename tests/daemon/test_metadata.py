@@ -94,7 +94,7 @@ def alter(server: Server, database: str, case: Case) -> None:
     server.execute(*case.alter.split("; "), database=database)
 
 
-def test_a_table_has_the_columns_that_it_had_then_or_its_consumer_stops(
+def test_a_row_has_the_columns_of_its_time_or_its_consumer_fails(
     nameless_server: Server,
     new_database: Callable[[Server], str],
     make_daemon: MakeDaemon,
@@ -170,7 +170,7 @@ def test_a_table_has_the_columns_that_it_had_then_or_its_consumer_stops(
     assert looked_up, daemon.log
 
 
-def test_labels_that_the_schema_does_not_tell_are_not_needed_where_the_log_holds_them(
+def test_labels_come_from_the_log_where_the_schema_shows_them_wrong(
     mariadb118: Server,
     new_database: Callable[[Server], str],
     make_daemon: MakeDaemon,
@@ -194,7 +194,7 @@ def test_labels_that_the_schema_does_not_tell_are_not_needed_where_the_log_holds
     ]
 
 
-def test_mariadbs_addresses_come_as_select_shows_them(
+def test_mariadb_addresses_have_the_form_of_select(
     mariadb118: Server,
     new_database: Callable[[Server], str],
     make_daemon: MakeDaemon,

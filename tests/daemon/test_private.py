@@ -40,7 +40,7 @@ def daemon() -> Iterator[Daemon]:
         daemon.close()
 
 
-def test_only_the_daemon_s_user_may_read_what_it_writes(daemon: Daemon) -> None:
+def test_only_the_daemons_user_may_read_its_files(daemon: Daemon) -> None:
     paths = [daemon.folder / "state", *(daemon.folder / "state").rglob("*")]
     modes = {path.name: path.stat().st_mode & 0o777 for path in paths}
     assert modes == {

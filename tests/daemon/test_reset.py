@@ -81,7 +81,7 @@ def refused(reader: Reader) -> Problem:
         return problem
 
 
-def test_a_second_reset_within_one_second(
+def test_a_second_reset_within_one_second_is_noticed(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
     """The new log has the old one's creation time and number of transactions, and is longer."""
@@ -97,7 +97,7 @@ def test_a_second_reset_within_one_second(
     check_differs(daemon)
 
 
-def test_a_reset_under_a_live_connection_and_a_rotation(
+def test_a_reset_under_an_open_dump_is_noticed_at_the_next_rotation(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
     """The server goes on with the second file of the new log, of which nothing may be delivered."""
@@ -116,7 +116,7 @@ def test_a_reset_under_a_live_connection_and_a_rotation(
     assert stored["acknowledged"] == stored["covered"] == position
 
 
-def test_a_reset_under_a_live_connection_is_found_when_a_session_is_opened(
+def test_a_reset_under_an_open_dump_is_noticed_when_a_session_is_opened(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
     """The new log is shorter than the old one, so the server sends only heartbeats."""

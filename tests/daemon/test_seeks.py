@@ -92,7 +92,7 @@ def scene(
     daemon.close()
 
 
-def test_a_seek_to_what_was_purged_changes_nothing(scene: Scene) -> None:
+def test_a_seek_to_a_purged_position_changes_nothing(scene: Scene) -> None:
     before = scene.place("d")
     with refused(410, "POSITION_PURGED") as seen:
         scene.daemon.api.session("d", scene.purged)
@@ -103,7 +103,7 @@ def test_a_seek_to_what_was_purged_changes_nothing(scene: Scene) -> None:
     assert scene.daemon.api.session("d", read_only=True)["position"] == scene.end
 
 
-def test_a_seek_to_where_the_server_has_not_come_to_changes_nothing(scene: Scene) -> None:
+def test_a_seek_to_a_position_that_was_never_executed_changes_nothing(scene: Scene) -> None:
     before = scene.place("d")
     with refused(410, "HISTORY_DIFFERS"):
         scene.daemon.api.session("d", scene.ahead())
@@ -114,7 +114,7 @@ def test_a_seek_to_where_the_server_has_not_come_to_changes_nothing(scene: Scene
 @pytest.mark.parametrize(
     "position", [{"server": "x", "gtid": "", "file": "binlog.000009", "offset": 0, "seq": 0}]
 )
-def test_a_position_of_no_known_server_is_refused(scene: Scene, position: Json) -> None:
+def test_a_position_of_an_unknown_server_is_refused(scene: Scene, position: Json) -> None:
     before = scene.place("d")
     with refused(409, "POSITION_UNKNOWN") as seen:
         scene.daemon.api.session("d", {**position, "epoch": scene.end["epoch"]})
@@ -131,7 +131,7 @@ def test_an_acknowledgement_beyond_the_servers_log_is_refused_at_once(scene: Sce
     assert scene.place("d") == before
 
 
-def test_a_seek_back_to_what_the_server_has_is_stored_and_disturbs_nobody(scene: Scene) -> None:
+def test_a_seek_back_is_stored_and_disturbs_no_other_consumer(scene: Scene) -> None:
     beside = scene.place("beside")
     fresh = Reader(scene.daemon, "d").open(scene.kept)
     assert fresh.position == scene.kept
@@ -142,7 +142,7 @@ def test_a_seek_back_to_what_the_server_has_is_stored_and_disturbs_nobody(scene:
     scene.readers["d"] = fresh
 
 
-def test_after_a_restart_a_consumer_that_has_failed_takes_a_position_that_the_server_has(
+def test_after_a_restart_a_seek_recovers_a_failed_consumer(
     scene: Scene,
 ) -> None:
     """The stored position was purged while the daemon was down, and a reader has a newer checkpoint."""

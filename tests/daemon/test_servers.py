@@ -87,7 +87,7 @@ def check_equal(server: Server, reader: Reader, *databases: str) -> None:
         assert found[f"{database}.t"] == expected
 
 
-def test_rows_come_through_from_every_server(
+def test_rows_of_every_server_are_delivered(
     any_server: Server,
     new_database: Callable[[Server], str],
     make_daemon: MakeDaemon,
@@ -179,7 +179,7 @@ def check_server(
     return reader
 
 
-def test_mysql_without_gtids_goes_by_files(
+def test_mysql_without_gtids_has_file_positions(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> None:
     server = server_factory("mysql97", "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
@@ -203,7 +203,7 @@ def test_mysql_without_gtids_goes_by_files(
     check_equal(server, reader, "a", "b")
 
 
-def test_tls_with_a_verified_server(
+def test_a_connection_with_tls_verifies_the_server(
     server_factory: ServerFactory,
     new_database: Callable[[Server], str],
     make_daemon: MakeDaemon,
@@ -235,7 +235,7 @@ def test_tls_with_a_verified_server(
     assert row["state"] in ("connecting", "failed")
 
 
-def test_caching_sha2_without_tls(
+def test_caching_sha2_password_works_without_tls(
     server_factory: ServerFactory, new_database: Callable[[Server], str], make_daemon: MakeDaemon
 ) -> None:
     server = server_factory("mysql97", "--tls-version=")
@@ -255,7 +255,7 @@ def test_caching_sha2_without_tls(
 
 
 @pytest.mark.parametrize("kind", ["mysql97", "mariadb118"])
-def test_checksums_off_and_switched_while_the_log_streams(
+def test_checksums_may_be_off_and_change_while_the_log_streams(
     kind: Any, server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> None:
     server = server_factory(kind, "--binlog-checksum=NONE")
@@ -299,7 +299,7 @@ def authority(path: Path) -> Path:
     return path
 
 
-def test_hosts_that_cannot_stand_in_for_each_other_are_refused_until_one_is_named(
+def test_hosts_that_cannot_fail_over_to_each_other_are_refused(
     mariadb118: Server,
     mysql97: Server,
     new_database: Callable[[Server], str],

@@ -43,7 +43,7 @@ def write_big(server: Server) -> None:
         server.execute(f"INSERT INTO big.t VALUES {values}")
 
 
-def test_one_connection_per_key_and_bounded_memory(
+def test_consumers_of_a_key_share_one_connection_in_bounded_memory(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> None:
     server = server_factory("mysql97")
@@ -106,7 +106,7 @@ def test_one_connection_per_key_and_bounded_memory(
     until(lambda: shared_and_other(0, 0), "a daemon that has ended has no dumps")
 
 
-def test_consumers_at_different_places_share_one_connection(
+def test_consumers_at_different_positions_share_one_connection(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> None:
     """A new consumer, one that has read, and one that has not: after a restart one dump serves all of them."""

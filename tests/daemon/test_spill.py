@@ -52,7 +52,7 @@ def write(server: Server, database: str) -> None:
     )
 
 
-def test_a_large_transaction_goes_over_the_disk(
+def test_a_transaction_larger_than_the_queues_is_spilled_to_disk(
     mysql97: Server, new_database: Callable[[Server], str], make_daemon: MakeDaemon, source: Source
 ) -> None:
     server, database = mysql97, new_database(mysql97)

@@ -31,7 +31,7 @@ def written(server: Server, database: str) -> Json:
     return starts if server.mariadb else {**starts, "moment": {"timestamp": moment}}
 
 
-def test_all_ways_to_say_one_place(
+def test_all_forms_of_a_start_name_the_same_position(
     mysql97: Server,
     mariadb118: Server,
     new_database: Callable[[Server], str],

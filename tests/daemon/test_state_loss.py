@@ -53,7 +53,7 @@ def scene(
     daemon.close()
 
 
-def test_a_new_store_begins_at_an_epoch_of_its_own(scene: Scene) -> None:
+def test_a_new_store_begins_with_a_new_epoch(scene: Scene) -> None:
     assert time.time() - 600 < scene.reader.position["epoch"] <= time.time()
     scene.read()
 
@@ -71,7 +71,7 @@ def test_a_store_that_is_deleted_under_the_daemon_is_written_anew(scene: Scene) 
     scene.read()  # in the session from before
 
 
-def test_a_store_that_is_replaced_under_the_daemon_is_not_ready_and_takes_nothing(
+def test_a_store_that_is_replaced_under_the_daemon_refuses_acknowledgements(
     scene: Scene,
 ) -> None:
     daemon, api, away = scene.daemon, scene.daemon.api, scene.daemon.folder / "away.db"

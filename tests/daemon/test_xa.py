@@ -80,7 +80,7 @@ def rows_printed(text: str, *databases: str) -> Counter[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("kind", ["mysql97", "mariadb118"])
-def test_rows_come_when_they_are_committed(
+def test_xa_rows_are_delivered_at_xa_commit(
     kind: str,
     request: pytest.FixtureRequest,
     new_database: Callable[[Server], str],

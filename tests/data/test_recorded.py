@@ -17,7 +17,7 @@ def test_the_recordings_are_small() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_recorded_log(kind: str) -> None:
+def test_a_recorded_log_decodes_to_the_recorded_events(kind: str) -> None:
     wanted = (FOLDER / f"{kind}.jsonl").read_text().splitlines()
     found = inspected(FOLDER / f"{kind}.binlog").splitlines()
     assert len(wanted) > 90

@@ -55,7 +55,7 @@ def spilled(row: dict[str, Any]) -> int:
     return int(row["spilled_bytes"])
 
 
-def test_no_room_for_the_state(
+def test_a_full_disk_refuses_acknowledgements_and_sessions(
     server: Instance, make_daemon: MakeDaemon, source: Source, tmp_path: Path
 ) -> None:
     with SmallDisk(tmp_path / "disk", MIB) as disk:
@@ -97,7 +97,7 @@ def test_no_room_for_the_state(
 
 
 @pytest.mark.parametrize("by", ["disk", "setting"])
-def test_no_room_for_a_transaction_that_outgrows_its_queue(
+def test_a_transaction_without_room_on_disk_waits_for_room(
     by: str, server: Instance, make_daemon: MakeDaemon, source: Source, tmp_path: Path
 ) -> None:
     """Only its own consumer waits for room."""

@@ -66,7 +66,7 @@ def open_copies(daemon: Daemon, *names: str) -> list[Copy]:
     return [Copy(Reader(daemon, n).open(), consumers[n]["databases"]) for n in names]
 
 
-def test_the_six_databases_give_the_clients_and_dispatchers_that_are_said(
+def test_six_databases_give_the_documented_clients_and_dispatchers(
     server: Instance, proxy: Proxy, server_factory: ServerFactory, make_daemon: MakeDaemon
 ) -> None:
     """Three consumers of one client begin at three positions far apart: three connections, and then one. One is on
@@ -129,7 +129,7 @@ def test_the_six_databases_give_the_clients_and_dispatchers_that_are_said(
     assert rows["db1_client1"]["last_error"] is None
 
 
-def test_one_that_is_far_behind_has_a_connection_of_its_own_until_it_is_near(
+def test_a_consumer_far_behind_has_a_connection_of_its_own_until_it_is_near(
     server: Instance, proxy: Proxy, make_daemon: MakeDaemon
 ) -> None:
     consumers = {name: consumer(proxy.port, "a", "b") for name in ("one", "two")}
@@ -161,7 +161,7 @@ def test_one_that_is_far_behind_has_a_connection_of_its_own_until_it_is_near(
     assert check_all(server, copies) > 300
 
 
-def test_fifty_restarted_at_fifty_places_near_each_other_never_take_more_than_two_connections(
+def test_fifty_consumers_restarted_near_each_other_take_at_most_two_connections(
     server: Instance, proxy: Proxy, make_daemon: MakeDaemon
 ) -> None:
     names = [f"c{n}" for n in range(50)]

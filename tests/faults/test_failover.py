@@ -116,7 +116,7 @@ def kill_the_primary(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("lagging", [False, True], ids=["up to date", "lagging"])
-def test_from_a_primary_to_its_replica(
+def test_consumers_go_on_with_the_promoted_replica(
     lagging: bool, server_factory: ServerFactory, make_daemon: MakeDaemon
 ) -> None:
     with new_pair(server_factory) as pair:
@@ -156,7 +156,7 @@ def test_from_a_primary_to_its_replica(
         until(lambda: len(dumps(pair.replica)) == 1, "one connection serves all")
 
 
-def test_a_replica_that_never_gets_what_consumers_have_is_refused(
+def test_a_replica_that_never_catches_up_is_refused(
     server_factory: ServerFactory, make_daemon: MakeDaemon
 ) -> None:
     with new_pair(server_factory) as pair:

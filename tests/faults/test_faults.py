@@ -212,7 +212,9 @@ def kill_the_daemon(world: World, writing: Churn) -> None:
     ],
     ids=lambda fault: fault.__name__,
 )  # fmt: skip
-def test_a_fault_while_everything_runs(world: World, fault: Callable[[World, Churn], None]) -> None:
+def test_a_fault_loses_and_repeats_no_transaction(
+    world: World, fault: Callable[[World, Churn], None]
+) -> None:
     began, opened = time.monotonic(), world.proxy.opened
     with churn(world.server, DATABASES) as writing, reading(world.copies):
         writing.until_written(20)
@@ -224,7 +226,7 @@ def test_a_fault_while_everything_runs(world: World, fault: Callable[[World, Chu
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["restarted", "killed"])
-def test_the_server_goes_and_comes_back(world: World, kill: bool) -> None:
+def test_a_server_restart_loses_and_repeats_no_transaction(world: World, kill: bool) -> None:
     began, opened = time.monotonic(), world.proxy.opened
     with reading(world.copies):
         with churn(world.server, DATABASES) as writing:
@@ -237,7 +239,9 @@ def test_the_server_goes_and_comes_back(world: World, kill: bool) -> None:
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["restarted", "killed"])
-def test_server_and_daemon_go_together(world: World, kill: bool) -> None:
+def test_a_crash_of_server_and_daemon_loses_and_repeats_no_transaction(
+    world: World, kill: bool
+) -> None:
     """The daemon's acknowledged positions are compared with the log that the server recovered."""
     began, opened = time.monotonic(), world.proxy.opened
     with reading(world.copies):
@@ -253,7 +257,7 @@ def test_server_and_daemon_go_together(world: World, kill: bool) -> None:
     check(world, "both " + ("killed" if kill else "restarted"), began, opened)
 
 
-def test_the_log_of_the_daemon_tells_faults_and_no_secret(world: World) -> None:
+def test_the_daemons_log_has_the_faults_and_no_secret(world: World) -> None:
     log = world.daemon.log
     assert PASSWORD not in log
     assert "Traceback" not in log

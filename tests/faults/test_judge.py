@@ -248,7 +248,7 @@ def refused_after_a_reset(made: Play) -> None:
 
 
 @pytest.mark.timeout(30 + 30 * HISTORIES)
-def test_consumers_get_what_the_servers_own_tool_says(
+def test_consumers_get_what_the_servers_own_tool_prints(
     server_factory: ServerFactory, source: Source, tmp_path: Path
 ) -> None:
     server = server_factory("mysql97")

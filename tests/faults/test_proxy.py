@@ -81,7 +81,7 @@ def numbered(size: int) -> bytes:
     return bytes(itertools.islice(itertools.cycle(range(251)), size))
 
 
-def test_everything_passes_in_both_directions_and_so_does_the_end(net: Net) -> None:
+def test_the_proxy_passes_all_bytes_and_the_end_in_both_directions(net: Net) -> None:
     client, server, link = net.connect()
     stream = numbered(3_000_000)
     sender = threading.Thread(target=server.sendall, args=(stream,))
@@ -137,7 +137,7 @@ def test_a_stalled_link_makes_both_sides_wait_and_loses_nothing(net: Net) -> Non
     sender.join()
 
 
-def test_a_swallowing_link_tells_nobody_anything(net: Net) -> None:
+def test_a_swallowing_link_is_noticed_by_neither_side(net: Net) -> None:
     client, server, link = net.connect()
     net.proxy.set(SWALLOWING, link)
     server.sendall(numbered(20_000_000))  # accepted at once
@@ -199,7 +199,7 @@ def test_connections_are_refused_and_accepted_again_on_the_same_port(net: Net) -
     assert net.proxy.opened == 2
 
 
-def test_a_server_that_is_gone_is_a_reset_and_another_one_can_take_its_place(net: Net) -> None:
+def test_a_server_that_is_gone_resets_links_and_can_be_replaced(net: Net) -> None:
     net.connect()
     with closing(socket.socket()) as gone:
         gone.bind(("127.0.0.1", 0))

@@ -25,7 +25,7 @@ RUNWAY_SLACK_S = 5.0
 
 
 @pytest.mark.timeout(120 + 2 * SECONDS)
-def test_a_quiet_consumer_on_a_busy_server(
+def test_a_quiet_consumer_survives_purges_on_a_busy_server(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> None:
     server = server_factory("mysql97", "--max-binlog-size=1M")

@@ -99,7 +99,7 @@ def test_consumers_are_added_and_recreated_with_tiny_queues(
     assert set(daemon.api.rows()) == {"four", "five"}
 
 
-def test_waits_of_any_length_lose_nothing(
+def test_detaching_and_waiting_lose_nothing(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
     """Consumers with full queues are detached again and again, beside one that never is; two are declared anew."""
@@ -145,7 +145,7 @@ def test_waits_of_any_length_lose_nothing(
 
 
 @pytest.mark.parametrize("wrong", ["password", "port"])
-def test_a_wrong_setting_is_told_and_corrected_without_a_restart(
+def test_a_wrong_setting_is_reported_and_corrected_without_a_restart(
     wrong: str, server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
     right = source(server, "a")
@@ -176,7 +176,7 @@ def test_a_wrong_setting_is_told_and_corrected_without_a_restart(
     assert api.row("bad")["binlog_client_name"] == right["mysql"]
 
 
-def test_a_server_that_comes_after_the_daemon(
+def test_a_server_may_start_after_the_daemon(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
     with Proxy(server.port) as proxy:
@@ -202,7 +202,7 @@ def test_a_server_that_comes_after_the_daemon(
     [(1, 1), (1000, 1000), (10**8, 1000)],
     ids=["unbuffered", "small", "large"],
 )
-def test_any_buffer_of_a_dispatcher(
+def test_a_dispatcher_works_with_any_buffer_size(
     size: int, flush_ms: int, server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
     buffer = {
@@ -221,7 +221,7 @@ def test_any_buffer_of_a_dispatcher(
     assert check_all(server, copies) > 100
 
 
-def test_consumers_that_were_away_while_a_table_was_altered_a_hundred_times(
+def test_consumers_catch_up_over_a_hundred_alterations_of_a_table(
     server: Instance, make_daemon: MakeDaemon, source: Source, tmp_path: Path
 ) -> None:
     names = ["one", "two", "three", "four"]

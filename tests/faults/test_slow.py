@@ -65,7 +65,7 @@ def measure(drains: list[Drain], daemon: Daemon, proxy: Proxy) -> Window:
 
 
 @pytest.mark.timeout(120 + 10 * SECONDS)
-def test_seven_readers_beside_a_slow_one(
+def test_a_slow_consumer_does_not_slow_down_seven_others(
     server_factory: ServerFactory, make_daemon: MakeDaemon
 ) -> None:
     server = server_factory("mysql97", "--max-binlog-size=2M")

@@ -121,7 +121,7 @@ class Storm:
 
 
 @pytest.mark.timeout(300 + 4 * SECONDS)
-def test_very_many_consumers_come_and_go(
+def test_very_many_consumers_come_and_go_without_a_loss(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> None:
     server = server_factory("mysql97", "--max-binlog-size=16M")

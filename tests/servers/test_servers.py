@@ -125,7 +125,7 @@ def test_a_server_that_refuses_to_start_says_why(server_factory: ServerFactory) 
         server_factory("mysql56", "--no-such-option")
 
 
-def test_a_port_taken_meanwhile_is_given_up_for_another() -> None:
+def test_a_server_whose_port_is_taken_starts_on_another() -> None:
     with new_instance("mariadb1011") as one, new_instance("mariadb1011") as other:
         one.start()
         taken = other.port = one.port
@@ -186,7 +186,7 @@ def url_of(server: Instance) -> str:
     return f"mysql://given:p%40ss%2Fword@{server.host}:{server.port}"
 
 
-def test_a_server_of_the_environment_is_used(
+def test_a_server_named_in_the_environment_is_used(
     server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = server_factory("mysql97")
@@ -198,7 +198,7 @@ def test_a_server_of_the_environment_is_used(
     assert given.mysqlbinlog("binlog.000001", remote=True).stderr == ""
 
 
-def test_a_server_of_the_environment_is_checked(
+def test_a_server_named_in_the_environment_is_checked(
     server_factory: ServerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = server_factory("mariadb1011")

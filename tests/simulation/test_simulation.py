@@ -24,11 +24,11 @@ def test_no_rule_is_broken(run: int) -> None:
             raise AssertionError(f"seed {seed} (make simulate FIRST={seed} SEEDS=1)") from error
 
 
-def test_several_processes_play() -> None:
+def test_plays_run_in_several_processes() -> None:
     assert list(play_all(7, 3, 2)) == [(3, None)]
 
 
-def test_a_play_is_the_same_each_time() -> None:
+def test_a_seed_gives_the_same_play_each_time() -> None:
     assert trace(7) == trace(7)
 
 
@@ -39,7 +39,7 @@ for seed in (2, 5, 8, 11):
 """
 
 
-def test_a_play_does_not_depend_on_the_hashes_of_texts() -> None:
+def test_a_play_does_not_depend_on_the_hash_seed() -> None:
     root = Path(__file__).parents[2]
     traces = {
         subprocess.run(
