@@ -189,8 +189,7 @@ def inspect_command(  # noqa: PLR0913 - one parameter per option
         list[str] | None, typer.Option(help="Only this database. Repeatable.")
     ] = None,
     table: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this table: database.table or table. Repeatable."),
+        list[str] | None, typer.Option(help="Only this table: database.table or table. Repeatable.")
     ] = None,
     start: Annotated[
         str | None,

@@ -47,7 +47,7 @@ def seek(
         str,
         typer.Option(
             help="earliest, latest, a position (binlog.000003:1234), an executed GTID set, or a time (ISO 8601, UTC by"
-            " default): the first transaction committed then or later.",
+            " default): the first transaction committed then or later."
         ),
     ],
     yes: _Yes = False,

@@ -78,21 +78,18 @@ class PollAnswer(BaseModel):
     gap: bool
 
 
-class SlicesRequest(RequestBody):
+class RangeRequest(RequestBody):
     session: Natural
     start: PositionBody
     end: PositionBody
+
+
+class SlicesRequest(RangeRequest):
     n: Annotated[int, Field(ge=1, le=SLICES_MAX)]
 
 
 class SlicesAnswer(BaseModel):
     cuts: list[PositionBody]
-
-
-class BinlogRequest(RequestBody):
-    session: Natural
-    start: PositionBody
-    end: PositionBody
 
 
 class AckRequest(RequestBody):

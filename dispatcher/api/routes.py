@@ -17,10 +17,10 @@ from dispatcher.api.limits import Slots
 from dispatcher.api.models import (
     AckAnswer,
     AckRequest,
-    BinlogRequest,
     ConsumerService,
     PollAnswer,
     PollRequest,
+    RangeRequest,
     SessionAnswer,
     SessionRequest,
     SlicesAnswer,
@@ -158,7 +158,7 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
             }
         },
     )
-    async def binlog(consumer: ConsumerName, body: BinlogRequest) -> Response:
+    async def binlog(consumer: ConsumerName, body: RangeRequest) -> Response:
         """Return the range (start, end] as a binlog file. Repeatable for any range after the acknowledged position."""
         answers.acquire(consumer)
         try:

@@ -43,10 +43,7 @@ def status_routes(
         return Response(b"[" + b",".join(rows) + b"]", media_type="application/json")
 
     @router.get(
-        "/livez",
-        operation_id="livez",
-        response_class=PlainTextResponse,
-        responses=problems(*EVERY),
+        "/livez", operation_id="livez", response_class=PlainTextResponse, responses=problems(*EVERY)
     )
     async def livez() -> str:
         """Answers as long as the daemon's event loop runs."""

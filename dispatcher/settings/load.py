@@ -88,8 +88,8 @@ def load_settings(
     _check_connections(tree, consumers)
     _check_listen(tree)
     if api is not None:
-        declared = values["consumers"] if _is_mapping(values, "consumers") else {}
-        _check_tokens(tree, api, declared)
+        declared = values.get("consumers")
+        _check_tokens(tree, api, declared if isinstance(declared, dict) else {})
     if tree.findings or api is None or state is None or log is None:
         findings = sorted(dict.fromkeys(tree.findings), key=lambda finding: finding.origin)
         raise SettingsError(ErrorKind.SETTINGS, "\n".join(map(str, findings)))
@@ -114,7 +114,8 @@ def _consumers(tree: Tree) -> dict[str, ConsumerSettings]:
     invalid = {finding.path[1] for finding in tree.findings[before:] if len(finding.path) > 1}
     invalid |= {path[1] for path in tree.unread if path[:1] == ("defaults",) and len(path) > 1}
     valid = {key: value for key, value in defaults.items() if key not in invalid}
-    if not _is_mapping(tree.values, "consumers") or not tree.values["consumers"]:
+    declared = tree.values.get("consumers")
+    if not isinstance(declared, dict) or not declared:
         # A file that could not be read may contain consumers.
         if all(finding.path for finding in tree.findings):
             tree.report(
@@ -123,7 +124,7 @@ def _consumers(tree: Tree) -> dict[str, ConsumerSettings]:
             )
         return {}
     consumers = {}
-    for name, value in tree.values["consumers"].items():
+    for name, value in declared.items():
         path = ("consumers", name)
         if not CONSUMER_NAME.match(name):
             rule = "at most 64 letters, digits, '_', '.' and '-', beginning with a letter or digit"
@@ -208,11 +209,10 @@ def _check_connections(tree: Tree, consumers: Mapping[str, ConsumerSettings]) ->
             )
 
 
-def _setting(consumer: ConsumerSettings, keys: tuple[str, ...]) -> object:
-    value: object = consumer
+def _setting(section: object, keys: Sequence[str]) -> object:
     for key in keys:
-        value = getattr(value, key, None)
-    return value
+        section = getattr(section, key, None)
+    return section
 
 
 def _check_listen(tree: Tree) -> None:
@@ -242,7 +242,3 @@ def _check_tokens(tree: Tree, api: ApiSettings, declared: Mapping[str, Any]) -> 
             if name not in declared:
                 hint = _suggestion(name, declared)
                 tree.report((*path, "consumers"), f"there is no consumer {name!r}{hint}")
-
-
-def _is_mapping(values: Mapping[str, Any], key: str) -> bool:
-    return isinstance(values.get(key), dict)

@@ -63,23 +63,17 @@ def _acquire(path: Path) -> tuple[int, str]:
         path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         fd = os.open(lock_path, os.O_RDWR | os.O_CREAT, FILE_MODE)
     except OSError as error:
-        raise BinlogError(
-            ErrorKind.STATE_STORE,
-            f"cannot open {lock_path.name}: {error.strerror}",
-            where=str(path),
-            remedy="give the daemon's user write access to the folder, or set another state.path",
-        ) from error
+        what = f"cannot open {lock_path.name}: {error.strerror}"
+        remedy = "give the daemon's user write access to the folder, or set another state.path"
+        raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy) from error
     owner, _, store_id = os.pread(fd, 100, 0).decode("ascii", "replace").partition("\n")
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(fd)
-        raise BinlogError(
-            ErrorKind.STATE_STORE,
-            f"in use by another process{f' (pid {owner})' if owner else ''}",
-            where=str(path),
-            remedy="stop the other daemon, or set another state.path for this one",
-        ) from error
+        what = f"in use by another process{f' (pid {owner})' if owner else ''}"
+        remedy = "stop the other daemon, or set another state.path for this one"
+        raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy) from error
     _write_owner(fd, store_id.strip())
     return fd, store_id.strip()
 

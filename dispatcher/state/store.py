@@ -317,10 +317,9 @@ class StateStore:
     def _converted_errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
-            raise self._error(str(error), _remedy(error)) from error
-        except OSError as error:
-            raise self._error(error.strerror or str(error), _remedy(error)) from error
+        except (sqlite3.Error, OSError) as error:
+            what = getattr(error, "strerror", None) or str(error)
+            raise self._error(what, _remedy(error)) from error
         except (BinlogError, ValueError) as error:
             if isinstance(error, BinlogError) and error.kind is ErrorKind.STATE_STORE:
                 raise

@@ -46,116 +46,57 @@ class MetricSpec(Generic[S]):
 
 # Several clients can have the same connection key; their values are added.
 CONNECTION_METRICS: tuple[MetricSpec[Client], ...] = (
-    MetricSpec(
-        "source_connections",
-        "Open replication connections.",
-        lambda client: sum(d.open for d in client.dispatchers.values()),
-    ),
-    MetricSpec(
-        "source_side_dispatchers",
-        "Dispatchers of each client besides the one furthest ahead; 0: all have caught up.",
-        lambda client: max(0, len(client.dispatchers) - 1),
-    ),
-    MetricSpec(
-        "source_merges_total",
-        "Dispatchers merged into another one.",
-        lambda client: client.merges,
-    ),
-)
+    MetricSpec("source_connections", "Open replication connections.",
+               lambda client: sum(d.open for d in client.dispatchers.values())),
+    MetricSpec("source_side_dispatchers",
+               "Dispatchers of each client besides the one furthest ahead; 0: all have caught up.",
+               lambda client: max(0, len(client.dispatchers) - 1)),
+    MetricSpec("source_merges_total", "Dispatchers merged into another one.", lambda client: client.merges),
+)  # fmt: skip
 
 DISPATCHER_METRICS: tuple[MetricSpec[Dispatcher], ...] = (
-    MetricSpec(
-        "source_up",
-        "1 if the last attempt to reach the server succeeded.",
-        lambda d: d.error is None and d.phase is not Phase.CONNECTING,
-    ),
-    MetricSpec(
-        "source_paused",
-        "1 while a full queue stops the reading of the log, with an open or a closed connection.",
-        lambda d: d.phase in (Phase.PAUSED, Phase.BACKPRESSURE_CLOSED),
-    ),
-    MetricSpec(
-        "source_consumers",
-        "Consumers attached to the dispatcher.",
-        lambda d: len(d.attached),
-    ),
-    MetricSpec(
-        "source_received_bytes_total",
-        "Bytes of binlog events received.",
-        lambda d: d.bytes,
-    ),
+    MetricSpec("source_up", "1 if the last attempt to reach the server succeeded.",
+               lambda d: d.error is None and d.phase is not Phase.CONNECTING),
+    MetricSpec("source_paused",
+               "1 while a full queue stops the reading of the log, with an open or a closed connection.",
+               lambda d: d.phase in (Phase.PAUSED, Phase.BACKPRESSURE_CLOSED)),
+    MetricSpec("source_consumers", "Consumers attached to the dispatcher.", lambda d: len(d.attached)),
+    MetricSpec("source_received_bytes_total", "Bytes of binlog events received.", lambda d: d.bytes),
     MetricSpec("source_events_total", "Binlog events received.", lambda d: d.events),
-    MetricSpec(
-        "source_reconnects_total",
-        "Connections lost while streaming.",
-        lambda d: d.reconnects,
-    ),
-    MetricSpec(
-        "source_last_event_timestamp_seconds",
-        "Time at which the newest received event was written, by the server's clock; 0: none yet.",
-        lambda d: d.last_timestamp,
-    ),
-)
+    MetricSpec("source_reconnects_total", "Connections lost while streaming.", lambda d: d.reconnects),
+    MetricSpec("source_last_event_timestamp_seconds",
+               "Time at which the newest received event was written, by the server's clock; 0: none yet.",
+               lambda d: d.last_timestamp),
+)  # fmt: skip
 
 CONSUMER_METRICS: tuple[MetricSpec[ConsumerStatus], ...] = (
     MetricSpec("queue_bytes", "Memory used by the queue.", lambda c: c.row["bytes"]),
-    MetricSpec(
-        "queue_limit_bytes",
-        "max_bytes_in_binlog_queue; a single larger transaction goes to disk.",
-        lambda c: c.row["max_bytes"],
-    ),
+    MetricSpec("queue_limit_bytes", "max_bytes_in_binlog_queue; a single larger transaction goes to disk.",
+               lambda c: c.row["max_bytes"]),
     MetricSpec("queue_events", "Unacknowledged events in the queue.", lambda c: c.row["size"]),
-    MetricSpec(
-        "unacknowledged_bytes",
-        "Bytes in the queue that the reader has not acknowledged.",
-        lambda c: c.row["unacknowledged_bytes"],
-    ),
-    MetricSpec(
-        "lag_seconds",
-        "Age of the oldest unacknowledged transaction; 0: all are acknowledged.",
-        lambda c: c.row["lag_seconds"],
-    ),
-    MetricSpec(
-        "consumer_bytes_total",
-        "Bytes added to the queue.",
-        lambda c: c.consumer.queue.pushed_bytes,
-    ),
-    MetricSpec(
-        "consumer_transactions_total",
-        "Transactions added to the queue.",
-        lambda c: c.consumer.queue.pushed_transactions,
-    ),
-    MetricSpec(
-        "consumer_acknowledged_seq",
-        "seq of the acknowledged position; with GTIDs it grows by one per transaction.",
-        lambda c: c.row["acknowledged"]["seq"] if c.row["acknowledged"] else None,
-    ),
-    MetricSpec(
-        "runway_seconds",
-        "Time until the server purges the oldest binlog that the consumer needs; no sample: unknown or never.",
-        lambda c: c.row["runway_seconds"],
-    ),
-    MetricSpec(
-        "spilled_bytes",
-        "Unacknowledged bytes on disk, of transactions that are larger than the queue.",
-        lambda c: c.row["spilled_bytes"],
-    ),
-    MetricSpec(
-        "consumer_waited_seconds_total",
-        "Time for which the other consumers of its dispatcher have waited for space in its queue.",
-        lambda c: c.consumer.wait_budget.waited_s,
-    ),
-    MetricSpec(
-        "consumer_detaches_total",
-        "Times that the consumer was detached because its queue stayed full.",
-        lambda c: c.row["detaches"],
-    ),
-    MetricSpec(
-        "consumer_gaps_total",
-        "Times that the consumer skipped purged transactions (on_purged: latest).",
-        lambda c: c.row["gaps"],
-    ),
-)
+    MetricSpec("unacknowledged_bytes", "Bytes in the queue that the reader has not acknowledged.",
+               lambda c: c.row["unacknowledged_bytes"]),
+    MetricSpec("lag_seconds", "Age of the oldest unacknowledged transaction; 0: all are acknowledged.",
+               lambda c: c.row["lag_seconds"]),
+    MetricSpec("consumer_bytes_total", "Bytes added to the queue.", lambda c: c.consumer.queue.pushed_bytes),
+    MetricSpec("consumer_transactions_total", "Transactions added to the queue.",
+               lambda c: c.consumer.queue.pushed_transactions),
+    MetricSpec("consumer_acknowledged_seq",
+               "seq of the acknowledged position; with GTIDs it grows by one per transaction.",
+               lambda c: c.row["acknowledged"]["seq"] if c.row["acknowledged"] else None),
+    MetricSpec("runway_seconds",
+               "Time until the server purges the oldest binlog that the consumer needs; no sample: unknown or never.",
+               lambda c: c.row["runway_seconds"]),
+    MetricSpec("spilled_bytes", "Unacknowledged bytes on disk, of transactions that are larger than the queue.",
+               lambda c: c.row["spilled_bytes"]),
+    MetricSpec("consumer_waited_seconds_total",
+               "Time for which the other consumers of its dispatcher have waited for space in its queue.",
+               lambda c: c.consumer.wait_budget.waited_s),
+    MetricSpec("consumer_detaches_total", "Times that the consumer was detached because its queue stayed full.",
+               lambda c: c.row["detaches"]),
+    MetricSpec("consumer_gaps_total", "Times that the consumer skipped purged transactions (on_purged: latest).",
+               lambda c: c.row["gaps"]),
+)  # fmt: skip
 STATE_METRIC = "consumer_state"
 STATE_MEANING = f"1 for the current state of the consumer: {', '.join(STATES)}."
 
