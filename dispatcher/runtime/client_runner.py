@@ -369,7 +369,7 @@ class ClientRunner:
 
 
 def cannot_ask(what: str, error: BinlogError, where: str = "") -> BinlogError:
-    """Return RANGE_UNAVAILABLE for a server that cannot be asked whether it has `what`. `where`: instead of its own."""
+    """Return RANGE_UNAVAILABLE for a server that cannot be asked whether it has `what`."""
     reason = f"the server cannot be asked whether it has {what}: {error.kind}: {error.what}"
     return BinlogError(
         ErrorKind.RANGE_UNAVAILABLE, reason, where=where or error.where, remedy=error.remedy

@@ -92,7 +92,7 @@ class StoreQueue:
 
 
 def _merged(older: StoreVersions | None, newer: StoreVersions | None) -> StoreVersions | None:
-    """Return what remains to be stored of two: a mark alone is stored with the versions that were queued before it."""
+    """Return what remains to be stored of two: a position alone keeps the versions queued before it."""
     if older is None or newer is None or newer.versions is not None:
         return newer or older
     return StoreVersions(newer.position, older.versions)

@@ -1,7 +1,7 @@
 """Looks up what a table is now, and which statements lie between an event and now.
 
 The server's definition comes with the log position at which it was read. Then the log is read from the event to that
-position, over a connection of its own. Only the statements are kept, so memory is a buffer and these.
+position, over a connection of its own. Only the statements are kept, so it needs the memory of one buffer and of these.
 """
 
 from __future__ import annotations

@@ -20,17 +20,11 @@ from dispatcher.runtime.dispatcher_task import DispatcherRunner
 from dispatcher.runtime.tasks import Tasks
 from dispatcher.source.protocols import Source
 from tests.support.event_encoder import LogWriter
+from tests.support.fake_clients import until
 from tests.support.fake_server import Server
 from tests.support.fake_source import DEADLINE_S, FakeSource, write
 
 START = make_executed(Mode.GTID, "", "binlog.000001", 4)
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - whatever the condition is
-            await asyncio.sleep(0.002)
-    assert condition(), what
 
 
 class Rules:

@@ -6,7 +6,7 @@ the files. Like a server, it leaves out transactions that are already executed. 
 before it goes on to the next one.
 
 A complete file ends in ROTATE or STOP. One that does not was left by a crash, or is a copy made too early, which would
-lack transactions without a trace. The next file's PREVIOUS_GTIDS or GTID_LIST tells which; without GTIDs the flag
+silently lack transactions. The next file's PREVIOUS_GTIDS or GTID_LIST tells which; without GTIDs the flag
 LOG_EVENT_BINLOG_IN_USE_F does: MySQL clears it when it recovers.
 
 With `follow` the newest file is polled every `POLL_S`; the part of an event that was written so far stays in the

@@ -113,7 +113,7 @@ class Folder:
         if missing := _gap(files):
             raise self.fault(
                 f"{missing} is missing between {files[0].name} and {files[-1].name}",
-                "copy the missing files too, or take away those before the gap",
+                "copy the missing files too, or remove the files before the gap",
             )
         return files
 
@@ -198,7 +198,7 @@ class Folder:
         if start[:4] != header.MAGIC[: len(start)]:
             raise self.fault(
                 f"{name} is not a binlog: its first bytes are of another kind of file",
-                "take it out of the folder",
+                "remove it from the folder",
             )
         size = int.from_bytes(start[13:17], "little")
         if len(start) < 4 + header.HEADER_SIZE or len(start) < 4 + size <= 4 + _FORMAT_BYTES_MAX:

@@ -31,7 +31,7 @@ from dispatcher.source.start_search import (
 
 
 class FilesSource:
-    """`server`: stands for the server uuid in positions, because files do not tell which server wrote them."""
+    """`server`: takes the place of the server uuid in positions, because files do not tell which server wrote them."""
 
     def __init__(self, path: Path, prefix: str | None, *, follow: bool, server: str) -> None:
         self.folder = Folder(path, prefix)
@@ -68,7 +68,7 @@ class FilesSource:
 def files_source(files: FilesSettings, installation: UUID) -> FilesSource:
     """Return the source that `files` declares.
 
-    Files do not tell which server wrote them (most servers have the server id 1), so the folder stands for the server:
+    Files do not tell which server wrote them (most servers have the server id 1), so the folder identifies the server:
     positions without GTIDs are valid for this folder in this installation. A GTID means the same everywhere.
     """
     label = Folder(files.path, files.prefix).label

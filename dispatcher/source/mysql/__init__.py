@@ -1,1 +1,1 @@
-"""A MySQL or MariaDB server: logging in, what it says of itself, and its log as a replica is sent it."""
+"""A MySQL or MariaDB server: the login, its facts and findings, its tables, and its log as a replica reads it."""

@@ -9,7 +9,7 @@ guessed: information_schema is utf8mb3 and shows `?` in place of an emoji, as SH
 already holds the labels does not need them.
 
 Sources: MySQL manual, "The INFORMATION_SCHEMA COLUMNS Table", "SHOW INDEX Statement"; MariaDB knowledge base,
-"System-Versioned Tables"; sql/table.cc (which unique key stands in for a primary key).
+"System-Versioned Tables"; sql/table.cc (which unique key replaces a missing primary key).
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _definition_at(connection: Connection, name: TableName, mariadb: bool) -> Sc
 
 
 def _permanent_fault(error: BinlogError, label: str) -> BinlogError:
-    """Return why the server will not tell the table's columns next time either; raises every other fault."""
+    """Return why the server will not tell the table's columns next time either; raises every other error."""
     error_number = number_of(error)
     if error_number == _LOCK_WAIT_TIMEOUT:
         raise BinlogError(

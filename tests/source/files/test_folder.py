@@ -275,7 +275,7 @@ consumers:
     assert done.exit_code == 2
     assert done.stderr == (
         f"files:{tmp_path}/gap: binlog files: binlog.000002 is missing between binlog.000001 and binlog.000003;"
-        " copy the missing files too, or take away those before the gap (for consumers.b, consumers.c)\n"
+        " copy the missing files too, or remove the files before the gap (for consumers.b, consumers.c)\n"
     )
     config.write_text(text.replace("path: gap", "path: good"))
     done = CliRunner().invoke(app, ["check", "--config", str(config)])
