@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from tests.daemon.harness import PASSWORD, Daemon, Json
+from tests.daemon.scene import Scene, consumer_settings
 from tests.servers import Server
+from tests.servers.plugin import ServerFactory
 
 _numbers = itertools.count(1)
 
@@ -57,3 +59,21 @@ def source() -> Iterator[Source]:
     for server, name in made.values():
         if getattr(server, "process", True) is not None:
             server.execute(f"DROP USER '{name}'@'%'")
+
+
+@pytest.fixture(scope="module")
+def scene(
+    module_server_factory: ServerFactory, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scene]:
+    """A server and a daemon of the file's own, with a few rows written."""
+    server = module_server_factory("mysql97")
+    settings = consumer_settings(server)
+    consumers = {"d": settings, "beside": settings}
+    daemon = Daemon(tmp_path_factory.mktemp("scene"), {"consumers": consumers})
+    daemon.start()
+    scene = Scene(server, daemon)
+    for _ in range(5):
+        scene.insert()
+    yield scene
+    daemon.stop()
+    daemon.close()

@@ -4,76 +4,33 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from dispatcher.cli import app
-from tests.daemon.harness import PASSWORD, Daemon, Json, Problem, Reader, until
-from tests.servers import Instance
-from tests.servers.plugin import ServerFactory
+from tests.daemon.harness import Json, Problem, Reader, until
+from tests.daemon.scene import Scene
 
 
-@dataclass
-class Scene:
-    """A server with a table, and a daemon with the consumers `d` (start: earliest) and `beside`."""
-
-    server: Instance
-    daemon: Daemon
-
-    def command(self, *words: str) -> Result:
-        """Run `binlog-dispatcher` with these words."""
-        url = f"http://127.0.0.1:{self.daemon.port}"
-        return CliRunner().invoke(app, [*words, "--url", url, "--yes"])
-
-    def remedy(self, verb: str, position: str = "") -> Result:
-        """Run the command that the consumer's error names."""
-        error = self.daemon.api.row("d")["last_error"]
-        (words,) = re.findall(
-            rf"binlog-dispatcher (consumers {verb} NAME(?: --to POSITION)?)", error
-        )
-        return self.command(*words.replace("NAME", "d").replace("POSITION", position).split())
-
-    def insert(self) -> None:
-        self.server.execute("INSERT INTO d.t VALUES ()")
-
-    def reader(self) -> Reader:
-        """A reader of `d`, from its stored position on."""
-        return Reader(self.daemon, "d").open()
-
-    def streams_again(self) -> None:
-        """Assert that `d` delivers the next row to a new reader."""
-        reader = self.reader().read_to(self.server)
-        before = len(reader.transactions)
-        self.insert()
-        assert len(reader.read_to(self.server).transactions) == before + 1
-        assert self.daemon.api.row("d")["last_error"] is None
+def command(scene: Scene, *words: str) -> Result:
+    """Run `binlog-dispatcher` with these words."""
+    url = f"http://127.0.0.1:{scene.daemon.port}"
+    return CliRunner().invoke(app, [*words, "--url", url, "--yes"])
 
 
-@pytest.fixture(scope="module")
-def scene(
-    module_server_factory: ServerFactory, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Scene]:
-    server = module_server_factory("mysql97")
-    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY)")
-    server.add_user("admin", PASSWORD)
-    common = {
-        "mysql": f"admin@{server.host}:{server.port}",
-        "password": PASSWORD,
-        "databases": ["d"],
-        "start": "earliest",
-    }
-    folder = tmp_path_factory.mktemp("administration")
-    daemon = Daemon(folder, {"consumers": {"d": common, "beside": common}})
-    daemon.start()
-    made = Scene(server, daemon)
-    for _ in range(5):
-        made.insert()
-    yield made
-    daemon.stop()
+def remedy(scene: Scene, verb: str, position: str = "") -> Result:
+    """Run the command that the consumer's error names."""
+    error = scene.daemon.api.row("d")["last_error"]
+    (words,) = re.findall(rf"binlog-dispatcher (consumers {verb} NAME(?: --to POSITION)?)", error)
+    return command(scene, *words.replace("NAME", "d").replace("POSITION", position).split())
+
+
+def assert_streams(scene: Scene) -> None:
+    """`d` delivers the next row to a new reader, and has no error."""
+    scene.deliver_one(scene.reader().read_to(scene.server))
+    assert scene.daemon.api.row("d")["last_error"] is None
 
 
 def beside(scene: Scene) -> Json:
@@ -85,7 +42,7 @@ def test_forget_lets_a_consumer_begin_at_its_start_in_a_new_epoch(scene: Scene) 
     reader = scene.reader().read_to(scene.server)
     Reader(scene.daemon, "beside").open().read_to(scene.server)
     before, epoch = beside(scene), reader.position["epoch"]
-    done = scene.command("consumers", "forget", "d")
+    done = command(scene, "consumers", "forget", "d")
     assert (done.exit_code, done.stderr) == (0, "")
     again = scene.reader()
     assert again.position["epoch"] > epoch and f"epoch {again.position['epoch']}" in done.stdout
@@ -99,14 +56,14 @@ def test_forget_lets_a_consumer_begin_at_its_start_in_a_new_epoch(scene: Scene) 
 def test_a_consumer_that_was_moved_twice_in_a_second_has_two_new_epochs(scene: Scene) -> None:
     epochs = []
     for _ in range(2):
-        assert scene.command("consumers", "forget", "d").exit_code == 0
+        assert command(scene, "consumers", "forget", "d").exit_code == 0
         epochs.append(scene.daemon.stored("d")["acknowledged"]["epoch"])
     assert epochs[0] < epochs[1]
 
 
 def test_session_numbers_never_repeat_after_a_forget(scene: Scene) -> None:
     before = scene.reader().session
-    assert scene.command("consumers", "forget", "d").exit_code == 0
+    assert command(scene, "consumers", "forget", "d").exit_code == 0
     assert scene.reader().session > before
 
 
@@ -118,7 +75,7 @@ def test_seek_moves_a_consumer_to_a_position(scene: Scene, form: str) -> None:
         "file": f"{tip['file']}:{tip['offset']}",
         "time": "1971-01-01T00:00:00Z",
     }[form]
-    done = scene.command("consumers", "seek", "d", "--to", to)
+    done = command(scene, "consumers", "seek", "d", "--to", to)
     assert (done.exit_code, done.stderr) == (0, "")
     scene.insert()
     found = scene.reader().read_to(scene.server).transactions
@@ -129,7 +86,7 @@ def test_a_seek_beyond_the_executed_set_changes_nothing(scene: Scene) -> None:
     reader = scene.reader().read_to(scene.server)
     before = scene.daemon.stored("d")
     gtid = f"{reader.position['server']}:1-99999"
-    done = scene.command("consumers", "seek", "d", "--to", gtid)
+    done = command(scene, "consumers", "seek", "d", "--to", gtid)
     assert done.exit_code == 1 and "the server never executed" in done.stderr
     assert scene.daemon.stored("d") == before
     scene.insert()
@@ -137,12 +94,12 @@ def test_a_seek_beyond_the_executed_set_changes_nothing(scene: Scene) -> None:
 
 
 def test_an_unknown_consumer_is_a_usage_error(scene: Scene) -> None:
-    done = scene.command("consumers", "forget", "shpo")
+    done = command(scene, "consumers", "forget", "shpo")
     assert done.exit_code == 2 and "'shpo'" in done.stderr
 
 
 def test_the_remedy_of_a_purged_position_lets_the_consumer_stream_again(scene: Scene) -> None:
-    assert scene.command("consumers", "forget", "d").exit_code == 0
+    assert command(scene, "consumers", "forget", "d").exit_code == 0
     scene.daemon.stop()
     scene.server.execute("FLUSH BINARY LOGS")
     newest = scene.server.binlogs()[-1][0]
@@ -154,9 +111,9 @@ def test_the_remedy_of_a_purged_position_lets_the_consumer_stream_again(scene: S
     until(purged, "the older logs are gone")
     api = scene.daemon.start()
     assert api.until_state("d", "failed")["last_error"].startswith("position purged")
-    done = scene.remedy("seek", "earliest")
+    done = remedy(scene, "seek", "earliest")
     assert (done.exit_code, done.stderr) == (0, "")
-    scene.streams_again()
+    assert_streams(scene)
 
 
 def test_the_remedy_of_a_reset_server_lets_the_consumer_stream_again(scene: Scene) -> None:
@@ -166,9 +123,9 @@ def test_the_remedy_of_a_reset_server_lets_the_consumer_stream_again(scene: Scen
     scene.insert()
     api = scene.daemon.start()
     assert api.until_state("d", "failed")["last_error"].startswith("server history differs")
-    done = scene.remedy("forget")
+    done = remedy(scene, "forget")
     assert (done.exit_code, done.stderr) == (0, "")
-    scene.streams_again()
+    assert_streams(scene)
 
 
 def test_the_remedy_of_a_stored_position_that_cannot_be_read_works(scene: Scene) -> None:
@@ -177,15 +134,15 @@ def test_the_remedy_of_a_stored_position_that_cannot_be_read_works(scene: Scene)
         db.execute("UPDATE consumer SET acknowledged = '{', covered = '{' WHERE name = 'd'")
     api = scene.daemon.start()
     assert "stored position unreadable" in api.until_state("d", "failed")["last_error"]
-    done = scene.remedy("forget")
+    done = remedy(scene, "forget")
     assert (done.exit_code, done.stderr) == (0, "")
-    scene.streams_again()
+    assert_streams(scene)
 
 
 def test_a_command_changes_nothing_if_the_server_is_down(scene: Scene) -> None:
     before = scene.daemon.stored("d")
     scene.server.stop()
-    done = scene.command("consumers", "forget", "d")
+    done = command(scene, "consumers", "forget", "d")
     scene.server.start()
     assert done.exit_code == 1 and "the server cannot be asked" in done.stderr
     assert scene.daemon.stored("d") == before

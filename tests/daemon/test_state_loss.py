@@ -6,73 +6,42 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
-from tests.daemon.harness import PASSWORD, Daemon, Problem, Reader, until
+from tests.daemon.harness import Problem, Reader, until
+from tests.daemon.scene import Scene
 from tests.daemon.test_api import refused
-from tests.servers import Instance
-from tests.servers.plugin import ServerFactory
-
-
-@dataclass
-class Scene:
-    server: Instance
-    daemon: Daemon
-    reader: Reader
-
-    def insert(self) -> None:
-        self.server.execute("INSERT INTO d.t VALUES ()")
-
-    def read(self) -> None:
-        before = len(self.reader.transactions)
-        self.insert()
-        self.reader.read_to(self.server)
-        assert len(self.reader.transactions) == before + 1
 
 
 @pytest.fixture(scope="module")
-def scene(
-    module_server_factory: ServerFactory, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Scene]:
-    server = module_server_factory("mysql97")
-    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY)")
-    server.add_user("loser", PASSWORD)
-    consumer = {
-        "mysql": f"loser@{server.host}:{server.port}",
-        "password": PASSWORD,
-        "databases": ["d"],
-    }
-    daemon = Daemon(tmp_path_factory.mktemp("loss"), {"consumers": {"d": consumer}})
-    daemon.start()
-    scene = Scene(server, daemon, Reader(daemon, "d").open())
-    yield scene
-    daemon.stop()
-    daemon.close()
+def reader(scene: Scene) -> Reader:
+    """A reader of `d` that has read everything, and goes on from test to test."""
+    return scene.reader().read_to(scene.server)
 
 
-def test_a_new_store_begins_with_a_new_epoch(scene: Scene) -> None:
-    assert time.time() - 600 < scene.reader.position["epoch"] <= time.time()
-    scene.read()
+def test_a_new_store_begins_with_a_new_epoch(scene: Scene, reader: Reader) -> None:
+    assert time.time() - 600 < reader.position["epoch"] <= time.time()
+    scene.deliver_one(reader)
 
 
-def test_a_store_that_is_deleted_under_the_daemon_is_written_anew(scene: Scene) -> None:
+def test_a_store_that_is_deleted_under_the_daemon_is_written_anew(
+    scene: Scene, reader: Reader
+) -> None:
     daemon = scene.daemon
-    scene.read()
+    scene.deliver_one(reader)
     daemon.state.unlink()
     until(daemon.state.exists, "the file is there again")
-    assert daemon.stored("d")["acknowledged"] == scene.reader.position
+    assert daemon.stored("d")["acknowledged"] == reader.position
     until(lambda: "was deleted and has been rewritten" in daemon.log, "the log says so")
-    scene.read()
+    scene.deliver_one(reader)
     daemon.restart(kill=True)
-    assert daemon.stored("d")["acknowledged"] == scene.reader.position
-    scene.read()  # in the session from before
+    assert daemon.stored("d")["acknowledged"] == reader.position
+    scene.deliver_one(reader)  # in the session from before
 
 
 def test_a_store_that_is_replaced_under_the_daemon_refuses_acknowledgements(
-    scene: Scene,
+    scene: Scene, reader: Reader
 ) -> None:
     daemon, api, away = scene.daemon, scene.daemon.api, scene.daemon.folder / "away.db"
     shutil.copy(daemon.state, away)
@@ -85,31 +54,33 @@ def test_a_store_that_is_replaced_under_the_daemon_refuses_acknowledgements(
     until(says_so, "/readyz says so")
     scene.insert()
     with refused(503, "STATE_STORE") as seen:
-        scene.reader.step()
-        scene.reader.acknowledge()
+        reader.step()
+        reader.acknowledge()
     assert seen.problem and "restart the daemon" in seen.problem.body["hint"]
     daemon.state.rename(away)
     until(lambda: api.request("GET", "/readyz")[0] == 200, "the daemon writes its own again")
-    scene.reader.read_to(scene.server)
-    assert daemon.stored("d")["acknowledged"] == scene.reader.position
+    reader.read_to(scene.server)
+    assert daemon.stored("d")["acknowledged"] == reader.position
 
 
-def test_a_reader_goes_on_from_its_checkpoint_when_the_store_was_lost(scene: Scene) -> None:
-    scene.read()
-    daemon, before = scene.daemon, scene.reader.session
+def test_a_reader_goes_on_from_its_checkpoint_when_the_store_was_lost(
+    scene: Scene, reader: Reader
+) -> None:
+    scene.deliver_one(reader)
+    daemon, before = scene.daemon, reader.session
     daemon.stop()
     for path in daemon.folder.glob("state.db*"):
         if path.is_file():
             path.unlink()
     scene.insert()
     api = daemon.start()
-    at = len(scene.reader.transactions)
+    at = len(reader.transactions)
     until(lambda: api.row("d")["acknowledged"], "the consumer has a place")
-    assert api.row("d")["acknowledged"]["epoch"] > scene.reader.position["epoch"]
-    invented = {**scene.reader.position, "offset": scene.reader.position["offset"] - 1}
+    assert api.row("d")["acknowledged"]["epoch"] > reader.position["epoch"]
+    invented = {**reader.position, "offset": reader.position["offset"] - 1}
     with pytest.raises(Problem):
         api.session("d", invented)
-    scene.reader.open().read_to(scene.server)
-    assert len(scene.reader.transactions) == at + 1
-    assert scene.reader.session > before
-    assert daemon.stored("d")["acknowledged"] == scene.reader.position
+    reader.open().read_to(scene.server)
+    assert len(reader.transactions) == at + 1
+    assert reader.session > before
+    assert daemon.stored("d")["acknowledged"] == reader.position
