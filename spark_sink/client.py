@@ -6,7 +6,7 @@ here, because Spark ends a query at the first exception of its source: a connect
 made or breaks, a timeout, and 503 (its `Retry-After` is obeyed) are retried with exponential
 backoff and full jitter until `retry_timeout_s` has passed since the call's first failure. Every
 call is safe to repeat: ranges can be read again, acknowledging twice is acknowledging once, and a
-session that was opened and never used fences nobody but older ones. All other answers are final and
+session that was opened and never used fences only older ones. All other answers are final and
 become a `BinlogError` with the daemon's own words.
 
 A body is read in pieces and counts as received only when it is complete: a shorter one is a broken

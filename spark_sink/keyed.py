@@ -95,7 +95,7 @@ def _events(
         if value.null_count:
             raise BinlogError(
                 ErrorKind.INVALID_VALUE,
-                f"key column {field.name!r} holds a date that is none, so its rows cannot be told apart",
+                f"key column {field.name!r} has an invalid date, so its rows cannot be told apart",
                 where=f"seq {changes.column('seq')[0].as_py()} or later",
             )
     n = changes.num_rows

@@ -60,7 +60,7 @@ class Mirror:
         invalid_dates: InvalidDates = InvalidDates.NULL,
     ) -> None:
         """`target`: folder of the Delta tables, any path Spark can write; `parallel`: tables merged
-        at a time; `invalid_dates`: what a date that is none becomes.
+        at a time; `invalid_dates`: what an invalid date becomes.
         """
         self._invalid_dates = invalid_dates
         self._spark = spark

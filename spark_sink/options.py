@@ -1,7 +1,7 @@
 """Options of the source as a value: every key known, every value checked, before anything is
 connected.
 
-Spark hands options over as text and silently passes on keys that nobody reads; a mistyped
+Spark hands options over as text and silently passes on unknown keys; a mistyped
 `maxBytesPerTriger` would then be a setting that does nothing. So unknown keys are refused, with the
 nearest known one.
 """

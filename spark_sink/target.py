@@ -124,8 +124,8 @@ class MirroredTable:
         return self.columns is not None
 
     def has(self, worker: StepSession, step: Version) -> bool:
-        """Is the step in the target already? Asked of the target once per epoch: nobody else writes
-        this id.
+        """True if the step is in the target already. The target is asked once per epoch, since no
+        other job writes this id.
         """
         if step.epoch not in self.versions:
             self.versions[step.epoch] = (

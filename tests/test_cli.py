@@ -200,17 +200,17 @@ def test_check_says_all_that_is_wrong_with_all_servers(
     account: Server, server_factory: ServerFactory, tmp_path: Path
 ) -> None:
     without_log, statements = bad_servers(server_factory)
-    nobody, here = free_port(), f"127.0.0.1:{account.port}"
+    closed_port, here = free_port(), f"127.0.0.1:{account.port}"
     file = write(
         tmp_path,
         ("good", consumer(account, "cli")),
-        ("unreachable", consumer(nobody, "cli")),
+        ("unreachable", consumer(closed_port, "cli")),
         ("stranger", consumer(account, "cli_unknown")),
         ("bare_a", consumer(account, "cli_bare")),
         ("bare_b", consumer(account, "cli_bare", "billing")),
         ("logless", consumer(without_log, "cli")),
         ("statements", consumer(statements, "cli")),
-        ("hosts", consumer(account, "cli").replace(here, f"{here},127.0.0.1:{nobody}")),
+        ("hosts", consumer(account, "cli").replace(here, f"{here},127.0.0.1:{closed_port}")),
     )
     for arguments in (["check"], ["run", "--strict"]):
         done = call(*arguments, "--config", file)
@@ -218,7 +218,7 @@ def test_check_says_all_that_is_wrong_with_all_servers(
         lines = done.stderr.splitlines()
         place = "@127.0.0.1:"
         assert lines[0] == (
-            f"cli{place}{nobody}: cannot connect: Connection refused; check host, port and"
+            f"cli{place}{closed_port}: cannot connect: Connection refused; check host, port and"
             " firewall, and that the server is running (for consumers.unreachable)"
         )
         assert lines[1].startswith(f"cli_unknown{place}{account.port}: access denied: ")
@@ -299,10 +299,10 @@ def test_run_serves_the_good_ones_and_goes_on_trying_the_others(
     tmp_path: Path,
 ) -> None:
     without_log, statements = bad_servers(server_factory)
-    database, port, nobody = new_database(account), free_port(), free_port()
+    database, port, closed_port = new_database(account), free_port(), free_port()
     account.execute("CREATE TABLE t (a INT PRIMARY KEY)", database=database)
     bad = {
-        "unreachable": (consumer(nobody, "cli"), "Connection refused"),
+        "unreachable": (consumer(closed_port, "cli"), "Connection refused"),
         "stranger": (consumer(account, "cli_unknown"), "access denied"),
         "bare": (consumer(account, "cli_bare"), "the account lacks REPLICATION SLAVE on *.*"),
         "logless": (consumer(without_log, "cli"), "log_bin=OFF"),
@@ -536,8 +536,8 @@ def test_binlogs_that_cannot_be_had(tmp_path: Path) -> None:
     assert busy.returncode == 1 and "503 starting; wait" in busy.stderr
     with answering(404, b"nothing") as url:
         assert "404 Not Found" in call("binlogs", "--url", url).stderr
-    nobody = call("binlogs", "--url", f"http://127.0.0.1:{free_port()}")
-    assert nobody.returncode == 1 and "Connection refused" in nobody.stderr
+    closed_port = call("binlogs", "--url", f"http://127.0.0.1:{free_port()}")
+    assert closed_port.returncode == 1 and "Connection refused" in closed_port.stderr
     no_url = call("binlogs", "--url", "db1:8085")
     assert no_url.returncode == 2 and "not a URL" in no_url.stderr
     no_file = call("binlogs", "--url", "http://x", "--token-file", tmp_path / "none")

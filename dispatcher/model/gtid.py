@@ -272,7 +272,7 @@ class MariadbGtids:
         return self._domains.get(domain, (0, 0))[1]
 
     def contains(self, other: MariadbGtids) -> bool:
-        """Is no domain of the other ahead? Whoever counted it: that is what a strict server makes sure of."""
+        """True if no domain of the other is ahead, whatever its server ids: a strict server guarantees that order."""
         return all(seq <= self.number(domain) for domain, (_, seq) in other._domains.items())
 
     def agrees(self, other: MariadbGtids) -> bool:

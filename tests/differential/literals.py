@@ -139,7 +139,7 @@ def texts(length: int = 40) -> Literals:
 
 
 def raw_texts() -> Literals:
-    """Bytes of the column's own character set; the server keeps those before the first that is none of it."""
+    """Bytes of the column's own character set; the server keeps those before the first invalid one."""
     pairs = st.tuples(st.integers(0x81, 0xFE), st.integers(0x30, 0xFE)).map(bytes)
     raw = st.one_of(st.binary(max_size=6), st.lists(pairs, max_size=8).map(b"".join))
     return raw.map(lambda raw: f"_binary {hexadecimal(raw)}")

@@ -114,7 +114,7 @@ def _differences(
             if ran.unholdable and ErrorKind.INVALID_VALUE.name in broken.get(name, ""):
                 continue
             if name in broken or ran.unholdable:
-                raise Differs(broken.get(name, "text that is none of Unicode was decoded"))
+                raise Differs(broken.get(name, "text that is not Unicode was decoded"))
             if keys.get(name, key := ran.definition["key"]) != key:
                 raise Differs(f"the key is said to be {keys[name]}, not {key}")
             check(ran, changes, full=ran.table.full)

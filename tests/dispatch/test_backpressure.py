@@ -1,4 +1,4 @@
-"""Full queues, of one consumer and of all together: who waits for whom, and what is forgotten."""
+"""Full queues, of one consumer and of all together: which consumers wait, and which queue is evicted."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def crowd(bytes_max: int, *specs: Any, transactions: int = 300) -> World:
 
 
 def test_a_reader_has_time_to_fetch_what_is_forgotten_for_the_sake_of_all() -> None:
-    """Though nobody is to wait for it, and each time all that there is room for comes at once."""
+    """The wait budgets are 0, and each time everything that there is room for arrives at once."""
     play = crowd(60_000, spec("a", wait_max_s=0.0), spec("b", wait_max_s=0.0))
     a = play.client.consumers["a"]
     read_and_poll(play, lambda: play.paused, "b")

@@ -91,7 +91,7 @@ def test_a_long_pause_closes_the_connection_until_there_is_room(began: float) ->
     play.flush()
     assert play.client.dispatchers[1].phase is Phase.BACKPRESSURE_CLOSED
     assert play.connection is None
-    # What the closing of the connection raises in whoever read it changes nothing.
+    # An error of the closed connection, which its reader may still report, changes nothing.
     assert (
         play.client.step(Lost(1, BinlogError(ErrorKind.CONNECTION_LOST, "closed")), play.now) == []
     )

@@ -274,7 +274,7 @@ class Tables(World):
             self.connect()
 
     def finish(self, moves: int = 600) -> None:
-        """Nothing happens any more: whoever has not failed gets all."""
+        """Nothing happens any more: each consumer that has not failed gets everything."""
         for _ in range(moves):
             self.connect()
             steps, read = len(self.log), not any(link.paused for link in self.links.values())

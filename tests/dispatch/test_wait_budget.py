@@ -61,7 +61,7 @@ def test_waiting_spends_it_and_time_refills_it(
 def test_over_any_time_the_others_lose_a_twentieth_and_one_budget(
     max_s: float, apart: list[float]
 ) -> None:
-    """Who always waits until the deadline, and detaches nobody."""
+    """A consumer that others wait for until each deadline, without detaching it."""
     patience, now, lost = WaitBudget(max_s), 0.0, 0.0
     for gap in apart:
         now += gap

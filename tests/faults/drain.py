@@ -75,7 +75,7 @@ class Drain:
                     due = began + (self.bytes - before) / rate
                     while self.bytes_per_s and time.monotonic() < due and not self._ended.is_set():
                         self._ended.wait(min(0.05, max(0.0, due - time.monotonic())))
-        except BaseException as error:  # noqa: BLE001  it is raised by whoever joins
+        except BaseException as error:  # noqa: BLE001  `join` raises it
             self.error = error
 
     def _step(self, most: int) -> None:

@@ -89,9 +89,9 @@ def test_what_a_server_refuses(
     refused = inspect(url, "--password-file", str(tmp_path / "wrong"))
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.startswith("access denied: ")
-    nobody = inspect("mysql://root@127.0.0.1:1", *password)
-    assert nobody.code == 1
-    assert nobody.err.startswith("cannot connect: ")
+    closed = inspect("mysql://root@127.0.0.1:1", *password)
+    assert closed.code == 1
+    assert closed.err.startswith("cannot connect: ")
 
 
 def test_a_log_is_followed(

@@ -138,7 +138,7 @@ def test_available_now_ends_exactly_at_the_tip_of_its_beginning(
     tip = daemon.add(b"", marker=True)
     reader = new_reader()
     reader.prepareForTriggerAvailableNow()
-    assert daemon.session == 0  # asking for the tip fences nobody
+    assert daemon.session == 0  # asking for the tip fences no session
     start = reader.initialOffset()
     daemon.add(b"later")
     end = reader.latestOffset(start, ALL)

@@ -43,7 +43,7 @@ def spec(name: str) -> ConsumerSpec:
 
 @pytest.fixture
 def clients() -> list[Client]:
-    """One shared by two consumers, and one of the same connection key that shares with nobody; all of them connect."""
+    """One shared by two consumers, and one of the same connection key that does not share; all of them connect."""
     made = [
         Client("repl@db1:3306", [spec("shop"), spec("billing")], {}),
         Client("repl@db1:3306", [spec("alone")], {}),

@@ -235,7 +235,7 @@ def test_a_damaged_byte_is_found_or_harmless(seed: int, packets: bool) -> None:
                 closed = next((n for n, b in enumerate(batches) if isinstance(b, Closed)), None)
                 flat.add(batches[:closed])
                 if closed is not None:
-                    break  # whoever reads closes the connection here
+                    break  # the caller closes the connection here
         except BinlogError as error:
             if error.kind not in DAMAGE:
                 raise
@@ -294,7 +294,7 @@ def faulty(write: Any, *, gtid: str = "mysql") -> tuple[Flat, list[Batch]]:
     batches = [b for b in split.feed(log.stream()) if isinstance(b, Batch)]
     flat = Flat(split.routes).add(batches)
     assert len(flat.done) >= 2, (
-        "what follows a fault is split on, for those whom it does not concern"
+        "what follows a fault is split, for the consumers that it does not concern"
     )
     return flat, [b for b in batches if b.fault]
 

@@ -373,20 +373,20 @@ def test_a_duplicate_server_uuid_is_reported_with_its_host(own: Own, kind: str) 
 
 
 @pytest.fixture
-def nobody() -> Iterator[int]:
+def closed_port() -> Iterator[int]:
     """A port without a listener."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()[1]
 
 
-def test_a_host_that_fails_is_replaced_and_one_that_works_stays(own: Own, nobody: int) -> None:
+def test_a_host_that_fails_is_replaced_and_one_that_works_stays(own: Own, closed_port: int) -> None:
     server, good = own("mysql97")
-    closed, stranger = replace(good, port=nobody), replace(good, password="not it")
+    closed, stranger = replace(good, port=closed_port), replace(good, password="not it")
     server.add_user("no_replica", good.password, "SELECT ON *.*")
     powerless = replace(good, user="no_replica")
     source = source_of(closed, stranger, powerless, good)
-    assert source.label == f"repl@127.0.0.1:{nobody}" + f",127.0.0.1:{server.port}" * 3
+    assert source.label == f"repl@127.0.0.1:{closed_port}" + f",127.0.0.1:{server.port}" * 3
     kinds = []
     for _ in range(3):
         with pytest.raises(BinlogError) as caught:
@@ -427,15 +427,17 @@ def test_dispatchers_that_fail_together_move_on_by_one_host(own: Own) -> None:
     assert source.endpoint is hosts[1]
 
 
-def test_hosts_are_examined_one_by_one(own: Own, nobody: int) -> None:
+def test_hosts_are_examined_one_by_one(own: Own, closed_port: int) -> None:
     (_, with_gtids), (_, without), (_, mariadb) = (own(kind) for kind in KINDS)
     assert [error for _, error in examine_hosts([with_gtids])] == []
     alone = [error.what for _, error in examine_hosts([without]) + examine_hosts([mariadb])]
     assert not any("another host" in what for what in alone)
-    found = examine_hosts([with_gtids, without, replace(with_gtids, port=nobody), mariadb], ["d"])
+    found = examine_hosts(
+        [with_gtids, without, replace(with_gtids, port=closed_port), mariadb], ["d"]
+    )
     assert [(label, error.kind) for label, error in found if "metadata" not in error.what] == [
         (without.label, ErrorKind.SERVER_SETTING),
-        (f"repl@127.0.0.1:{nobody}", ErrorKind.CONNECT_FAILED),
+        (f"repl@127.0.0.1:{closed_port}", ErrorKind.CONNECT_FAILED),
         (mariadb.label, ErrorKind.SERVER_SETTING),
     ]
     assert sum("another host's log is another history" in error.what for _, error in found) == 2
@@ -486,10 +488,10 @@ def test_a_probe_tells_which_offsets_are_boundaries(own: Own, kind: str) -> None
 
 @pytest.mark.parametrize("kind", ["mysql56", "mariadb118"])
 def test_a_host_that_no_other_can_replace_is_refused_and_stays_current(
-    own: Own, kind: str, nobody: int
+    own: Own, kind: str, closed_port: int
 ) -> None:
     _, endpoint = own(kind)
-    other = replace(endpoint, port=nobody)
+    other = replace(endpoint, port=closed_port)
     source = source_of(endpoint, other)
     checked = [str(error) for _, error in examine_hosts([endpoint, other])]
     for _ in range(3):
