@@ -88,7 +88,7 @@ def dump_offset(executed: ExecutedPosition) -> int:
 
 
 # Source, first number, last number + 1, index of the first transaction.
-Runs = list[tuple[str, int, int, int]]
+GtidRunList = list[tuple[str, int, int, int]]
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ class BatchGtids:
     gno: NDArray[np.int64]
     end: NDArray[np.int64]
     ended: NDArray[np.bool_]  # neither open nor aborted
-    runs: Runs
+    runs: GtidRunList
     _ranges: list[GtidRanges] | None = None
     _columns: NDArray[np.int64] | None = None
 
@@ -200,7 +200,7 @@ def _packed(file: str, end: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _runs(
     sources: list[str], source: NDArray[np.int32], gno: NDArray[np.int64], ended: NDArray[np.bool_]
-) -> Runs:
+) -> GtidRunList:
     named = np.flatnonzero(ended & (source >= 0))
     if not len(named):
         return []
