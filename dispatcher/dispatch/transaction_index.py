@@ -18,7 +18,7 @@ from bisect import bisect_right
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.binlog.stream.consumer_log import AppendResult
+from dispatcher.binlog.stream.copy_kernel import AppendResult
 from dispatcher.dispatch.executed_position import BatchGtids, ExecutedPosition, Gtids
 
 # Of a transaction: logical end, seq, offset after it, events, commit time in microseconds since 1970 UTC; and how far

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.binlog.stream.batch import ABORTED, OPEN, Batch, Events, Transactions
-from dispatcher.binlog.stream.consumer_log import AppendResult
+from dispatcher.binlog.stream.copy_kernel import AppendResult
 from dispatcher.dispatch.executed_position import (
     BatchGtids,
     ExecutedPosition,

@@ -1,52 +1,42 @@
 """Copy one consumer's share of a batch into its segment: the only copy that bytes make in the daemon.
 
-What a consumer gets of a transaction: a record, the GTID, BEGIN, the statements' table maps and rows that are its own,
-the commit. Everything that stands before the first row of its own (record, GTID, BEGIN; a statement's text and table
-maps) is copied when that row comes, so a transaction or statement without any leaves no trace.
+A consumer gets of a transaction a record, the GTID, BEGIN, the table maps and rows of its own tables, and the commit.
+The record, GTID and BEGIN, and a statement's text and table maps, are copied together with the first row of its own
+that follows them, so a transaction or statement without any leaves no trace.
 
 Statements stay whole: the last rows event that the consumer gets of a statement carries STMT_END_F, with a new
-checksum where the flag had to be set; `mysqlbinlog` prints no row of a statement that does not end. The statement's
-text goes along only if all of its tables are the consumer's.
+checksum where the flag had to be set, since `mysqlbinlog` prints no row of a statement that does not end. The text of a
+statement is copied only if all of its tables are the consumer's.
 
-Nothing is left of what did not happen: a transaction that ends with ROLLBACK takes its bytes with it (and counts, as
-one without anything of the consumer's), and ROLLBACK TO takes the log back to where it was at its savepoint.
+A transaction that ends with ROLLBACK loses its bytes and counts as one without events of the consumer's; ROLLBACK TO
+takes the log back to where it was at the savepoint.
 
 A transaction, and even a statement, may span batches and segments. `ConsumerLog` remembers what is needed between them.
 
-A transaction that outgrows the memory it may have (`large_bytes`) goes on in *spilled* segments, from the lender that
-the log was given: files that look like memory, so nothing that copies, reads, or drops knows the difference. What the
-log takes next goes to memory again. The alternative, to write to a file and to read from it, would have made two kinds
-of readers, of patches of what was written (STMT_END_F, the record) and of rollbacks.
+A transaction that outgrows its memory (`large_bytes`) goes on in *spilled* segments, which the log's allocator maps to
+files: they look like memory, so copying, reading and dropping need no second form. The bytes appended after it go to
+memory again. The alternative, to write to a file and to read from it, would have made two kinds of readers, of patches
+of what was written (STMT_END_F, the record) and of rollbacks.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from dispatcher.binlog.event.record import Record, encode_record
-from dispatcher.binlog.kernel.bytes import I32, I64, U8
+from dispatcher.binlog.kernel.bytes import I64, U8
 from dispatcher.binlog.stream import copy_kernel as k
 from dispatcher.binlog.stream.batch import ABORTED, CONTINUED, OPEN, ROLLED_BACK, Batch
 from dispatcher.binlog.stream.segments import SEGMENT_POOL, Allocate, DroppedSegments, release_pages
 from dispatcher.model.position import SEQ_OFFSET_BITS, file_number
 
 
-@dataclass(slots=True)
-class AppendResult:
-    """Transactions that became complete: index in the batch's arrays, logical end, seq, number of events copied."""
-
-    tx: I32
-    end: I64
-    seq: I64
-    events: I32
-
-
 class Savepoint(NamedTuple):
-    """What there was of an open transaction at a savepoint: logical offsets of its end and record, events copied."""
+    """The open transaction at a savepoint: logical offset of its end, was its beginning copied, logical offset of its
+    record, number of events copied."""
 
     end: int
     begun: int
@@ -55,7 +45,7 @@ class Savepoint(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """`base`: logical offset of its first byte."""
+    """Bytes of a log. `base`: logical offset of the first one; `spilled`: True if a file holds them."""
 
     base: int
     bytes: U8
@@ -65,30 +55,32 @@ class Segment(NamedTuple):
 class ConsumerLog:
     """One consumer's bytes, written once and read by *logical* offset (bytes since the log was made).
 
-    Made of segments of at most `segment_max` bytes, smaller while there is little to hold, or as large as one unit
-    that does not fit; a log that was emptied begins with half of its last segment's size, so that a reader which keeps
-    up is served from large segments and a quiet consumer soon from small ones. `allocated` counts segments in memory
-    whole, also those that were dropped while a reader still has views of them, and `spilled` the others: that is what
-    they cost. Behind `committed` lie the bytes of a transaction that is
-    not complete; `rollback()` drops them, also after `allocate` has raised.
+    The log consists of segments of at most `segment_max` bytes, smaller while there is little to hold, or as large as
+    one unit that does not fit. A log that was emptied begins with half of its last segment's size, so that a reader
+    which keeps up is served from large segments and a quiet consumer soon from small ones. `allocated` counts segments
+    in memory whole, also those that were dropped while a reader still has views of them, and `spilled` those in files.
+    The bytes behind `committed` belong to a transaction that is not complete; `rollback()` drops them, also after
+    `allocate` has raised.
 
-    Bounds, in bytes, where `taken` is what one `take` added and a unit is a rows event with all that must stand before
-    it: segments that a take begins hold at most 2 * taken + `segment_max` in all, because what is left at a segment's
-    end is less than the unit that begins the next; and the segments in memory that an open transaction touches, at
-    most `large_bytes`, if there is a lender.
+    Bounds, in bytes, where a unit is a rows event with all that must stand before it: the segments that one `append` of
+    n bytes begins hold at most 2 * n + `segment_max`, because the rest of a segment is less than the unit that begins
+    the next; and the segments in memory that an open transaction touches hold at most `large_bytes`, if there is an
+    `allocate`.
     """
 
     SEGMENT_MIN = 1 << 14
-    # A spilled segment is as large as its transaction is by then, within these, so that there are few of them.
+    # A spilled segment is as large as its transaction is by then, within these bounds, so that there are few of them.
     SPILLED_MIN, SPILLED_MAX = 1 << 22, 1 << 26
-    PIECE = 1 << 20  # of a spilled segment, for a reader that cools what it has sent
+    PIECE = (
+        1 << 20
+    )  # of a spilled segment: a reader releases the pages of each piece that it has sent
 
     def __init__(
         self, segment_max: int = 1 << 20, *, allocate: Allocate | None = None, large_bytes: int = 0
     ) -> None:
         self.committed = 0
         self.kept = 0
-        self._lent = DroppedSegments()
+        self._dropped = DroppedSegments()
         self.spilled = 0
         self.spilled_end = 0  # logical end of the newest complete transaction that was spilled
         self._segment_max = max(segment_max, self.SEGMENT_MIN)
@@ -97,131 +89,120 @@ class ConsumerLog:
         self._segments: list[Segment] = []
         self._spilled_from = -1  # where the open transaction's spilled part begins
         self._last_size = 0  # of the newest segment, here or dropped
-        self._end = self._forgotten = 0
+        self._end = self._dropped_to = 0
         self._cs: I64 = np.zeros(k.STATE_SIZE, dtype=np.int64)
         self._cs[k.EVENT] = -1
-        self._marks: dict[int, Savepoint] = {}  # savepoints of the open transaction
-        self._record_at = self._rows_at = 0  # logical offsets of what the kernel knows as EARLIER
-        self._index = (
-            np.empty(0, dtype=np.int32),
-            np.empty(0, dtype=np.int64),
-            np.empty(0, dtype=np.int64),
-            np.empty(0, dtype=np.int32),
-        )
+        self._savepoints: dict[int, Savepoint] = {}  # of the open transaction
+        self._record_at = self._rows_at = 0  # logical offsets of what is EARLIER to the kernel
+        self._completed = k.AppendResult.empty(0)
 
     # -- writing ---------------------------------------------------------------------------------------------
 
     def append(
-        self, batch: Batch, wants: U8, skip: U8 | None, *, epoch: int, seq: int, packed: bool
-    ) -> tuple[AppendResult, int]:
-        """Copy what is wanted of `batch`; returns the transactions completed and the seq after all of them.
+        self,
+        batch: Batch,
+        route_mask: U8,
+        already_executed: U8 | None,
+        *,
+        epoch: int,
+        seq: int,
+        packed: bool,
+    ) -> tuple[k.AppendResult, int]:
+        """Copy the consumer's share of `batch`; returns the transactions completed and the seq after all of them.
 
-        Raises what `allocate` raises; then nothing of the batch counts, and `rollback()` must follow. `wants`: one byte
-        per route. `skip`: one byte per transaction, 1 = the consumer has it already. `seq`: of the last transaction
-        before the batch. `packed`: number by file and offset instead of counting.
+        `route_mask`: one byte per route, 1 = the consumer's. `already_executed`: one byte per transaction, 1 = the
+        consumer has it. `seq`: of the last transaction before the batch. `packed`: number transactions by file and
+        offset instead of counting. Raises what `allocate` raises; then nothing of the batch counts, and `rollback()`
+        must follow.
         """
-        n = len(batch.tx.first)
-        skip = self._skipped(batch, skip)
-        if len(self._index[0]) < n:
-            self._index = (
-                np.empty(n, dtype=np.int32),
-                np.empty(n, dtype=np.int64),
-                np.empty(n, dtype=np.int64),
-                np.empty(n, dtype=np.int32),
-            )
-        checksum = int(batch.format.checksum)
+        cs, checksum = self._cs, int(batch.format.checksum)
+        skipped = self._skipped(batch, already_executed)
+        if len(self._completed.tx) < len(batch.tx.first):
+            self._completed = k.AppendResult.empty(len(batch.tx.first))
+        end = self._completed.end
         record = np.frombuffer(self._record(batch, epoch), dtype=np.uint8).copy()
-        high = file_number(batch.file) << SEQ_OFFSET_BITS if packed else -1
-        cs = self._cs
-        cs[k.SEQ], cs[k.TAKEN], cs[k.TX], cs[k.EVENT] = seq, 0, 0, -1
-        tx, end, seqs, events_ = self._index
-        indexed, spilled_end = 0, self.spilled_end
-        while True:
-            base, segment = self._room(indexed)
+        file_seq = file_number(batch.file) << SEQ_OFFSET_BITS if packed else -1
+        cs[k.SEQ], cs[k.COMPLETE], cs[k.TX], cs[k.EVENT] = seq, 0, 0, -1
+        complete, spilled_end, code = 0, self.spilled_end, k.NEED_ROOM
+        while code != k.DONE:
+            base, segment = self._room(complete)
             cs[k.OUT] = self._end - base
             code = k.copy_share(
-                batch.buf, batch.ev, batch.tx, wants, skip, record, checksum, high, segment, cs, self._index,
+                batch.buf, batch.ev, batch.tx, route_mask, skipped, record, checksum, file_seq, segment, cs,
+                self._completed,
             )  # fmt: skip
             # An error that is raised below keeps this frame, which would keep the segment.
             del segment
             self._end = base + int(cs[k.OUT])
-            end[indexed : cs[k.TAKEN]] += base
-            if self._spilled_from >= 0 and cs[k.TAKEN] > indexed:
-                spilled_end, self._spilled_from = int(end[indexed]), -1
-            indexed = int(cs[k.TAKEN])
-            if code == k.DONE:
-                break
+            end[complete : cs[k.COMPLETE]] += base
+            if self._spilled_from >= 0 and cs[k.COMPLETE] > complete:
+                spilled_end, self._spilled_from = int(end[complete]), -1
+            complete = int(cs[k.COMPLETE])
             if code == k.NEED_ROOM:
-                begin = int(end[indexed - 1]) if indexed else self.committed
-                self._new_segment(int(cs[k.NEED]), begin)
-            elif code == k.REMEMBER:
-                self._marks[int(batch.ev.route[cs[k.EVENT] - 1])] = self._mark()
-            elif code == k.UNDO:
-                self._return_to(self._marks[int(batch.ev.route[cs[k.EVENT] - 1])])
-            elif code == k.PATCH_ROWS:
-                k.end_statement(*self._at(self._rows_at), checksum)
-                cs[k.LAST_ROWS] = k.NONE
-            else:
-                t = int(cs[k.TX])
-                offset = int(batch.tx.end[t])
-                done = high | offset if packed else int(cs[k.SEQ]) + 1
-                k.finish_record(*self._at(self._record_at), len(record), done, offset, checksum)
-                cs[k.RECORD] = k.NONE
-        if indexed:
-            self.committed, self.spilled_end = int(end[indexed - 1]), spilled_end
+                self._new_segment(
+                    int(cs[k.NEED]), int(end[complete - 1]) if complete else self.committed
+                )
+            elif code != k.DONE:
+                self._answer(code, batch, len(record), file_seq)
+        if complete:
+            self.committed, self.spilled_end = int(end[complete - 1]), spilled_end
         if self._segments and self._segments[-1].spilled:
             release_pages(self._segments[-1].bytes)
-        if n and not batch.tx.flags[-1] & OPEN:
-            self._marks.clear()
-        taken = AppendResult(
-            tx[:indexed].copy(),
-            end[:indexed].copy(),
-            seqs[:indexed].copy(),
-            events_[:indexed].copy(),
-        )
-        return taken, int(cs[k.SEQ])
+        if len(batch.tx.flags) and not batch.tx.flags[-1] & OPEN:
+            self._savepoints.clear()
+        return self._completed.copy(complete), int(cs[k.SEQ])
 
-    def _skipped(self, batch: Batch, skip: U8 | None) -> U8:
-        """`skip`, and what never was; its beginning, taken of an earlier batch, goes."""
+    def _answer(self, code: int, batch: Batch, record_size: int, file_seq: int) -> None:
+        """Do what the kernel returned for: set or return to a savepoint, patch an event in an earlier segment."""
+        cs, checksum = self._cs, int(batch.format.checksum)
+        if code == k.REMEMBER:
+            self._savepoints[int(batch.ev.route[cs[k.EVENT] - 1])] = self._savepoint()
+        elif code == k.UNDO:
+            self._return_to(self._savepoints[int(batch.ev.route[cs[k.EVENT] - 1])])
+        elif code == k.PATCH_ROWS:
+            k.end_statement(*self._at(self._rows_at), checksum)
+            cs[k.LAST_ROWS] = k.NONE
+        else:
+            offset = int(batch.tx.end[cs[k.TX]])
+            seq = file_seq | offset if file_seq >= 0 else int(cs[k.SEQ]) + 1
+            k.finish_record(*self._at(self._record_at), record_size, seq, offset, checksum)
+            cs[k.RECORD] = k.NONE
+
+    def _skipped(self, batch: Batch, already_executed: U8 | None) -> U8:
+        """Which transactions to leave out: those already executed, and aborted ones. If the first was undone, the part
+        that an earlier batch appended goes."""
         flags = batch.tx.flags
         undone = flags & (ABORTED | ROLLED_BACK)
         if undone.any() and undone[0] and flags[0] & CONTINUED:
             self.rollback()
         aborted: U8 = ((flags & ABORTED) > 0).astype(np.uint8)
-        return aborted if skip is None else aborted | skip
+        return aborted if already_executed is None else aborted | already_executed
 
     def rollback(self) -> None:
-        """Drop the bytes of the transaction that is not complete."""
-        self._marks.clear()
-        # As if nothing of the open transaction had been taken: its beginning is carried, and copied anew.
+        """Drop the bytes of the transaction that is not complete. Its beginning is carried, and copied anew."""
+        self._savepoints.clear()
         self._return_to(Savepoint(self.committed, 0, 0, 0))
-        self.drop(
-            self._forgotten
-        )  # the segment that held the end of what is forgotten, and its beginning
+        # The segment in which the dropped bytes end may be empty now.
+        self.drop(self._dropped_to)
 
-    def _mark(self) -> Savepoint:
+    def _savepoint(self) -> Savepoint:
         cs = self._cs
         record = int(cs[k.RECORD])
         at = self._segments[-1].base + record if record >= 0 else self._record_at
         return Savepoint(self._end, int(cs[k.BEGUN]), at, int(cs[k.COPIED]))
 
-    def _return_to(self, mark: Savepoint) -> None:
-        while self._segments and self._segments[-1].base >= mark.end:
-            self._gone(self._segments.pop())
-        self._end = mark.end
-        if self._spilled_from >= mark.end:
+    def _return_to(self, savepoint: Savepoint) -> None:
+        while self._segments and self._segments[-1].base >= savepoint.end:
+            self._forget(self._segments.pop())
+        self._end = savepoint.end
+        if self._spilled_from >= savepoint.end:
             self._spilled_from = -1
         cs = self._cs
-        cs[k.BEGUN], cs[k.COPIED], cs[k.LAST_ROWS], cs[k.HEAD_DONE] = (
-            mark.begun,
-            mark.copied,
-            k.NONE,
-            0,
-        )
-        cs[k.RECORD] = k.NONE
-        if mark.begun:
-            base, self._record_at = self._segments[-1].base, mark.record
-            cs[k.RECORD] = mark.record - base if mark.record >= base else k.EARLIER
+        cs[k.BEGUN], cs[k.COPIED] = savepoint.begun, savepoint.copied
+        cs[k.RECORD], cs[k.LAST_ROWS], cs[k.HEAD_DONE] = k.NONE, k.NONE, 0
+        if savepoint.begun:
+            base, self._record_at = self._segments[-1].base, savepoint.record
+            cs[k.RECORD] = savepoint.record - base if savepoint.record >= base else k.EARLIER
 
     @property
     def open_bytes(self) -> int:
@@ -230,20 +211,21 @@ class ConsumerLog:
 
     @staticmethod
     def _record(batch: Batch, epoch: int) -> bytes:
-        # Seq, offset and times come per transaction; what is left is the same for all of a batch.
+        # The kernel writes seq, offset and times for each transaction; the rest is the same for all of a batch.
         return encode_record(Record(epoch, 0, batch.file, 0, 0, 0), checksum=batch.format.checksum)
 
-    def _room(self, indexed: int) -> tuple[int, U8]:
-        """The segment to write into. What follows a spilled transaction in a later batch is not for its segment."""
+    def _room(self, complete: int) -> tuple[int, U8]:
+        """The base and bytes of the segment to write into. A spilled transaction's segment takes nothing of later
+        batches."""
         if not self._segments:
             return self._end, _NOTHING
         base, segment, spilled = self._segments[-1]
-        if spilled and self._spilled_from < 0 and not indexed:
+        if spilled and self._spilled_from < 0 and not complete:
             segment = segment[: self._end - base]
         return base, segment
 
     def _new_segment(self, need: int, begin: int) -> None:
-        """`begin`: where the open transaction begins."""
+        """Begin a segment for `need` bytes or more. `begin`: where the open transaction begins."""
         size = self._last_size // 2
         if self._segments:
             base = self._segments[-1].base
@@ -256,7 +238,7 @@ class ConsumerLog:
             if self._segments[-1].spilled:
                 release_pages(self._segments[-1].bytes)
             if self._end == base:  # nothing was written into it
-                self._gone(self._segments.pop())
+                self._forget(self._segments.pop())
         size = min(max(size, self.SEGMENT_MIN), self._segment_max)
         if self._allocate and self._is_large(begin, max(size, need)):
             grown = min(max(self._end - begin, self.SPILLED_MIN), self.SPILLED_MAX)
@@ -271,7 +253,7 @@ class ConsumerLog:
         self._segments.append(segment)
 
     def _is_large(self, begin: int, more: int) -> bool:
-        """Would the segments in memory that hold something of the open transaction be too many with `more` bytes?"""
+        """True if segments in memory that hold bytes of the open transaction would exceed their bound by `more`."""
         if self._spilled_from >= 0:
             return True
         limit = self._end
@@ -282,12 +264,12 @@ class ConsumerLog:
             limit = base
         return more > self._large_bytes
 
-    def _gone(self, segment: Segment) -> None:
+    def _forget(self, segment: Segment) -> None:
         if segment.spilled:
             self.spilled -= len(segment.bytes)
         else:
             self.kept -= len(segment.bytes)
-            self._lent.add(segment.bytes)
+            self._dropped.add(segment.bytes)
 
     def _at(self, logical: int) -> tuple[U8, int]:
         for base, segment, _ in reversed(self._segments):
@@ -315,20 +297,20 @@ class ConsumerLog:
 
     @property
     def lent(self) -> int:
-        """Bytes of segments in memory that were dropped while somebody still had views of them."""
-        return self._lent.bytes
+        """Bytes of segments in memory that were dropped while a reader still had views of them."""
+        return self._dropped.bytes
 
     @property
     def allocated(self) -> int:
-        """Memory that is there for this log: segments at their allocated size, and those that are lent."""
-        return self.kept + self._lent.bytes
+        """Bytes of memory allocated for this log: its segments, and those dropped that a reader still views."""
+        return self.kept + self._dropped.bytes
 
     def drop(self, before: int) -> None:
-        """Forget everything below a logical offset that is the end of a transaction."""
-        self._forgotten = before
+        """Drop everything below a logical offset that is the end of a transaction."""
+        self._dropped_to = before
         keep = 0
         while keep < len(self._segments) and self._limit(keep) <= before:
-            self._gone(self._segments[keep])
+            self._forget(self._segments[keep])
             keep += 1
         del self._segments[:keep]
 
