@@ -113,7 +113,7 @@ def test_wrong_usage(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["run", "check"])
-def test_wrong_settings_are_said_all_at_once(name: str, tmp_path: Path) -> None:
+def test_all_errors_of_settings_are_printed_together(name: str, tmp_path: Path) -> None:
     file = tmp_path / "dispatcher.yaml"
     file.write_text(
         "consumers:\n"
@@ -139,7 +139,7 @@ def test_wrong_settings_are_said_all_at_once(name: str, tmp_path: Path) -> None:
     ]
 
 
-def test_options_and_environment_come_after_files(tmp_path: Path) -> None:
+def test_options_and_environment_override_files(tmp_path: Path) -> None:
     file = write(tmp_path, ("shop", consumer(1, "u")))
     done = call("run", "-c", file, "--listen", "0.0.0.0:1", "--log-level", "loud")
     assert done.returncode == 2
@@ -169,7 +169,7 @@ def account(mysql97: Server) -> Iterator[Server]:
     mysql97.execute("DROP USER 'cli'@'%'", "DROP USER 'cli_bare'@'%'")
 
 
-def test_check_warns_of_settings_with_a_secret_that_every_user_can_read(account: Server) -> None:
+def test_check_warns_of_a_readable_settings_file_with_a_secret(account: Server) -> None:
     with tempfile.TemporaryDirectory(prefix="cli-") as name:
         Path(name).chmod(0o755)
         file = write(Path(name), ("shop", consumer(account, "cli")))
@@ -179,7 +179,7 @@ def test_check_warns_of_settings_with_a_secret_that_every_user_can_read(account:
     assert done.stderr.startswith(f"warning: {file}:2: ") and f"chmod 600 {file}" in done.stderr
 
 
-def test_check_finds_nothing_wrong(account: Server, tmp_path: Path) -> None:
+def test_check_of_valid_settings(account: Server, tmp_path: Path) -> None:
     file = write(tmp_path, ("shop", consumer(account, "cli")), ("b", consumer(account, "cli", "b")))
     done = call("check", "--config", file)
     assert (done.returncode, done.stderr) == (0, "")
@@ -188,7 +188,7 @@ def test_check_finds_nothing_wrong(account: Server, tmp_path: Path) -> None:
 
 
 def bad_servers(server_factory: ServerFactory) -> tuple[Instance, Instance]:
-    """One that writes no log, and one that writes statements."""
+    """A server without a binlog, and one in statement format."""
     without_log = server_factory("mysql97", "--skip-log-bin")
     statements = server_factory("mysql97", "--binlog-format=STATEMENT")
     for server in (without_log, statements):
@@ -196,7 +196,7 @@ def bad_servers(server_factory: ServerFactory) -> tuple[Instance, Instance]:
     return without_log, statements
 
 
-def test_check_says_all_that_is_wrong_with_all_servers(
+def test_check_reports_the_errors_of_all_servers(
     account: Server, server_factory: ServerFactory, tmp_path: Path
 ) -> None:
     without_log, statements = bad_servers(server_factory)
@@ -237,7 +237,7 @@ def test_check_says_all_that_is_wrong_with_all_servers(
 
 
 class Daemon:
-    """A daemon of the test's own."""
+    """A daemon started by the test."""
 
     def __init__(self, file: Path, port: int, *arguments: str) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -259,7 +259,7 @@ class Daemon:
         return {row["name"]: row for row in self.get("/v1/binlogs")}
 
     def until(self, condition: Callable[[dict[str, dict[str, Any]]], bool]) -> dict[str, Any]:
-        """The rows of /v1/binlogs once they fulfil a condition."""
+        """The rows of /v1/binlogs once they satisfy a condition."""
         deadline = monotonic() + DEADLINE_S
         seen: dict[str, Any] = {}
         while monotonic() < deadline:
@@ -292,7 +292,7 @@ def daemon(file: Path, port: int, *arguments: str) -> Iterator[Daemon]:
         running.process.wait(DEADLINE_S)
 
 
-def test_run_serves_the_good_ones_and_goes_on_trying_the_others(
+def test_run_serves_valid_consumers_and_retries_the_others(
     account: Server,
     server_factory: ServerFactory,
     new_database: Callable[[Server], str],
@@ -331,7 +331,7 @@ def test_run_serves_the_good_ones_and_goes_on_trying_the_others(
         polled = running.get("/v1/consumers/good/poll", asked)
         assert polled["transactions"] >= 1 and polled["bytes"] > 0
 
-        # What was wrong is put right while the daemon runs.
+        # The server's setting is corrected while the daemon runs.
         statements.execute("SET GLOBAL binlog_format = ROW")
         running.until(lambda rows: rows["statements"]["state"] == "streaming")
 
@@ -345,7 +345,7 @@ def test_run_serves_the_good_ones_and_goes_on_trying_the_others(
     assert PASSWORD not in log and "Traceback" not in log
 
 
-def test_a_port_that_is_taken(account: Server, tmp_path: Path) -> None:
+def test_a_port_in_use(account: Server, tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         done = call("run", "--config", write(tmp_path, ("a", consumer(account, "cli")), port=port))
@@ -353,7 +353,7 @@ def test_a_port_that_is_taken(account: Server, tmp_path: Path) -> None:
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
 
 
-def test_a_state_that_is_in_use_or_damaged(account: Server, tmp_path: Path) -> None:
+def test_a_state_store_in_use_or_damaged(account: Server, tmp_path: Path) -> None:
     port = free_port()
     file = write(tmp_path, ("a", consumer(account, "cli")), port=port)
     with daemon(file, port) as running:
@@ -369,7 +369,7 @@ def test_a_state_that_is_in_use_or_damaged(account: Server, tmp_path: Path) -> N
     assert done.returncode == 1 and "state store: " in done.stderr and "move it" in done.stderr
 
 
-# `binlogs` against daemons that answer this and that.
+# `binlogs` with several kinds of answers.
 
 
 @contextmanager
@@ -439,7 +439,7 @@ def test_binlogs_with_a_token(tmp_path: Path) -> None:
     )
 
 
-def test_binlogs_takes_its_token_from_the_environment() -> None:
+def test_binlogs_reads_its_token_from_the_environment() -> None:
     with answering(200, b"[]", token="a-token-for-the-api") as url:
         env = {"DISPATCHER_TOKEN": "a-token-for-the-api"}
         assert call("binlogs", "--json", "--url", url, env=env).returncode == 0
@@ -449,7 +449,7 @@ CALLS = (("binlogs",), ("consumers", "forget", "shop", "--yes"))
 
 
 def one_line(url: str, *words: str) -> str:
-    """What a call of this URL says, which is one line, with exit code 1."""
+    """The output of a command for this URL: one line, with exit code 1."""
     done = call(*words, "--url", url)
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
     return done.stderr
@@ -479,7 +479,7 @@ def test_a_port_without_tls_is_one_line(words: tuple[str, ...]) -> None:
 
 @pytest.fixture
 def tls_port(tmp_path: Path) -> Iterator[int]:
-    """A port that speaks TLS with a certificate of its own, and nothing in it."""
+    """A port that speaks TLS with a self-signed certificate, and closes each connection."""
     files = ("-keyout", tmp_path / "key", "-out", tmp_path / "cert")
     made = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost")
     subprocess.run([*made, *map(str, files)], check=True, capture_output=True)
@@ -522,13 +522,13 @@ def test_without_a_terminal_a_move_needs_yes() -> None:
 
 
 @pytest.mark.parametrize("to", ["somewhere", "1234", "2026-13-01"])
-def test_a_place_that_is_none_is_the_user_s_mistake(to: str) -> None:
+def test_an_invalid_position_to_seek_is_a_usage_error(to: str) -> None:
     words = ("consumers", "seek", "shop", "--to", to, "--yes", "--url", "http://127.0.0.1:1")
     done = call(*words)
     assert done.returncode == 2 and "--to" in done.stderr
 
 
-def test_binlogs_that_cannot_be_had(tmp_path: Path) -> None:
+def test_errors_of_binlogs(tmp_path: Path) -> None:
     with answering(200, b"<html>") as url:
         assert call("binlogs", "--url", url).returncode == 1
     with answering(503, b'{"detail": "starting", "hint": "wait"}') as url:

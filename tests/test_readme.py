@@ -25,7 +25,7 @@ def blocks(language: str) -> list[str]:
     return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in found]
 
 
-def test_the_settings_are_sound(tmp_path: Path) -> None:
+def test_the_settings_are_valid(tmp_path: Path) -> None:
     (text,) = blocks("yaml")
     file = tmp_path / "dispatcher.yaml"
     file.write_text(text)
@@ -65,7 +65,7 @@ def test_the_programs_are_python() -> None:
         compile(text, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-def test_what_it_refers_to_exists() -> None:
+def test_every_reference_exists() -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

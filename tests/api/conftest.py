@@ -1,4 +1,4 @@
-"""The API over a daemon that answers at once, called without a network."""
+"""The API over services that answer at once, called without a network."""
 
 from __future__ import annotations
 

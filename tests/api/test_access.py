@@ -1,4 +1,4 @@
-"""Who may do what: scopes of tokens, Host and Origin, what is open without a token."""
+"""Access: scopes of tokens, Host and Origin headers, requests without a token."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_a_consumer_of_another_token_is_unknown(connect: Connect) -> None:
 @pytest.mark.parametrize(
     "path", ["/metrics", "/docs", "/docs/swagger-ui-bundle.js", "/openapi.json", "/readyz?verbose"]
 )
-async def test_what_tells_of_the_daemon_needs_a_token(connect: Connect, path: str) -> None:
+async def test_metrics_docs_and_verbose_readyz_need_a_token(connect: Connect, path: str) -> None:
     async with connect(tokens=TOKENS) as client:
         refused = await client.get(path)
         assert kind(refused) == (401, "UNAUTHORIZED")

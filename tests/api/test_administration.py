@@ -1,4 +1,4 @@
-"""The calls of administrators: which tokens may, and what a place may look like."""
+"""The calls of administrators: required scopes, and the forms of a start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_a_token_without_the_scope_moves_no_consumer(
     assert "administer" in refused.json()["detail"] and readers.calls == []
 
 
-async def test_forget_answers_where_the_consumer_goes_on(connect: Connect) -> None:
+async def test_forget_returns_the_new_position(connect: Connect) -> None:
     async with connect(ADMINISTER, tokens=TOKENS) as client:
         answer = await client.post(FORGET)
     assert (answer.status_code, answer.json()) == (200, {"position": PLACE.as_dict()})
@@ -51,7 +51,7 @@ async def test_a_consumer_of_another_token_is_not_moved(connect: Connect) -> Non
         ),
     ],
 )
-async def test_every_form_of_a_start_is_a_place_to_seek(
+async def test_seek_accepts_every_form_of_a_start(
     connect: Connect, readers: FakeReaders, to: object, start: StartSettings
 ) -> None:
     async with connect(ADMINISTER, tokens=TOKENS) as client:
@@ -75,7 +75,7 @@ async def test_every_form_of_a_start_is_a_place_to_seek(
         {"timestamp": 5},
     ],
 )
-async def test_what_is_no_place_is_refused(
+async def test_an_invalid_start_is_refused(
     connect: Connect, readers: FakeReaders, to: object
 ) -> None:
     async with connect(ADMINISTER, tokens=TOKENS) as client:

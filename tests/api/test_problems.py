@@ -1,4 +1,4 @@
-"""Every error is a problem document whose kind tells a fault of the request from one of the settings."""
+"""Every error is a problem document; its kind distinguishes errors of the request and of the settings."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_a_surrogate_in_a_name_is_answered(connect: Connect) -> None:
         problem(await client.post(SESSION, content=content, headers=JSON), 422)
 
 
-async def test_a_defect_is_500_and_tells_nothing(
+async def test_a_defect_is_500_without_details(
     connect: Connect, readers: FakeReaders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object) -> dict[str, Any]:
@@ -95,7 +95,7 @@ async def test_a_defect_is_500_and_tells_nothing(
 
 
 class Watched:
-    """A body that tells how much of it was read."""
+    """A body that counts how much of it was read."""
 
     def __init__(self, chunks: int) -> None:
         self.chunks = chunks

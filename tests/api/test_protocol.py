@@ -131,7 +131,7 @@ async def serve(make_api: Callable[..., Api], open_connections: set[Any]) -> Asy
     await until(lambda: not open_connections)
 
 
-async def test_headers_that_come_late_are_408(serve: Serve) -> None:
+async def test_late_headers_are_408(serve: Serve) -> None:
     client = await (await serve(header_timeout_seconds=SOON_S))()
     client.send(GET[:-2])
     assert await client.problem() == (
@@ -141,12 +141,12 @@ async def test_headers_that_come_late_are_408(serve: Serve) -> None:
     assert await client.rest() == b""
 
 
-async def test_a_connection_that_sends_nothing_is_closed_without_a_word(serve: Serve) -> None:
+async def test_a_silent_connection_is_closed_without_an_answer(serve: Serve) -> None:
     client = await (await serve(header_timeout_seconds=SOON_S))()
     assert await client.rest() == b""
 
 
-async def test_empty_lines_do_not_keep_a_connection(serve: Serve) -> None:
+async def test_empty_lines_do_not_keep_a_connection_open(serve: Serve) -> None:
     client = await (await serve(header_timeout_seconds=SOON_S))()
     client.send(GET)
     assert (await client.answer())[0] == 200
@@ -154,7 +154,7 @@ async def test_empty_lines_do_not_keep_a_connection(serve: Serve) -> None:
     assert (await client.problem())[0] == 408
 
 
-async def test_a_body_that_comes_late_is_408(serve: Serve) -> None:
+async def test_a_late_body_is_408(serve: Serve) -> None:
     client = await (await serve(body_timeout_seconds=SOON_S))()
     client.post("/v1/consumers/shop/session", b"{", length=2)
     status, detail = await client.problem()
@@ -162,20 +162,20 @@ async def test_a_body_that_comes_late_is_408(serve: Serve) -> None:
     assert await client.rest() == b""
 
 
-async def test_a_connection_is_used_again_and_again(serve: Serve) -> None:
+async def test_a_connection_is_reused(serve: Serve) -> None:
     client = await (await serve(header_timeout_seconds=SOON_S))()
     for _ in range(3):
         client.post("/v1/consumers/shop/session", b"{}")
         assert (await client.answer())[0] == 200
 
 
-async def test_requests_that_come_together_are_answered_in_order(serve: Serve) -> None:
+async def test_pipelined_requests_are_answered_in_order(serve: Serve) -> None:
     client = await (await serve())()
     client.send(GET + GET.replace(b"/livez", b"/none!") + GET)
     assert [(await client.answer())[0] for _ in range(3)] == [200, 404, 200]
 
 
-async def test_a_body_that_comes_after_its_answer_is_passed_over(serve: Serve) -> None:
+async def test_a_body_after_its_answer_is_ignored(serve: Serve) -> None:
     client = await (await serve())()
     head = (
         b"POST /v1/consumers/shop/session HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n\r\n"
@@ -193,7 +193,7 @@ async def send_zeros(client: Client, length: int) -> None:
             await client.writer.drain()
 
 
-async def test_a_body_without_end_is_not_passed_over_for_ever(serve: Serve) -> None:
+async def test_an_endless_body_after_its_answer_is_cut_off(serve: Serve) -> None:
     client = await (await serve())()
     length = 100 * LINGER_BYTES_MAX
     client.post("/v1/consumers/shop/session", b"", length=length)
@@ -203,7 +203,7 @@ async def test_a_body_without_end_is_not_passed_over_for_ever(serve: Serve) -> N
 
 
 @pytest.mark.parametrize("lines", [[b"X: " + b"y" * 40_000], [b"X: y"] * 101])
-async def test_headers_that_are_too_much_are_431(serve: Serve, lines: list[bytes]) -> None:
+async def test_too_many_or_too_large_headers_are_431(serve: Serve, lines: list[bytes]) -> None:
     client = await (await serve())()
     client.send(GET[:-2] + b"".join(line + b"\r\n" for line in lines) + b"\r\n")
     assert (await client.problem())[0] == 431
@@ -215,7 +215,7 @@ async def test_a_long_path_is_431(serve: Serve) -> None:
     assert (await client.problem())[0] == 431
 
 
-async def test_what_waits_longest_gives_way(serve: Serve) -> None:
+async def test_the_longest_waiting_connection_is_closed_for_a_new_one(serve: Serve) -> None:
     connect = await serve(max_connections=2)
     oldest, newer = await connect(), await connect()
     for client in (oldest, newer):
@@ -229,7 +229,7 @@ async def test_what_waits_longest_gives_way(serve: Serve) -> None:
     assert (await newer.answer())[0] == 200
 
 
-async def test_a_request_that_is_worked_on_does_not_give_way(
+async def test_a_connection_with_a_running_request_is_never_closed_for_a_new_one(
     serve: Serve, readers: FakeReaders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
@@ -253,7 +253,7 @@ async def test_a_request_that_is_worked_on_does_not_give_way(
     assert (await busy.answer())[0] == 200
 
 
-async def test_a_reader_that_takes_nothing_is_cut(
+async def test_a_reader_that_receives_nothing_is_disconnected(
     serve: Serve, readers: FakeReaders, open_connections: set[Any]
 ) -> None:
     readers.parts = [bytes(1 << 20)] * 64

@@ -120,7 +120,9 @@ async def get(api: Api, path: str) -> bytes:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/binlogs"])
-async def test_the_loop_turns_while_a_thousand_consumers_are_shown(api: Api, path: str) -> None:
+async def test_the_loop_stays_responsive_while_a_thousand_consumers_are_listed(
+    api: Api, path: str
+) -> None:
     await get(api, "/livez")  # the first request of all builds the framework's middleware
     stalls = []
     for _ in range(ATTEMPTS):

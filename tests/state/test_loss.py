@@ -1,4 +1,4 @@
-"""A state store that is deleted, replaced, emptied or restored: noticed, said, and nothing is lost."""
+"""A state store that is deleted, replaced, truncated or restored is reported, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -70,16 +70,14 @@ def save(store: StateStore, seq: int) -> None:
 
 
 def acknowledged(path: Path) -> int:
-    """What is on disk, as another program reads it."""
+    """The stored position, read by another connection."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
         (text,) = db.execute("SELECT acknowledged FROM consumer WHERE name = 'shop'").fetchone()
     return Position.from_json(text).seq
 
 
 @pytest.mark.parametrize("end", ["", "-wal"])
-def test_a_deleted_file_is_written_anew_with_all_that_was_in_it(
-    path: Path, store: StateStore, end: str
-) -> None:
+def test_a_deleted_file_is_rewritten_completely(path: Path, store: StateStore, end: str) -> None:
     session = store.next_session("shop")
     path.with_name(path.name + end).unlink()
     save(store, 9)
@@ -92,9 +90,7 @@ def test_a_deleted_file_is_written_anew_with_all_that_was_in_it(
     again.close()
 
 
-def test_a_deleted_folder_is_written_anew_and_its_lock_is_held(
-    path: Path, store: StateStore
-) -> None:
+def test_a_deleted_folder_is_rewritten_and_stays_locked(path: Path, store: StateStore) -> None:
     shutil.rmtree(path.parent)
     store.check()
     assert acknowledged(path) == 7
@@ -104,13 +100,13 @@ def test_a_deleted_folder_is_written_anew_and_its_lock_is_held(
     assert acknowledged(path) == 9
 
 
-def test_a_file_that_is_written_anew_is_private(path: Path, store: StateStore) -> None:
+def test_a_rewritten_file_is_private(path: Path, store: StateStore) -> None:
     path.unlink()
     store.check()
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_nothing_is_acknowledged_while_another_file_stands_in_its_place(
+def test_nothing_is_acknowledged_while_the_file_is_replaced(
     path: Path, store: StateStore, tmp_path: Path
 ) -> None:
     save(store, 8)
@@ -130,9 +126,7 @@ def test_nothing_is_acknowledged_while_another_file_stands_in_its_place(
     assert acknowledged(path) == 10
 
 
-def test_a_store_that_was_cut_to_nothing_is_told_from_a_new_one(
-    path: Path, store: StateStore
-) -> None:
+def test_a_truncated_store_is_distinguished_from_a_new_one(path: Path, store: StateStore) -> None:
     store.close()
     path.write_bytes(b"")
     with pytest.raises(
@@ -148,7 +142,7 @@ def test_a_store_that_was_cut_to_nothing_is_told_from_a_new_one(
     StateStore(path).close()
 
 
-def test_an_empty_file_where_no_store_was_becomes_one(path: Path) -> None:
+def test_an_empty_file_becomes_a_store_if_there_was_none(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
     StateStore(path).close()
@@ -170,7 +164,7 @@ def test_session_numbers_do_not_repeat_after_an_older_copy_was_restored(path: Pa
     store.close()
 
 
-def test_a_store_of_the_version_before_goes_on_where_it_was(path: Path) -> None:
+def test_a_store_of_the_previous_version_is_upgraded(path: Path) -> None:
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as db:
         db.executescript(OLD_SCHEMA)

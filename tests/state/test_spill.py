@@ -39,7 +39,7 @@ def resident_bytes() -> int:
     return 1024 * sum(int(li.split()[1]) for li in status.splitlines() if li.startswith(names))
 
 
-def test_what_is_lent_is_written_and_read_like_memory(spill: Spill, tmp_path: Path) -> None:
+def test_a_segment_is_written_and_read_like_memory(spill: Spill, tmp_path: Path) -> None:
     segment = spill.allocate(3 * MIB + 5)
     assert segment.flags.writeable and segment.dtype == np.uint8 and len(segment) == 3 * MIB + 5
     segment[:] = np.arange(len(segment), dtype=np.uint32).view(np.uint8)[: len(segment)]
@@ -52,7 +52,7 @@ def test_what_is_lent_is_written_and_read_like_memory(spill: Spill, tmp_path: Pa
     assert list((tmp_path / "deep" / "spill").iterdir()) == [], "a file has no name"
 
 
-def test_space_comes_back_with_the_last_view(spill: Spill, tmp_path: Path) -> None:
+def test_the_last_view_frees_the_space(spill: Spill, tmp_path: Path) -> None:
     segment = spill.allocate(MIB)
     view = memoryview(segment)[5:10]  # type: ignore[arg-type]
     part = segment[100:][5:]
@@ -64,7 +64,7 @@ def test_space_comes_back_with_the_last_view(spill: Spill, tmp_path: Path) -> No
     assert spill.bytes == 0 and mappings(tmp_path) == []
 
 
-def test_what_is_cooled_is_not_resident(spill: Spill) -> None:
+def test_released_pages_are_not_resident(spill: Spill) -> None:
     before = resident_bytes()
     segment = spill.allocate(8 * MIB)
     segment[:] = 7
@@ -76,7 +76,7 @@ def test_what_is_cooled_is_not_resident(spill: Spill) -> None:
     assert resident_bytes() - before < MIB
 
 
-def test_memory_is_left_alone_by_cooling() -> None:
+def test_releasing_pages_does_not_change_memory() -> None:
     memory = np.full(MIB, 3, dtype=np.uint8)
     release_pages(memory)
     release_pages(memoryview(memory)[5:])  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ def test_memory_is_left_alone_by_cooling() -> None:
     assert (memory == 3).all()
 
 
-def test_no_more_is_lent_than_allowed(spill: Spill) -> None:
+def test_no_more_than_the_limit_is_allocated(spill: Spill) -> None:
     first = spill.allocate(6 * MIB)
     with pytest.raises(BinlogError, match=r"max_bytes_in_spill") as info:
         spill.allocate(4 * MIB + 1)
@@ -105,7 +105,7 @@ def small_files() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_files")
-def test_a_full_disk_refuses_before_anything_is_written(spill: Spill) -> None:
+def test_a_full_disk_is_refused_before_anything_is_written(spill: Spill) -> None:
     with pytest.raises(BinlogError, match="File too large") as info:
         spill.allocate(2 * MIB)
     assert info.value.kind is ErrorKind.SPILL and info.value.__cause__ is None
@@ -113,21 +113,21 @@ def test_a_full_disk_refuses_before_anything_is_written(spill: Spill) -> None:
     assert len(spill.allocate(MIB)) == MIB
 
 
-def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BinlogError) as info:
         Spill(tmp_path / "file" / "spill", MIB)
     assert info.value.kind is ErrorKind.SPILL and str(tmp_path) in str(info.value)
 
 
-def test_a_folder_of_before_that_others_may_enter_is_tightened(tmp_path: Path) -> None:
+def test_an_existing_folder_is_made_private(tmp_path: Path) -> None:
     (tmp_path / "spill").mkdir()
     (tmp_path / "spill").chmod(0o755)
     Spill(tmp_path / "spill", MIB)
     assert (tmp_path / "spill").stat().st_mode & 0o777 == 0o700
 
 
-def test_what_an_earlier_daemon_left_goes_and_nothing_else(tmp_path: Path) -> None:
+def test_only_files_of_an_earlier_daemon_are_removed(tmp_path: Path) -> None:
     (tmp_path / "spill-abc").write_bytes(b"left")
     (tmp_path / "notes").write_bytes(b"mine")
     Spill(tmp_path, MIB)
@@ -145,7 +145,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_nothing_is_left_by_a_process_that_dies(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_no_files(tmp_path: Path) -> None:
     died = subprocess.run([sys.executable, "-c", _DIES, str(tmp_path)], env=os.environ, check=False)
     assert died.returncode == -signal.SIGKILL
     assert list(tmp_path.iterdir()) == []

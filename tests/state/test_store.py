@@ -1,4 +1,4 @@
-"""The state store keeps what it has said it has, whatever happens to the process."""
+"""The state store is durable: what it has confirmed survives the process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def store(path: Path) -> Iterator[StateStore]:
     store.close()
 
 
-def test_nothing_is_known_of_a_new_consumer(store: StateStore) -> None:
+def test_a_new_consumer_has_no_progress(store: StateStore) -> None:
     assert store.load("shop") is None
     assert store.session("shop") == 0
 
@@ -64,7 +64,7 @@ def test_a_later_save_replaces_the_earlier(store: StateStore) -> None:
 
 
 def test_a_position_may_go_back(store: StateStore) -> None:
-    """Seeking back is the reader's right; the store has no opinion on the order."""
+    """Readers may seek back; the store does not compare positions."""
     store.save([("shop", position(9), position(9), 0)])
     store.save([("shop", position(2, epoch=1), position(2, epoch=1), 0)])
     stored = store.load("shop")
@@ -75,7 +75,7 @@ def test_saving_nothing_is_allowed(store: StateStore) -> None:
     store.save([])
 
 
-def test_session_numbers_grow_with_each_opening_and_are_the_time(path: Path) -> None:
+def test_session_numbers_increase_and_are_based_on_the_time(path: Path) -> None:
     store = StateStore(path, clock=lambda: 1_700_000_000.25)
     assert [store.next_session("shop") - 1_700_000_000_250 for _ in range(3)] == [0, 1, 2]
     assert store.session("shop") == 1_700_000_000_252
@@ -84,7 +84,7 @@ def test_session_numbers_grow_with_each_opening_and_are_the_time(path: Path) -> 
     store.close()
 
 
-def test_saving_leaves_the_session_alone_and_the_reverse(store: StateStore) -> None:
+def test_progress_and_sessions_are_independent(store: StateStore) -> None:
     first = store.next_session("shop")
     store.save([("shop", position(1), position(1), 5)])
     assert store.load("shop") == StoredProgress(position(1), position(1), first, 5)
@@ -113,7 +113,7 @@ def test_reopening_finds_all(path: Path) -> None:
     second.close()
 
 
-def test_names_and_positions_are_text_of_any_kind(store: StateStore) -> None:
+def test_names_and_positions_may_be_any_text(store: StateStore) -> None:
     name = "läden'; DROP TABLE consumer; --"
     odd = Position("", "", "Ünicode.000001", 2**62, 2**63 - 1, 3)
     store.save([(name, odd, odd, 0)])
@@ -161,7 +161,7 @@ def test_readers_in_other_threads_see_whole_saves(store: StateStore) -> None:
     assert torn == []
 
 
-def test_another_process_may_look(store: StateStore, path: Path) -> None:
+def test_another_process_may_read(store: StateStore, path: Path) -> None:
     store.save([("shop", position(1), position(1), 1)])
     look = (
         "import sqlite3, sys; db = sqlite3.connect(sys.argv[1])\n"
@@ -255,7 +255,7 @@ def failure(path: Path) -> BinlogError:
     return caught.value
 
 
-def test_a_file_that_is_no_database(path: Path) -> None:
+def test_a_file_that_is_not_a_database(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(os.urandom(4096))
     assert "move it away" in failure(path).remedy
@@ -288,7 +288,7 @@ def test_a_store_of_a_newer_version(path: Path) -> None:
     assert "schema 99" in error.what and "newer binlog-dispatcher" in error.remedy
 
 
-def test_a_stored_position_that_is_none(path: Path, store: StateStore) -> None:
+def test_an_invalid_stored_position(path: Path, store: StateStore) -> None:
     store.save([("shop", position(1), position(1), 0)])
     db = sqlite3.connect(path)
     db.execute("UPDATE consumer SET covered = '{}'")
@@ -312,7 +312,7 @@ def no_umask() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_umask")
-def test_only_the_user_may_read_what_is_stored_whatever_the_umask(tmp_path: Path) -> None:
+def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
     store = StateStore(tmp_path / "new" / "state.db")
     store.save([("shop", position(1), position(1), 0)])
     found = modes(tmp_path / "new")
@@ -322,7 +322,7 @@ def test_only_the_user_may_read_what_is_stored_whatever_the_umask(tmp_path: Path
     assert modes(tmp_path)["new"] == "700"
 
 
-def test_files_of_before_that_others_may_read_are_tightened(path: Path) -> None:
+def test_existing_files_are_made_private(path: Path) -> None:
     StateStore(path).close()
     for file in path.parent.iterdir():
         file.chmod(0o664)
@@ -332,9 +332,7 @@ def test_files_of_before_that_others_may_read_are_tightened(path: Path) -> None:
     again.close()
 
 
-def test_a_file_whose_mode_cannot_be_changed_is_named(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_another_user_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     StateStore(path).close()
     path.chmod(0o640)
 
@@ -347,7 +345,7 @@ def test_a_file_whose_mode_cannot_be_changed_is_named(
     again.close()
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     error = failure(tmp_path / "file" / "state.db")
     assert "write access" in error.remedy
@@ -374,7 +372,7 @@ def test_an_unwritable_folder() -> None:
     assert "Permission denied" in seen.stdout and "write access" in seen.stdout
 
 
-def test_a_full_disk_is_said_and_loses_nothing(store: StateStore) -> None:
+def test_a_full_disk_is_reported_and_loses_nothing(store: StateStore) -> None:
     store.save([("shop", position(1), position(1), 0)])
     store._db.execute("PRAGMA max_page_count = 8")
     with pytest.raises(BinlogError, match="full") as caught:
@@ -385,7 +383,7 @@ def test_a_full_disk_is_said_and_loses_nothing(store: StateStore) -> None:
     assert stored is not None and stored.acknowledged == position(1)
 
 
-def test_a_closed_store_says_so(store: StateStore) -> None:
+def test_a_closed_store_raises_an_error(store: StateStore) -> None:
     store.close()
     with pytest.raises(BinlogError) as caught:
         store.load("shop")
@@ -395,7 +393,7 @@ def test_a_closed_store_says_so(store: StateStore) -> None:
 # -- table versions -------------------------------------------------------------------------------------------
 
 
-def test_versions_are_kept_until_they_are_stored_anew(tmp_path: Path) -> None:
+def test_versions_are_kept_until_they_are_replaced(tmp_path: Path) -> None:
     first = LogPosition("binlog.000001", 4, 100)
     later, last = LogPosition("binlog.000001", 500, 100), LogPosition("binlog.000002", 157, 200)
     definition = {"columns": [{"name": "größe", "mysql_type": "int"}], "primary": [["größe", 0]]}
@@ -422,7 +420,7 @@ def test_versions_are_kept_until_they_are_stored_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_older_store_is_brought_up_to_date(tmp_path: Path, version: int) -> None:
+def test_an_older_store_is_upgraded(tmp_path: Path, version: int) -> None:
     path = tmp_path / "state.db"
     with closing(StateStore(path)) as store:
         installation = store.installation_id

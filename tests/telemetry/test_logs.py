@@ -80,14 +80,14 @@ def test_levels(configured: Configured) -> None:
         SECRET.encode(),
     ],
 )
-def test_secrets_are_left_out(configured: Configured, style: str, value: Any) -> None:
+def test_secrets_are_redacted(configured: Configured, style: str, value: Any) -> None:
     out = configured(style=style)
     structlog.get_logger().info(f"event with {SECRET}", value=value)
     assert SECRET not in out.getvalue()
     assert logs.REDACTED in out.getvalue()
 
 
-def test_a_short_secret_is_left_out_as_a_whole_value_only(configured: Configured) -> None:
+def test_a_short_secret_is_redacted_only_as_a_whole_value(configured: Configured) -> None:
     out = configured()
     structlog.get_logger().info("box1", a="x1", b="box1 is fine")
     (line,) = lines(out)
@@ -107,7 +107,7 @@ def test_an_empty_secret_hides_nothing(configured: Configured) -> None:
 
 
 @pytest.mark.parametrize("style", ["json", "console"])
-def test_tracebacks_hold_no_secret(configured: Configured, style: str) -> None:
+def test_secrets_in_tracebacks_are_redacted(configured: Configured, style: str) -> None:
     out = configured(style=style)
     try:
         raise RuntimeError(f"with {SECRET}")
@@ -126,7 +126,7 @@ def test_an_exception_that_is_given(configured: Configured) -> None:
     assert "ValueError" in lines(out)[0]["exception"] and SECRET not in out.getvalue()
 
 
-def test_lines_of_libraries(configured: Configured) -> None:
+def test_libraries_log_from_warning_on(configured: Configured) -> None:
     out = configured()
     logging.getLogger("uvicorn.error").info("Started server process")
     logging.getLogger("asyncio").warning("slow %s %s", "callback", SECRET)
@@ -140,23 +140,21 @@ def test_lines_of_libraries_when_debugging(configured: Configured) -> None:
     assert lines(out)[0]["event"] == "Using selector"
 
 
-def test_the_compiler_s_lines_are_left_out_when_debugging(configured: Configured) -> None:
+def test_numba_does_not_log_at_debug(configured: Configured) -> None:
     out = configured("debug")
     logging.getLogger("numba.core.ssa").debug("on stmt: $2load_global.0")
     logging.getLogger("numba.core.caching").warning("cannot write")
     assert [line["event"] for line in lines(out)] == ["cannot write"]
 
 
-def test_configuring_again_replaces(configured: Configured) -> None:
+def test_a_second_configuration_replaces_the_first(configured: Configured) -> None:
     first, second = configured(), configured()
     structlog.get_logger().info("event")
     logging.getLogger("x").warning("event")
     assert first.getvalue() == "" and len(lines(second)) == 2
 
 
-def test_stderr_is_where_lines_go(
-    configured: Configured, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_logs_go_to_stderr(configured: Configured, capsys: pytest.CaptureFixture[str]) -> None:
     configured()
     logs.configure("info", "json", (), stream=sys.stderr)
     structlog.get_logger().info("event")

@@ -1,4 +1,4 @@
-"""What /metrics says is what the clients and the rows of /v1/binlogs say."""
+"""The metrics agree with the clients and the rows of /v1/binlogs."""
 
 from __future__ import annotations
 
@@ -128,7 +128,9 @@ def test_dispatchers(metrics: Metrics, clients: list[Client]) -> None:
     assert value(metrics, "source_last_event_timestamp_seconds", **names) == 1700000000
 
 
-def test_a_connection_is_all_that_has_its_key(metrics: Metrics, clients: list[Client]) -> None:
+def test_metrics_of_a_connection_are_sums_over_its_clients(
+    metrics: Metrics, clients: list[Client]
+) -> None:
     assert value(metrics, "source_connections", connection="repl@db1:3306") == 0
     for client in clients:
         client.dispatchers[1].phase = Phase.STREAMING
