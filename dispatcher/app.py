@@ -140,23 +140,19 @@ class Daemon:
             self._clients.clients,
         )
         self._rendering = asyncio.Lock()
-        self._api = self._make_api()
-        self._secrets = dict.fromkeys(settings.secrets())
-        self._reload = asyncio.Event()
-        self._server = self._listener()
-
-    def _make_api(self) -> Api:
-        settings = self._settings.api
-        return Api(
+        self._api = Api(
             self._clients.sessions,
-            _access(self._settings),
-            _limits(self._settings),
+            _access(settings),
+            _limits(settings),
             administrator=Administration(self._clients.sessions, self._store),
-            listen=settings.listen.host,
+            listen=settings.api.listen.host,
             version=version("binlog-dispatcher"),
             metrics=self._render_metrics,
             ready=self._not_ready,
         )
+        self._secrets = dict.fromkeys(settings.secrets())
+        self._reload = asyncio.Event()
+        self._server = self._listener()
 
     async def _render_metrics(self) -> tuple[bytes, str]:
         async with self._rendering:  # one scrape at a time
@@ -205,8 +201,7 @@ class Daemon:
         self._clients.start()
         self._tasks.start("reload", self._reload_on_request())
         self._tasks.start("state store", self._check_store())
-        listen = self._settings.api.listen
-        address = f"{listen.host}:{listen.port}"
+        address = str(self._settings.api.listen)
         self._log.info("starting", listen=address, consumers=len(self._settings.consumers))
         try:
             await self._server.serve()

@@ -50,6 +50,7 @@ _FILES = {
     "swagger-ui.css": "text/css",
     "swagger-ui-bundle.js": "text/javascript",
     "favicon-32x32.png": "image/png",
+    "start.js": "text/javascript",
 }
 
 
@@ -74,11 +75,6 @@ def page_routes(guard: Guard) -> APIRouter:
         admit(request)
         return Response(_HTML, headers=_HEADERS, media_type="text/html")
 
-    @router.get("/docs/start.js")
-    async def start(request: Request) -> Response:
-        admit(request)
-        return Response(_START, media_type="text/javascript")
-
     for name, media_type in _FILES.items():
         router.add_api_route(f"/docs/{name}", _file(name, media_type, admit))
     return router
@@ -87,6 +83,8 @@ def page_routes(guard: Guard) -> APIRouter:
 def _file(name: str, media_type: str, admit: Callable[[Request], None]) -> _Endpoint:
     async def file(request: Request) -> Response:
         admit(request)
+        if name == "start.js":
+            return Response(_START, media_type=media_type)
         # Not cached: 2 MB, rarely requested.
         content = resources.files("fastapi_swagger.resources").joinpath(name).read_bytes()
         return Response(content, media_type=media_type)
