@@ -1,9 +1,7 @@
-"""The daemon's changes in Spark: the streaming source "binlog" and the job that mirrors databases
-into Delta tables.
+"""The daemon's changes in Spark: the streaming source "binlog", and the job that mirrors databases into Delta tables.
 
->>> import spark_sink >>> spark_sink.register(spark)  # doctest: +SKIP >>>
-spark.readStream.format("binlog").option("url", url).option("consumer", "shop").load()  # doctest:
-+SKIP
+spark_sink.register(spark)
+spark.readStream.format("binlog").option("url", url).option("consumer", "shop").load()
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("binlog")` known to a session. The executors need this package installed, too."""
+    """Register `format("binlog")` with a session. The executors need this package installed, too."""
     from spark_sink.source import BinlogDataSource  # noqa: PLC0415 - the package stays light
 
     spark.dataSource.register(BinlogDataSource)

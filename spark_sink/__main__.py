@@ -1,4 +1,4 @@
-"""`python -m spark_sink`, and the file to give to spark-submit."""
+"""`python -m spark_sink`, and the file for spark-submit."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A cache folder whose entries are complete, and made by one process at a time.
+"""A cache folder whose entries are complete, each made by one process at a time.
 
-Every entry is a folder made in a staging folder beside its final name, under a file lock, and renamed into place: a
-process killed halfway leaves only a staging folder, which the next maker of the same entry removes. Readers take no
-lock: a final name that exists is complete, and is never changed afterwards.
+An entry is a folder. It is made in a staging folder beside it, under a file lock, and renamed when it is complete. If
+the process is killed meanwhile, only a staging folder is left, which the next process that makes the entry removes.
+Readers take no lock: an entry that exists is complete and never changes.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ CACHE_VARIABLE = "BINLOG_DISPATCHER_CACHE"
 
 
 def cache_dir() -> Path:
-    """$BINLOG_DISPATCHER_CACHE, else binlog-dispatcher in $XDG_CACHE_HOME or ~/.cache. Not created."""
-    named = os.environ.get(CACHE_VARIABLE)
-    if named:
-        return Path(named).expanduser().absolute()
+    """Returns $BINLOG_DISPATCHER_CACHE, or binlog-dispatcher in $XDG_CACHE_HOME or ~/.cache. Does not create it."""
+    if path := os.environ.get(CACHE_VARIABLE):
+        return Path(path).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser().absolute() / "binlog-dispatcher"
 
 
 def cached_folder(final: Path, make: Callable[[Path], None]) -> Path:
-    """`final` itself; where it is missing, `make(staging)` fills a folder that then becomes it."""
+    """Returns `final`. If it is missing, `make(staging)` fills a folder that is then renamed to it."""
     if final.is_dir():
         return final
     with _locked(final.with_name(final.name + ".lock")):

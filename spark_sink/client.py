@@ -1,16 +1,13 @@
-"""HTTP client of the daemon, for the Spark driver and its executors: the standard library and
-nothing else.
+"""HTTP client of the daemon, for the Spark driver and its executors. Needs the standard library only.
 
-One client belongs to one thread and keeps one connection alive. What passes by itself is waited for
-here, because Spark ends a query at the first exception of its source: a connection that cannot be
-made or breaks, a timeout, and 503 (its `Retry-After` is obeyed) are retried with exponential
-backoff and full jitter until `retry_timeout_s` has passed since the call's first failure. Every
-call is safe to repeat: ranges can be read again, acknowledging twice is acknowledging once, and a
-session that was opened and never used fences only older ones. All other answers are final and
-become a `BinlogError` with the daemon's own words.
+A client belongs to one thread and keeps one connection alive. Faults that may pass are retried here, because Spark ends
+a query at the first exception of its source: a connection that cannot be made or breaks, a timeout, 429 and 503 (their
+`Retry-After` is obeyed). Retries use exponential backoff with full jitter, until `retry_timeout_s` has passed since the
+call's first failure. Every call can be repeated: ranges can be read again, a second acknowledgement changes nothing,
+and a session that was opened and never used fences only older ones. All other answers are final: the client raises a
+`BinlogError` with the daemon's message.
 
-A body is read in pieces and counts as received only when it is complete: a shorter one is a broken
-connection.
+A body counts as received only if it is complete: a shorter one is a broken connection.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from dispatcher.model.position import Position
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 10.0
-PIECE_BYTES = 1 << 20
+READ_BYTES = 1 << 20
 
 _KIND_OF_STATUS = {
     401: ErrorKind.UNAUTHORIZED,
@@ -46,10 +43,10 @@ _KIND_OF_STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class DaemonEndpoint:
-    """Where the daemon is and how to be let in. Goes to the executors, so it is a picklable value.
+    """Where the daemon listens, and how to authenticate. Picklable, since it is sent to the executors.
 
-    `token_file` is read at every connection, so that a rotated token needs no restart; it must
-    exist wherever the client runs. `repr` hides the token.
+    `token_file` is read for every request, so a rotated token needs no restart; the file must exist wherever the client
+    runs. `repr` hides the token.
     """
 
     url: str
@@ -61,12 +58,8 @@ class DaemonEndpoint:
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
-        if (
-            parts.scheme not in ("http", "https")
-            or not parts.hostname
-            or parts.query
-            or parts.fragment
-        ):
+        is_http = parts.scheme in ("http", "https") and parts.hostname
+        if not is_http or parts.query or parts.fragment:
             raise UserError(
                 ErrorKind.SETTINGS,
                 f"not the address of a daemon: {self.url!r}",
@@ -75,12 +68,12 @@ class DaemonEndpoint:
         if parts.username or parts.password:
             raise UserError(
                 ErrorKind.SETTINGS,
-                f"user and password in the address of {parts.hostname}",
-                remedy="the daemon takes a token: use the option token or tokenFile",
+                f"the address of {parts.hostname} holds a user or a password",
+                remedy="leave them out; set the option token or tokenFile if the daemon asks for a token",
             )
 
     def bearer(self) -> str:
-        """The token to send, or "". Raises `UserError` if the file cannot be read."""
+        """Returns the token to send, or "". Raises `UserError` if the file cannot be read."""
         if not self.token_file:
             return self.token
         try:
@@ -89,13 +82,13 @@ class DaemonEndpoint:
             raise UserError(
                 ErrorKind.SETTINGS,
                 f"cannot read the token file {self.token_file}: {error.strerror}",
-                remedy="it must be readable on the driver and on every executor",
+                remedy="make it readable on the driver and on every executor",
             ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A reader's right to one consumer. `head`: the server's tip when it was opened."""
+    """A session of one consumer. `head`: the server's newest position when it was opened."""
 
     number: int
     position: Position
@@ -105,9 +98,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class PolledRange:
-    """What lies after a position: up to `end`, `bytes` of delivered binlog in `transactions`
-    transactions.
-    """
+    """The range after a position, up to `end`: `bytes` of delivered binlog in `transactions` transactions."""
 
     end: Position
     head: Position
@@ -118,7 +109,7 @@ class PolledRange:
 class ConsumerClient:
     """The calls of one consumer. Not thread-safe.
 
-    `sleep`, `clock` (seconds, monotonic) and `jitter` (0..1) are replaced by tests only.
+    Tests replace `sleep`, `clock` (seconds, monotonic) and `jitter` (0..1).
     """
 
     def __init__(
@@ -135,15 +126,13 @@ class ConsumerClient:
         self._sleep, self._clock, self._jitter = sleep, clock, jitter
         self._connection: http.client.HTTPConnection | None = None
         parts = urlsplit(address.url)
-        self._place = f"consumer {consumer} at {parts.scheme}://{parts.netloc}"
+        self._where = f"consumer {consumer} at {parts.scheme}://{parts.netloc}"
         self._path = f"{parts.path.rstrip('/')}/v1/consumers/{quote(consumer, safe='')}"
 
     # -- calls -----------------------------------------------------------------------------------------------
 
     def open_session(self, after: Position | None, *, read_only: bool = False) -> Session:
-        """Open a session at `after`, or at the stored position. Fences every older one unless
-        `read_only`.
-        """
+        """Open a session at `after`, or at the stored position. Fences every older one unless `read_only`."""
         body = {"after": after.as_dict() if after else None, "read_only": read_only}
         answer = self._object("POST", "session", body)
         return Session(
@@ -179,22 +168,23 @@ class ConsumerClient:
         )
 
     def slices(self, session: int, start: Position, end: Position, n: int) -> list[Position]:
-        """At most `n` - 1 cut points strictly between `start` and `end`, in order."""
+        """Returns at most `n` - 1 positions strictly between `start` and `end` that divide the range, in order."""
         body = {"session": session, "start": start.as_dict(), "end": end.as_dict(), "n": n}
         cuts = self._value(self._object("POST", "slices", body), "cuts", list)
         return [Position.from_dict(cut) for cut in cuts]
 
     def binlog(self, session: int, start: Position, end: Position) -> bytes:
-        """The delivered binlog of (start, end]."""
+        """Returns the delivered binlog of (start, end]."""
         body = {"session": session, "start": start.as_dict(), "end": end.as_dict()}
         return self._call("POST", "binlog", body)
 
     def acknowledge(self, session: int, position: Position) -> Position:
+        """Returns the acknowledged position."""
         body = {"session": session, "position": position.as_dict()}
         return self._position(self._object("POST", "ack", body), "acknowledged")
 
     def table(self, name: str) -> dict[str, Any]:
-        """Columns and key of `database.table` as the server's information_schema has them now."""
+        """Returns columns and key of `database.table`, as the server's information_schema has them now."""
         return self._object("GET", f"tables/{quote(name, safe='')}", None)
 
     def close(self) -> None:
@@ -211,7 +201,7 @@ class ConsumerClient:
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise self._strange(f"{method} {path} was not answered with a JSON object")
+            raise self._unexpected(f"the answer to {method} {path} is not a JSON object")
         return answer
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None) -> bytes:
@@ -226,12 +216,14 @@ class ConsumerClient:
                 raise BinlogError(
                     ErrorKind.CONNECT_FAILED,
                     f"the daemon's certificate is not trusted: {error.verify_message}",
-                    where=self._place,
-                    remedy="name the authority that signed it with the option caFile",
+                    where=self._where,
+                    remedy="name the PEM file of the authority that signed it in the option caFile",
                 ) from None
             except (OSError, http.client.HTTPException) as error:
                 self.close()
-                fault = BinlogError(ErrorKind.CONNECT_FAILED, _said(error), where=self._place)
+                fault = BinlogError(
+                    ErrorKind.CONNECT_FAILED, _broken_text(error), where=self._where
+                )
             else:
                 if status == 200:
                     return data
@@ -247,7 +239,7 @@ class ConsumerClient:
                 raise BinlogError(
                     fault.kind,
                     f"{fault.what}; gave up after {attempt + 1} attempts in {self._address.retry_timeout_s:g} s",
-                    where=self._place,
+                    where=self._where,
                     remedy=fault.remedy,
                 )
             self._sleep(wait_s)
@@ -260,7 +252,7 @@ class ConsumerClient:
         try:
             return self._exchange(method, path, body)
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-            # The daemon closed an idle connection: that is not a fault, and the next one is not idle.
+            # The daemon closed an idle connection, which is not a fault. A new connection is not idle.
             self.close()
             if not reused:
                 raise
@@ -281,11 +273,11 @@ class ConsumerClient:
         self._connection.request(method, f"{self._path}/{path}", body=payload, headers=headers)
         with self._connection.getresponse() as response:
             data = bytearray()
-            while piece := response.read(PIECE_BYTES):
-                data += piece
-            # read(n) of a body cut short just ends; only the announced length tells.
+            while part := response.read(READ_BYTES):
+                data += part
+            # read(n) reports no error for an incomplete body; the announced length shows it.
             if response.length:
-                raise http.client.IncompleteRead(bytes(data[:0]), response.length)
+                raise http.client.IncompleteRead(b"", response.length)
             if response.will_close:
                 self.close()
             return response.status, response.headers, bytes(data)
@@ -301,7 +293,7 @@ class ConsumerClient:
             raise UserError(
                 ErrorKind.SETTINGS,
                 f"cannot read the certificates in {self._address.ca_file}: {error.strerror}",
-                remedy="caFile names a PEM file that exists on the driver and on every executor",
+                remedy="set caFile to a PEM file that exists on the driver and on every executor",
             ) from None
         return http.client.HTTPSConnection(
             host, parts.port, timeout=self._address.timeout_s, context=context
@@ -310,7 +302,7 @@ class ConsumerClient:
     # -- answers ---------------------------------------------------------------------------------------------
 
     def _problem(self, status: int, data: bytes) -> BinlogError:
-        """The daemon's RFC 9457 problem document as an error; anything else names the status."""
+        """Returns the daemon's RFC 9457 problem document as an error; for any other body the error names the status."""
         try:
             problem = json.loads(data)
         except ValueError:
@@ -320,32 +312,32 @@ class ConsumerClient:
             return BinlogError(
                 kind,
                 f"HTTP status {status} without a problem document",
-                where=self._place,
-                remedy="check that the address is that of binlog-dispatcher, and its log",
+                where=self._where,
+                remedy="check that binlog-dispatcher listens at this address, and read its log",
             )
-        named = str(problem.get("kind"))
-        if named in ErrorKind.__members__:
-            kind = ErrorKind[named]
+        name = str(problem.get("kind"))
+        if name in ErrorKind.__members__:
+            kind = ErrorKind[name]
         hint = str(problem.get("hint") or "") or None
-        # The detail may be the daemon's whole line, of which kind and hint are parts; they are said again here.
+        # The detail may be the daemon's whole message, with kind and hint, which the error adds again.
         what = str(problem["detail"]).removeprefix(f"{kind.value}: ").removesuffix(f"; {hint}")
         error = UserError if status in (400, 413, 422) else BinlogError
-        return error(kind, what, where=self._place, remedy=hint)
+        return error(kind, what, where=self._where, remedy=hint)
 
     def _position(self, answer: dict[str, Any], key: str) -> Position:
         return Position.from_dict(self._value(answer, key, dict))
 
-    def _value(self, answer: dict[str, Any], key: str, wanted: type[Any]) -> Any:
+    def _value(self, answer: dict[str, Any], key: str, type_: type[Any]) -> Any:
         value = answer.get(key)
-        if not isinstance(value, wanted):
-            raise self._strange(f"{key!r} is missing or of the wrong type in the answer")
+        if not isinstance(value, type_):
+            raise self._unexpected(f"{key!r} is missing or of the wrong type in the answer")
         return value
 
-    def _strange(self, what: str) -> BinlogError:
+    def _unexpected(self, what: str) -> BinlogError:
         return BinlogError(
             ErrorKind.INTERNAL,
             what,
-            where=self._place,
+            where=self._where,
             remedy="use the same version of binlog-dispatcher on both sides",
         )
 
@@ -355,10 +347,10 @@ def _retry_after(headers: http.client.HTTPMessage) -> float:
     return float(text) if text.isdigit() else 0.0
 
 
-def _said(error: Exception) -> str:
-    """One line about a broken exchange; http.client's own texts may hold pieces of the body."""
+def _broken_text(error: Exception) -> str:
+    """Returns one line about a broken exchange. http.client's own messages may hold parts of the body."""
     if isinstance(error, http.client.IncompleteRead):
-        return "the answer was cut short"
+        return "the answer is incomplete"
     if isinstance(error, http.client.HTTPException):
         return f"the answer is not HTTP ({type(error).__name__})"
     return str(getattr(error, "strerror", None) or str(error) or type(error).__name__)

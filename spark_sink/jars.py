@@ -1,14 +1,13 @@
-"""Delta Lake's jars for this Spark, from their Maven coordinates.
+"""Delta Lake's jars for the installed Spark, from their Maven coordinates.
 
-The coordinates follow from the installed Python packages, as in `delta.pip_utils`: `delta-spark` names the version,
-`pyspark` the Spark line of the artefact. `spark.jars.packages` would do on many machines, but resolves anew at each
-start of Spark and knows nothing of a Maven that is configured for a mirror. So the jars are fetched once into a cache
-folder, by `mvn` where there is one (it honours the machine's settings.xml), else by the Ivy that Spark brings along;
-from then on they are plain files, and no network is needed.
+The coordinates follow from the installed Python packages, as in `delta.pip_utils`: `delta-spark` gives the version,
+`pyspark` the Spark line of the artefact. `spark.jars.packages` would resolve them at each start of Spark, and ignores a
+Maven that is configured for a mirror. So the jars are fetched once into a cache folder: by `mvn` if it is installed (it
+honours the machine's settings.xml), else by the Ivy in Spark's own jars. Later starts need no network.
 
-What Spark ships itself is left out: a second Hadoop or Scala on the class path is worse than 60 MB of download.
+Jars that Spark has itself are left out: a second Hadoop or Scala on the class path would conflict with Spark's own.
 
-    python -m spark_sink.jars        fetches what is missing, prints the value for `spark-submit --jars`
+    python -m spark_sink.jars        fetches missing jars, prints the value for `spark-submit --jars`
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from spark_sink.cache import cache_dir, cached_folder
 
 _SCALA = "2.13"
 _GROUP = "io.delta"
-# Groups that Spark ships in full and that are large; single jars are left out by name after the download.
+# Large groups that Spark has in full; single jars are left out by name after the download.
 _SHIPPED_BY_SPARK = (
     "org.scala-lang",
     "org.apache.hadoop",
@@ -36,12 +35,12 @@ _SHIPPED_BY_SPARK = (
 )
 _REMEDY = (
     "install Maven (`apt-get install maven`) or make Maven Central reachable; behind a mirror, configure it in"
-    " Maven's settings.xml; or pass the jars by yourself in `spark.jars`"
+    " Maven's settings.xml; or set `spark.jars` to jars of your own"
 )
 
 
 def delta_package() -> str:
-    """The coordinates "group:artifact:version" of Delta Lake for the installed pyspark and delta-spark."""
+    """Returns the coordinates "group:artifact:version" of Delta Lake for the installed pyspark and delta-spark."""
     try:
         delta, spark = version("delta-spark"), version("pyspark")
     except PackageNotFoundError as error:
@@ -55,9 +54,9 @@ def delta_package() -> str:
 
 
 def delta_jars(cache: Path | None = None) -> list[Path]:
-    """Delta Lake's jars as files, fetched into `cache` (default: the user's cache folder) where missing.
+    """Returns Delta Lake's jars, fetched into `cache` (default: the user's cache folder) if they are missing.
 
-    Raises BinlogError (SETTINGS) with what each way of fetching said.
+    Raises BinlogError (SETTINGS) with the failure of each way of fetching.
     """
     package = delta_package()
     name = package.replace(":", "-")
@@ -68,7 +67,7 @@ def delta_jars(cache: Path | None = None) -> list[Path]:
 
 
 def delta_settings(cache: Path | None = None) -> dict[str, str]:
-    """Spark settings with which a session reads and writes Delta tables. Shape: {setting: value}."""
+    """Returns Spark settings, by name, with which a session reads and writes Delta tables."""
     return {
         "spark.jars": ",".join(str(jar) for jar in delta_jars(cache)),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -87,8 +86,8 @@ def _fetch(package: str, target: Path) -> None:
             break
         failures.append(failure)
     else:
-        said = "; ".join(failures)
-        raise BinlogError(ErrorKind.SETTINGS, f"cannot fetch {package}: {said}", remedy=_REMEDY)
+        reasons = "; ".join(failures)
+        raise BinlogError(ErrorKind.SETTINGS, f"cannot fetch {package}: {reasons}", remedy=_REMEDY)
     shipped = {_artifact(jar) for jar in (_pyspark_home() / "jars").glob("*.jar")}
     for jar in sorted((work / "jars").glob("*.jar")):
         if _artifact(jar) not in shipped:
@@ -97,7 +96,7 @@ def _fetch(package: str, target: Path) -> None:
 
 
 def _artifact(jar: Path) -> str:
-    """The name without its version: "delta-storage" of "delta-storage-4.4.0.jar"."""
+    """Returns the name without its version: "delta-storage" of "delta-storage-4.4.0.jar"."""
     return jar.stem.rsplit("-", 1)[0]
 
 
@@ -109,14 +108,14 @@ def _pyspark_home() -> Path:
 
 
 def _fetch_by_maven(package: str, work: Path) -> str | None:
-    """None where it worked, else what went wrong."""
+    """Returns None if it worked, else what went wrong."""
     mvn = shutil.which("mvn")
     if mvn is None:
         return "mvn is not on PATH"
     group, artifact, number = package.split(":")
     exclusions = "".join(
-        f"<exclusion><groupId>{one}</groupId><artifactId>*</artifactId></exclusion>"
-        for one in _SHIPPED_BY_SPARK
+        f"<exclusion><groupId>{excluded}</groupId><artifactId>*</artifactId></exclusion>"
+        for excluded in _SHIPPED_BY_SPARK
     )
     pom = work / "pom.xml"
     pom.write_text(
@@ -133,14 +132,14 @@ def _fetch_by_maven(package: str, work: Path) -> str | None:
 
 
 def _fetch_by_ivy(package: str, work: Path) -> str | None:
-    """The Ivy among Spark's own jars; it asks Maven Central, or what the user's ~/.ivy2 settings name."""
+    """Run the Ivy in Spark's own jars. It asks Maven Central, or the repositories of the user's ~/.ivy2 settings."""
     java_home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{java_home}/bin") if java_home else shutil.which("java")
     ivy = next(iter((_pyspark_home() / "jars").glob("ivy-*.jar")), None)
     if java is None or ivy is None:
         return "java is not on PATH" if java is None else "this pyspark brings no Ivy"
     group, artifact, number = package.split(":")
-    exclusions = "".join(f'<exclude org="{one}"/>' for one in _SHIPPED_BY_SPARK)
+    exclusions = "".join(f'<exclude org="{excluded}"/>' for excluded in _SHIPPED_BY_SPARK)
     module = work / "ivy.xml"
     module.write_text(
         '<ivy-module version="2.0"><info organisation="local" module="jars"/>'
@@ -165,8 +164,8 @@ def _run(command: list[str]) -> str | None:
     if done.returncode == 0:
         return None
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines()]
-    telling = [line for line in lines if line][-3:]
-    return f"{Path(command[0]).name} ended with {done.returncode}: {' | '.join(telling)}"
+    last_lines = [line for line in lines if line][-3:]
+    return f"{Path(command[0]).name} ended with {done.returncode}: {' | '.join(last_lines)}"
 
 
 def print_jars() -> int:

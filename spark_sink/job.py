@@ -1,12 +1,11 @@
 """The mirror job: one Spark application, one streaming query per consumer.
 
-A query reads its own consumer, has its own checkpoint and its own sessions, and knows nothing of
-the others. What it fails of is said once, in the words of the fault; Spark's traces of the same
-fault, one per layer it passed through, are kept out of the log unless the log level is DEBUG.
+A query reads its own consumer, has its own checkpoint and sessions, and is independent of the others. Its failure is
+logged once, with the message of the fault. Spark's traces of the same fault, one per layer that it passed through, are
+logged with the log level DEBUG only.
 
-The first query that fails ends the job with exit code 1, after the others were stopped; with
-`available_now` the others first go to their ends. Stopping waits for the batch under way in Python,
-because Spark itself does not.
+The first query that fails ends the job with exit code 1, after the others were stopped; with `available_now` the others
+first run to their ends. The job itself waits for the current batch when it stops, because Spark does not.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.job")
 
-_LOOK_S = 1
+_POLL_S = 1
 _STOP_S = 60.0
-# A fault that comes from another process arrives as the text of its traceback.
+# A fault of another process arrives as the text of its traceback.
 _FAULT = re.compile(r"dispatcher\.model\.errors\.(BinlogError|UserError): ([^\n]+)")
 
 
@@ -49,14 +48,16 @@ class Running:
 
 
 class Job:
+    """Runs the queries of all consumers, and stops them on SIGTERM and SIGINT."""
+
     def __init__(self, settings: JobSettings) -> None:
         self._settings = settings
         self._stopping = False
 
     def run(self) -> int:
-        """Run until stopped, failed, or (`available_now`) done; the process's exit code."""
+        """Run until stopped, failed, or (`available_now`) done. Returns the exit code of the process."""
         spark = spark_session(self._settings)
-        # Behind the start of Spark, which sets a handler of its own.
+        # After the start of Spark, which sets handlers of its own.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         try:
@@ -110,24 +111,23 @@ class Job:
         while active and not self._stopping:
             if failed and not self._settings.available_now:
                 break
-            # It raises the failure of a query that ended; `_fault` asks for it in any case.
+            # Raises the failure of a query that ended; `_fault` reads it in any case.
             with suppress(StreamingQueryException):
-                active[0].query.awaitTermination(_LOOK_S)
-            for one in [one for one in active if not one.query.isActive]:
-                active.remove(one)
-                if (fault := _fault(one)) is not None:
-                    failed.append(one.consumer)
-                    log.error("%s: %s", one.consumer, fault)
+                active[0].query.awaitTermination(_POLL_S)
+            for ended in [mirror for mirror in active if not mirror.query.isActive]:
+                active.remove(ended)
+                if (fault := _fault(ended)) is not None:
+                    failed.append(ended.consumer)
+                    log.error("%s: %s", ended.consumer, fault)
                 else:
-                    log.info("%s: done", one.consumer)
+                    log.info("%s: done", ended.consumer)
         return 1 if failed else 0
 
 
 def spark_session(settings: JobSettings) -> SparkSession:
-    """A session that suits many small tables: few partitions, no user interface, UTC.
+    """Returns a session for many small tables: few partitions, no user interface, UTC.
 
-    Under spark-submit, its own settings win; `spark.jars` is set only where nothing brings Delta's
-    jars.
+    The settings of spark-submit override these; `spark.jars` is set only if Delta's jars come from nowhere else.
     """
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -146,15 +146,15 @@ def spark_session(settings: JobSettings) -> SparkSession:
         raise BinlogError(
             ErrorKind.SETTINGS,
             f"Spark does not start: {error.getMessage()}",
-            remedy="Java 17 or newer must be on PATH or in JAVA_HOME",
+            remedy="install Java 17 or newer, on PATH or in JAVA_HOME",
         ) from None
 
 
 def _small_tables(partitions: int) -> dict[str, str]:
-    """What makes a MERGE of few rows cost one second and not five.
+    """Returns settings with which a MERGE of few rows takes one second in place of five.
 
-    Delta keeps a table's state, and with it the versions of steps, in the checksum file of each
-    commit, so that the next commit need not compute it with Spark jobs of its own.
+    Delta keeps a table's state, and the recorded versions, in the checksum file of each commit, so that the next commit
+    does not compute them with Spark jobs.
     """
     return {
         "spark.sql.shuffle.partitions": str(partitions),
@@ -168,8 +168,7 @@ def _small_tables(partitions: int) -> dict[str, str]:
     }
 
 
-# How long a Python worker may take to start: on a machine that is busy, and has loaded none of it before, the default
-# of 15 s has been too short.
+# The time that a Python worker may take to start. The default of 15 s was too short on a busy machine with cold caches.
 _SLOW_START = {"spark.python.authenticate.socketTimeout": "120s"}
 
 _DELTA = {
@@ -179,10 +178,10 @@ _DELTA = {
 
 
 def _standalone(settings: JobSettings) -> dict[str, str]:
-    """Settings of a Spark that this process starts itself."""
+    """Returns the settings for a Spark that this process starts itself."""
     from spark_sink.jars import delta_settings  # noqa: PLC0415
 
-    # Spark starts its Python processes by this name; the default, python3, need not have this package.
+    # Spark starts its Python processes by this name; the default python3 may lack this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     given = delta_settings() | {"spark.master": settings.master, "spark.ui.enabled": "false"}
     if settings.master.startswith("local"):
@@ -198,24 +197,21 @@ def _standalone(settings: JobSettings) -> dict[str, str]:
 
 
 def _stop_all(running: Iterable[Running]) -> None:
-    for one in running:
-        one.query.stop()
-    for one in running:
-        if not one.mirror.wait_idle(_STOP_S):
+    for each in running:
+        each.query.stop()
+    for each in running:
+        if not each.mirror.wait_idle(_STOP_S):
             log.warning(
-                "%s: a batch is still under way; it comes again at the next start", one.consumer
+                "%s: a batch is still running; it is repeated at the next start", each.consumer
             )
 
 
-def _fault(one: Running) -> str | None:
-    """Why a query that has ended failed; None if it did not."""
-    error: BaseException | None = one.query.exception()
+def _fault(ended: Running) -> str | None:
+    """Returns why a query that has ended failed; None if it did not."""
+    error: BaseException | None = ended.query.exception()
     if error is None:
         return None
-    return _words(one.mirror.failure or error)
-
-
-def _words(error: BaseException) -> str:
+    error = ended.mirror.failure or error
     if isinstance(error, BinlogError):
         return str(error)
     text = str(error)
@@ -225,15 +221,14 @@ def _words(error: BaseException) -> str:
 
 
 def run_job(arguments: Sequence[str] | None = None) -> int:
-    """The command line; exit code 0, 2 for bad input, 1 for anything else."""
+    """Run the command line. Returns exit code 0, 2 for bad input, 1 for any other failure."""
     try:
         settings = load_settings(sys.argv[1:] if arguments is None else arguments)
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
         logging.getLogger("spark_sink").setLevel(settings.log_level)
         if settings.log_level != "DEBUG":
-            logging.getLogger("py4j").setLevel(
-                logging.CRITICAL
-            )  # traces of what the job says itself
+            # py4j logs traces of the faults that the job logs itself.
+            logging.getLogger("py4j").setLevel(logging.CRITICAL)
         return Job(settings).run()
     except UserError as error:
         print(error, file=sys.stderr)

@@ -1,14 +1,12 @@
-"""Decoded changes to what a MERGE needs: for each key that a change touches, its row afterwards or
-its removal.
+"""Decoded changes as a MERGE needs them: for each key that a change touches, the row after it or its removal.
 
-An insert and an update put a row under the key of their after-image; a delete takes the one under
-the key of its before-image away; an update that changes the key does both, and the removal comes
-first. `(seq, ordinal, part)` orders these events, and the last one of a key decides: everything
-before it on the same key is history that the target need not see. Keys are compared byte by byte,
-which is stricter than a column's collation: both images of a change are written in full, so two
-spellings of one key in MySQL are one removal and one row here.
+An insert or update writes a row under the key of its after-image. A delete removes the row under the key of its
+before-image. An update that changes the key does both, the removal first. `(seq, ordinal, part)` orders these events,
+and the last event of a key decides the target's row. Keys are compared byte by byte, which is stricter than a column's
+collation: both images of a change are written in full, so two spellings of a key that are equal in MySQL give one
+removal and one row here.
 
-Pure, on Arrow columns; runs on the executors inside `mapInArrow`.
+Pure, on Arrow columns; runs on the executors in `mapInArrow`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ FIELDS = ("key", "row", "seq", "ordinal", "part", "deleted")
 
 
 def event_schema(changes: pa.Schema, key: Sequence[str]) -> pa.Schema:
-    """Schema of `key_events` for changes of the schema `changes` and the key columns `key`."""
+    """Returns the schema of `key_events` for changes of the schema `changes` and the key columns `key`."""
     row = changes.field("after").type
     return pa.schema(
         [
@@ -39,27 +37,27 @@ def event_schema(changes: pa.Schema, key: Sequence[str]) -> pa.Schema:
 
 
 def require_columns(changes: pa.RecordBatch, key: Sequence[str]) -> None:
-    """Raises `BinlogError` ROW_IMAGE where an after-image is not whole, or a before-image lacks a
-    column of the key: the row to write, or the one to remove, is not known then.
+    """Raises `BinlogError` ROW_IMAGE if an after-image lacks a column, or a before-image a column of the key: then the
+    row to write, or the row to remove, is not known.
     """
     before, after = changes.column("before_absent"), changes.column("after_absent")
-    lacking = after.is_valid()
+    incomplete = after.is_valid()
     if before.null_count < len(before):
-        names = [set(row or ()) & set(key) for row in before.to_pylist()]
-        lacking = pc.or_(lacking, pa.array([bool(row) for row in names], pa.bool_()))
-    if not pc.any(lacking).as_py():
+        absent = [bool(set(names or ()) & set(key)) for names in before.to_pylist()]
+        incomplete = pc.or_(incomplete, pa.array(absent, pa.bool_()))
+    if not pc.any(incomplete).as_py():
         return
-    at = pc.index(lacking, True).as_py()
-    label = ".".join(changes.column(name)[at].as_py() for name in ("database", "table"))
+    row = pc.index(incomplete, True).as_py()
+    label = ".".join(changes.column(name)[row].as_py() for name in ("database", "table"))
     raise BinlogError(
         ErrorKind.ROW_IMAGE,
         f"rows of table {label} do not hold all columns, so the mirrored row is not known",
-        where=f"seq {changes.column('seq')[at].as_py()}",
+        where=f"seq {changes.column('seq')[row].as_py()}",
     )
 
 
 def key_events(changes: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
-    """One or two events per change. `part`: 0 = removal, 1 = row."""
+    """Returns one or two events per change. `part`: 0 = removal, 1 = row."""
     schema = event_schema(changes.schema, key)
     op, before, after = (changes.column(name) for name in ("op", "before", "after"))
     deletes = pc.equal(op, "delete")
@@ -76,7 +74,7 @@ def key_events(changes: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
 
 
 def _differ(before: pa.Array, after: pa.Array, key: Sequence[str]) -> pa.Array:
-    """Where the keys of the two images differ; false where one image is missing."""
+    """True where the keys of the two images differ; False where one image is missing."""
     result = pa.array([False] * len(before)) if not key else None
     for name in key:
         differs = pc.fill_null(
@@ -95,7 +93,7 @@ def _events(
         if value.null_count:
             raise BinlogError(
                 ErrorKind.INVALID_VALUE,
-                f"key column {field.name!r} has an invalid date, so its rows cannot be told apart",
+                f"key column {field.name!r} has an invalid date (like '0000-00-00'), so its rows cannot be told apart",
                 where=f"seq {changes.column('seq')[0].as_py()} or later",
             )
     n = changes.num_rows

@@ -1,15 +1,13 @@
-"""A batch of the raw stream into Delta: decode on the executors, collapse, one MERGE per step of a
-table.
+"""Applies a batch of the raw stream to Delta tables: decode on the executors, keep the last event of each key, and
+MERGE once per step of a table.
 
-The batch is fetched once and persisted; what follows reads it as often as it likes. The driver sees
-which tables and statements it holds (`plan`), never a row. Each step's rows are decoded where they
-lie into the table's own types, cut down to the last event of each key, and merged under the step's
-version (`target`). Tables are independent of each other and go in parallel; the steps of one table
-go in order.
+The batch is fetched once and persisted, since it is read several times. The driver sees which tables and statements it
+holds (`plan`), never a row. The rows of each step are decoded on the executors into the table's own types, reduced to
+the last event of each key, and merged under the step's version (`target`). Tables are independent of each other and run
+in parallel; the steps of one table run in order.
 
-The batch ends, and Spark writes its commit log, after the last commit of the last table. Killed
-anywhere before that, the whole batch comes again and each step that was committed is recognised by
-its version.
+The batch ends, and Spark writes its commit log, after the last commit of the last table. If the job is killed before,
+the whole batch comes again, and the version of each step tells whether it was committed.
 """
 
 from __future__ import annotations
@@ -46,9 +44,7 @@ BROADCAST_BYTES_MAX = 8 << 20
 
 
 class Mirror:
-    """The `foreachBatch` of one consumer. `failure`: why the last batch failed, for the job's
-    message.
-    """
+    """The `foreachBatch` function of one consumer. `failure`: why the last batch failed, for the job's message."""
 
     def __init__(
         self,
@@ -59,8 +55,8 @@ class Mirror:
         parallel: int = 2,
         invalid_dates: InvalidDates = InvalidDates.NULL,
     ) -> None:
-        """`target`: folder of the Delta tables, any path Spark can write; `parallel`: tables merged
-        at a time; `invalid_dates`: what an invalid date becomes.
+        """`target`: folder of the Delta tables, any path that Spark can write; `parallel`: tables merged at a time;
+        `invalid_dates`: the value for an invalid date.
         """
         self._invalid_dates = invalid_dates
         self._spark = spark
@@ -68,10 +64,10 @@ class Mirror:
         self._target = target.rstrip("/")
         self._tables: dict[plan.TableName, MirroredTable] = {}
         self._tables_lock = threading.Lock()
-        self._workers: SimpleQueue[StepSession] = SimpleQueue()
+        self._sessions: SimpleQueue[StepSession] = SimpleQueue()
         self._parallel = parallel
         for _ in range(parallel):
-            self._workers.put(StepSession(spark.newSession()))
+            self._sessions.put(StepSession(spark.newSession()))
         self._busy = threading.Lock()
         self.failure: BaseException | None = None
 
@@ -82,22 +78,25 @@ class Mirror:
             except BinlogError as error:
                 self.failure = error
                 raise
-            except Exception as error:  # noqa: BLE001 - said by the job, in one line
+            except Exception as error:  # noqa: BLE001 - the job logs it, in one line
                 self.failure = error
-                # Spark searches the text of what is raised here with a regular expression that
-                # overflows the JVM's stack on a long one, as the trace of a failed Spark job is.
+                # Spark matches the text of this exception with a regular expression that overflows the JVM's stack
+                # if the text is long, such as the trace of a failed Spark job.
                 what = f"batch {number}: {type(error).__name__}"
                 raise BinlogError(ErrorKind.INTERNAL, what, where=self._consumer) from None
 
     def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until no batch is under way: stopping a query does not stop its `foreachBatch`."""
+        """Wait until no batch is running, since stopping a query does not stop its `foreachBatch`.
+
+        Returns False after the timeout.
+        """
         if not self._busy.acquire(timeout=timeout_s):
             return False
         self._busy.release()
         return True
 
     def apply(self, batch: DataFrame, number: int) -> None:
-        """Bring the target to the end of the batch."""
+        """Apply all steps of the batch to the target."""
         began = time.monotonic()
         batch = batch.persist()
         try:
@@ -126,24 +125,27 @@ class Mirror:
         with ThreadPoolExecutor(
             self._parallel, thread_name_prefix=f"mirror-{self._consumer}"
         ) as pool:
-            tasks = [pool.submit(self._run, batch, table, its) for table, its in steps.items()]
-        # All have ended here, so that no thread writes on after the batch has failed.
+            tasks = [
+                pool.submit(self._run, batch, table, table_steps)
+                for table, table_steps in steps.items()
+            ]
+        # The pool has waited for all tasks, so no thread still writes after the batch has failed.
         for task in tasks:
             task.result()
 
     def _run(self, batch: DataFrame, name: plan.TableName, steps: list[plan.Step]) -> None:
         table = self._table(name)
-        worker = self._workers.get()
+        session = self._sessions.get()
         try:
             for step in steps:
-                if table.has(worker, Version(step.epoch, step.seq)):
+                if table.has(session, Version(step.epoch, step.seq)):
                     continue
                 if isinstance(step, plan.RowRun):
-                    self._rows(batch, table, worker, step)
+                    self._rows(batch, table, session, step)
                 else:
-                    _statement(table, worker, step)
+                    _statement(table, session, step)
         finally:
-            self._workers.put(worker)
+            self._sessions.put(session)
 
     def _table(self, name: plan.TableName) -> MirroredTable:
         with self._tables_lock:
@@ -153,11 +155,11 @@ class Mirror:
             return self._tables[name]
 
     def _in_target(self, database: str) -> Iterable[str]:
-        # pyspark has no file system of its own to offer; this is how Spark asks for one.
+        # pyspark has no API for file systems; Spark itself gets them this way.
         jvm: Any = self._spark._jvm  # noqa: SLF001
-        session: Any = self._spark._jsparkSession  # noqa: SLF001
+        spark_session: Any = self._spark._jsparkSession  # noqa: SLF001
         path = jvm.org.apache.hadoop.fs.Path("/".join((self._target, folder_name(database))))
-        system = path.getFileSystem(session.sessionState().newHadoopConf())
+        system = path.getFileSystem(spark_session.sessionState().newHadoopConf())
         if not system.exists(path):
             return []
         return sorted(
@@ -167,7 +169,7 @@ class Mirror:
     # -- one step --------------------------------------------------------------------------------------------
 
     def _rows(
-        self, batch: DataFrame, table: MirroredTable, worker: StepSession, run: plan.RowRun
+        self, batch: DataFrame, table: MirroredTable, session: StepSession, run: plan.RowRun
     ) -> None:
         layout = TableMap.parse(run.table_map)
         place = f"consumer {self._consumer}, seq {run.seq}"
@@ -181,21 +183,21 @@ class Mirror:
         changes = delivered.change_schema(layout.columns, table.label, self._invalid_dates)
         key = [layout.columns[i].name for i in layout.key]
         columns = _own_columns(changes, layout)
-        anew = table.fit(worker, columns, place)
+        anew = table.fit(session, columns, place)
         entries = batch.where(F.col("entry").isin(run.entries))
         events = _last_events(entries, changes, key, self._invalid_dates)
-        step = Version(run.epoch, run.seq)
-        worker.expect(run.payload_bytes + (0 if anew else table.size_bytes(worker)))
+        version = Version(run.epoch, run.seq)
+        session.expect(run.payload_bytes + (0 if anew else table.size_bytes(session)))
         if anew:
-            table.write(step, events.where("NOT deleted").select("row.*"), columns)
+            table.write(version, events.where("NOT deleted").select("row.*"), columns)
             return
         if run.payload_bytes <= BROADCAST_BYTES_MAX:
             events = F.broadcast(events)
-        table.merge(worker, step, events, key, columns)
+        table.merge(session, version, events, key, columns)
 
 
 def _own_columns(changes: pa.Schema, layout: TableMap) -> StructType:
-    """The table's columns with their own nullability; in `changes` every field may be null."""
+    """Returns the table's columns with their own nullability; in `changes` every field is nullable."""
     (after,) = (field.dataType for field in spark_schema(changes) if field.name == "after")
     assert isinstance(after, StructType)
     return StructType(
@@ -206,11 +208,11 @@ def _own_columns(changes: pa.Schema, layout: TableMap) -> StructType:
     )
 
 
-def _statement(table: MirroredTable, worker: StepSession, statement: plan.Statement) -> None:
+def _statement(table: MirroredTable, session: StepSession, statement: plan.Statement) -> None:
     change = statement.change
     if change.action is MirrorAction.EMPTY:
-        table.empty(worker, Version(statement.epoch, statement.seq))
-    elif not table.is_empty(worker):
+        table.empty(session, Version(statement.epoch, statement.seq))
+    elif not table.is_empty(session):
         raise BinlogError(
             ErrorKind.UNSUPPORTED_CHANGE,
             f"table {table.label}: {change.why or 'the statement'} cannot be applied to the mirrored table:"
@@ -246,7 +248,7 @@ def _entries(batch: DataFrame) -> list[plan.RawEntry]:
 def _last_events(
     entries: DataFrame, changes: pa.Schema, key: list[str], invalid_dates: InvalidDates
 ) -> DataFrame:
-    """The last event of each key: `key`, `row`, `deleted`."""
+    """Returns the last event of each key: `key`, `row`, `deleted`."""
     schema = spark_schema(keyed.event_schema(changes, key))
     events = entries.select("payload").mapInArrow(partial(_decode, key, invalid_dates), schema)
     newest = Window.partitionBy(*(F.col("key").getField(name) for name in key)).orderBy(

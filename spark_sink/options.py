@@ -1,9 +1,7 @@
-"""Options of the source as a value: every key known, every value checked, before anything is
-connected.
+"""The options of the source: every key is known and every value checked before anything is connected.
 
-Spark hands options over as text and silently passes on unknown keys; a mistyped
-`maxBytesPerTriger` would then be a setting that does nothing. So unknown keys are refused, with the
-nearest known one.
+Spark passes options as text and accepts keys that no source reads, so a mistyped `maxBytesPerTriger` would do nothing.
+Unknown keys are refused here, with the nearest known one.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ RETRY_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """`max_bytes`: None = a quarter of the queue's limit; `table`: (database, table) or None."""
+    """`max_bytes`: None for a quarter of the queue's limit; `table`: (database, table) or None."""
 
     address: DaemonEndpoint
     consumer: str
@@ -55,7 +53,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
-        """Raises `UserError` with all findings at once."""
+        """Returns the checked options. Raises `UserError` with all findings at once."""
         findings: list[str] = []
         values: dict[str, str] = {}
         for key, value in given.items():
@@ -68,10 +66,10 @@ class SourceOptions:
         findings += [
             f"option {key!r} is missing" for key in ("url", "consumer") if not values.get(key)
         ]
-        for one, other in (("token", "tokenFile"), ("table", "raw")):
-            if one in values and other in values and values[other].lower() != "false":
-                findings.append(f"options {one!r} and {other!r} exclude each other")
-        options = _Reader(values, findings).options()
+        for first, second in (("token", "tokenFile"), ("table", "raw")):
+            if first in values and second in values and values[second].lower() != "false":
+                findings.append(f"options {first!r} and {second!r} exclude each other")
+        options = _ValueParser(values, findings).options()
         if findings or options is None:
             raise UserError(
                 ErrorKind.SETTINGS,
@@ -81,14 +79,15 @@ class SourceOptions:
         return options
 
 
-class _Reader:
-    """Reads single values and notes what is wrong with them."""
+class _ValueParser:
+    """Parses the values and collects what is wrong with them."""
 
     def __init__(self, values: Mapping[str, str], findings: list[str]) -> None:
         self._values, self._findings = values, findings
 
     def options(self) -> SourceOptions | None:
-        address = self._address()
+        """Returns None if the address is wrong; every parser runs in any case, so that all findings are collected."""
+        address, consumer = self._address(), self._values.get("consumer", "")
         table, raw, start = self._table(), self._flag("raw"), self._start()
         max_bytes = self._size("maxBytesPerTrigger")
         max_partitions = self._count("maxPartitions", MAX_PARTITIONS)
@@ -96,14 +95,7 @@ class _Reader:
         if address is None:
             return None
         return SourceOptions(
-            address,
-            self._values.get("consumer", ""),
-            table,
-            raw,
-            start,
-            max_bytes,
-            max_partitions,
-            invalid_dates,
+            address, consumer, table, raw, start, max_bytes, max_partitions, invalid_dates
         )
 
     def _address(self) -> DaemonEndpoint | None:
@@ -181,7 +173,7 @@ class _Reader:
 
 
 def parse_size(text: str) -> int | None:
-    """`16MiB`, `16m` and `16777216` are the same number of bytes; None for anything else and for 0."""
+    """Returns the bytes of `16MiB`, `16m` or `16777216`, which are equal; None for anything else and for 0."""
     match = _SIZE.match(text.strip())
     if not match:
         return None

@@ -1,11 +1,9 @@
-"""A batch to steps: for each table, in order, runs of row changes and the statements that concern
-it. Pure.
+"""Divides a batch into steps: for each table, in order, runs of row changes and the statements that concern it. Pure.
 
-A step is what gets one version in the target: `(epoch, seq)` of its last transaction. Versions of a
-table rise strictly from step to step, so a step can be recognised as applied by its version alone,
-also when a replay cuts the stream into batches elsewhere: a run that was applied in part is applied
-again as a whole, which is harmless, because each row image is complete and the last one of a key
-decides.
+Each step gets one version in the target: `(epoch, seq)` of its last transaction. The versions of a table increase from
+step to step, so the version alone tells whether a step was applied, even if a replay divides the stream into other
+batches. A run that was applied in part is applied again as a whole. This is harmless, because each row image is
+complete and the last image of a key decides.
 
 A run ends at a statement that concerns its table, at another layout and at another epoch.
 """
@@ -24,9 +22,7 @@ TableName = tuple[str, str]  # database, table
 
 @dataclass(frozen=True, slots=True)
 class RawEntry:
-    """A row of the raw stream without its payload: a slice of one table, or (`ddl` not "") a
-    statement.
-    """
+    """A row of the raw stream without its payload: a slice of one table, or a statement (`ddl` is not "")."""
 
     number: int
     database: str
@@ -45,7 +41,7 @@ class RawEntry:
 
 @dataclass(slots=True)
 class RowRun:
-    """Row changes of one table and one layout; `entries`: numbers of the raw rows that hold them."""
+    """Row changes of one table and one layout. `entries`: numbers of the raw rows that hold them."""
 
     epoch: int
     seq: int
@@ -68,19 +64,19 @@ class Statement:
 
 
 Step = RowRun | Statement
-# (query, default database, sql_mode) -> what it does to which tables
+# (query, default database, sql_mode) -> the changes of tables
 StatementParser = Callable[[str, str, int], Iterable[MirrorChange]]
-# database -> the tables of it that are mirrored
+# database -> its mirrored tables
 ListTables = Callable[[str], Iterable[str]]
 
 
 def steps(
     entries: Iterable[RawEntry], read: StatementParser, mirrored: ListTables
 ) -> dict[TableName, list[Step]]:
-    """Steps by table, tables in the order of their first step.
+    """Returns the steps by table, tables in the order of their first step.
 
-    Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that cannot be read, and where one
-    transaction holds two layouts of a table, whose versions could not be told apart.
+    Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that cannot be parsed, and if one transaction holds two
+    layouts of a table, whose versions would be equal.
     """
     plan: dict[TableName, list[Step]] = {}
     for entry in sorted(entries, key=lambda entry: entry.number):
@@ -91,8 +87,8 @@ def steps(
                     plan.setdefault(table, []).append(statement)
         else:
             _add(plan.setdefault((entry.database, entry.table), []), entry)
-    for table, its in plan.items():
-        _check(table, its)
+    for table, table_steps in plan.items():
+        _check(table, table_steps)
     return plan
 
 
@@ -107,25 +103,25 @@ def _tables(
         yield change.database, table
 
 
-def _add(its: list[Step], entry: RawEntry) -> None:
-    last = its[-1] if its else None
+def _add(table_steps: list[Step], entry: RawEntry) -> None:
+    last = table_steps[-1] if table_steps else None
     if not isinstance(last, RowRun) or (last.epoch, last.layout) != (entry.epoch, entry.layout):
         last = RowRun(entry.epoch, entry.last_seq, entry.layout, entry.table_map)
-        its.append(last)
+        table_steps.append(last)
     last.seq = max(last.seq, entry.last_seq)
     last.entries.append(entry.number)
     last.rows += entry.rows
     last.payload_bytes += entry.payload_bytes
 
 
-def _check(table: TableName, its: list[Step]) -> None:
-    for one, other in pairwise(its):
-        if (one.epoch, one.seq) < (other.epoch, other.seq):
+def _check(table: TableName, table_steps: list[Step]) -> None:
+    for step, following in pairwise(table_steps):
+        if (step.epoch, step.seq) < (following.epoch, following.seq):
             continue
-        # Several statements of one transaction (DROP TABLE t, t) say the same thing about the table.
-        if isinstance(one, Statement) and isinstance(other, Statement):
+        # Several statements of one transaction (DROP TABLE t, t) have the same effect on the table.
+        if isinstance(step, Statement) and isinstance(following, Statement):
             continue
         raise BinlogError(
             ErrorKind.UNSUPPORTED_CHANGE,
-            f"one transaction (seq {other.seq}) holds two layouts of {table[0]}.{table[1]}",
+            f"one transaction (seq {following.seq}) holds two layouts of {table[0]}.{table[1]}",
         )

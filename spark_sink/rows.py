@@ -1,7 +1,7 @@
-"""Delivered bytes to the Arrow batches that Spark gets: raw, JSON or typed. Runs on the executors.
+"""Delivered bytes as the Arrow batches that Spark gets: raw, JSON or typed. Runs on the executors.
 
-Spark checks the schema of the first batch of a task only; a later one that differs would be read as
-garbage. So every batch is checked here.
+Spark checks the schema of a task's first batch only, and would misread a later batch that differs. So every batch is
+checked here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENTRY_BITS = 32  # entry = slice number << 32 | index in the slice: the order of
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The Spark schema whose Arrow form is `schema`; timestamps without a zone stay without one."""
+    """Returns the Spark schema whose Arrow form is `schema`. Timestamps without a zone stay without one."""
     return StructType(
         [
             StructField(
@@ -36,7 +36,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) -> pa.Schema:
-    """Schema of decoded changes; `before` and `after` are JSON text where no table is named."""
+    """Returns the schema of decoded changes. `before` and `after` are JSON text if the options name no table."""
     if definition is not None:
         label = ".".join(options.table or ())
         columns = defined_columns(definition)
@@ -50,16 +50,16 @@ def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) 
 def read_slice(
     options: SourceOptions, schema: StructType, number: int, data: bytes
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one slice, in the form that the options ask for."""
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    """Yields the rows of one slice, in the form that the options select."""
+    expected = to_arrow_schema(schema, timezone="UTC")
     if options.raw:
-        return _raw(wanted, number, data)
+        return _raw(expected, number, data)
     if options.table is not None:
-        return _typed(wanted, options.table, data, options.invalid_dates)
-    return _json(wanted, data, options.invalid_dates)
+        return _typed(expected, options.table, data, options.invalid_dates)
+    return _json(expected, data, options.invalid_dates)
 
 
-def _raw(wanted: pa.Schema, number: int, data: bytes) -> Iterator[pa.RecordBatch]:
+def _raw(expected: pa.Schema, number: int, data: bytes) -> Iterator[pa.RecordBatch]:
     for index, item in enumerate(delivered.split_by_table(data)):
         row: dict[str, Any] = {"entry": number << ENTRY_BITS | index, "epoch": item.epoch}
         if isinstance(item, delivered.Ddl):
@@ -68,17 +68,19 @@ def _raw(wanted: pa.Schema, number: int, data: bytes) -> Iterator[pa.RecordBatch
         else:
             row |= {name: getattr(item, name) for name in item.__slots__}
         # One batch per entry: Arrow's 32-bit offsets bound the bytes of a column of a batch.
-        yield pa.RecordBatch.from_pylist([row], schema=wanted)
+        yield pa.RecordBatch.from_pylist([row], schema=expected)
 
 
-def _json(wanted: pa.Schema, data: bytes, invalid_dates: InvalidDates) -> Iterator[pa.RecordBatch]:
+def _json(
+    expected: pa.Schema, data: bytes, invalid_dates: InvalidDates
+) -> Iterator[pa.RecordBatch]:
     for item in delivered.changes(data, invalid_dates=invalid_dates):
         if isinstance(item, delivered.Ddl):
-            yield pa.RecordBatch.from_pylist([_ddl_row(item)], schema=wanted)
+            yield pa.RecordBatch.from_pylist([_ddl_row(item)], schema=expected)
         else:
             yield _checked(
                 delivered.json_text(item.batch),
-                wanted,
+                expected,
                 item.table_map.database,
                 item.table_map.table,
             )
@@ -87,30 +89,32 @@ def _json(wanted: pa.Schema, data: bytes, invalid_dates: InvalidDates) -> Iterat
 def _ddl_row(ddl: delivered.Ddl) -> dict[str, Any]:
     names = ("epoch", "seq", "ordinal", "gtid", "file", "pos", "committed_at", "database")
     row: dict[str, Any] = {name: getattr(ddl, name) for name in names}
-    # Without its sql_mode a statement's quotes cannot be read.
+    # The quotes of a statement can be parsed with its sql_mode only.
     after = {"query": ddl.query, "sql_mode": ddl.sql_mode}
     return row | {"op": "ddl", "after": json.dumps(after, ensure_ascii=False)}
 
 
 def _typed(
-    wanted: pa.Schema, table: tuple[str, str], data: bytes, invalid_dates: InvalidDates
+    expected: pa.Schema, table: tuple[str, str], data: bytes, invalid_dates: InvalidDates
 ) -> Iterator[pa.RecordBatch]:
     for item in delivered.split_by_table(data):
         if isinstance(item, delivered.TableSlice) and (item.database, item.table) == table:
             for batch in delivered.decode_table(item.payload, invalid_dates=invalid_dates):
-                yield _checked(batch, wanted, *table)
+                yield _checked(batch, expected, *table)
 
 
-def _checked(batch: pa.RecordBatch, wanted: pa.Schema, database: str, table: str) -> pa.RecordBatch:
-    if batch.schema.equals(wanted):
+def _checked(
+    batch: pa.RecordBatch, expected: pa.Schema, database: str, table: str
+) -> pa.RecordBatch:
+    if batch.schema.equals(expected):
         return batch
     raise BinlogError(
         ErrorKind.UNSUPPORTED_CHANGE,
         f"rows of {database}.{table} are {_columns(batch.schema)}, but the stream was started with"
-        f" {_columns(wanted)}",
+        f" {_columns(expected)}",
         where=f"seq {batch.column('seq')[0].as_py()}" if batch.num_rows else "",
-        remedy="restart the query, so that it reads the table's present columns; rows written before the"
-        " change need a stream without the option table",
+        remedy="restart the query, so that it reads the table's current columns; to read rows from before the"
+        " change, use a stream without the option table",
     )
 
 

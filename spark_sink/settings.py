@@ -1,7 +1,7 @@
 """Settings of the mirror job: command line, then environment (`SPARK_SINK_*`), then defaults.
 
-The token is never taken from the command line, where every user of the machine could read it: it
-comes from a file, or from the environment (`SPARK_SINK_TOKEN`), which a file overrides.
+The token is never taken from the command line, which every user of the machine can read. It comes from a file or, if
+none is set, from the environment variable `SPARK_SINK_TOKEN`.
 """
 
 from __future__ import annotations
@@ -130,23 +130,23 @@ class JobSettings(BaseSettings):
     @classmethod
     def _level(cls, value: str) -> str:
         if value.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
-            raise ValueError("it is DEBUG, INFO, WARNING or ERROR")
+            raise ValueError("must be DEBUG, INFO, WARNING or ERROR")
         return value.upper()
 
     def conf_values(self) -> dict[str, str]:
-        """`conf` as setting to value."""
+        """Returns `conf` as setting to value."""
         pairs = (pair.partition("=") for pair in self.conf)
         return {key.strip(): value.strip() for key, _, value in pairs}
 
     def source_options(self, consumer: str) -> dict[str, str]:
-        """Options of the source "binlog" for one consumer."""
-        given: dict[str, Any] = {
+        """Returns the options of the source "binlog" for one consumer."""
+        optional: dict[str, Any] = {
             "token": None if self.token_file else os.environ.get("SPARK_SINK_TOKEN"),
             "tokenFile": self.token_file,
             "caFile": self.ca_file,
             "maxBytesPerTrigger": self.max_bytes_per_trigger,
         }
-        options = {key: str(value) for key, value in given.items() if value is not None}
+        options = {key: str(value) for key, value in optional.items() if value is not None}
         return options | {
             "url": self.url,
             "consumer": consumer,
@@ -157,8 +157,7 @@ class JobSettings(BaseSettings):
 
 
 def load_settings(arguments: Sequence[str]) -> JobSettings:
-    """Settings from the command line and the environment. Raises `UserError` with all findings at
-    once.
+    """Returns the settings from the command line and the environment. Raises `UserError` with all findings at once.
 
     `--help` prints the help and ends the process.
     """
@@ -177,8 +176,8 @@ def load_settings(arguments: Sequence[str]) -> JobSettings:
     )
 
 
-def _option(place: Sequence[Any]) -> str:
-    return f"--{str(place[0]).replace('_', '-')}: " if place else ""
+def _option(location: Sequence[Any]) -> str:
+    return f"--{str(location[0]).replace('_', '-')}: " if location else ""
 
 
 def _reason(message: str) -> str:

@@ -1,22 +1,20 @@
 """The Spark data source "binlog": one consumer of the daemon as a stream of changes.
 
-Spark constructs a reader twice, in two Python processes on the driver: one only to ship `read` to
-the executors, the other to plan batches for as long as the query lives. Nothing tells them apart,
-and after a crash `partitions` is the planner's first call. So a constructor opens nothing; the
-session is opened by the first call that needs it, at the offset that this call brings, and its
-number travels in every `Slice`: an executor reads under the session of the batch that it works for,
-and a reader that was fenced fails instead of reading on.
+Spark constructs a reader twice, in two Python processes on the driver: one only to send `read` to the executors, the
+other to plan batches as long as the query runs. The reader cannot tell which one it is, and after a crash `partitions`
+is the planner's first call. So the constructor opens nothing. The first call that needs the session opens it, at the
+offset that this call passes. Each `Slice` carries the session's number: an executor reads under the session of the
+batch, and fails if that session was fenced.
 
-The acknowledgement is the `start` of `latestOffset`: Spark passes the end of the last batch whose
-commit log was written. `commit` comes later, or never for the last batch, and is not used. A range
-is never consumed by reading it: several actions on a batch and a retried task read it again.
+The `start` of `latestOffset` acknowledges: Spark passes the end of the last batch whose commit log was written.
+`commit` is called later, or never for the last batch, and is not used. Reading a range does not consume it: several
+actions on a batch, and a retried task, read it again.
 
-With `Trigger.AvailableNow` the target is the server's tip at the start. The query ends when Spark
-gets its own `start` back, so `latestOffset` waits there until something came or the target is
-reached, and hands out the target itself in place of a later end.
+With `Trigger.AvailableNow` the target is the server's newest position at the start. The query ends when `latestOffset`
+returns its own `start`. So `latestOffset` waits until there is something to read or the target is reached, and returns
+the target in place of a later end.
 
-Importing this module loads pyspark's type classes and nothing heavy: numpy, numba and pyarrow are
-loaded where bytes are decoded.
+Importing this module loads pyspark's type classes only; numpy, numba and pyarrow are loaded where bytes are decoded.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WAIT_MS = 1000
-SLICE_BYTES_MIN = 1 << 20  # below this another task costs more than it saves
+SLICE_BYTES_MIN = 1 << 20  # for fewer bytes, another task costs more than it saves
 
 RAW_SCHEMA = (
     "entry bigint NOT NULL, database string, table string, layout string, epoch bigint NOT NULL,"
@@ -55,7 +53,7 @@ RAW_SCHEMA = (
 
 
 class BinlogDataSource(DataSource):
-    """`spark.readStream.format("binlog")`; options: `spark_sink.options.KEYS`."""
+    """`spark.readStream.format("binlog")`. Its options are `spark_sink.options.KEYS`."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
@@ -88,7 +86,7 @@ def _definition(options: SourceOptions) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Slice(InputPartition):
-    """A piece of a batch for one task: the delivered bytes of (start, end], read under `session`."""
+    """The part of a batch for one task: the delivered bytes of (start, end], read under `session`."""
 
     session: int
     number: int
@@ -97,6 +95,8 @@ class Slice(InputPartition):
 
 
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of a query on the driver, and reads their slices on the executors."""
+
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
@@ -108,7 +108,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned: tuple[Position, PolledRange] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # What goes to the executors is the question, not this process's connection and session.
+        # The executors get the options, not this process's connection and session.
         return {"_options": self._options, "_schema": self._schema}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -117,15 +117,15 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- planning, in one process on the driver --------------------------------------------------------------
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        # A read-only session: where this reader starts is not known yet, and asking for the tip must not fence.
+        # Read-only, because a query for the newest position must not fence other readers.
         self._target = self._head = self._client_now().open_session(None, read_only=True).head
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        # The queue's limit is known once a session is open, and this is called before; 0 stands for the default.
+        # Called before a session is open, so the queue's limit is not known yet; 0 stands for the default.
         return ReadMaxBytes(self._options.max_bytes or 0)
 
     def initialOffset(self) -> dict[str, str | int]:  # noqa: N802
-        """Called twice for a new query: the second call must not move anything."""
+        """Spark calls this twice for a new query; the second call must not change anything."""
         if self._session is None:
             self._open(self._options.start)
         assert self._session is not None
@@ -149,8 +149,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = Position.from_dict(start), Position.from_dict(end)
         session = self._session_at(first)
-        # A new query that died before its first commit asks for its initial offset again; markers may have
-        # moved that past the planned end. There is nothing between them, or it would not have moved.
+        # A new query that was killed before its first commit asks for its initial offset again. Markers may have
+        # moved that past the planned end, which happens only if the range between them is empty.
         if first.order >= last.order:
             return []
         n = self._options.max_partitions
@@ -159,14 +159,14 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if polled.transactions == 0:
                 return []
             n = min(n, max(1, polled.bytes // SLICE_BYTES_MIN))
-        cuts = self._client_now().slices(session.number, first, last, n) if n > 1 else []
-        bounds = [first, *cuts, last]
+        between = self._client_now().slices(session.number, first, last, n) if n > 1 else []
+        bounds = [first, *between, last]
         return [
             Slice(session.number, number, *pair) for number, pair in enumerate(pairwise(bounds))
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: see the module's docstring."""
+        """Does nothing: see the module."""
 
     def stop(self) -> None:
         if self._client is not None:
@@ -199,10 +199,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._session
 
     def _session_at(self, start: Position) -> Session:
-        """The session, opened at `start` if this is the first call that brings an offset of
-        Spark's.
+        """Returns the session, opened at `start` if this is the first call with an offset of Spark's.
 
-        `initialOffset` may have opened one at another place: the checkpoint wins.
+        `initialOffset` may have opened it elsewhere; the offset of the checkpoint overrides that.
         """
         session = self._session
         if session is None or (not self._anchored and session.position != start):
@@ -227,15 +226,13 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise BinlogError(
                     ErrorKind.RANGE_UNAVAILABLE,
                     f"the daemon has not reached {self._target.file}:{self._target.offset}, the server's"
-                    f" tip when this run began, in {self._options.address.retry_timeout_s:g} s",
+                    f" newest position when this run began, in {self._options.address.retry_timeout_s:g} s",
                     where=f"consumer {self._options.consumer}",
-                    remedy="see the state of the consumer at GET /v1/binlogs",
+                    remedy="read the state of the consumer at GET /v1/binlogs",
                 )
 
     def _max_bytes(self, limit: ReadLimit, session: Session) -> int | None:
-        """Rows cannot be counted before they are decoded, so a limit of rows or files is the
-        default limit.
-        """
+        """Returns the limit in bytes. Rows cannot be counted before decoding: their limits are the default limit."""
         if isinstance(limit, ReadAllAvailable):
             return None
         if isinstance(limit, ReadMaxBytes) and limit.max_bytes > 0:

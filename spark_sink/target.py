@@ -1,17 +1,16 @@
-"""One mirrored table: what is known of it, and the steps that change it.
+"""One mirrored table: its state in the target, and the steps that change it.
 
-Every step records `(application id, version)` in its own Delta commit: the application id is made
-of consumer, table and epoch, the version is the `seq` of the step's last transaction. Delta refuses
-a version that is not newer than the one it holds, so a step that is replayed after a crash changes
-nothing. Spark's batch number cannot serve: one batch may hold several steps of a table, and a fresh
-checkpoint counts from 0 again.
+Every step records `(application id, version)` in its own Delta commit. The application id consists of consumer, table
+and epoch; the version is the `seq` of the step's last transaction. Delta skips a commit whose version is not newer than
+the recorded one, so a step that is replayed after a crash changes nothing. Spark's batch number cannot be the version:
+one batch may hold several steps of a table, and a new checkpoint counts from 0 again.
 
-MERGE and DELETE take the pair from the session's settings, so each `StepSession` has a session of its
-own and is used by one thread at a time.
+MERGE and DELETE take the pair from the session's settings. So each `StepSession` has a session of its own, and is used
+by one thread at a time.
 
-DROP TABLE and TRUNCATE empty the target and keep it: with the folder the versions would go, too,
-and a replay would bring the old rows back for a while. An empty target holds no row that a change
-of columns could concern, so it takes any layout.
+DROP TABLE and TRUNCATE empty the target and keep it: without its folder the recorded versions would be lost, and a
+replay would bring the old rows back for a while. An empty target holds no row that a change of columns could concern,
+so it takes any layout.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
-# Characters that Parquet allows in no column name without Delta's column mapping.
+# Characters that a column name may hold only with Delta's column mapping.
 _UNMAPPED = re.compile(r"[ ,;{}()\n\t=]")
 _SAFE_IN_PATH = " $-_"
 
@@ -42,12 +41,12 @@ INTERPRETED_BYTES_MAX = 2 << 20
 
 
 def folder_name(name: str) -> str:
-    """A database's or table's name as the name of a folder; `name_of_folder` is its inverse.
+    """Returns the folder name for a database's or table's name; `name_of_folder` is its inverse.
 
-    Letters of any script stay; what Hadoop, globs or file systems give a meaning is written as %xx.
+    Letters of any script stay. Characters with a meaning to Hadoop, globs or file systems become %xx.
     """
     text = "".join(c if c.isalnum() or c in _SAFE_IN_PATH else quote(c, safe="") for c in name)
-    # quote leaves "." and "~" alone; "." and ".." are places and not names.
+    # `quote` keeps "." and "~", but "." and ".." are not names of folders.
     return text.replace(".", "%2E").replace("~", "%7E")
 
 
@@ -61,7 +60,7 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What a commit is recorded under."""
+    """The version that a commit records."""
 
     epoch: int
     seq: int
@@ -69,13 +68,14 @@ class Version:
 
 @dataclass
 class StepSession:
-    """A session for one thread at a time: its settings carry the version of the step under way."""
+    """A Spark session for one thread at a time: its settings carry the version of the current step."""
 
     spark: SparkSession
 
     def expect(self, data_bytes: int) -> None:
-        """Choose how to run what follows. Compiling generated code for a MERGE takes a third of all
-        the time that a small one needs, and halves that of a large one.
+        """Choose how the next step runs, by its size.
+
+        Compiling generated code takes a third of the time of a small MERGE, and halves that of a large one.
         """
         small = data_bytes <= INTERPRETED_BYTES_MAX
         self.spark.conf.set("spark.sql.codegen.wholeStage", str(not small).lower())
@@ -83,7 +83,7 @@ class StepSession:
 
     @contextmanager
     def recording(self, app_id: str, version: int) -> Iterator[None]:
-        """Commits made within are recorded under the pair, and skipped where they are not newer."""
+        """Commits made within record the pair, and are skipped if it is not newer."""
         self.spark.conf.set(_APP_ID, app_id)
         self.spark.conf.set(_VERSION, str(version))
         try:
@@ -95,9 +95,7 @@ class StepSession:
 
 @dataclass
 class MirroredTable:
-    """One table in the target. `columns`: name to type as in the target, None = not known yet or no
-    table there.
-    """
+    """One table in the target. `columns`: name to type as there; None if not known yet, or if there is no table."""
 
     consumer: str
     database: str
@@ -114,73 +112,70 @@ class MirroredTable:
     def app_id(self, epoch: int) -> str:
         return f"binlog-dispatcher/{self.consumer}/{self.label}/{epoch}"
 
-    # -- what is there ---------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------
 
-    def exists(self, worker: StepSession) -> bool:
+    def exists(self, session: StepSession) -> bool:
         if not self.known:
-            there = DeltaTable.isDeltaTable(worker.spark, self.path)
-            self.columns = self._frame(worker).schema if there else None
+            is_table = DeltaTable.isDeltaTable(session.spark, self.path)
+            self.columns = self._frame(session).schema if is_table else None
             self.known = True
         return self.columns is not None
 
-    def has(self, worker: StepSession, step: Version) -> bool:
-        """True if the step is in the target already. The target is asked once per epoch, since no
-        other job writes this id.
-        """
+    def has(self, session: StepSession, step: Version) -> bool:
+        """True if the step was applied already. Asks the target once per epoch: only this mirror writes the id."""
         if step.epoch not in self.versions:
             self.versions[step.epoch] = (
-                self._version(worker, step.epoch) if self.exists(worker) else -1
+                self._version(session, step.epoch) if self.exists(session) else -1
             )
         return step.seq <= self.versions[step.epoch]
 
-    def is_empty(self, worker: StepSession) -> bool:
-        return not self.exists(worker) or self._frame(worker).isEmpty()
+    def is_empty(self, session: StepSession) -> bool:
+        return not self.exists(session) or self._frame(session).isEmpty()
 
-    def _frame(self, worker: StepSession) -> DataFrame:
-        return worker.spark.read.format("delta").load(self.path)
+    def _frame(self, session: StepSession) -> DataFrame:
+        return session.spark.read.format("delta").load(self.path)
 
-    def _version(self, worker: StepSession, epoch: int) -> int:
-        return int(self._log(worker).startTransaction().txnVersion(self.app_id(epoch)))
+    def _version(self, session: StepSession, epoch: int) -> int:
+        return int(self._log(session).startTransaction().txnVersion(self.app_id(epoch)))
 
-    def _log(self, worker: StepSession) -> Any:
-        # There is no public call for recorded versions and sizes; Delta's own commands ask here.
-        jvm: Any = worker.spark._jvm  # noqa: SLF001
-        session: Any = worker.spark._jsparkSession  # noqa: SLF001
-        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self.path)
+    def _log(self, session: StepSession) -> Any:
+        # Recorded versions and sizes have no public API; Delta's own commands use this class.
+        jvm: Any = session.spark._jvm  # noqa: SLF001
+        java_session: Any = session.spark._jsparkSession  # noqa: SLF001
+        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session, self.path)
 
-    def size_bytes(self, worker: StepSession) -> int:
-        """Of the files that the table consists of; 0 where that is not known without computing it."""
-        known: Any = self._log(worker).unsafeVolatileSnapshot().sizeInBytesIfKnown()
+    def size_bytes(self, session: StepSession) -> int:
+        """The size of the table's files; 0 if a Spark job would have to compute it."""
+        known: Any = self._log(session).unsafeVolatileSnapshot().sizeInBytesIfKnown()
         return int(known.get()) if known.isDefined() else 0
 
     # -- steps -----------------------------------------------------------------------------------------------
 
-    def empty(self, worker: StepSession, step: Version) -> None:
+    def empty(self, session: StepSession, step: Version) -> None:
         """Delete all rows, if there are any."""
-        if not self.exists(worker):
+        if not self.exists(session):
             return
-        with worker.recording(self.app_id(step.epoch), step.seq):
-            DeltaTable.forPath(worker.spark, self.path).delete()
+        with session.recording(self.app_id(step.epoch), step.seq):
+            DeltaTable.forPath(session.spark, self.path).delete()
         self.versions[step.epoch] = step.seq
 
-    def fit(self, worker: StepSession, wanted: StructType, place: str) -> bool:
-        """Make the target take rows of `wanted`: add what is new. True: it is to be written anew
-        with that schema.
+    def fit(self, session: StepSession, layout: StructType, place: str) -> bool:
+        """Add the columns that are new in `layout`. Returns True if the table must be written anew with that schema.
 
-        Raises `BinlogError` UNSUPPORTED_CHANGE where rows that exist would have to change.
+        Raises `BinlogError` UNSUPPORTED_CHANGE if existing rows would have to change.
         """
-        if not self.exists(worker):
+        if not self.exists(session):
             return True
         assert self.columns is not None
-        have = {field.name.lower(): field for field in self.columns}
-        want = {field.name.lower(): field for field in wanted}
+        existing = {field.name.lower(): field for field in self.columns}
+        required = {field.name.lower(): field for field in layout}
         changed = [
             f"column {f.name!r} was {f.dataType.simpleString()} and is "
-            + (want[name].dataType.simpleString() if name in want else "gone")
-            for name, f in have.items()
-            if name not in want or want[name].dataType != f.dataType
+            + (required[name].dataType.simpleString() if name in required else "gone")
+            for name, f in existing.items()
+            if name not in required or required[name].dataType != f.dataType
         ]
-        added = [field for name, field in want.items() if name not in have]
+        added = [field for name, field in required.items() if name not in existing]
         changed += [f"column {f.name!r} was added and is not NULL" for f in added if not f.nullable]
         changed += [
             f"column {f.name!r} has a name that needs a new table"
@@ -188,7 +183,7 @@ class MirroredTable:
             if _UNMAPPED.search(f.name)
         ]
         if changed:
-            if self.is_empty(worker):
+            if self.is_empty(session):
                 return True
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
@@ -196,21 +191,21 @@ class MirroredTable:
                 where=place,
             )
         if added:
-            self._add_columns(worker, added)
+            self._add_columns(session, added)
         return False
 
-    def _add_columns(self, worker: StepSession, added: list[StructField]) -> None:
+    def _add_columns(self, session: StepSession, added: list[StructField]) -> None:
         table = f"delta.{quoted(self.path)}"
         if any(isinstance(field.dataType, TimestampNTZType) for field in added):
-            # Creating a table with such a column turns the feature on, adding one does not.
+            # Creating a table with such a column enables the feature; adding one does not.
             feature = "'delta.feature.timestampNtz' = 'supported'"
-            worker.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({feature})")
+            session.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({feature})")
         names = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in added)
-        worker.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({names})")
+        session.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({names})")
         self.known = False
 
     def write(self, step: Version, rows: DataFrame, columns: StructType) -> None:
-        """Create the table, or replace an empty one whatever its columns were, with `rows`."""
+        """Create the table with `rows`, or replace an empty one, whatever its columns."""
         nullable = StructType(
             [f if f.nullable else type(f)(f.name, f.dataType, True) for f in columns]
         )
@@ -229,20 +224,20 @@ class MirroredTable:
 
     def merge(
         self,
-        worker: StepSession,
+        session: StepSession,
         step: Version,
         events: DataFrame,
         key: list[str],
         columns: StructType,
     ) -> None:
-        """`events`: one per key, with `key`, `row` and `deleted`."""
+        """Merge `events`: one per key, with `key`, `row` and `deleted`."""
         values: dict[str, str | Column] = {
             quoted(f.name): F.col(f"e.row.{quoted(f.name)}") for f in columns
         }
         same = " AND ".join(f"t.{quoted(name)} = e.key.{quoted(name)}" for name in key)
-        with worker.recording(self.app_id(step.epoch), step.seq):
+        with session.recording(self.app_id(step.epoch), step.seq):
             (
-                DeltaTable.forPath(worker.spark, self.path)
+                DeltaTable.forPath(session.spark, self.path)
                 .alias("t")
                 .merge(events.alias("e"), same)
                 .whenMatchedDelete("e.deleted")

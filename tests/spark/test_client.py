@@ -165,7 +165,7 @@ def test_a_malformed_request_is_the_users_error(daemon: FakeDaemon) -> None:
     [
         (Answer(500, b"<html>"), "HTTP status 500 without a problem document"),
         (Answer(302, b"", {"Location": "http://elsewhere"}), "HTTP status 302"),
-        (Answer(200, b"[]"), "not answered with a JSON object"),
+        (Answer(200, b"[]"), "is not a JSON object"),
         (Answer(200, b'{"session": "1"}'), "'session' is missing or of the wrong type"),
     ],
 )
