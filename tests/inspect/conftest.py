@@ -1,4 +1,4 @@
-"""`inspect` in this process: what it prints, what it says on stderr, how it ends."""
+"""Runs `inspect` in this process; returns its output, its messages and its exit code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Inspect = Callable[..., Shown]
 
 @pytest.fixture
 def inspect(tmp_path: Path) -> Inspect:
-    """`inspect(file, *options)`: a file by its bytes (it is called binlog.000001) or its path."""
+    """`inspect(file, *options)` takes a file as bytes, which becomes binlog.000001, or as a path."""
 
     def run(file: bytes | Path | str, *options: str, stdin: bytes | None = None) -> Shown:
         if isinstance(file, bytes):

@@ -1,4 +1,4 @@
-"""`inspect` tells of every event what the servers' own tools tell: type, position, GTID, how many rows."""
+"""`inspect` agrees with the servers' own tools about every event: type, position, GTID, number of rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.server_log import read_log
 
 
 def by_statement(rows: list[tuple[str, int]]) -> list[int]:
-    """Rows of each run of rows events: the tools print them at a statement's end, whichever event they are of."""
+    """Returns the rows of each run of rows events, since the tools print them only at the end of a statement."""
     out = [0]
     for name, count in rows:
         if "_ROWS_" not in name or "ANNOTATE" in name:
@@ -29,37 +29,40 @@ def test_agrees_with_the_servers_own_tool(
     path = tmp_path / name
     path.write_bytes(read_log(any_server, name))
     done = any_server.mysqlbinlog("-vv", "--base64-output=DECODE-ROWS", path)
-    told = binlog_tool.read(done.stdout)
+    expected = binlog_tool.read(done.stdout)
 
     shown = inspect(path, "--json")
     assert shown.err == ""
     assert shown.code == 0
     events = shown.events
-    assert [event["type"].removesuffix("_V1") for event in events] == [one.type for one in told]
+    assert [event["type"].removesuffix("_V1") for event in events] == [
+        event.type for event in expected
+    ]
     # For events inside a payload the tool prints where the payload ends; here they stand where it begins.
     at = "end_log_pos", "offset"
     assert [event[at["payload_index" not in event]] for event in events] == [
-        one.offset for one in told
+        event.offset for event in expected
     ]
-    assert [event["end_log_pos"] for event in events] == [one.end_log_pos for one in told]
-    assert [event["server_id"] for event in events] == [one.server_id for one in told]
-    assert [event.get("gtid", "") for event in events] == [one.gtid for one in told]
-    rows_told = by_statement([(one.type, one.rows) for one in told])
+    assert [event["end_log_pos"] for event in events] == [event.end_log_pos for event in expected]
+    assert [event["server_id"] for event in events] == [event.server_id for event in expected]
+    assert [event.get("gtid", "") for event in events] == [event.gtid for event in expected]
+    expected_rows = by_statement([(event.type, event.rows) for event in expected])
     assert (
-        by_statement([(event["type"], event.get("row_count", 0)) for event in events]) == rows_told
+        by_statement([(event["type"], event.get("row_count", 0)) for event in events])
+        == expected_rows
     )
     assert {event["file"] for event in events} == {name}
-    assert sum(one.rows for one in told) > 10
+    assert sum(event.rows for event in expected) > 10
 
     text = inspect(path)
     assert text.code == 0
-    assert text.out.count("\n# at ") == len(told)
+    assert text.out.count("\n# at ") == len(expected)
     assert text.out.count("\n### INSERT INTO ") == sum(
         event["row_count"] for event in events if event["type"].startswith("WRITE")
     )
 
     summary = inspect(path, "--summary", "--json").events[0]
-    assert sum(one["count"] for one in summary["events"]) == len(told)
+    assert sum(one["count"] for one in summary["events"]) == len(expected)
     rows = sum(one["inserts"] + one["updates"] + one["deletes"] for one in summary["tables"])
-    assert rows == sum(one.rows for one in told)
-    assert summary["transactions"] == sum(1 for one in told if one.gtid)
+    assert rows == sum(event.rows for event in expected)
+    assert summary["transactions"] == sum(1 for event in expected if event.gtid)

@@ -1,4 +1,4 @@
-"""Logs that are old, cut, damaged or none at all: everything readable comes first, then one message and exit code 2."""
+"""Old, cut and damaged logs, and other files: all readable events are shown, then one message, and exit code 2."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dispatcher.inspect import Inspection, InspectOptions
 from dispatcher.inspect.sources import FileArguments
 from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.inspect.conftest import Inspect
-from tests.inspect.test_output import ORDERS, order, small_log
+from tests.support.inspect_logs import ORDERS, order, small_log
 from tests.support.log_file import LogFile, header
 from tests.support.rows_encoder import Spec, integer, table_map
 
@@ -38,7 +38,7 @@ def tiny_log() -> LogFile:
 
 
 def printed(path: Path) -> tuple[int, BinlogError | None]:
-    """(events printed, the error behind them), without the command line around it."""
+    """Returns (number of events printed, the error after them), without the command line."""
     out = io.BytesIO()
     inspection = Inspection(InspectOptions(as_json=True), out.write)
     try:
@@ -48,7 +48,7 @@ def printed(path: Path) -> tuple[int, BinlogError | None]:
     return out.getvalue().count(b"\n"), None
 
 
-def test_cut_at_every_offset(tmp_path: Path) -> None:
+def test_a_log_cut_at_any_offset_shows_the_events_before(tmp_path: Path) -> None:
     log = tiny_log()
     ends = [*log.offsets[1:], len(log.data)]
     path = tmp_path / "binlog.000001"
@@ -64,7 +64,7 @@ def test_cut_at_every_offset(tmp_path: Path) -> None:
             assert error.where == f"binlog.000001, offset {([4, *ends])[shown]}"
 
 
-def test_each_damaged_byte_ends_it_before_its_event(tmp_path: Path) -> None:
+def test_a_damaged_byte_ends_the_output_before_its_event(tmp_path: Path) -> None:
     log = tiny_log()
     ends = [*log.offsets[1:], len(log.data)]
     path = tmp_path / "binlog.000001"
@@ -90,7 +90,9 @@ def test_each_damaged_byte_ends_it_before_its_event(tmp_path: Path) -> None:
     ],
     ids=["json", "text", "summary", "table"],
 )  # fmt: skip
-def test_any_content_behind_a_right_checksum(tmp_path: Path, options: InspectOptions) -> None:
+def test_random_content_under_a_valid_checksum_never_crashes(
+    tmp_path: Path, options: InspectOptions
+) -> None:
     chance = random.Random(7)
     path = tmp_path / "binlog.000001"
     whole = small_log()
@@ -108,7 +110,7 @@ def test_any_content_behind_a_right_checksum(tmp_path: Path, options: InspectOpt
         path.write_bytes(log.bytes())
         out = io.BytesIO()
         inspection = Inspection(options, out.write)
-        # What changes how the rest is read may end it.
+        # A damaged event that defines the format of the others may end it.
         with suppress(BinlogError):
             inspection.run(FileArguments([str(path)]))
         text = out.getvalue().decode()
@@ -118,7 +120,7 @@ def test_any_content_behind_a_right_checksum(tmp_path: Path, options: InspectOpt
 
 
 @pytest.mark.parametrize("step", [1, 7, 19, 1000])
-def test_any_chunks_give_the_same_events(step: int) -> None:
+def test_chunks_of_any_size_give_the_same_events(step: int) -> None:
     log = small_log()
     data = log.bytes()
     chunks = (data[at : at + step] for at in range(0, len(data), step))
@@ -126,7 +128,7 @@ def test_any_chunks_give_the_same_events(step: int) -> None:
     assert kinds == log.kinds
 
 
-def test_offsets_go_past_4_gib() -> None:
+def test_offsets_exceed_4_gib() -> None:
     log = small_log()
     reader = LogReader("binlog.000001")
     list(reader.feed(bytes(log.data[: log.offsets[2]])))
@@ -148,7 +150,9 @@ def test_offsets_go_past_4_gib() -> None:
         ("10.11.6-MariaDB-log", False),
     ],
 )  # fmt: skip
-def test_versions(inspect: Inspect, version: str, checksum: bool | None) -> None:
+def test_reads_the_format_of_each_server_version(
+    inspect: Inspect, version: str, checksum: bool | None
+) -> None:
     log = LogFile(version=version, checksum=checksum)
     log.query("BEGIN")
     log.table(ORDERS, full=False)
@@ -214,7 +218,7 @@ def test_encrypted_files_are_named(inspect: Inspect) -> None:
     assert "encrypt_binlog=ON" in shown.err
 
 
-def test_in_use_is_said(inspect: Inspect) -> None:
+def test_a_file_in_use_is_reported(inspect: Inspect) -> None:
     log = LogFile(in_use=True)
     log.gtid(1)
     assert "in use" in inspect(log.bytes()).out
@@ -239,14 +243,14 @@ def test_in_use_is_said(inspect: Inspect) -> None:
         (b"\xfebin" + bytes(40), "names a size of 0 bytes"),
     ],
 )  # fmt: skip
-def test_what_is_no_binlog(inspect: Inspect, data: bytes, said: str) -> None:
+def test_a_file_that_is_not_a_binlog_is_refused(inspect: Inspect, data: bytes, said: str) -> None:
     shown = inspect(data)
     assert (shown.code, shown.out) == (2, "")
     assert said in shown.err
     assert len(shown.err.splitlines()) == 1
 
 
-def test_files_that_cannot_be_read(inspect: Inspect, tmp_path: Path) -> None:
+def test_a_directory_and_a_missing_file_are_refused(inspect: Inspect, tmp_path: Path) -> None:
     directory = inspect(tmp_path)
     assert (directory.code, directory.out) == (2, "")
     assert "is a directory" in directory.err and "binlog.0*" in directory.err
@@ -255,7 +259,7 @@ def test_files_that_cannot_be_read(inspect: Inspect, tmp_path: Path) -> None:
     assert "No such file" in missing.err
 
 
-def test_what_cannot_be_shown_is_said_in_its_place(inspect: Inspect) -> None:
+def test_an_event_that_cannot_be_shown_is_reported_in_its_place(inspect: Inspect) -> None:
     log = LogFile()
     log.rows(K.WRITE_ROWS, [order(1, "Ann")])  # no table map
     log.table([Spec("id", Type.LONG), Spec("g", Type.TYPED_ARRAY, b"\1")])
@@ -285,20 +289,3 @@ def test_what_cannot_be_shown_is_said_in_its_place(inspect: Inspect) -> None:
     assert "not shown: the content of 6 events; first: " in shown.err
     out = inspect(log.bytes()).out
     assert out.count("### not shown: ") == 6
-
-
-def test_addresses(inspect: Inspect) -> None:
-    for url, said in (
-        ("mysql://root:secret@db", "the address holds a password"),
-        ("mysql://db:3306", "not the address of a server"),
-        ("mysql://root@db:port", "expected host:port"),
-    ):
-        shown = inspect(url)
-        assert shown.code == 2
-        assert said in shown.err
-        assert "secret" not in shown.err
-    assert (
-        "a server cannot be read together with other logs"
-        in inspect("mysql://root@db", "binlog.000001").err
-    )
-    assert "is not set" in inspect("mysql://root@db", "--password-env", "NO_SUCH_VARIABLE_HERE").err

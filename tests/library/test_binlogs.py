@@ -1,4 +1,4 @@
-"""The library on a folder of binlog files, without a server: what is handed out, acknowledged, refused and told."""
+"""The library on a folder of binlog files, without a server: reading, acknowledging, errors, imports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def insert(log: LogWriter, database: str = "shop", *, size: int = 30) -> None:
 def written(
     folder: Path, *, gtid: str = "mysql", files: int = 3, each: int = 4, size: int = 30
 ) -> LogWriter:
-    """Every other transaction is of `shop`, the first one too."""
+    """Writes transactions of `shop` and `billing` in turn, beginning with `shop`."""
     log = LogWriter(gtid=gtid)
     for n in range(files):
         if n:
@@ -73,14 +73,16 @@ async def collect(binlog: AsyncIterator[Transaction]) -> list[Transaction]:
 
 
 def places(log: LogWriter, database: str) -> list[tuple[str, int]]:
-    """File and offset behind each transaction of a database."""
+    """Returns file and end offset of each transaction of a database."""
     wanted = {"shop": 0, "billing": 1}[database]
     shown = [t for t in log.transactions if not t.aborted]
     return [(t.file, t.end) for n, t in enumerate(shown) if n % 2 == wanted]
 
 
 @pytest.mark.parametrize("gtid", ALL)
-async def test_everything_of_its_database_and_then_the_end(tmp_path: Path, gtid: str) -> None:
+async def test_iterates_all_transactions_of_its_database_then_ends(
+    tmp_path: Path, gtid: str
+) -> None:
     log = written(tmp_path / "log", gtid=gtid)
     async with of(tmp_path / "log") as client:
         shop = await client.create_binlog("shop", ["shop"], start="earliest")
@@ -97,12 +99,12 @@ async def test_everything_of_its_database_and_then_the_end(tmp_path: Path, gtid:
         exact = [datetime.fromtimestamp(0, UTC) + timedelta(microseconds=t.commit_us)
                  for n, t in enumerate(log.transactions) if n % 2 == 0]  # fmt: skip
         assert [t.committed_at for t in taken] == exact
-        # It is at the end of the log, behind the other database's last transaction.
+        # The position is at the end of the log, behind the other database's last transaction.
         assert shop.position.offset == log.transactions[-1].end
         assert await shop.read() == []
 
 
-async def test_the_bytes_are_a_binlog_of_their_own(tmp_path: Path) -> None:
+async def test_the_bytes_of_a_transaction_are_a_binlog(tmp_path: Path) -> None:
     written(tmp_path)
     async with of(tmp_path) as client:
         taken = await collect(await client.create_binlog("shop", ["shop"], start="earliest"))
@@ -115,7 +117,7 @@ async def test_the_bytes_are_a_binlog_of_their_own(tmp_path: Path) -> None:
         assert repr(transaction) == f"<Transaction {transaction.gtid}, {transaction.size} bytes>"
 
 
-async def test_a_list_at_a_time(tmp_path: Path) -> None:
+async def test_read_returns_a_list_bounded_in_bytes(tmp_path: Path) -> None:
     written(tmp_path, files=1, each=20)
     async with of(tmp_path) as client:
         binlog = await client.create_binlog("shop", ["shop"], start="earliest")
@@ -131,7 +133,7 @@ async def test_a_list_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gtid", ALL)
-async def test_it_goes_on_from_any_place(tmp_path: Path, gtid: str) -> None:
+async def test_starts_at_any_position_time_file_or_gtid_set(tmp_path: Path, gtid: str) -> None:
     log = written(tmp_path, gtid=gtid)
     async with of(tmp_path) as client:
         taken = await collect(await client.create_binlog("all", ["shop"], start="earliest"))
@@ -149,7 +151,7 @@ async def test_it_goes_on_from_any_place(tmp_path: Path, gtid: str) -> None:
             await binlog.close()
 
 
-async def test_what_was_read_before_a_fault_comes_before_it(tmp_path: Path) -> None:
+async def test_transactions_before_a_fault_are_returned_before_it(tmp_path: Path) -> None:
     log = written(tmp_path, files=1, each=6)
     log.add(EventType.INCIDENT, incident_body("lost some"))
     insert(log)
@@ -164,13 +166,13 @@ async def test_what_was_read_before_a_fault_comes_before_it(tmp_path: Path) -> N
             assert raised.value.kind is ErrorKind.UNSUPPORTED_EVENT
         with pytest.raises(BinlogError):
             await binlog.read(wait_s=0)
-        # What came can be acknowledged all the same.
+        # The returned transactions can still be acknowledged.
         await binlog.acknowledge()
         assert binlog.status()["state"] == "failed"
 
 
 @pytest.mark.parametrize("gtid", ["mysql", "none"])
-async def test_a_position_is_good_for_the_next_program(tmp_path: Path, gtid: str) -> None:
+async def test_a_position_is_valid_in_another_process(tmp_path: Path, gtid: str) -> None:
     written(tmp_path, gtid=gtid)
     async with of(tmp_path) as client:
         taken = await collect(await client.create_binlog("a", ["shop"], start="earliest"))
@@ -180,7 +182,7 @@ async def test_a_position_is_good_for_the_next_program(tmp_path: Path, gtid: str
     assert [t.seq for t in again] == [t.seq for t in taken[4:]]
 
 
-async def test_what_is_stored_can_be_forgotten(tmp_path: Path) -> None:
+async def test_forget_removes_the_stored_position(tmp_path: Path) -> None:
     written(tmp_path / "log")
     async with of(tmp_path / "log", state=tmp_path / "state.db") as client:
         for _ in range(2):
@@ -205,7 +207,7 @@ def test_it_runs_on_uvloop(tmp_path: Path) -> None:
         assert len(runner.run(read())) == 6
 
 
-async def test_rows_of_neighbours_are_each_ones_own(tmp_path: Path) -> None:
+async def test_rows_decoded_together_are_returned_by_transaction(tmp_path: Path) -> None:
     columns = (Spec("id", 3), Spec("day", 10))
     log = LogWriter()
     for n in range(6):
@@ -246,7 +248,7 @@ async def test_rows_of_neighbours_are_each_ones_own(tmp_path: Path) -> None:
     assert raised.value.kind is ErrorKind.INVALID_VALUE
 
 
-async def test_a_transaction_larger_than_its_queue_lies_on_disk(tmp_path: Path) -> None:
+async def test_a_transaction_larger_than_its_queue_is_spilled(tmp_path: Path) -> None:
     log = LogWriter()
     for size in (100, 3 << 20, 100):
         insert(log, size=size)
@@ -268,7 +270,7 @@ async def test_a_transaction_larger_than_its_queue_lies_on_disk(tmp_path: Path) 
         assert binlog.status()["spilled_bytes"] == 0
 
 
-async def test_a_queue_that_is_full_of_what_was_handed_out(
+async def test_warns_of_a_queue_full_of_unacknowledged_transactions(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     written(tmp_path / "log", files=1, each=200, size=30_000)
@@ -288,7 +290,7 @@ async def test_a_queue_that_is_full_of_what_was_handed_out(
         assert len(await binlog.read()) >= 1
 
 
-async def test_positions_that_are_not_its_own(tmp_path: Path) -> None:
+async def test_acknowledging_a_foreign_position_is_refused(tmp_path: Path) -> None:
     written(tmp_path)
     async with of(tmp_path) as client:
         binlog = await client.create_binlog("shop", ["shop"], start="earliest")
@@ -307,7 +309,7 @@ async def test_positions_that_are_not_its_own(tmp_path: Path) -> None:
         assert binlog.acknowledged == first.position
 
 
-async def test_one_program_at_a_time_has_a_state(tmp_path: Path) -> None:
+async def test_a_state_store_has_one_client_at_a_time(tmp_path: Path) -> None:
     written(tmp_path / "log")
     async with of(tmp_path / "log", state=tmp_path / "state.db") as client:
         with pytest.raises(BinlogError, match="in use by another process"):
@@ -323,7 +325,7 @@ async def test_one_program_at_a_time_has_a_state(tmp_path: Path) -> None:
         await client.create_binlog("shop", ["shop"])
 
 
-async def test_a_defect_is_told_to_everyone_who_waits(tmp_path: Path) -> None:
+async def test_a_defect_is_raised_by_every_waiting_read(tmp_path: Path) -> None:
     written(tmp_path)
     async with of(tmp_path, follow=True) as client:
         binlog = await client.create_binlog("shop", ["shop"])
@@ -336,7 +338,7 @@ async def test_a_defect_is_told_to_everyone_who_waits(tmp_path: Path) -> None:
         assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
-async def test_who_gives_up_while_it_is_created_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_cancelled_create_binlog_leaves_no_binlog(tmp_path: Path) -> None:
     async with BinlogClient("repl@127.0.0.1:1", password="x") as client:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
@@ -348,7 +350,7 @@ async def test_who_gives_up_while_it_is_created_leaves_nothing(tmp_path: Path) -
         assert client.status() == []
 
 
-def test_what_is_wrong_with_a_client() -> None:
+def test_wrong_options_of_a_client_are_named() -> None:
     for options, why in [
         ({"mysql": "repl"}, "mysql: expected user@host:port"),
         ({"mysql": "repl:hidden@db1"}, "must not contain a password"),
@@ -366,7 +368,7 @@ def test_what_is_wrong_with_a_client() -> None:
     assert repr(client) == "<BinlogClient repl@db1:3306,db2:3307>"
 
 
-async def test_what_is_wrong_with_a_binlog(tmp_path: Path) -> None:
+async def test_wrong_options_of_a_binlog_are_named(tmp_path: Path) -> None:
     written(tmp_path)
     async with of(tmp_path) as client:
         binlog = await client.create_binlog("there", ["shop"])
@@ -395,7 +397,7 @@ async def test_what_is_wrong_with_a_binlog(tmp_path: Path) -> None:
         assert [row["name"] for row in client.status()] == ["there"]
 
 
-def test_what_is_loaded_and_compiled_and_when() -> None:
+def test_imports_are_lazy_and_no_kernel_compiles_late() -> None:
     columns = (Spec("id", 3), Spec("v", 15, (80).to_bytes(2, "little"), charset=45))
     log = Delivered()
     rows = rows_body(30, [[integer(1, 4), encode_cell(columns[1], "x")]])

@@ -1,4 +1,4 @@
-"""The programs that are shown, run as they stand against a server."""
+"""The example and the program in the documentation run unchanged against a server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NewDatabase = Callable[[Server], str]
 
 @contextmanager
 def running(folder: Path, *command: str) -> Iterator[Callable[[], list[str]]]:
-    """A program, ended by Ctrl-C; the call gives the lines that it has printed."""
+    """Runs a program until the block ends, then sends Ctrl-C. The yielded function returns the lines printed so far."""
     environment = {**os.environ, "MYSQL_PASSWORD": "secret", "PYTHONPATH": str(ROOT)}
     environment["PYTHONFAULTHANDLER"] = "1"
     output = folder / "output"
@@ -48,22 +48,22 @@ def running(folder: Path, *command: str) -> Iterator[Callable[[], list[str]]]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(60)  # what is compiled just then is compiled to its end
+            process.wait(60)  # a compilation in progress is not interrupted
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGABRT)  # it says where its threads are
+            process.send_signal(signal.SIGABRT)  # faulthandler prints the stacks of its threads
             process.wait()
             raise AssertionError(f"it does not end:\n{output.read_text()}") from None
 
 
 def acknowledged(state: Path, name: str) -> str:
-    """The set of GTIDs that is stored."""
+    """Returns the stored GTID set."""
     with closing(sqlite3.connect(f"file:{state}?mode=ro", uri=True)) as db:
         query = "SELECT acknowledged FROM consumer WHERE name = ?"
         found = db.execute(query, (name,)).fetchone()
     return str(json.loads(found[0])["gtid"]) if found else ""
 
 
-def test_the_example_goes_on_where_it_was(
+def test_the_example_resumes_after_a_restart(
     mysql97: Server, new_database: NewDatabase, tmp_path: Path
 ) -> None:
     shop, billing = new_database(mysql97), new_database(mysql97)
@@ -101,7 +101,7 @@ def test_the_example_goes_on_where_it_was(
         mysql97.execute("DROP USER 'example'@'%'")
 
 
-async def test_the_program_of_the_document(
+async def test_the_program_in_the_documentation(
     mysql97: Server,
     new_database: NewDatabase,
     tmp_path: Path,

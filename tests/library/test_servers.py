@@ -1,4 +1,4 @@
-"""The library on real servers: what a program is given, over how many connections, and where it goes on."""
+"""The library on real servers: transactions, values, shared connections, where a program resumes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Account = Callable[[Server], str]
 
 @pytest.fixture
 def account() -> Iterator[Account]:
-    """`user@host:port` of an account made for the test."""
+    """Creates an account for the test; returns `user@host:port`."""
     made: dict[int, tuple[Server, str]] = {}
 
     def address(server: Server) -> str:
@@ -65,12 +65,12 @@ def table(server: Server, *databases: str) -> None:
 
 
 def insert(server: Server, database: str, *ids: int, v: str = "x") -> None:
-    """One transaction for each."""
+    """Inserts each row in a transaction of its own."""
     server.execute(*(f"INSERT INTO {database}.t VALUES ({n}, '{v}')" for n in ids))
 
 
 async def take(binlog: Binlog, count: int) -> list[Transaction]:
-    """The next ones."""
+    """Returns the next `count` transactions."""
     taken: list[Transaction] = []
     async with asyncio.timeout(DEADLINE_S):
         while len(taken) < count:
@@ -119,7 +119,7 @@ async def test_binlogs_share_a_connection_and_end_with_their_client(
     until(lambda: not dumps(server, user(address)), "no dump is left")
 
 
-async def test_a_set_of_gtids_with_gaps(mysql97: Server, account: Account) -> None:
+async def test_starts_behind_a_gtid_set_with_gaps(mysql97: Server, account: Account) -> None:
     table(mysql97, "lib_gaps")
     address = account(mysql97)
     before = executed(mysql97)
@@ -141,7 +141,7 @@ async def test_a_set_of_gtids_with_gaps(mysql97: Server, account: Account) -> No
         assert added == GtidSet.parse(taken[-1].position.gtid) == executed(mysql97)
 
 
-async def test_gtids_of_mariadb(mariadb118: Server, account: Account) -> None:
+async def test_starts_behind_mariadb_gtids(mariadb118: Server, account: Account) -> None:
     table(mariadb118, "lib_gtids")
     address = account(mariadb118)
     insert(mariadb118, "lib_gtids", 1)
@@ -160,7 +160,7 @@ def executed(server: Server) -> GtidSet:
     return GtidSet.parse(str(server.execute("SELECT @@GLOBAL.gtid_executed")[0][0]))
 
 
-async def test_what_is_not_acknowledged_comes_again(
+async def test_transactions_not_acknowledged_come_again(
     server: Server, account: Account, tmp_path: Path
 ) -> None:
     table(server, "lib_again")
@@ -171,7 +171,7 @@ async def test_what_is_not_acknowledged_comes_again(
         insert(server, "lib_again", 1, 2, 3)
         taken = await take(binlog, 3)
         await binlog.acknowledge(taken[1])
-        await binlog.acknowledge(taken[0].position)  # is implied
+        await binlog.acknowledge(taken[0].position)  # acknowledged already
         assert binlog.acknowledged == taken[1].position
     insert(server, "lib_again", 4)
     async with BinlogClient(address, password=PASSWORD, state=state) as client:
@@ -183,7 +183,7 @@ async def test_what_is_not_acknowledged_comes_again(
         binlog = await client.create_binlog("again", ["lib_again"])
         insert(server, "lib_again", 5)
         assert ids(await take(binlog, 1)) == [5]
-        # A position wins over what is stored, and is stored.
+        # A position overrides the stored one, and is stored.
         await binlog.close()
         binlog = await client.create_binlog("again", ["lib_again"], start=taken[0].position)
         assert ids(await take(binlog, 4)) == [2, 3, 4, 5]
@@ -197,7 +197,7 @@ async def test_a_program_that_keeps_its_positions_itself(server: Server, account
     address = account(server)
     async with BinlogClient(address, password=PASSWORD) as client:
         binlog = await client.create_binlog("own", ["lib_own"], max_bytes_in_binlog_queue="64KiB")
-        # Far more than its queue holds: what was handed out is let go by itself.
+        # Far more than the queue holds: without a state store, reading acknowledges.
         insert(server, "lib_own", *range(100), v="x" * 1500)
         assert ids(await take(binlog, 100)) == list(range(100))
         insert(server, "lib_other", 1)
@@ -208,7 +208,7 @@ async def test_a_program_that_keeps_its_positions_itself(server: Server, account
         assert ids(await take(binlog, 1)) == [300]
 
 
-async def test_a_binlog_that_nobody_reads_holds_up_no_other(
+async def test_a_binlog_that_is_not_read_does_not_delay_others(
     mysql97: Server, account: Account
 ) -> None:
     table(mysql97, "lib_slow")
@@ -228,9 +228,7 @@ async def test_a_binlog_that_nobody_reads_holds_up_no_other(
         assert ids(await take(slow, 5)) == list(range(5))
 
 
-async def test_waiting_can_be_given_up_and_nothing_is_lost(
-    mysql97: Server, account: Account
-) -> None:
+async def test_a_cancelled_read_loses_nothing(mysql97: Server, account: Account) -> None:
     table(mysql97, "lib_wait")
     async with BinlogClient(account(mysql97), password=PASSWORD) as client:
         binlog = await client.create_binlog("wait", ["lib_wait"])
@@ -241,7 +239,7 @@ async def test_waiting_can_be_given_up_and_nothing_is_lost(
                     await anext(binlog)
         insert(mysql97, "lib_wait", 0, 1, 2)
         assert ids(await take(binlog, 3)) == [0, 1, 2]
-        # One that waits is let go when the binlog is closed.
+        # Waiting reads return when the binlog is closed.
         rest = asyncio.gather(collect(binlog), collect(binlog))
         await asyncio.sleep(0)
         await binlog.close()
@@ -253,7 +251,7 @@ async def collect(binlog: AsyncIterator[Transaction]) -> list[Transaction]:
     return [transaction async for transaction in binlog]
 
 
-async def test_values_are_those_of_python(server: Server, account: Account) -> None:
+async def test_values_are_python_types(server: Server, account: Account) -> None:
     table(server, "lib_values")
     async with BinlogClient(account(server), password=PASSWORD) as client:
         binlog = await client.create_binlog("values", ["lib_values"])
@@ -297,7 +295,9 @@ async def test_values_are_those_of_python(server: Server, account: Account) -> N
     ]
 
 
-async def test_a_start_that_is_none(mysql97: Server, account: Account) -> None:
+async def test_a_start_that_the_server_does_not_have_is_refused(
+    mysql97: Server, account: Account
+) -> None:
     address = account(mysql97)
     async with BinlogClient(address, password=PASSWORD) as client:
         never = GtidSet.parse("00000000-0000-0000-0000-00000000000a:1-5")

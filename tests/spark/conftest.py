@@ -1,4 +1,4 @@
-"""One Spark for all tests of this folder, a stand-in daemon, and a database whose log it serves."""
+"""Fixtures: one Spark for all tests of this folder, a fake daemon, and a database whose log it serves."""
 
 from __future__ import annotations
 
@@ -35,14 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def kill_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a test arms a point of `killing/sitecustomize.py` for the workers of the shared Spark."""
+    """The folder in which a test arms a point of `killing/sitecustomize.py` for the workers of the shared Spark."""
     return tmp_path_factory.mktemp("kill")
 
 
 def killing(folder: Path) -> dict[str, str]:
-    """The environment of a job that can be killed at the points armed in `folder`, and that starts
-    quickly.
-    """
+    """Returns the environment of a job that starts quickly and can be killed at the points armed in `folder`."""
     path = os.pathsep.join((str(Path(__file__).with_name("killing")), *sys.path))
     return {"KILL_FOLDER": str(folder), "PYTHONPATH": path, "JDK_JAVA_OPTIONS": QUICK_JAVA}
 
@@ -82,7 +80,7 @@ def daemon() -> Iterator[FakeDaemon]:
 
 @dataclass
 class Source:
-    """A database of a real MySQL, and how its transactions get into the daemon."""
+    """A database of a real MySQL server whose transactions are copied into the fake daemon."""
 
     server: Server
     database: str
@@ -140,7 +138,7 @@ class Target:
         return [row.asDict() for row in frame.collect()]
 
     def versions(self, source: Source, table: str) -> int:
-        """How many commits the table has."""
+        """Returns the number of commits of the table."""
         return len(list((Path(self.of(source, table)) / "_delta_log").glob("*.json")))
 
 
@@ -150,7 +148,7 @@ def target(spark: SparkSession, tmp_path: Path) -> Target:
 
 
 def comparable(rows: list[dict[str, Any]], key: str = "id") -> dict[Any, dict[str, Any]]:
-    """Rows by key, values in one form: bytes, naive UTC times."""
+    """Returns rows by key, with values in one form: bytes, naive UTC times."""
     result = {}
     for row in rows:
         plain = {name: _plain(value) for name, value in row.items()}

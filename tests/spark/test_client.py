@@ -1,6 +1,4 @@
-"""The daemon's HTTP client: what is retried, what is final, what reaches the person, and what never
-does.
-"""
+"""The daemon's HTTP client: retries, final answers, messages, and the secrecy of the token."""
 
 from __future__ import annotations
 
@@ -79,7 +77,7 @@ def test_all_calls_over_one_connection(daemon: FakeDaemon) -> None:
     client.close()
 
 
-def test_503_is_waited_out_as_long_as_the_daemon_says(daemon: FakeDaemon) -> None:
+def test_503_is_retried_after_the_daemons_retry_after(daemon: FakeDaemon) -> None:
     busy = problem(503, ErrorKind.RANGE_UNAVAILABLE, "still reading", Retry_After="7")
     daemon.faults["session"] = [busy, busy]
     clock = Clock()
@@ -117,7 +115,7 @@ def test_an_idle_connection_that_was_closed_costs_no_wait(daemon: FakeDaemon) ->
     assert clock.slept == []
 
 
-def test_nobody_there_is_retried_and_then_named() -> None:
+def test_a_refused_connection_is_retried_then_reported() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -139,7 +137,7 @@ def test_nobody_there_is_retried_and_then_named() -> None:
         (410, ErrorKind.POSITION_PURGED),
     ],
 )
-def test_final_answers_fail_at_once_with_the_daemons_words(
+def test_final_answers_raise_at_once_with_the_daemons_message(
     daemon: FakeDaemon, status: int, kind: ErrorKind
 ) -> None:
     daemon.faults["session"] = [problem(status, kind, "what happened", "what to do")]
@@ -169,7 +167,9 @@ def test_a_malformed_request_is_the_users_error(daemon: FakeDaemon) -> None:
         (Answer(200, b'{"session": "1"}'), "'session' is missing or of the wrong type"),
     ],
 )
-def test_something_else_at_the_address(daemon: FakeDaemon, answer: Answer, words: str) -> None:
+def test_answers_of_another_program_are_refused(
+    daemon: FakeDaemon, answer: Answer, words: str
+) -> None:
     daemon.faults["session"] = [answer]
     with pytest.raises(BinlogError, match=words):
         client_of(daemon.url, Clock()).open_session(None)
@@ -194,13 +194,13 @@ def test_the_token_is_sent_and_never_shown(daemon: FakeDaemon, tmp_path: Path) -
 @pytest.mark.parametrize(
     "url", ["daemon:8085", "ftp://x", "http://", "http://h/?a=1", "http://user:pw@h:1"]
 )
-def test_addresses_that_are_none(url: str) -> None:
+def test_wrong_addresses_are_refused(url: str) -> None:
     with pytest.raises(UserError) as caught:
         DaemonEndpoint(url)
     assert "pw@" not in str(caught.value)
 
 
-def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_token_file_is_reported(tmp_path: Path) -> None:
     address = DaemonEndpoint("http://127.0.0.1:1", token_file=str(tmp_path / "none"))
     with pytest.raises(UserError, match="cannot read the token file"):
         connect(address, Clock()).open_session(None)

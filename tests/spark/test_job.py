@@ -26,13 +26,13 @@ from tests.support.java import QUICK_SPARK
 __all__ = ["make_daemon", "source"]  # fixtures of the daemon's own tests
 
 TIMEOUT_S = 150.0
-# A machine that does other things as well needs several times what these take, most of it for starting Java.
+# On a busy machine these tests take several times longer, mostly to start Java.
 pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass
 class Mirroring:
-    """A server's databases, the daemon, and a job that is started as often as a test likes."""
+    """A server with two databases, the daemon, and a job that a test starts one or more times."""
 
     server: Server
     daemon: Daemon
@@ -62,12 +62,12 @@ class Mirroring:
         return process
 
     def run(self, *consumers: str) -> int:
-        """To the server's tip; the exit code."""
+        """Runs to the server's newest position; returns the exit code."""
         return self.start(*consumers).wait(TIMEOUT_S)
 
     @property
     def log(self) -> str:
-        """What the last job said, without Java's own notes about its options."""
+        """The log of the last job, without Java's own notes about its options."""
         lines = self.logs[-1].read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(line for line in lines if not line.startswith(("NOTE:", "WARNING: Using")))
 

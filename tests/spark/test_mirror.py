@@ -1,6 +1,4 @@
-"""The mirror against a real server's log: the Delta tables equal MySQL's, and nothing is applied
-twice.
-"""
+"""The mirror on a real server's log: the Delta tables equal MySQL's, and no step is applied twice."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from tests.spark.conftest import Source, Target, assert_equal, to_end
 
 
 class Job:
-    """One consumer's query, run to the server's tip as often as a test likes."""
+    """The query of one consumer; each run ends at the server's newest position."""
 
     def __init__(self, source: Source, target: Target, folder: Path, **options: str) -> None:
         self.source, self.target, self.folder = source, target, folder
@@ -170,7 +168,7 @@ def test_rows_without_all_columns_are_named(job: Job, source: Source) -> None:
 
 
 @pytest.mark.kills
-def test_a_worker_killed_while_it_decodes_costs_a_retry_and_nothing_else(
+def test_a_worker_killed_while_it_decodes_costs_a_retry_only(
     job: Job, source: Source, target: Target, kill_folder: Path
 ) -> None:
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)", "INSERT INTO t VALUES (0, 0)")

@@ -1,4 +1,4 @@
-"""Options of the source and settings of the job: all findings at once, each naming its fix."""
+"""Options of the source and settings of the job: all findings at once, each with its remedy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_defaults() -> None:
     assert options.max_partitions == MAX_PARTITIONS
 
 
-def test_all_of_them_in_any_case() -> None:
+def test_all_options_in_any_case() -> None:
     given = {
         "URL": "https://daemon/base/",
         "Consumer": "shop",
@@ -97,7 +97,7 @@ def test_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5m", "1t", "m", "1mm"])
-def test_no_sizes(text: str) -> None:
+def test_texts_that_are_not_sizes(text: str) -> None:
     assert parse_size(text) is None
 
 

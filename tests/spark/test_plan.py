@@ -1,4 +1,4 @@
-"""Steps of a batch, and what is left of its changes for each key."""
+"""The steps of a batch, and the last event of each key of its changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def entry(
     )
 
 
-def nothing_there(_: str) -> Iterable[str]:
+def no_tables(_: str) -> Iterable[str]:
     return ()
 
 
@@ -59,7 +59,7 @@ def test_runs_end_at_statements_that_concern_the_table_at_layouts_and_at_epochs(
             entry(9, "t", 1, 1, epoch=2),
         ],
         changes_of,
-        nothing_there,
+        no_tables,
     )
     assert list(plan) == [("db", "t"), ("db", "u")]
     assert described(plan["db", "t"]) == [
@@ -71,7 +71,7 @@ def test_runs_end_at_statements_that_concern_the_table_at_layouts_and_at_epochs(
     assert described(plan["db", "u"]) == [(2, [1]), (8, MirrorAction.EMPTY), (12, [6])]
 
 
-def test_a_dropped_database_concerns_what_is_mirrored_and_what_is_about_to_be() -> None:
+def test_a_dropped_database_concerns_mirrored_and_planned_tables() -> None:
     plan = steps(
         [entry(0, "new", 1, 1), entry(1, "", 2, 2, ddl="DROP DATABASE db")],
         changes_of,
@@ -81,15 +81,15 @@ def test_a_dropped_database_concerns_what_is_mirrored_and_what_is_about_to_be() 
     assert described(plan["db", "old"]) == [(2, MirrorAction.EMPTY)]
 
 
-def test_two_layouts_in_one_transaction_cannot_be_told_apart() -> None:
+def test_two_layouts_in_one_transaction_are_refused() -> None:
     with pytest.raises(BinlogError) as caught:
-        steps([entry(0, "t", 1, 2), entry(1, "t", 2, 2, layout="b")], changes_of, nothing_there)
+        steps([entry(0, "t", 1, 2), entry(1, "t", 2, 2, layout="b")], changes_of, no_tables)
     assert caught.value.kind is ErrorKind.UNSUPPORTED_CHANGE
     assert "db.t" in str(caught.value)
 
 
 def test_a_table_named_twice_in_one_statement() -> None:
-    plan = steps([entry(0, "", 2, 2, ddl="DROP TABLE t, t")], changes_of, nothing_there)
+    plan = steps([entry(0, "", 2, 2, ddl="DROP TABLE t, t")], changes_of, no_tables)
     assert [step.seq for step in plan["db", "t"]] == [2, 2]
 
 
@@ -162,7 +162,7 @@ def test_a_key_that_is_null_cannot_be_mirrored() -> None:
         (None, ["name"], False),
     ],
 )
-def test_rows_must_hold_what_is_written_and_the_key(
+def test_rows_must_hold_their_key_and_all_written_columns(
     before: list[str] | None, after: list[str] | None, whole: bool
 ) -> None:
     row = {"id": 1, "name": "a"}
@@ -202,13 +202,13 @@ def test_the_last_event_of_each_key_is_the_table(operations: list[tuple[str, int
 
 
 @given(st.text(min_size=1))
-def test_folders_are_names_without_meaning(name: str) -> None:
+def test_folder_names_are_safe_and_invertible(name: str) -> None:
     there = folder_name(name)
     assert name_of_folder(there) == name
     assert not set(there) & set("/\\.:*?[]{}`~\0\n")
 
 
-def test_folders_of_plain_names_are_their_names() -> None:
+def test_plain_names_are_their_own_folder_names() -> None:
     assert [folder_name(name) for name in ("orders", "Größe 2", "a$b-c_d", "..")] == [
         "orders",
         "Größe 2",

@@ -104,13 +104,15 @@ def test_partitions_may_be_the_first_call(daemon: FakeDaemon, new_reader: Any) -
     assert calls(daemon) == ["session", "slices", "poll"]
 
 
-def test_small_batches_are_one_slice_and_markers_none(daemon: FakeDaemon, new_reader: Any) -> None:
+def test_a_small_batch_is_one_slice_and_markers_are_none(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
     reader = new_reader()
     start = reader.initialOffset()
     end = daemon.add(b"x" * 10)
     reader.latestOffset(start, ALL)
     assert reader.partitions(start, end.as_dict()) == [Slice(1, 0, position(0), end)]
-    # A restarted query asks for its initial offset anew, and may find it past the planned end.
+    # A restarted query asks for its initial offset again, which may be past the planned end.
     assert reader.partitions(end.as_dict(), start) == []
     assert "slices" not in calls(daemon)
 
@@ -131,14 +133,14 @@ def test_a_start_from_the_options(daemon: FakeDaemon, new_reader: Any) -> None:
     assert new_reader(startingOffsets=one.to_json()).initialOffset() == one.as_dict()
 
 
-def test_available_now_ends_exactly_at_the_tip_of_its_beginning(
+def test_available_now_ends_at_the_position_of_its_start(
     daemon: FakeDaemon, new_reader: Any
 ) -> None:
     daemon.add(b"x" * 10)
     tip = daemon.add(b"", marker=True)
     reader = new_reader()
     reader.prepareForTriggerAvailableNow()
-    assert daemon.session == 0  # asking for the tip fences no session
+    assert daemon.session == 0  # a read-only session fences no reader
     start = reader.initialOffset()
     daemon.add(b"later")
     end = reader.latestOffset(start, ALL)

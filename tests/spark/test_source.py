@@ -74,7 +74,7 @@ def test_changes_as_json_then_more_from_the_checkpoint(
     more = Batches()
     to_end(stream(spark, source), tmp_path / "c", more)
     assert [row["after"] for row in more.all()] == ['{"id":7,"name":"later","price":null}']
-    # Nothing new: no batch at all, and nothing acknowledged twice.
+    # Without new transactions there is no batch, and no second acknowledgement.
     none = Batches()
     to_end(stream(spark, source), tmp_path / "c", none)
     assert none.all() == []
@@ -100,7 +100,7 @@ def test_a_restart_whose_first_call_is_partitions(
     some_history(source)
     once, again = Batches(), Batches()
     to_end(stream(spark, source), tmp_path / "c", once)
-    # As after a crash behind the offset log: the batch is planned and was not committed.
+    # As after a crash after the offset log was written: the batch is planned but not committed.
     for path in (tmp_path / "c" / "commits").iterdir():
         path.unlink()
     source.daemon.calls.clear()
@@ -142,7 +142,9 @@ def test_a_table_in_its_own_types(spark: SparkSession, source: Source, tmp_path:
     assert "was started with (id int32, name string, price decimal128(10, 2))" in str(caught.value)
 
 
-def test_what_is_wrong_is_said(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+def test_wrong_options_and_unknown_consumers_are_reported(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
     with pytest.raises(AnalysisException, match=r"unknown option .*maxbytespertriger"):
         assert not stream(spark, source, maxBytesPerTriger="1").schema
     source.daemon.faults["session"] = [problem(404, ErrorKind.UNKNOWN_CONSUMER, "no consumer shop")]

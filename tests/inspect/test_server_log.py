@@ -1,4 +1,4 @@
-"""A server's log over the replication protocol is what its files are."""
+"""A server's log over the replication protocol shows what its files hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.server_log import read_log
 
 @pytest.fixture
 def address(database_name: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Server], list[str]]:
-    """`mysql://...` of an account that may replicate, and the option that gives its password."""
+    """Returns the address of an account with replication privileges, and the option for its password."""
     monkeypatch.setenv("PASSWORD_OF_THE_TEST", "p@ss:word")
 
     def of(server: Server) -> list[str]:
@@ -78,7 +78,7 @@ def test_a_dump_shows_what_the_files_hold(
     assert inspect(url, "--summary", *password).code == 0
 
 
-def test_what_a_server_refuses(
+def test_refusals_of_a_server_are_reported(
     mysql97: Server, inspect: Inspect, address: Callable[[Server], list[str]], tmp_path: Path
 ) -> None:
     url, *password = address(mysql97)
