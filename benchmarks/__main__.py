@@ -1,6 +1,6 @@
-"""`make bench`: prints the ratios that the project promises, and what they were made of.
+"""`make bench`: prints the ratios that the project promises, and the times behind them.
 
-`--quick` takes smaller logs: for a look, not for a claim.
+`--quick` reads smaller logs, whose ratios vary more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROUTING_TARGET, DECODING_TARGET = 0.5, 30.0
 
 
 def main() -> int:
-    """Exit code 1 if a ratio is below its target."""
+    """Returns exit code 1 if a ratio is below its target."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller logs")
     scale = 1 if parser.parse_args().quick else 4

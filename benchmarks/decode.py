@@ -1,8 +1,8 @@
-"""Decoding to Arrow ÷ python-mysql-replication, rows per second over the same log of a real server.
+"""Decoding to Arrow ÷ python-mysql-replication, in rows per second over the same log of a real server.
 
-Both start from what they would have in use: ours from delivered bytes in memory, in the same batches as an executor
-makes them; theirs from its connection, whose share of its time is about 1 %. Runs alternate, medians are compared, and
-what was decoded is compared with what SELECT says, value by value, before any time is believed.
+Both start from their usual input: ours from delivered bytes in memory, in the batches of an executor; theirs from its
+connection, which takes about 1 % of its time. Runs alternate, medians are compared, and the decoded values are first
+compared with those of SELECT.
 
 `python -m benchmarks.decode [ROWS]`
 """
@@ -28,12 +28,12 @@ from tests.servers import Instance, start_server
 from tests.support.server_log import with_records
 
 _SERVER_ID = 0xB0000002
-_OURS_PER_THEIRS = 3  # ours takes a hundredth of the time, so its median may rest on more runs
+_OURS_PER_THEIRS = 3  # ours takes a hundredth of the time, so its median is taken over more runs
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Rows per second of both, medians of the alternating runs; `checksum`: of all values, ours and SELECT's."""
+    """Rows per second of both, medians of the alternating runs. `checksum`: of all values, equal to that of SELECT."""
 
     rows: int
     ours: float
@@ -46,12 +46,12 @@ class Result:
 
 
 def run(server: Instance, log: GeneratedLog, *, rounds: int = 3) -> Result:
-    """Raises AssertionError where a reader misses rows, or where a decoded value is not SELECT's."""
+    """Raises AssertionError if a reader misses rows, or if a decoded value differs from that of SELECT."""
     data = with_records((server.datadir / log.file).read_bytes(), log.file)
     batches = _decode(data)  # also loads the kernels
-    found, wanted = _checksum(_values(batches)), _checksum(_selected(server, batches))
-    if found != wanted:
-        raise AssertionError(f"decoded values have checksum {found}, SELECT's {wanted}")
+    checksum, selected = _checksum(_values(batches)), _checksum(_selected(server, batches))
+    if checksum != selected:
+        raise AssertionError(f"decoded values have checksum {checksum}, SELECT's {selected}")
     ours, theirs = [], []
     for _ in range(rounds):
         for _ in range(_OURS_PER_THEIRS):
@@ -63,7 +63,7 @@ def run(server: Instance, log: GeneratedLog, *, rounds: int = 3) -> Result:
         rows = _read_with_mysql_replication(server, log)
         theirs.append(rows / (time.perf_counter() - started))
         _expect(rows, log)
-    return Result(log.rows, statistics.median(ours), statistics.median(theirs), found)
+    return Result(log.rows, statistics.median(ours), statistics.median(theirs), checksum)
 
 
 def _decode(data: bytes) -> list[pa.RecordBatch]:
@@ -113,7 +113,7 @@ def _values(batches: Iterable[pa.RecordBatch]) -> Values:
 
 
 def _selected(server: Instance, batches: Iterable[pa.RecordBatch]) -> Values:
-    """The same rows, by SELECT: those between the least and the greatest id of the log."""
+    """Selects the same rows: those between the least and the greatest id of the log."""
     ids: dict[str, list[int]] = {database: [] for database in DATABASES}
     for batch in batches:
         keys = batch.column("after").field("id").to_pylist()
@@ -135,7 +135,7 @@ def _checksum(values: Values) -> str:
 
 
 def _plain(value: Any) -> str:
-    # PyMySQL's TIMESTAMP has no zone, BIGINT UNSIGNED is an int there and a Decimal here: the texts are the same.
+    # PyMySQL's TIMESTAMP has no zone, and its BIGINT UNSIGNED is an int where ours is a Decimal; the texts are equal.
     if hasattr(value, "tzinfo"):
         value = value.replace(tzinfo=None)
     return str(value)

@@ -1,4 +1,4 @@
-"""The wire: a bare `recv` of one binlog file into a 4 MiB buffer, nothing else. Prints seconds and bytes as JSON.
+"""The baseline: `recv` of one binlog file into a 4 MiB buffer, without parsing. Prints seconds and bytes as JSON.
 
 Runs in a process of its own, as the daemon does. `python -m benchmarks.drain HOST PORT USER PASSWORD FILE`.
 """
@@ -32,7 +32,7 @@ def drain(host: str, port: int, user: str, password: str, file: str) -> dict[str
     total = 0
     size = -1
     while size:
-        # The next file's few events follow; the server ends the dump with an EOF packet and then is silent.
+        # The few events of the next file follow. The server ends the dump with an EOF packet and sends nothing more.
         sock.settimeout(None if total == 0 else 0.3)
         try:
             size = sock.recv_into(buffer)

@@ -1,6 +1,7 @@
-"""Logs to read: written by a real server, of two shapes that stress different parts.
+"""Logs written by a real server, in two shapes.
 
-`bulk`: few large transactions, where bytes count. `small`: one-row transactions, where events count.
+`bulk`: few large transactions, where the time depends on bytes. `small`: one-row transactions, where it depends on the
+number of events.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class GeneratedLog:
 
     name: str
     gtid_before: str
-    seq_before: int  # how many transactions that set holds
+    seq_before: int  # number of transactions in that set
     file: str
     bytes: int
     rows: int
@@ -52,7 +53,7 @@ def prepare(server: Instance) -> None:
 
 
 def generate_bulk(server: Instance, rows: int) -> GeneratedLog:
-    """`rows` rows in statements of 1000, spread over the databases."""
+    """Writes `rows` rows in statements of 1000, in each database in turn."""
     with server.connect() as connection, connection.cursor() as cursor:
         before, file = _begin(cursor)
         for start in range(0, rows, 1000):
@@ -64,7 +65,7 @@ def generate_bulk(server: Instance, rows: int) -> GeneratedLog:
 
 
 def generate_small(server: Instance, transactions: int) -> GeneratedLog:
-    """One-row transactions, spread over the databases."""
+    """Writes one-row transactions, in each database in turn."""
     with server.connect() as connection, connection.cursor() as cursor:
         before, file = _begin(cursor)
         connection.autocommit(True)

@@ -1,4 +1,4 @@
-"""One HTTP reader that acknowledges at once: seeks to the start of a log, reads all of it. Prints seconds as JSON.
+"""An HTTP reader that acknowledges at once: reads a log from its start to its end. Prints seconds as JSON.
 
 Runs in a process of its own. `python -m benchmarks.reader PORT CONSUMER START_JSON LAST_SEQ`.
 """
@@ -57,7 +57,7 @@ def read(port: int, consumer: str, start: dict[str, Any], last_seq: int) -> dict
         }
         answer = api.call("poll", poll)
         if answer["transactions"]:
-            # From the first answer on: the daemon's login at the server is not what is measured.
+            # Measured from the first answer on, without the daemon's login at the server.
             started = started or time.perf_counter()
             total += api.drain({"session": session, "start": after, "end": answer["end"]})
             transactions += answer["transactions"]

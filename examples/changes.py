@@ -1,9 +1,9 @@
-"""Print what changes in some databases of a MySQL or MariaDB server: a line of JSON for each row and DDL statement.
+"""Print the changes of some databases of a MySQL or MariaDB server: a line of JSON per row and per DDL statement.
 
     MYSQL_PASSWORD=secret python examples/changes.py repl@127.0.0.1:3306 shop billing
 
-All databases share one replication connection. Stopped in any way, it goes on where it was, at least once: what was
-printed and not acknowledged yet is printed again. Without anything stored it begins with the oldest binlog there is.
+All databases share one replication connection. However the program was stopped, it resumes at the stored position:
+changes printed and not yet acknowledged are printed again. Without a stored position it begins with the oldest binlog.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def follow(client: BinlogClient, database: str) -> None:
                 }
                 print(json.dumps(line, default=str))
         sys.stdout.flush()
-        # Once for all of them: an acknowledgement is a write to the disk.
+        # One acknowledgement for all of them, since each is a write to the disk.
         await binlog.acknowledge()
 
 
