@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.dispatch.client import Client
@@ -49,9 +50,9 @@ class ClientRegistry:
         """`allocate`: see `Client`; `on_error` is called with each task that a defect ended."""
         self.sessions = ConsumerSessions(store)
         self._store = store
-        self._allocate = allocate
-        self._log = log
-        self._on_error = on_error
+        self._make_service = partial(
+            ClientService, store=store, allocate=allocate, log=log, on_error=on_error
+        )
         self._running: dict[ClientKey, ClientService] = {}
         self._started = False
 
@@ -148,7 +149,7 @@ class ClientRegistry:
         for key, decl in decls.items():
             if key in self._running:
                 continue
-            service = ClientService(decl, self._store, self._allocate, self._log, self._on_error)
+            service = self._make_service(decl)
             await service.open()
             self._running[key] = service
             for session in service.sessions.values():

@@ -1,4 +1,4 @@
-"""A dump for a caller that blocks: `inspect`, and the short dumps beside those of the dispatchers.
+"""A dump for a caller that blocks: for `inspect`, and for the short dumps of probes and look-ups.
 
 The log is requested by file rather than by GTID, so that it comes whole and in order, with its offsets. The events are
 as in the file, checksums included, whatever the server's binlog_checksum is.

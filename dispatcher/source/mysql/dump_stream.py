@@ -130,7 +130,7 @@ class LoggedInConnection:
                 checksum=checksum,
                 heartbeat_s=self._heartbeat_s,
             )
-            hosts = duplicate_replicas(connection, identity, self.facts)
+            hosts = duplicate_replicas(connection, identity, self.facts.version)
             register_replica(connection, identity)
             if mode is Mode.GTID:
                 assert isinstance(position.gtids, GtidSet)

@@ -171,7 +171,7 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
             ErrorKind.CONNECT_FAILED,
             f"cannot use the TLS files {files}: {error.strerror or error}",
             where=endpoint.label,
-            remedy="tls.ca, tls.cert and tls.key name readable PEM files that belong together",
+            remedy="set tls.ca, tls.cert and tls.key to readable PEM files that belong together",
         ) from error
     # MySQL's own certificates are X.509 version 1 or lack key identifiers, which strict checking refuses.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -191,7 +191,7 @@ def _pinned_key(endpoint: Endpoint) -> bytes | None:
             ErrorKind.CONNECT_FAILED,
             f"cannot use the public key in {file}: {getattr(error, 'strerror', None) or error}",
             where=endpoint.label,
-            remedy="tls.server_public_key names a readable PEM file with the server's public RSA key",
+            remedy="set tls.server_public_key to a readable PEM file with the server's public RSA key",
         ) from error
     return key
 

@@ -23,7 +23,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.answers import Row, ask, conversing, fetch, number_value, optional_text
 from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.error_map import client_error
-from dispatcher.source.mysql.server_facts import ServerFacts
+from dispatcher.source.mysql.server_facts import says_replica
 
 NON_BLOCKING = 0x01  # BINLOG_DUMP_NON_BLOCK: the server ends the dump at the end of its log
 _ANNOTATE_ROWS = 0x02  # BINLOG_SEND_ANNOTATE_ROWS_EVENT: without it MariaDB omits statements' texts
@@ -85,7 +85,7 @@ def introduce(
     fetch(connection, statement, tuple(settings.values()))
 
 
-def duplicate_replicas(connection: Connection, identity: Identity, known: ServerFacts) -> list[str]:
+def duplicate_replicas(connection: Connection, identity: Identity, version: str) -> list[str]:
     """Return the hosts of the registered replicas with this identity. One may be a dead predecessor of ours. Raises
     BinlogError."""
 
@@ -93,7 +93,7 @@ def duplicate_replicas(connection: Connection, identity: Identity, known: Server
         own = str(identity.server_uuid) in row[4:]
         return number_value(row[0]), optional_text(row[1]) or "", own
 
-    statement = f"SHOW {'REPLICAS' if known.new_words else 'SLAVE HOSTS'}"
+    statement = f"SHOW {'REPLICAS' if says_replica(version) else 'SLAVE HOSTS'}"
     try:
         replicas = ask(connection, statement, replica)
     except BinlogError as error:

@@ -87,11 +87,6 @@ class ServerFacts:
     expire_seconds: int | None  # None: never purged by age
     lower_case_table_names: int
 
-    @property
-    def new_words(self) -> bool:
-        """True if its statements say source and replica instead of master and slave."""
-        return _has_new_words(self.version)
-
 
 def read_facts(connection: Connection) -> ServerFacts:
     """Ask the server for its facts. Raises `BinlogError`, GRANT_MISSING without REPLICATION CLIENT."""
@@ -253,7 +248,7 @@ def _variables(connection: Connection) -> dict[str, str]:
 
 
 def _log_status(connection: Connection, version: str) -> tuple[str, int, tuple[BinlogFile, ...]]:
-    query = f"SHOW {'BINARY LOG' if _has_new_words(version) else 'MASTER'} STATUS"
+    query = f"SHOW {'BINARY LOG' if says_replica(version) else 'MASTER'} STATUS"
     status = ask(connection, query, lambda row: (log_file(row[0]), log_offset(row[1])))
     # The list second: if the log rotates in between, the new file is the newest one in the list.
     files = ask(
@@ -339,7 +334,8 @@ def _is_on(variables: Mapping[str, str], name: str, default: str = "OFF") -> boo
     return variables.get(name, default).upper() in ("ON", "1")
 
 
-def _has_new_words(version: str) -> bool:
+def says_replica(version: str) -> bool:
+    """True if the server's statements say source and replica instead of master and slave."""
     return not is_mariadb(version) and _version(version) >= (8, 2)
 
 
