@@ -103,7 +103,7 @@ class Transactions(NamedTuple):
 
 @dataclass(slots=True)
 class Fault:
-    """An event that could carry data and was not understood, and the route of those whom it concerns."""
+    """An event that could carry data and was not understood, and the route of the consumers that it concerns."""
 
     error: BinlogError
     route: int = ALL

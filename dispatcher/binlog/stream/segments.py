@@ -27,7 +27,7 @@ POOLED_MIN = 1 << 18  # smaller ones are cheap enough
 
 
 class SegmentPool:
-    """`idle_max`: bytes that are kept while nobody needs them."""
+    """`idle_max`: bytes of unused segments that are kept."""
 
     def __init__(self, idle_max: int) -> None:
         self._idle_max = idle_max
@@ -78,8 +78,8 @@ class DroppedSegments:
 def release_pages(view: U8 | memoryview | bytes) -> None:
     """Give back the resident memory behind a view of a segment that is mapped to a file; of any other, nothing.
 
-    The bytes stay: the next look at them takes them from the system's cache or the file. So this is safe at any time,
-    whoever else has a view.
+    The bytes stay: the next access takes them from the system's cache or the file. So this is safe at any time, also if
+    there are other views.
     """
     # A loan is an array over a memoryview of what was lent.
     array: object = view.obj if isinstance(view, memoryview) else view

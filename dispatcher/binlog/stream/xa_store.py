@@ -14,7 +14,7 @@ log at their own pace.
   that it changed.
 * Nothing is lost by a restart: `changes` says what is to be stored, in one go with progress and never after it.
 
-Pure. `state.store` makes it durable, and whoever knows how far all consumers are calls `forget`.
+Pure. `state.store` makes it durable, and the client, which knows how far all consumers are, calls `forget`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class XaChanges:
 class XaStore:
     """The prepared transactions of one connection key. `stored`: those of the store, in the order of their numbers.
 
-    `server`: the uuid of the server that is read from now on; whoever logs in sets it before anything is read.
+    `server`: the uuid of the server that is read from now on; each login sets it before anything is read.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX, stored: Iterable[XaEntry] = ()) -> None:
@@ -124,7 +124,7 @@ class XaStore:
             elif _elsewhere(known.at, at):
                 self._drop(known)
             elif known.end is None and _before(known.at, at):
-                self._end(known, at)  # it must have, where nobody read
+                self._end(known, at)  # it must have ended in a part that was not read
         self._add(XaEntry(self._next, xid, at, rows, faults, end))
 
     def find(self, xid: str, end: LogPoint) -> XaEntry | None:
