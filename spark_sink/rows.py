@@ -15,8 +15,8 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.binlog.table_map.column_types import InvalidDates
-from dispatcher.binlog.table_map.parse import defined_columns
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.options import SourceOptions
 

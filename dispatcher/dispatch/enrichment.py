@@ -29,7 +29,7 @@ from dispatcher.binlog.stream.table_map_rewrite import (
     replace_table_maps,
 )
 from dispatcher.binlog.table_map.enrich import enriched_body, incomplete
-from dispatcher.binlog.table_map.parse import POST_HEADER_SIZE
+from dispatcher.binlog.table_map.wire import POST_HEADER_SIZE
 from dispatcher.dispatch.versions import (
     AlteringStatement,
     LogPosition,

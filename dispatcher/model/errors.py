@@ -1,9 +1,8 @@
-"""The one exception class of the project, and the one table of what to do about each kind of fault.
+"""The exception class of the project, and the policy for each kind of fault.
 
-Code reacts to the *kind* of a fault, never to its text, so kinds are an enum and `POLICY` maps each of them to an
-action and to the remedy that a person reads. A second exception class would only be worth having if some caller
-had to catch it separately; none has. `UserError` is that exception to the rule: bad input from the command line,
-settings or an HTTP request, which ends in exit code 2 (or a 4xx answer) instead of 1.
+Code reacts to the *kind* of a fault, never to its text, so kinds are an enum, and `POLICY` maps each of them to an
+action and to the remedy that a person reads. Callers catch one class. The subclass `UserError` marks bad input from the
+command line, settings or an HTTP request: it ends in exit code 2 (or a 4xx answer) instead of 1.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from enum import StrEnum
 
 
 class Action(StrEnum):
-    """Who has to act on a fault."""
+    """The reaction to a fault."""
 
-    RETRY = "retry"  # the daemon, by itself: reconnect with backoff
-    OPERATOR = "operator"  # a person; the daemon keeps trying slowly, in case they did
-    FATAL = "fatal"  # a person; the consumer stays failed until its settings change or the daemon restarts
-    REFUSE = "refuse"  # the caller: this request is answered with the error, nothing else changes
+    RETRY = "retry"  # the daemon reconnects with backoff
+    OPERATOR = "operator"  # a person must act; the daemon keeps trying slowly
+    FATAL = "fatal"  # a person must act; the consumer stays failed until its settings change or the daemon restarts
+    REFUSE = "refuse"  # the caller must act; the answer to its request is the error, nothing else changes
 
 
 class ErrorKind(StrEnum):
-    """Every fault the project can meet."""
+    """Every kind of fault."""
 
     # the bytes
     MALFORMED_EVENT = "malformed event"
@@ -66,29 +65,29 @@ class ErrorKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What to do about a kind of fault, and what to tell the person."""
+    """The reaction to a kind of fault, and the remedy that a person reads."""
 
     action: Action
     remedy: str
 
 
-# Commands that remedies name. For a consumer of the library: `BinlogClient.forget`.
+# Commands that remedies name. The library's counterpart of the second is `BinlogClient.forget`.
 SEEK = "binlog-dispatcher consumers seek NAME --to POSITION"
 FORGET = "binlog-dispatcher consumers forget NAME"
 
 POLICY: dict[ErrorKind, Policy] = {
     ErrorKind.MALFORMED_EVENT: Policy(
         Action.FATAL,
-        "the log is damaged or of an unknown version; look at the position with mysqlbinlog, then move the consumer"
+        "the log is damaged or of an unknown version; inspect the position with mysqlbinlog, then move the consumer"
         f" behind it: {SEEK}",
     ),
     ErrorKind.CHECKSUM_MISMATCH: Policy(
         Action.RETRY,
-        "bytes were damaged on the way or on disk; if it repeats at one position, the file is damaged",
+        "bytes were damaged in transit or on disk; if it repeats at one position, the file is damaged",
     ),
     ErrorKind.UNSUPPORTED_EVENT: Policy(
         Action.FATAL,
-        "turn the server feature that writes this event off, then move the consumer behind the event:"
+        "disable the server feature that writes this event, then move the consumer behind the event:"
         f" {SEEK}",
     ),
     ErrorKind.UNSUPPORTED_TYPE: Policy(
@@ -109,7 +108,7 @@ POLICY: dict[ErrorKind, Policy] = {
     ),
     ErrorKind.PREPARED: Policy(
         Action.FATAL,
-        "the rows of a prepared XA transaction are not at hand: move the consumer before its XA PREPARE:"
+        "the daemon does not have the rows of a prepared XA transaction: move the consumer before its XA PREPARE:"
         f" {SEEK}",
     ),
     ErrorKind.INVALID_VALUE: Policy(
@@ -119,7 +118,7 @@ POLICY: dict[ErrorKind, Policy] = {
         Action.RETRY, "check host, port and firewall, and that the server is running"
     ),
     ErrorKind.CONNECTION_LOST: Policy(
-        Action.RETRY, "nothing to do; the daemon reconnects from where it was"
+        Action.RETRY, "nothing to do; the daemon reconnects and continues where it stopped"
     ),
     ErrorKind.ACCESS_DENIED: Policy(
         Action.OPERATOR, "check user, password and the account's host part"
@@ -132,7 +131,7 @@ POLICY: dict[ErrorKind, Policy] = {
     ),
     ErrorKind.SERVER_LOG: Policy(
         Action.OPERATOR,
-        "look into the server's error log: its binlog files or their disk are damaged",
+        "read the server's error log: its binlog files or their disk are damaged",
     ),
     ErrorKind.POSITION_PURGED: Policy(
         Action.FATAL,
@@ -141,7 +140,7 @@ POLICY: dict[ErrorKind, Policy] = {
     ),
     ErrorKind.HISTORY_DIFFERS: Policy(
         Action.FATAL,
-        "the server's log is not the one this consumer has read (RESET, restore or another server): copy the"
+        "the server's log is not the one that this consumer has read (RESET, restore or another server): copy the"
         f" tables afresh, then move the consumer to the copy's position: {SEEK}; or to its start: {FORGET}",
     ),
     ErrorKind.DUPLICATE_SERVER_UUID: Policy(
@@ -150,17 +149,18 @@ POLICY: dict[ErrorKind, Policy] = {
     ),
     ErrorKind.FILES: Policy(
         Action.OPERATOR,
-        "put whole binlog files into the folder, none missing between the first and the last",
+        "put whole binlog files into the folder, without gaps between the first and the last",
     ),
     ErrorKind.UNKNOWN_CONSUMER: Policy(
         Action.REFUSE, "declare the consumer in the daemon's settings"
     ),
     ErrorKind.UNKNOWN_TABLE: Policy(
         Action.REFUSE,
-        "compare the names (case counts) with the consumer's databases and tables, and GRANT SELECT on the table",
+        "compare the names (case-sensitive) with the consumer's databases and tables, and GRANT SELECT on the table",
     ),
     ErrorKind.SESSION_FENCED: Policy(
-        Action.REFUSE, "a newer reader has opened this consumer; two readers need two consumers"
+        Action.REFUSE,
+        "a newer session reads this consumer; declare a second consumer for a second reader",
     ),
     ErrorKind.POSITION_UNKNOWN: Policy(
         Action.REFUSE,
@@ -188,7 +188,7 @@ POLICY: dict[ErrorKind, Policy] = {
     ),
     ErrorKind.STORED_POSITION: Policy(
         Action.FATAL,
-        f"let its reader open a session at a position of its own, or move the consumer: {SEEK}; or to its start:"
+        f"open a session at a position that the reader has stored, or move the consumer: {SEEK}; or to its start:"
         f" {FORGET}",
     ),
     ErrorKind.SPILL: Policy(
@@ -200,16 +200,16 @@ POLICY: dict[ErrorKind, Policy] = {
         "apply the change to the mirrored table by hand, or drop the mirrored table to copy it afresh",
     ),
     ErrorKind.INTERNAL: Policy(
-        Action.FATAL, "this is a defect of binlog-dispatcher; please report it with the log"
+        Action.FATAL, "this is a bug in binlog-dispatcher; please report it with the log"
     ),
 }
 
 
 class BinlogError(Exception):
-    """A fault, said once: what happened, where, and what to do.
+    """A fault: what happened, where, and the remedy.
 
-    `what` names the fault's particulars, `where` the consumer, server, file and offset it was met at; `remedy`
-    replaces the table's when the case knows better. `str()` is the one line that a person reads.
+    `what`: the details; `where`: consumer, server, file and offset; `remedy`: replaces that of `POLICY` if a better one
+    is known. `str()` is the line that a person reads.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class BinlogError(Exception):
         return POLICY[self.kind].action
 
     def at(self, where: str) -> BinlogError:
-        """The same fault with its place added in front (outer places come first)."""
+        """A copy of the fault with `where` put before its own (the outermost comes first)."""
         place = f"{where}, {self.where}" if self.where else where
         error = type(self)(self.kind, self.what, where=place, remedy=self.remedy)
         error.__cause__ = self.__cause__
@@ -237,7 +237,7 @@ class BinlogError(Exception):
         return f"{self.kind.value}: {self.what}{place}; {self.remedy}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions cross process borders in Spark; the default reduction would lose keyword-only arguments.
+        # Spark pickles exceptions; the default reduction would lose keyword-only arguments.
         return (_rebuild, (type(self), self.kind, self.what, self.where, self.remedy))
 
 

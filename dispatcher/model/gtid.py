@@ -1,8 +1,7 @@
-"""GTID sets as values: canonical, immutable, equal iff they hold the same transactions.
+"""GTID sets as values: canonical, immutable, equal if and only if they hold the same transactions.
 
 A set maps a source (`uuid`, or `uuid:tag` since MySQL 8.3) to sorted, disjoint, non-adjacent half-open intervals.
-Any set is accepted: an interval need not start at 1 (a purged or restored server has such sets).
-
+An interval need not start at 1: a purged or restored server has such sets.
 
 Source: MySQL manual, "GTID Format and Storage"; MariaDB knowledge base, "Global Transaction ID".
 """
@@ -86,7 +85,7 @@ class GtidSet:
 
     @classmethod
     def parse(cls, text: str) -> GtidSet:
-        """Read the server's text form; raises `UserError` naming the part that is not one."""
+        """Parse the server's text form. Raises `UserError` naming the invalid part."""
         sources: dict[str, list[Interval]] = {}
         for part in text.split(","):
             if not (part := part.strip()):
@@ -116,7 +115,7 @@ class GtidSet:
         return bool(self._map)
 
     def __len__(self) -> int:
-        """How many transactions the set holds."""
+        """The number of transactions in the set."""
         return sum(end - start for intervals in self._map.values() for start, end in intervals)
 
     def __eq__(self, other: object) -> bool:
@@ -141,11 +140,11 @@ class GtidSet:
         return f"GtidSet({str(self)!r})"
 
     def sources(self) -> Mapping[str, tuple[Interval, ...]]:
-        """Source name to its half-open intervals, both sorted."""
+        """Sources and their half-open intervals, both sorted."""
         return self._map
 
     def has(self, source: str, gno: int) -> bool:
-        """Is this one transaction in the set?"""
+        """True if this transaction is in the set."""
         intervals = self._map.get(source)
         if not intervals:
             return False
@@ -153,10 +152,10 @@ class GtidSet:
         return at >= 0 and intervals[at][0] <= gno < intervals[at][1]
 
     def covers(self, source: str, start: int, end: int) -> bool | None:
-        """Of the run [start, end): True = all in the set, False = none, None = some."""
-        wanted = ((start, end),)
-        held = sum(b - a for a, b in _intersect(self._map.get(source, ()), wanted))
-        return True if held == end - start else False if held == 0 else None
+        """True if the set holds all transactions of [start, end), False if it holds none, None if it holds some."""
+        shared = _intersect(self._map.get(source, ()), ((start, end),))
+        count = sum(b - a for a, b in shared)
+        return True if count == end - start else False if count == 0 else None
 
     def contains(self, other: GtidSet) -> bool:
         return not other.subtract(self)
@@ -167,7 +166,7 @@ class GtidSet:
         """The set with [start, end) of a source added; `end` defaults to one transaction. Idempotent."""
         end = start + 1 if end is None else end
         old = self._map.get(source, ())
-        # The daemon adds at the tip all day: extending the last interval must not cost a sort.
+        # The daemon mostly adds the next transaction: extend the last interval without a sort.
         if old and old[-1][1] == start:
             return self._of({**self._map, source: (*old[:-1], (old[-1][0], end))})
         return GtidSet({**self._map, source: (*old, (start, end))})
@@ -193,11 +192,11 @@ class GtidSet:
     # -- binary ----------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """The body of COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS: counts and half-open intervals, little-endian.
+        """Encode as in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS: counts and half-open intervals, little-endian.
 
-        Where a source has a tag, the form of MySQL 8.3: the count stands in bytes 1 to 6 between two bytes of 1, and
-        behind each UUID stand the tag's size (as the serialization library writes it: doubled) and the tag, which may
-        be empty. Source: sql/rpl_gtid_set.cc, Gtid_set::encode; libs/mysql/gtid/tag.cpp.
+        A set with tags is encoded in the form of MySQL 8.3: the count in bytes 1 to 6 between two bytes of 1, and
+        behind each UUID the tag's size (doubled, as the serialization library writes it) and the tag, which may be
+        empty. Source: sql/rpl_gtid_set.cc, Gtid_set::encode; libs/mysql/gtid/tag.cpp.
         """
         tagged = any(":" in source for source in self._map)
         count = len(self._map)
@@ -213,7 +212,7 @@ class GtidSet:
 
     @classmethod
     def decode(cls, data: bytes) -> GtidSet:
-        """Read `encode`'s forms; raises `UserError` on any excess or shortage."""
+        """Decode both forms of `encode`. Raises `UserError` for bytes that are missing or too many."""
         sources: dict[str, list[Interval]] = {}
         try:
             at, count = 8, _u64(data, 0)
@@ -268,19 +267,21 @@ class MariadbGtids:
         return cls(domains)
 
     def number(self, domain: int) -> int:
-        """Of the newest transaction of a domain; 0 where there is none."""
+        """The sequence number of a domain's newest transaction; 0 if there is none."""
         return self._domains.get(domain, (0, 0))[1]
 
     def contains(self, other: MariadbGtids) -> bool:
-        """True if no domain of the other is ahead, whatever its server ids: a strict server guarantees that order."""
+        """True if `other` is ahead in no domain. Server ids do not matter: a server with gtid_strict_mode keeps the
+        sequence numbers of a domain ascending, whichever server assigned them."""
         return all(seq <= self.number(domain) for domain, (_, seq) in other._domains.items())
 
     def agrees(self, other: MariadbGtids) -> bool:
-        """Is the newest GTID of each domain of the other also the newest here?"""
+        """True if the newest GTID of each domain in `other` is also the newest here."""
         return all(self._domains.get(domain) == newest for domain, newest in other._domains.items())
 
     def add(self, source: str, start: int, end: int | None = None) -> MariadbGtids:
-        """`source`: "domain-server"; the run's last number becomes the domain's."""
+        """Add the transactions [start, end) of `source`, a "domain-server"; `end` defaults to one transaction. The
+        last number becomes the domain's newest."""
         domain, _, server = source.partition("-")
         return MariadbGtids(
             {**self._domains, int(domain): (int(server), start if end is None else end - 1)}
@@ -304,7 +305,7 @@ class MariadbGtids:
 
 
 def _source(data: bytes, at: int, *, tagged: bool) -> tuple[str, int]:
-    """The name of a source in the binary form, and the place behind it."""
+    """(source, offset behind it) in the binary form."""
     if at + 16 + tagged > len(data):
         raise IndexError(at)
     uuid, at = str(UUID(bytes=data[at : at + 16])), at + 16

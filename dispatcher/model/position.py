@@ -1,8 +1,8 @@
-"""A position: a place between two transactions in one server's history.
+"""A position: a point between two transactions in one server's history.
 
-Equal positions are byte-identical as JSON (Spark compares offsets as text), hence all keys always, in one order, with
-canonical text. (`epoch`, `seq`) orders the positions of one consumer; the GTID set, or file and offset where there are
-no GTIDs, says where the server has to go on.
+Equal positions are byte-identical as JSON, because Spark compares offsets as text: all keys, in one order, with
+canonical values. (`epoch`, `seq`) orders the positions of one consumer; a dump continues at the GTID set, or without
+GTIDs at file and offset.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from dispatcher.model.errors import ErrorKind, UserError
 
 KEYS = ("server", "gtid", "file", "offset", "seq", "epoch")
 
-# Bounds of what a position may say, in characters. A server is a uuid, or "mariadb-<server id>"; a file's name is
-# without its folder; a set of 4 MiB has some 100,000 intervals.
+# Limits in characters. A server is a uuid, or "mariadb-<server id>"; a file name has no folder; a GTID set of 4 MiB has
+# some 100,000 intervals.
 SERVER_MAX, FILE_MAX, GTID_MAX = 64, 255, 4 << 20
-# An epoch begins at the seconds since 1970; 32 bits are what a delivered record has for it.
+# The first epoch is the time in seconds since 1970; a delivered record has 32 bits for it.
 EPOCH_MAX = 2**32 - 1
 
-# Without GTIDs `seq` is the file's number and the offset in it, so that it grows with the log. 40 bits of offset hold
-# 1 TiB in one file, more than any server writes; 23 bits of file number remain in a signed 64-bit integer.
+# Without GTIDs `seq` is the file's number and the offset, so it grows with the log. 40 bits of offset allow 1 TiB per
+# file, more than any server writes; 23 bits of a signed 64-bit integer remain for the file's number.
 SEQ_OFFSET_BITS = 40
 FILE_NUMBER_MAX = (1 << 63 - SEQ_OFFSET_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`server`: uuid; `gtid`: canonical executed set or ""; `file`, `offset`: where the next transaction begins."""
+    """`server`: its uuid; `gtid`: the canonical executed set or ""; `file`, `offset`: the start of the next transaction."""
 
     server: str
     gtid: str
@@ -58,19 +58,19 @@ class Position:
         if unknown := [key for key in value if key not in KEYS]:
             raise _bad(f"unknown key {unknown[0]!r}")
         for key in KEYS:
-            wanted = str if key in ("server", "gtid", "file") else int
+            expected = str if key in ("server", "gtid", "file") else int
             if key not in value:
                 raise _bad(f"key {key!r} is missing")
-            if not isinstance(value[key], wanted) or isinstance(value[key], bool):
-                raise _bad(f"{key!r} must be {'text' if wanted is str else 'an integer'}")
-            if wanted is int and not 0 <= value[key] < 2**63:
+            if not isinstance(value[key], expected) or isinstance(value[key], bool):
+                raise _bad(f"{key!r} must be {'text' if expected is str else 'an integer'}")
+            if expected is int and not 0 <= value[key] < 2**63:
                 raise _bad(f"{key!r} lies outside 0..2^63-1")
         position = cls(**value)
         position.check()
         return position
 
     def check(self) -> None:
-        """Raises `UserError` for a text that is too long or holds what cannot be printed, such as a lone surrogate."""
+        """Raise `UserError` for a text that is too long or not printable, such as a lone surrogate."""
         if self.epoch > EPOCH_MAX:
             raise _bad("'epoch' lies outside 0..2^32-1")
         for key, most in (("server", SERVER_MAX), ("gtid", GTID_MAX), ("file", FILE_MAX)):
@@ -90,13 +90,14 @@ class Position:
 
 
 def file_number(file: str) -> int:
-    """`binlog.000123` -> 123; 0 where the name has no number, or one of more than 18 digits, which no server writes."""
+    """The number in a file name: `binlog.000123` -> 123. 0 if there is none, or it has more than 18 digits, which no
+    server writes."""
     suffix = file.rpartition(".")[2]
     return int(suffix) if len(suffix) <= 18 and suffix.isascii() and suffix.isdigit() else 0
 
 
 def has_file_number(file: str) -> bool:
-    """True if positions can hold the number of a binlog file of this name; one without a number has 0."""
+    """True if a position can hold the number of this binlog file; the number is 0 if the name has none."""
     suffix = file.rpartition(".")[2]
     return not suffix.isdigit() or (len(suffix) <= 18 and file_number(file) <= FILE_NUMBER_MAX)
 
@@ -116,7 +117,7 @@ def _bad(why: str) -> UserError:
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """A place in one server's log. `created`: creation time of the file, s since 1970, 0 = unknown."""
+    """A position in one server's log. `created`: when the file was created, seconds since 1970, 0 = unknown."""
 
     file: str
     offset: int
@@ -124,7 +125,7 @@ class LogPosition:
 
     @property
     def key(self) -> int:
-        """Marks of one history in the order in which the server wrote."""
+        """Sort key: orders the positions of one log as the server wrote it."""
         return packed_seq(self.file, self.offset)
 
     def __str__(self) -> str:

@@ -14,7 +14,8 @@ from dispatcher.binlog.charset.collations import charset_of
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges, TableSlice
 from dispatcher.binlog.decode.table_decoder import arrow_type
-from dispatcher.binlog.table_map.parse import TableMap, defined_columns
+from dispatcher.binlog.table_map.column_definition import defined_columns
+from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.table_schema import table_columns
 from tests.servers import Server

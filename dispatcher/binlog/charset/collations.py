@@ -1,7 +1,7 @@
-"""Collation ids, as TABLE_MAP events carry them, to the character set of the column's bytes.
+"""Maps collation ids, as in TABLE_MAP events, to character sets.
 
 The tests compare the table with `information_schema` of all servers. MariaDB numbers its NO PAD variants 1024 above the
-plain ones, and its UCA 14.0.0 collations 2048 + 256 * n, n naming the character set.
+plain ones, and its UCA 14.0.0 collations from 2048 + 256 * n, where n is the number of the character set.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ BINARY = 63
 CZECH = "latin2_czech_cs"
 _CZECH_ID = 2
 
-# Default collation per character set: also how a character set known by name only is written as an id.
+# The default collation of each character set; it stands for a character set of which only the name is known.
 _DEFAULTS = {
     "big5": 1, "dec8": 3, "cp850": 4, "hp8": 6, "koi8r": 7, "latin1": 8, "latin2": 9, "swe7": 10, "ascii": 11,
     "ujis": 12, "sjis": 13, "hebrew": 16, "tis620": 18, "euckr": 19, "koi8u": 22, "gb2312": 24, "greek": 25,
@@ -21,7 +21,7 @@ _DEFAULTS = {
 }  # fmt: skip
 _NAMES = {collation: name for name, collation in _DEFAULTS.items()}
 
-# Collations besides the default ones, in ranges of which each belongs to one set as a whole.
+# The other collations of each character set.
 _OTHERS = {
     "big5": (84,), "latin2": (2, 21, 27, 77), "dec8": (69,), "cp850": (80,),
     "latin1": (5, 15, 31, *range(47, 50), 94), "hp8": (72,), "koi8r": (74,), "swe7": (82,), "ascii": (65,),
@@ -40,7 +40,7 @@ _UCA1400 = ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32")
 
 
 def charset_of(collation: int) -> str:
-    """`utf8mb4`, `latin1` ...; for ids outside the table a text like `of collation 248`."""
+    """The name of a collation's character set: `utf8mb4`, `latin1` ...; `of collation 248` for an unknown id."""
     if collation >= 2048:
         family = (collation - 2048) >> 8
         return _UCA1400[family] if family < len(_UCA1400) else f"of collation {collation}"
@@ -49,13 +49,13 @@ def charset_of(collation: int) -> str:
 
 
 def conversion_of(collation: int) -> str:
-    """The table by which the server converts text of a collation: its character set's, but for `latin2_czech_cs`, which
-    has one of its own without the control characters of 0x80 to 0x9F."""
+    """The conversion table for text of a collation: its character set's, except for `latin2_czech_cs`, which has its
+    own table, without the control characters of 0x80 to 0x9F."""
     return CZECH if collation == _CZECH_ID else charset_of(collation)
 
 
 def collation_named(charset: str | None) -> int:
-    """A collation id that stands for a character set known by name; 0 where the name is not known."""
+    """The default collation id of a character set; 0 if its name is unknown."""
     if charset is None:
         return BINARY
     return _DEFAULTS.get("utf8mb3" if charset == "utf8" else charset, 0)

@@ -1,10 +1,10 @@
-"""Text in any character set of the servers to UTF-8, a column at a time, exactly as the servers convert it.
+"""Converts text from any character set of the servers to UTF-8, a column at a time, exactly as the servers do.
 
-Sets of one byte go through a table of UTF-8 sequences; the sets of several bytes through tables of code points, indexed
-by the last two bytes of a character; the Unicode ones are arithmetic. The tables are made when a set is first met: from
-`charset_tables` for one byte, and from Python's codec, corrected by `charset_tables`, for the others. What the server
-knows as a character and cannot convert becomes a question mark, as in SELECT; bytes that are no character of the set at
-all, which no server stores, are an error.
+Single-byte sets use a table of UTF-8 sequences, multi-byte sets use tables of code points, indexed by the last two
+bytes of a character, and the Unicode sets are computed. The tables are built at the first use of a set: from `tables`
+for single-byte sets, and from Python's codec, corrected by `tables`, for the others. A character that the server cannot
+convert becomes a question mark, as in SELECT; bytes that are not a character of the set, which no server stores, are an
+error.
 
 Source: MySQL source, strings/ctype-*.cc (which bytes form a character); the tables are compared with the servers' own
 conversion, character by character, in the tests.
@@ -27,16 +27,16 @@ from dispatcher.binlog.kernel.jit import njit
 
 U16 = NDArray[np.uint16]
 
-# How a set's longer characters are found.
+# The lengths of a set's multi-byte characters.
 PAIRS = 0  # two bytes
-TRIPLES = 1  # and three, behind 0x8F
-QUADS = 2  # and four, whose second byte is a digit
+TRIPLES = 1  # two, or three after 0x8F
+QUADS = 2  # two, or four, of which the second byte is a digit
 
 _NEAREST = {
     "big5": "big5", "cp932": "cp932", "eucjpms": "euc_jp", "euckr": "cp949", "gb18030": "gb18030", "gb2312": "gb2312",
     "gbk": "gbk", "sjis": "shift_jis", "ujis": "euc_jp",
 }  # fmt: skip
-# (bytes of a unit, little-endian, pairs of surrogates)
+# (bytes of a unit, little-endian, with surrogate pairs)
 _UNITS = {
     "ucs2": (2, False, False),
     "utf16": (2, False, True),
@@ -44,12 +44,11 @@ _UNITS = {
     "utf32": (4, False, True),
 }
 _GREATEST = {"utf8mb4": 0xFF, "utf8mb3": 0xEF}
-_USER_DEFINED = (
-    0xE000  # where the rows 0xF5-0xFE of the EUC sets go, those of three bytes behind those of two
-)
-# In a table of code points.
+# The code points of rows 0xF5-0xFE of the EUC sets begin here: two-byte characters first, then three-byte ones.
+_USER_DEFINED = 0xE000
+# In a table of code points: the bytes are not a character.
 _ILL_FORMED = 0
-# 0x8E 0xA0 of the EUC sets: MySQL takes it for a character and shows two question marks.
+# 0x8E 0xA0 of the EUC sets: MySQL accepts it as a character and shows two question marks.
 _TWO_UNKNOWN = 1
 _QUAD_CODES = 39_420  # codes of four bytes that lie in the BMP
 
@@ -58,8 +57,8 @@ KNOWN = frozenset((*_SINGLE, *_NEAREST, *_UNITS, *_GREATEST))
 
 
 class Wide(NamedTuple):
-    """Code points. `first`: of a single byte, `_ILL_FORMED` where it begins a longer character or none; `pairs`: by
-    both bytes; `more`: by the last two of three bytes, or by the number of a code of four."""
+    """Tables of code points. `first`: by a single byte, `_ILL_FORMED` if it is not a character; `pairs`: by two bytes;
+    `more`: by the last two of three bytes, or by the number of a four-byte code."""
 
     form: int
     first: U16
@@ -68,7 +67,7 @@ class Wide(NamedTuple):
 
 
 def to_utf8(charset: str, data: U8, offsets: I64) -> tuple[int, I64, U8]:
-    """(row of a value that is not in the character set or -1, offsets, UTF-8) of values that lie back to back.
+    """Convert adjacent values to UTF-8: (row of the first invalid value or -1, offsets, UTF-8).
 
     `charset`: one of `KNOWN`.
     """
@@ -91,9 +90,9 @@ def to_utf8(charset: str, data: U8, offsets: I64) -> tuple[int, I64, U8]:
 
 
 def label(raw: bytes, collation: int) -> str | None:
-    """A label or a default in the character set of `collation`; None where that is not known.
+    """Decode a label or a default from the character set of `collation`; None if that is unknown.
 
-    Raises ValueError for bytes that are not in it.
+    Raises ValueError for bytes that are invalid in it.
     """
     charset = conversion_of(collation)
     if charset in _GREATEST or collation == 0:
@@ -123,7 +122,7 @@ def _unpacked(text: str) -> bytes:
 
 @cache
 def single_table(charset: str) -> U8:
-    """(length, up to 3 bytes of UTF-8) by byte, for `from_single`."""
+    """The table (length, up to 3 bytes of UTF-8) by byte, for `from_single`."""
     at = 512 * tables.SINGLE.index("latin2" if charset == CZECH else charset)
     codes = np.frombuffer(_unpacked(tables.SINGLE_CODES), dtype=">u2", offset=at, count=256)
     if charset == CZECH:
@@ -138,9 +137,8 @@ def single_table(charset: str) -> U8:
 
 
 def characters(charset: str) -> dict[bytes, int]:
-    """Code point of each character of a set of several bytes, as far as Python's codec and the rule for user-defined
-    characters tell it."""
-    codec, found = _NEAREST[charset], {}
+    """The code points of a multi-byte set's characters by Python's codec and the rule for user-defined characters."""
+    codec, points = _NEAREST[charset], {}
     codes = [bytes((a,)) for a in range(256)]
     codes += [bytes((a, b)) for a in range(0x80, 256) for b in range(0x40, 256)]
     if codec == "euc_jp":
@@ -153,12 +151,12 @@ def characters(charset: str) -> dict[bytes, int]:
         except UnicodeDecodeError:
             continue
         if len(text) == 1:
-            found[code] = ord(text)
+            points[code] = ord(text)
     if codec == "euc_jp":
         cells_of_rows = [bytes((a, b)) for a in range(0xF5, 0xFF) for b in range(0xA1, 0xFF)]
         user_defined = (*cells_of_rows, *(b"\x8f" + code for code in cells_of_rows))
-        found |= {code: _USER_DEFINED + i for i, code in enumerate(user_defined)}
-    return found
+        points |= {code: _USER_DEFINED + i for i, code in enumerate(user_defined)}
+    return points
 
 
 def _quad(number: int) -> bytes:
@@ -169,7 +167,7 @@ def _quad(number: int) -> bytes:
 
 
 def well_formed(charset: str) -> list[bytes]:
-    """The codes of two and three bytes that the servers take for a character, whether they can convert it or not."""
+    """The codes of two and three bytes that the servers accept as characters, convertible or not."""
     first, second = {
         "big5": ((0xA1, 0xF9), ((0x40, 0x7E), (0xA1, 0xFE))),
         "euckr": ((0x81, 0xFE), ((0x41, 0x5A), (0x61, 0x7A), (0x81, 0xFE))),
@@ -235,7 +233,7 @@ def _differing(charset: str) -> dict[bytes, int]:
 
 @njit
 def invalid_utf8(data: U8, offsets: I64, greatest: Int) -> Int:  # noqa: C901, PLR0912 - the table of RFC 3629
-    """First value that is not UTF-8 (RFC 3629; bytes above `greatest` are refused too), or -1."""
+    """The first value that is not UTF-8 (RFC 3629, without bytes above `greatest`), or -1."""
     seen = np.uint8(0)
     for k in range(len(data)):
         seen |= data[k]
@@ -301,7 +299,7 @@ def quad_number(a: Int, b: Int, c: Int, d: Int) -> Int:
 
 @njit
 def put_utf8(out: U8, o: Int, point: Int) -> Int:
-    """Write a code point; the offset behind it."""
+    """Write a code point; returns the offset behind it."""
     if point < 0x80:
         out[o] = point
         return o + 1
@@ -332,7 +330,8 @@ def from_wide(  # noqa: PLR0913 - a tuple of arrays costs more to take apart
     out_offsets: I64,
     out: U8,
 ) -> Int:
-    """Characters of one to four bytes; the row of the first that is none, or -1. `out`: room for 3 bytes a byte."""
+    """Convert characters of one to four bytes; returns the row of the first invalid value, or -1. `out`: room for 3
+    bytes per byte."""
     o = np.int64(0)
     for i in range(len(offsets) - 1):
         k = offsets[i]
@@ -367,7 +366,7 @@ def from_wide(  # noqa: PLR0913 - a tuple of arrays costs more to take apart
 
 @njit
 def quad_point(a: Int, b: Int, c: Int, d: Int, more: U16) -> Int:
-    """Code point of a code of four bytes: those of the BMP by table, those of the other planes in order."""
+    """The code point of a four-byte code: by table in the BMP, in order in the other planes."""
     if a < 0x81 or a > 0xFE or c < 0x81 or c > 0xFE or d < 0x30 or d > 0x39:
         return np.int64(_ILL_FORMED)
     number = quad_number(a, b, c, d)
@@ -387,8 +386,8 @@ def from_units(
     out_offsets: I64,
     out: U8,
 ) -> Int:
-    """UCS-2, UTF-16 (`pairs`: of surrogates) and UTF-32; the row of the first value that is none, or -1. `out`: room
-    for 2 bytes a byte."""
+    """Convert UCS-2, UTF-16 (`pairs`: with surrogate pairs) and UTF-32; returns the row of the first invalid value, or
+    -1. `out`: room for 2 bytes per byte."""
     o = np.int64(0)
     for i in range(len(offsets) - 1):
         k = offsets[i]

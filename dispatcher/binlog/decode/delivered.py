@@ -26,8 +26,8 @@ from dispatcher.binlog.decode.table_decoder import TableDecoder, arrow_type, cel
 from dispatcher.binlog.event.query import read_statement
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.sql.statement import QueryKind, classify
-from dispatcher.binlog.table_map.column_types import InvalidDates
-from dispatcher.binlog.table_map.parse import Column, TableMap, layout_id
+from dispatcher.binlog.table_map.column_types import Column, InvalidDates
+from dispatcher.binlog.table_map.parse import TableMap, layout_id
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""The bodies of the events that hold neither rows nor statements of DDL: what stands around and between them.
+"""Parsers of the other events: those without rows, DDL, GTIDs or payloads.
 
-Each parser takes an event's body (no header, no checksum) and raises `BinlogError` (MALFORMED_EVENT). Nothing here is
-needed to deliver rows; `inspect` shows it, and faults name what they find in it.
+Each parser reads an event's body (no header, no checksum) and raises `BinlogError` (MALFORMED_EVENT). `inspect` shows
+these events and fault messages quote them; the delivery of rows needs none of them.
 
 Sources: MySQL source, libs/mysql/binlog/event/{control_events,load_data_events,statement_events}.cpp, for the events of
 LOAD DATA before 5.0.3 also 5.0's sql/log_event.cc; MariaDB, sql/log_event.h.
@@ -18,23 +18,23 @@ from dispatcher.binlog.event.gtid import Xid
 from dispatcher.binlog.event.query import Query, parse_query, text_of
 from dispatcher.binlog.event.types import EventType, type_name
 
-# -- what a statement refers to -------------------------------------------------------------------------------
+# -- parts of a statement -------------------------------------------------------------------------------------
 
 
 def parse_rows_query(body: bytes) -> str:
-    """The statement behind the rows that follow. The byte before it held its size once, and lies for long ones."""
+    """The statement that caused the rows which follow. The size before it, in one byte, is wrong for long ones."""
     cursor = ByteCursor("ROWS_QUERY_EVENT", body)
     cursor.read(1)
-    return _loose(cursor)
+    return _lenient_text(cursor)
 
 
 def parse_annotate_rows(body: bytes) -> str:
-    """Likewise, MariaDB's."""
-    return _loose(ByteCursor(type_name(EventType.MARIADB_ANNOTATE_ROWS), body))
+    """MariaDB's form of the same."""
+    return _lenient_text(ByteCursor(type_name(EventType.MARIADB_ANNOTATE_ROWS), body))
 
 
-def _loose(cursor: ByteCursor) -> str:
-    # A statement is in its session's character set, which nothing here names.
+def _lenient_text(cursor: ByteCursor) -> str:
+    # A statement is in its session's character set, which these events do not name.
     return cursor.rest().decode("utf-8", "replace")
 
 
@@ -55,14 +55,15 @@ def parse_intvar(body: bytes) -> Intvar:
 
 
 def parse_rand(body: bytes) -> tuple[int, int]:
-    """The two seeds of RAND() for the statement that follows."""
+    """The two seeds of RAND() in the statement that follows."""
     cursor = ByteCursor("RAND_EVENT", body)
     return cursor.number(8), cursor.number(8)
 
 
 @dataclass(frozen=True, slots=True)
 class UserVar:
-    """`value`: bytes where the character set is binary or the text is not of it."""
+    """A user variable of the statement that follows. `value`: bytes if the character set is binary, or the text is
+    invalid in it."""
 
     name: str
     value: str | bytes | int | float | Decimal | None
@@ -102,7 +103,7 @@ _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 def _decimal(raw: bytes, precision: int, scale: int) -> Decimal:
-    """The storage form of DECIMAL: groups of 9 digits in 4 bytes, the first bit inverted, all bits if negative."""
+    """Decode a stored DECIMAL: groups of 9 digits in 4 bytes, the first bit inverted, all bits if negative."""
     whole = precision - scale
     groups = [whole % 9] + [9] * (whole // 9) + [9] * (scale // 9) + [scale % 9]
     if not 1 <= precision <= 65 or not 0 <= scale <= 30 or whole < 0:
@@ -119,22 +120,22 @@ def _decimal(raw: bytes, precision: int, scale: int) -> Decimal:
         value = int.from_bytes(raw[at : at + size], "big")
         digits_text += f"{value:0{digits}}" if digits else ""
         at += size
-    return Decimal(
-        f"{'-' if negative else ''}{digits_text}E-{scale}"
-    )  # exact, whatever the context
+    # Exact: the constructor does not round to the context.
+    return Decimal(f"{'-' if negative else ''}{digits_text}E-{scale}")
 
 
 # -- ends of transactions -------------------------------------------------------------------------------------
 
 
 def parse_xid(body: bytes) -> int:
-    """The storage engines' number of the transaction that ends here."""
+    """The transaction's number in the storage engines."""
     return ByteCursor("XID_EVENT", body).number(8)
 
 
 @dataclass(frozen=True, slots=True)
 class XaPrepare:
-    """`one_phase`: XA COMMIT ... ONE PHASE, so the transaction ends here; else it is prepared and ends elsewhere."""
+    """`one_phase`: True for XA COMMIT ... ONE PHASE, which ends the transaction; else the transaction is prepared, and
+    a later XA COMMIT or XA ROLLBACK ends it."""
 
     one_phase: bool
     xid: Xid
@@ -152,12 +153,12 @@ def parse_xa_prepare(body: bytes) -> XaPrepare:
     return XaPrepare(one_phase, Xid(format_id, cursor.read(gtrid), cursor.read(bqual)))
 
 
-# -- the server about itself ----------------------------------------------------------------------------------
+# -- the state of the server and its log ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """The server says that its log lacks something. `number`: 1 = lost events."""
+    """The server reports that its log is incomplete. `number`: 1 = lost events."""
 
     number: int
     message: str
@@ -171,14 +172,14 @@ def parse_incident(body: bytes) -> Incident:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Nothing is new since `position` in `file`."""
+    """The server has no new events since `position` in `file`."""
 
     file: str
     position: int
 
 
 def parse_heartbeat(kind: int, body: bytes, log_pos: int) -> Heartbeat:
-    """`log_pos`: of the event's header, where version 1 has the position, in 32 bits."""
+    """Parse a HEARTBEAT event; `log_pos` of its header is the position of version 1, in 32 bits."""
     cursor = ByteCursor(type_name(kind), body)
     if kind == EventType.HEARTBEAT:
         return Heartbeat(cursor.decode(cursor.rest()), log_pos)
@@ -201,7 +202,7 @@ def parse_binlog_checkpoint(body: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StartEncryption:
-    """MariaDB: what follows in the file is encrypted. The server decrypts it for those who read from it."""
+    """MariaDB: the rest of the file is encrypted. In a dump the server sends it decrypted."""
 
     scheme: int
     key_version: int
@@ -215,7 +216,7 @@ def parse_start_encryption(body: bytes) -> StartEncryption:
 
 @dataclass(frozen=True, slots=True)
 class StartV3:
-    """How files of MySQL before 5.0 begin, in place of a FORMAT_DESCRIPTION."""
+    """The first event in a file of MySQL before 5.0, in place of a FORMAT_DESCRIPTION."""
 
     binlog_version: int
     server_version: str
@@ -233,7 +234,7 @@ def parse_start_v3(body: bytes) -> StartV3:
 
 @dataclass(frozen=True, slots=True)
 class TransactionContext:
-    """What certification needs to know of the transaction that follows."""
+    """The data by which the group certifies the transaction that follows."""
 
     server_uuid: str
     thread_id: int
@@ -285,7 +286,7 @@ def parse_view_change(body: bytes) -> ViewChange:
 
 @dataclass(frozen=True, slots=True)
 class LoadBlock:
-    """A piece of the file that LOAD DATA reads (APPEND_BLOCK, BEGIN_LOAD_QUERY), or its end (EXEC_LOAD, DELETE_FILE;
+    """A block of the file that LOAD DATA reads (APPEND_BLOCK, BEGIN_LOAD_QUERY), or its end (EXEC_LOAD, DELETE_FILE;
     no data)."""
 
     file_id: int
@@ -301,7 +302,7 @@ def parse_load_block(kind: int, body: bytes) -> LoadBlock:
 
 @dataclass(frozen=True, slots=True)
 class LoadQuery:
-    """EXECUTE_LOAD_QUERY: the statement, and where in its bytes the file's name stands. `duplicates`: 0 = error,
+    """EXECUTE_LOAD_QUERY: the statement, and the offsets of the file's name in its bytes. `duplicates`: 0 = error,
     1 = ignore, 2 = replace."""
 
     query: Query
@@ -320,7 +321,7 @@ def parse_load_query(body: bytes) -> LoadQuery:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """LOAD, NEW_LOAD and CREATE_FILE, which MySQL wrote before 5.0.3. `file_id`: CREATE_FILE's, else None."""
+    """LOAD, NEW_LOAD and CREATE_FILE, which MySQL wrote before 5.0.3. `file_id`: of CREATE_FILE, else None."""
 
     database: str
     table: str
@@ -337,7 +338,9 @@ def parse_load(kind: int, body: bytes) -> Load:
     table_size, database_size, count = cursor.number(1), cursor.number(1), cursor.number(4)
     file_id = cursor.number(4) if kind == EventType.CREATE_FILE else None
     if kind == EventType.LOAD:
-        cursor.read(7)  # one byte each: terminators, enclosing, escape, and two of flags
+        cursor.read(
+            7
+        )  # a byte each: field end, quote, line end, line start, escape, and two of flags
     else:
         for _ in range(5):
             cursor.read(cursor.number(1))

@@ -1,14 +1,14 @@
-"""A binlog file's events one after the other, from chunks of bytes: files of any size, of any version from 5.0 on.
+"""Reads a binlog file of any size, from MySQL 5.0 on, as blocks of whole events.
 
-Memory is bounded by a chunk and the largest event. What comes out are blocks: whole events that share one format, in
-one piece of memory, their headers in an array. A kernel finds and checks them, so that a million small events cost a
+The memory is bounded by a chunk of the file and the largest event. The events of a block share one format and one
+piece of memory; an array holds their headers. A kernel frames and verifies them, so a million small events take a
 fraction of a second.
 
-The first fault ends the reading. Everything before it has come out by then, and the error names file and offset.
-Of a file that is being written, or whose writer crashed, the last event may be cut: that is such a fault, too.
+The first fault ends the reading; the reader has yielded everything before it, and the error names file and offset. A
+truncated last event is such a fault, too: of a file that the server writes, or whose server crashed.
 
-A FORMAT_DESCRIPTION names a checksum algorithm since MySQL 5.6.1 and MariaDB 5.3; before that there is neither the name
-nor a checksum. Files from before 5.0 begin with START_V3 instead, and are not read, as by the servers' own tools.
+Since MySQL 5.6.1 and MariaDB 5.3 a FORMAT_DESCRIPTION names a checksum algorithm; before, there is neither the name nor
+a checksum. Files of servers before 5.0 begin with START_V3 instead and are refused, as by the servers' own tools.
 
 Sources: MySQL source, sql/binlog_reader.h, libs/mysql/binlog/event/control_events.cpp (Format_description_event),
 sql/binlog_istream.cc (magic numbers); MariaDB, sql/log_event.cc (Start_encryption_log_event).
@@ -25,8 +25,14 @@ import numpy as np
 from dispatcher.binlog.event.header import (
     CHECKSUM_SIZE,
     EVENT_BYTES_MAX,
+    FLAGS_AT,
     HEADER_SIZE,
+    LOG_POS_AT,
     MAGIC,
+    SERVER_ID_AT,
+    SIZE_AT,
+    TIMESTAMP_AT,
+    TYPE_AT,
     FormatDescription,
     parse_format_description,
     server_numbers,
@@ -39,14 +45,16 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 FIRST_OFFSET = len(MAGIC)
 
-# Columns of a block's events. START: of the header in the block's bytes; OFFSET: in the file.
+# Columns of a block's events. START: the header's offset in the block's bytes; OFFSET: in the file.
 START, SIZE, TYPE, TIMESTAMP, SERVER_ID, LOG_POS, FLAGS, OFFSET = range(8)
 _FIELDS = 8
-_ROOM = 16_384
+_BLOCK_EVENTS_MAX = 16_384
 
+_FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
+_START_ENCRYPTION = int(EventType.MARIADB_START_ENCRYPTION)
 _CUT, _FULL, _APART, _BAD_SIZE, _BAD_CHECKSUM = range(5)
 _REMEDY = "everything before it was read; copy the file again from the server, or go on behind it"
-_PACKED_BY = (
+_ARCHIVES = (
     (b"\x1f\x8b", "gzip", "zcat"),
     (b"\x28\xb5\x2f\xfd", "zstd", "zstdcat"),
     (b"\xfd7zXZ", "xz", "xzcat"),
@@ -57,43 +65,42 @@ _ENCRYPTED_MAGIC = b"\xfdbin"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole events. `events`: a line each, columns as above; `buf`: their bytes; `file`: its name."""
+    """Whole events. `events`: one line each, columns as above; `buf`: their bytes; `file`: the file's name; `payload`:
+    for events unpacked from a TRANSACTION_PAYLOAD, the number of its events before them, else -1."""
 
     file: str
     format: FormatDescription
     buf: bytes
     events: I64
-    payload: int = (
-        -1
-    )  # of events unpacked from a TRANSACTION_PAYLOAD: how many of it came before them
+    payload: int = -1
 
     @property
     def tail(self) -> int:
-        """Bytes of checksum at the end of each event."""
+        """The size of the checksum at the end of each event."""
         return CHECKSUM_SIZE if self.format.checksum and self.payload < 0 else 0
 
 
 def parse_format(raw: bytes) -> FormatDescription:
-    """A FORMAT_DESCRIPTION_EVENT in a file, which must name its server's version: without it nobody knows whether there
-    are checksums.
+    """Parse a FORMAT_DESCRIPTION_EVENT of a file. It must name its server's version, which tells whether the events
+    have checksums.
 
     Raises `BinlogError` MALFORMED_EVENT, UNSUPPORTED_EVENT, CHECKSUM_MISMATCH.
     """
     try:
-        found = parse_format_description(raw)
+        format_description = parse_format_description(raw)
     except BinlogError as error:
         if error.kind is ErrorKind.UNSUPPORTED_EVENT:
             raise
         raise BinlogError(error.kind, error.what, remedy=_REMEDY) from None
-    if not server_numbers(found.server_version):
-        name = type_name(EventType.FORMAT_DESCRIPTION)
-        what = f"{name} names no server version, but {found.server_version!r}"
+    version = format_description.server_version
+    if not server_numbers(version):
+        what = f"{type_name(EventType.FORMAT_DESCRIPTION)} names no server version, but {version!r}"
         raise BinlogError(ErrorKind.MALFORMED_EVENT, what, remedy=_REMEDY)
-    return found
+    return format_description
 
 
 class LogReader:
-    """Reads one file. Give it the bytes in order; `offset` is where those that are not yet part of a block begin."""
+    """Reads one file, fed with its bytes in order. `offset`: where the bytes begin that are not yet part of a block."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -104,7 +111,7 @@ class LogReader:
         self._need = FIRST_OFFSET
 
     def feed(self, data: bytes) -> Iterator[Block]:
-        """The blocks that these bytes complete. Raises `BinlogError` behind the last that can be read."""
+        """Yield the blocks that these bytes complete. Raises `BinlogError` after the last readable block."""
         self._parts.append(data)
         self._have += len(data)
         if self._have < self._need:
@@ -124,27 +131,28 @@ class LogReader:
             raise error.at(f"{self.name}, offset {self.offset}") from None
         rest = data[at:]
         self._parts, self._have = [rest], len(rest)
-        # The size of the next event, if it is known, so that a large one is not looked at with every chunk.
-        self._need = int.from_bytes(rest[9:13], "little") if len(rest) >= HEADER_SIZE else 1
+        # Wait for the whole next event, so that a large one is not framed again with every chunk.
+        self._need = _size(rest, 0) if len(rest) >= HEADER_SIZE else 1
 
     def jump(self, offset: int) -> None:
-        """Go on with bytes from another place of the file, where an event begins."""
+        """Continue with bytes from another offset of the file, at which an event begins."""
         self.offset, self._parts, self._have, self._need = offset, [], 0, 1
 
     def end(self) -> None:
-        """The file has no more bytes. Raises `BinlogError` where it ends inside an event."""
+        """Finish the file. Raises `BinlogError` if it ends inside an event."""
         if self.offset == 0:
             _check_magic(b"".join(self._parts), self.name)
         if self._have == 0:
             return
         rest = b"".join(self._parts)
-        missing = int.from_bytes(rest[9:13], "little") - len(rest) if len(rest) >= 13 else 0
+        missing = _size(rest, 0) - len(rest) if len(rest) >= LOG_POS_AT else 0
         what = f"the file ends inside {type_name(rest[4]) if len(rest) > 4 else 'an event'}"
         raise BinlogError(
             ErrorKind.MALFORMED_EVENT,
             what + (f", {missing} bytes are missing" if missing > 0 else ""),
             where=f"{self.name}, offset {self.offset}",
-            remedy="everything before it was read; the file is being written, was cut, or its server crashed",
+            remedy="everything before it was read; the server still writes the file, or it was truncated in a copy or"
+            " by a crash of the server",
         )
 
     def _blocks(self, data: bytes, at: int) -> Iterator[Block]:
@@ -152,12 +160,12 @@ class LogReader:
         base = self.offset - at
         while True:
             checksum = self.format is not None and self.format.checksum
-            found, code, here = frame_events(buf, at, checksum=checksum, base=base)
-            if len(found):
+            events, code, end = frame_events(buf, at, checksum=checksum, base=base)
+            if len(events):
                 if self.format is None:
                     raise _no_format(data, at)
-                yield Block(self.name, self.format, data, found)
-            at = here
+                yield Block(self.name, self.format, data, events)
+            at = end
             if code == _CUT:
                 return
             if code == _APART:
@@ -173,7 +181,7 @@ class LogReader:
                 raise BinlogError(ErrorKind.CHECKSUM_MISMATCH, kind, remedy=_REMEDY)
 
     def _apart(self, data: bytes, line: I64) -> Block:
-        """A block of the one event that changes how those after it are read."""
+        """A block of one event that changes how the events after it are read."""
         start, size = int(line[0, START]), int(line[0, SIZE])
         raw = data[start : start + size]
         if line[0, TYPE] == EventType.FORMAT_DESCRIPTION:
@@ -188,7 +196,7 @@ class LogReader:
 
 
 def read_blocks(chunks: Iterable[bytes], name: str) -> Iterator[Block]:
-    """All blocks of a file. Raises `BinlogError` with file and offset behind the last that can be read."""
+    """Yield all blocks of a file. Raises `BinlogError` with file and offset after the last readable block."""
     reader = LogReader(name)
     for chunk in chunks:
         yield from reader.feed(chunk)
@@ -198,15 +206,16 @@ def read_blocks(chunks: Iterable[bytes], name: str) -> Iterator[Block]:
 def frame_events(
     buf: U8, at: int, *, checksum: bool, base: int, stops: bool = True
 ) -> tuple[I64, int, int]:
-    """(a line for each whole event from `at` on, why it stops there, where that is). `base`: what is added to an offset
-    in `buf` to get one in the file; `stops`: before an event that changes how those after it are read."""
-    lines = np.empty((min(_ROOM, len(buf) // HEADER_SIZE + 1), _FIELDS), dtype=np.int64)
-    n, code, here = _frame(buf, at, checksum, stops, base, lines)
-    return lines[:n], code, here
+    """(one line for each whole event from `at` on, code of the reason to stop, offset of the stop). `base` + an offset
+    in `buf` is the offset in the file. `stops`: stop before an event that changes how the events after it are read."""
+    size = min(_BLOCK_EVENTS_MAX, len(buf) // HEADER_SIZE + 1)
+    lines = np.empty((size, _FIELDS), dtype=np.int64)
+    n, code, end = _frame(buf, at, checksum, stops, base, lines)
+    return lines[:n], code, end
 
 
 def header_line(buf: U8, at: int, base: int) -> I64:
-    """The line of one event, unchecked."""
+    """The line of one event, which is not verified."""
     line = np.empty((1, _FIELDS), dtype=np.int64)
     put_header(buf, at, base, line[0])
     return line
@@ -215,12 +224,12 @@ def header_line(buf: U8, at: int, base: int) -> I64:
 @njit
 def put_header(buf: U8, at: Int, base: Int, line: I64) -> None:
     line[START] = at
-    line[TIMESTAMP] = little(buf, at, 4)
-    line[TYPE] = buf[at + 4]
-    line[SERVER_ID] = little(buf, at + 5, 4)
-    line[SIZE] = little(buf, at + 9, 4)
-    line[LOG_POS] = little(buf, at + 13, 4)
-    line[FLAGS] = little(buf, at + 17, 2)
+    line[TIMESTAMP] = little(buf, at + TIMESTAMP_AT, 4)
+    line[TYPE] = buf[at + TYPE_AT]
+    line[SERVER_ID] = little(buf, at + SERVER_ID_AT, 4)
+    line[SIZE] = little(buf, at + SIZE_AT, 4)
+    line[LOG_POS] = little(buf, at + LOG_POS_AT, 4)
+    line[FLAGS] = little(buf, at + FLAGS_AT, 2)
     line[OFFSET] = at + base
 
 
@@ -228,17 +237,17 @@ def put_header(buf: U8, at: Int, base: Int, line: I64) -> None:
 def _frame(
     buf: U8, at: Int, checksum: bool, stops: bool, base: Int, lines: I64
 ) -> tuple[Int, Int, Int]:
-    """Fill `lines`; (how many, why it stops, where). It stops before a type that changes how the next are read, once
-    that event is whole."""
+    """Fill `lines`; returns (lines used, code of the reason to stop, offset of the stop). `stops`: stop before a whole
+    event of a type that changes how the next events are read."""
     end = np.int64(len(buf))
     n = np.int64(0)
     at = np.int64(at)
     while True:
         if at + HEADER_SIZE > end:
             return n, np.int64(_CUT), at
-        size = little(buf, at + 9, 4)
-        kind = np.int64(buf[at + 4])
-        apart = stops and (kind == 15 or kind == 164)
+        size = little(buf, at + SIZE_AT, 4)
+        kind = np.int64(buf[at + TYPE_AT])
+        apart = stops and kind in (_FORMAT_DESCRIPTION, _START_ENCRYPTION)
         if size < HEADER_SIZE + (4 if checksum and not apart else 0) or size > EVENT_BYTES_MAX:
             return n, np.int64(_BAD_SIZE), at
         if at + size > end:
@@ -268,7 +277,7 @@ def _check_magic(data: bytes, name: str) -> None:
             where=name,
             remedy="read it through its server, which decrypts it: mysql://user@host:port/FILE",
         )
-    for magic, packer, unpacker in _PACKED_BY:
+    for magic, packer, unpacker in _ARCHIVES:
         if data[:4].startswith(magic[:4]):
             raise BinlogError(
                 ErrorKind.MALFORMED_EVENT,
@@ -286,8 +295,8 @@ def _check_magic(data: bytes, name: str) -> None:
 
 def _no_format(data: bytes, at: int) -> BinlogError:
     if data[at + 4] == EventType.START_V3:
-        # Version 1 (3.23) has headers of 13 bytes, which only the event's size tells from version 3 (4.0, 4.1).
-        version = 1 if int.from_bytes(data[at + 9 : at + 13], "little") < 75 else 3
+        # Only the event's size tells version 1 (3.23), with headers of 13 bytes, from version 3 (4.0, 4.1).
+        version = 1 if _size(data, at) < 75 else 3
         return BinlogError(
             ErrorKind.UNSUPPORTED_EVENT,
             f"{type_name(EventType.START_V3)}: a log of binlog version {version}, as MySQL before 5.0 wrote it",
@@ -303,9 +312,12 @@ def _no_format(data: bytes, at: int) -> BinlogError:
 def _bad_size(data: bytes, at: int) -> BinlogError:
     if data[at + 4] == EventType.START_V3:
         return _no_format(data, at)
-    size = int.from_bytes(data[at + 9 : at + 13], "little")
-    what = f"{type_name(data[at + 4])} names a size of {size} bytes"
+    what = f"{type_name(data[at + TYPE_AT])} names a size of {_size(data, at)} bytes"
     return BinlogError(ErrorKind.MALFORMED_EVENT, what, remedy=_REMEDY)
+
+
+def _size(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at + SIZE_AT : at + LOG_POS_AT], "little")
 
 
 def _encrypted_from_here() -> BinlogError:

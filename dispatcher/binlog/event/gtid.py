@@ -1,8 +1,8 @@
-"""GTID events of both families, and the events that hold whole sets of GTIDs.
+"""GTID events of MySQL and MariaDB, and the events that hold whole GTID sets.
 
 GTID and ANONYMOUS_GTID have a fixed beginning and a tail that grew with the versions: 5.6 ends after the number, 5.7
-adds the logical clock, 8.0 commit times, length and versions. GTID_TAGGED (8.3) is written by MySQL's serialization
-library: a format version, a size, and fields with ids, some of them left out. MariaDB's GTID event is its own.
+adds the logical clock, 8.0 commit times, length and versions. MySQL 8.3 writes GTID_TAGGED with its serialization
+library: a format version, a size, and fields with ids, some of them optional. MariaDB's GTID event has its own format.
 
 Sources: MySQL source, libs/mysql/binlog/event/control_events.h and .cpp, libs/mysql/serialization/readme.md; MariaDB,
 sql/log_event.cc, Gtid_log_event; both compared with what the servers write.
@@ -31,9 +31,9 @@ _TAGGED = type_name(EventType.GTID_TAGGED)
 
 
 class Gtid(NamedTuple):
-    """A MySQL GTID event. Anonymous: `source` is "" and `gno` 0. Times are microseconds since 1970 UTC; times, versions
-    and length (bytes of the whole transaction, its GTID event included) are None where the server did not write them.
-    """
+    """A MySQL GTID event. An anonymous one has `source` "" and `gno` 0. Times are microseconds since 1970 UTC; times,
+    versions and length (bytes of the whole transaction, its GTID event included) are None if the server did not write
+    them."""
 
     source: str  # uuid
     tag: str
@@ -50,7 +50,7 @@ class Gtid(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The source's name: `uuid` or `uuid:tag`."""
+        """The source of the GTID: `uuid` or `uuid:tag`."""
         return f"{self.source}:{self.tag}" if self.tag else self.source
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ def uuid_text(raw: bytes) -> str:
 
 
 def parse_gtid_event(kind: int, body: bytes) -> Gtid:
-    """A GTID (33), ANONYMOUS_GTID (34) or GTID_TAGGED (42) event; raises `BinlogError` MALFORMED_EVENT."""
+    """Parse a GTID, ANONYMOUS_GTID or GTID_TAGGED event. Raises `BinlogError` MALFORMED_EVENT."""
     if kind == EventType.GTID_TAGGED:
         return _tagged(body)
     cursor = ByteCursor(type_name(kind), body)
@@ -96,7 +96,7 @@ def parse_gtid_event(kind: int, body: bytes) -> Gtid:
 
 
 def _tagged(body: bytes) -> Gtid:
-    """`version, size, last field that may not be ignored`, then `id, value` of each field, ids ascending.
+    """Parse `version, size, last mandatory field`, then `id, value` of each field, ids ascending.
 
     The UUID is an array of 16 integers, so a byte above 127 takes two bytes; the tag is a size and its characters.
     """
@@ -107,12 +107,13 @@ def _tagged(body: bytes) -> Gtid:
         )
     if cursor.varint() != len(body):
         raise malformed(_TAGGED, "names a size that is not its own")
-    needed = cursor.varint()
-    if needed > 12:
+    mandatory = cursor.varint()
+    if mandatory > 12:
         raise BinlogError(
-            ErrorKind.UNSUPPORTED_EVENT, f"{_TAGGED} with a field {needed - 1} of a later version"
+            ErrorKind.UNSUPPORTED_EVENT,
+            f"{_TAGGED} with a field {mandatory - 1} of a later version",
         )
-    found: dict[int, int] = {}
+    fields: dict[int, int] = {}
     source = tag = ""
     last = -1
     while len(cursor) and last < 11:
@@ -125,17 +126,17 @@ def _tagged(body: bytes) -> Gtid:
         elif field == 3:
             tag = cursor.text(cursor.varint())
         elif field in (2, 4, 5):
-            found[field] = cursor.signed_varint()
+            fields[field] = cursor.signed_varint()
         elif field > 11:
-            break  # of a later version, and none that must be known: the size says where it ends
+            break  # an optional field of a later version: the event's size says where it ends
         else:
-            found[field] = cursor.varint()
-    gno = found.get(2, 0)
+            fields[field] = cursor.varint()
+    gno = fields.get(2, 0)
     if not source or not 1 <= gno < GNO_MAX or (tag and not TAG.match(tag)):
         raise malformed(_TAGGED, f"names {source or 'no source'}, {tag[:40]!r}, {gno}")
     return Gtid(
-        source, tag, gno, found.get(0, 0), found.get(4), found.get(5), found.get(6), found.get(7, found.get(6)),
-        found.get(8), found.get(9), found.get(10, found.get(9)), found.get(11),
+        source, tag, gno, fields.get(0, 0), fields.get(4), fields.get(5), fields.get(6), fields.get(7, fields.get(6)),
+        fields.get(8), fields.get(9), fields.get(10, fields.get(9)), fields.get(11),
     )  # fmt: skip
 
 
@@ -146,7 +147,7 @@ def _byte(cursor: ByteCursor) -> int:
 
 
 def parse_previous_gtids(body: bytes) -> GtidSet:
-    """What the files before this one hold; also with tags."""
+    """Parse a PREVIOUS_GTIDS event, with tags or without: the GTIDs in the files before this one."""
     try:
         return GtidSet.decode(body)
     except UserError as error:
@@ -155,7 +156,7 @@ def parse_previous_gtids(body: bytes) -> GtidSet:
 
 # -- MariaDB --------------------------------------------------------------------------------------------------
 
-STANDALONE = 0x01  # one statement follows, and no COMMIT
+STANDALONE = 0x01  # one statement follows, without a COMMIT
 GROUP_COMMIT_ID = 0x02
 DDL = 0x20
 PREPARED_XA = 0x40  # XA START follows implicitly; the group ends with XA_PREPARE
@@ -167,7 +168,7 @@ _XID = re.compile(r"\bX'((?:[0-9a-fA-F]{2})*)',X'((?:[0-9a-fA-F]{2})*)',(\d{1,20
 
 
 def parse_previous(code: int, body: bytes) -> GtidSet | MariadbGtids:
-    """What a PREVIOUS_GTIDS event, or MariaDB's GTID_LIST, says of the files before its own."""
+    """Parse a PREVIOUS_GTIDS event or MariaDB's GTID_LIST: the GTIDs in the files before its own."""
     if code == EventType.PREVIOUS_GTIDS:
         return parse_previous_gtids(body)
     listed = parse_mariadb_gtid_list(body)
@@ -183,22 +184,23 @@ class Xid:
     bqual: bytes
 
     def __str__(self) -> str:
-        """As the servers write it into their statements: `X'6131',X'62',1`."""
+        """The xid as servers write it into statements: `X'6131',X'62',1`."""
         return f"X'{self.gtrid.hex()}',X'{self.bqual.hex()}',{self.format_id & 0xFFFFFFFF}"
 
     @classmethod
     def parse(cls, statement: str) -> Xid | None:
-        """That of an XA statement; None where it is not written as the servers do."""
-        found = _XID.search(statement)
-        if found is None:
+        """The xid of an XA statement; None if it is not written as servers write it."""
+        match = _XID.search(statement)
+        if match is None:
             return None
-        return cls(int(found[3]) & 0xFFFFFFFF, bytes.fromhex(found[1]), bytes.fromhex(found[2]))
+        return cls(int(match[3]) & 0xFFFFFFFF, bytes.fromhex(match[1]), bytes.fromhex(match[2]))
 
 
 @dataclass(frozen=True, slots=True)
 class MariadbGtid:
-    """`flags`: STANDALONE ...; `commit_id`: of a group commit; `xid`: with PREPARED_XA and COMPLETED_XA; `alter_of`:
-    sequence number of the START ALTER that this event ends; None where the event does not have them."""
+    """A MariaDB GTID event. `flags`: STANDALONE ...; `commit_id`: the group commit's; `xid`: with PREPARED_XA and
+    COMPLETED_XA; `alter_of`: the sequence number of the START ALTER that this event ends. None if the event does not
+    have the field."""
 
     domain: int
     server: int
@@ -211,7 +213,7 @@ class MariadbGtid:
 
     @property
     def name(self) -> str:
-        """The source's name."""
+        """The source of the GTID: `domain-server`."""
         return f"{self.domain}-{self.server}"
 
     def __str__(self) -> str:
@@ -219,7 +221,7 @@ class MariadbGtid:
 
 
 def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
-    """`server_id`: of the event's header. Raises `BinlogError` MALFORMED_EVENT."""
+    """Parse a MariaDB GTID event; `server_id` is in its header. Raises `BinlogError` MALFORMED_EVENT."""
     cursor = ByteCursor(type_name(EventType.MARIADB_GTID), body)
     sequence, domain, flags = cursor.number(8), cursor.number(4), cursor.number(1)
     commit_id = cursor.number(8) if flags & GROUP_COMMIT_ID else None
@@ -229,7 +231,7 @@ def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
         xid = Xid(format_id, cursor.read(gtrid), cursor.read(bqual))
     if len(cursor):
         extra = cursor.number(1)
-        if extra & 1:  # other engines than one take part: how many
+        if extra & 1:  # several storage engines take part: how many
             cursor.number(1)
         if extra & (_COMMIT_ALTER | _ROLLBACK_ALTER):
             alter_of = cursor.number(8)
@@ -237,12 +239,12 @@ def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
 
 
 def parse_mariadb_gtid_list(body: bytes) -> tuple[MariadbGtid, ...]:
-    """What the files before this one hold: the last GTID of each domain and server, flags 0. The last one of a domain
-    is the domain's."""
+    """Parse a MariaDB GTID_LIST event: the last GTID of each domain and server in the files before this one, flags 0.
+    The last entry of a domain is the domain's newest GTID."""
     cursor = ByteCursor(type_name(EventType.MARIADB_GTID_LIST), body)
-    count = cursor.number(4) & 0x0FFFFFFF  # the rest are flags
-    found = []
+    count = cursor.number(4) & 0x0FFFFFFF  # the other bits are flags
+    gtids = []
     for _ in range(count):
         domain, server, sequence = cursor.number(4), cursor.number(4), cursor.number(8)
-        found.append(MariadbGtid(domain, server, sequence, 0))
-    return tuple(found)
+        gtids.append(MariadbGtid(domain, server, sequence, 0))
+    return tuple(gtids)

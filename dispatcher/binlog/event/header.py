@@ -30,15 +30,14 @@ CHECKSUM_SIZE = 4
 # No server writes a larger event: max_allowed_packet, which bounds them, is 1 GiB at most, and what a server adds to it
 # has a few KiB. Cells are found by 32-bit offsets.
 EVENT_BYTES_MAX = (1 << 30) + (1 << 16)
-# Of a file's name, on Linux and in our record.
-FILE_NAME_BYTES_MAX = 255
+FILE_NAME_BYTES_MAX = 255  # of a binlog file's name, on Linux and in our record
 
 FLAG_IN_USE = (
-    0x0001  # in a FORMAT_DESCRIPTION on disk: the file is being written, or its writer crashed
+    0x0001  # FORMAT_DESCRIPTION on disk: the server writes the file, or crashed while it did
 )
-FLAG_ARTIFICIAL = 0x0020  # made by the server for this dump; not in the file
+FLAG_ARTIFICIAL = 0x0020  # the server made the event for this dump; it is not in the file
 FLAG_IGNORABLE = 0x0080
-STMT_END_F = 0x0001  # in the flags of a rows event: last one of its statement
+STMT_END_F = 0x0001  # in the flags of a rows event: the last one of its statement
 
 
 class EventHeader(NamedTuple):
@@ -63,11 +62,12 @@ class EventHeader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FormatDescription:
-    """`raw`: the whole event as bytes; `checksum`: does each later event end in 4 bytes of CRC32? `post_headers`: the
-    size of the fixed part of each event's body, by type code - 1. `created`: of the file, seconds since 1970: the
-    header's timestamp, also in dumps from the middle; `started`: likewise of the server, 0 in all files but its first.
-    `in_use`: the file is being written, or its writer crashed. `has_algorithm`: does this event name an algorithm at
-    all, and so end in a checksum itself?"""
+    """The format of the events that follow. `raw`: the whole event; `checksum`: True if each later event ends in 4
+    bytes of CRC32; `post_headers`: the size of the fixed part of each event's body, by type code - 1; `created`: when
+    the file was created, seconds since 1970, from the header's timestamp (also in dumps from the middle of a file);
+    `started`: when the server was started, 0 in all files but its first; `in_use`: True if the server writes the file
+    or crashed while it did; `has_algorithm`: True if this event names a checksum algorithm and so ends in a checksum.
+    """
 
     raw: bytes
     server_version: str
@@ -82,16 +82,16 @@ class FormatDescription:
 
     @property
     def short_table_ids(self) -> bool:
-        """Do table ids take 4 bytes, as in 5.1 before 5.1.4, and not 6?"""
+        """True if table ids take 4 bytes, as in 5.1 before 5.1.4, instead of 6."""
         return self.post_headers[EventType.TABLE_MAP - 1 : EventType.TABLE_MAP] == b"\6"
 
 
 def parse_format_description(event: bytes) -> FormatDescription:
     """Read a whole FORMAT_DESCRIPTION_EVENT, header included, and verify its checksum if it has one.
 
-    It ends in algorithm and checksum, also where the algorithm is "none", since MySQL 5.6.1 and MariaDB 5.3; older
-    servers wrote neither. One that names no version is taken for a new one. Raises `BinlogError`: MALFORMED_EVENT,
-    CHECKSUM_MISMATCH, UNSUPPORTED_EVENT.
+    Since MySQL 5.6.1 and MariaDB 5.3 it ends in algorithm and checksum, also where the algorithm is "none"; older
+    servers wrote neither. One without a server version counts as written by a new server. Raises `BinlogError`:
+    MALFORMED_EVENT, CHECKSUM_MISMATCH, UNSUPPORTED_EVENT.
     """
     name = "FORMAT_DESCRIPTION_EVENT"
     fixed = HEADER_SIZE + 57
@@ -122,14 +122,14 @@ def parse_format_description(event: bytes) -> FormatDescription:
 
 
 def server_numbers(version: str) -> tuple[int, ...]:
-    """ "5.6.1-log" -> (5, 6, 1), () where there are none. MariaDB up to 10.x put "5.5.5-" before its own where a client
-    asks, not into logs."""
+    """Parse a server version: "5.6.1-log" -> (5, 6, 1), () if it does not begin with numbers. MariaDB up to 10.x puts
+    "5.5.5-" before its own version in the handshake, but not into logs."""
     match = re.match(r"(\d+)\.(\d+)\.?(\d*)", version)
     return tuple(int(part or 0) for part in match.groups()) if match else ()
 
 
 def _not_in_use(event: bytes) -> bytes:
-    # The checksum is computed with LOG_EVENT_BINLOG_IN_USE_F clear: the server sets and clears that bit in place.
+    # The server computes the checksum with LOG_EVENT_BINLOG_IN_USE_F clear; it sets and clears that bit in place.
     flags = int.from_bytes(event[17:19], "little") & ~FLAG_IN_USE
     return event[:17] + flags.to_bytes(2, "little") + event[19:]
 
@@ -138,7 +138,7 @@ def _not_in_use(event: bytes) -> bytes:
 
 
 def parse_rotate(body: bytes) -> tuple[str, int]:
-    """File name and offset where the log goes on."""
+    """Parse a ROTATE event: the file name and offset at which the log continues."""
     cursor = ByteCursor("ROTATE_EVENT", body)
     position, name = cursor.number(8), cursor.rest()
     if not name:
@@ -147,5 +147,7 @@ def parse_rotate(body: bytes) -> tuple[str, int]:
         raise malformed(cursor.name, f"names a file by {len(name)} bytes")
     file = cursor.decode(name)
     if not has_file_number(file) or position >> SEQ_OFFSET_BITS:
-        raise malformed(cursor.name, f"names {file}:{position}, beyond what a server writes")
+        raise malformed(
+            cursor.name, f"names {file}:{position}, outside the range that servers write"
+        )
     return file, position

@@ -1,8 +1,8 @@
-"""MariaDB's compressed events (`log_bin_compress`), one by one, to the plain events that they stand for.
+"""Decompresses MariaDB's compressed events (`log_bin_compress`) into plain events.
 
-A QUERY_COMPRESSED event differs from a QUERY event in its statement, a compressed rows event from a plain one in what
-stands behind its column bitmaps: a byte 0x80 | algorithm << 4 | n, the uncompressed size in n bytes, big-endian, and a
-zlib stream. Everything before that is the same, so a compressed event is made plain without knowing its table.
+In a QUERY_COMPRESSED event the statement is compressed, in a rows event all that follows the column bitmaps: a byte
+0x80 | algorithm << 4 | n, the uncompressed size in n bytes, big-endian, and a zlib stream. Everything before that is
+as in the plain event, so no TABLE_MAP is needed.
 
 Sources: MariaDB, sql/log_event.cc: query_event_uncompress, row_log_event_uncompress, binlog_buf_uncompress.
 """
@@ -33,7 +33,7 @@ _UPDATES = (
     EventType.MARIADB_UPDATE_ROWS_COMPRESSED_V1,
     EventType.MARIADB_UPDATE_ROWS_COMPRESSED,
 )
-SIZE_MAX = 1 << 30  # an event's, as the servers limit it
+SIZE_MAX = 1 << 30  # no server writes a larger event
 
 
 def is_compressed(kind: int) -> bool:
@@ -41,7 +41,8 @@ def is_compressed(kind: int) -> bool:
 
 
 def plain_event(event: bytes, *, checksum: bool) -> bytes:
-    """A whole event; as it was if it is not a compressed one. `checksum`: does it end in a CRC32, which is verified?
+    """Decompress a whole event; an event that is not compressed is returned as it is. `checksum`: True if the event
+    ends in a CRC32; it is verified and computed anew.
 
     Raises `BinlogError`: MALFORMED_EVENT, CHECKSUM_MISMATCH.
     """
@@ -59,7 +60,7 @@ def plain_event(event: bytes, *, checksum: bool) -> bytes:
 
 
 def plain_body(kind: int, body: bytes) -> bytes:
-    """The plain event's body; no header, no checksum, and not verified."""
+    """Decompress an event's body, without header and checksum; nothing is verified."""
     cursor = ByteCursor(type_name(kind), body)
     if kind == EventType.MARIADB_QUERY_COMPRESSED:
         cursor.read(8)
@@ -82,24 +83,24 @@ def _uncompress(cursor: ByteCursor) -> bytes:
     head = cursor.number(1)
     if not head & 0x80 or head & 0x70:
         raise malformed(cursor.name, f"has an unknown compression ({head:#04x})")
-    said = int.from_bytes(cursor.read(head & 7), "big")
-    if not 0 < said <= SIZE_MAX:
-        raise malformed(cursor.name, f"says that it holds {said} bytes")
+    size = int.from_bytes(cursor.read(head & 7), "big")
+    if not 0 < size <= SIZE_MAX:
+        raise malformed(cursor.name, f"says that it holds {size} bytes")
     stream = zlib.decompressobj()
     try:
-        data = stream.decompress(cursor.rest(), said + 1)
+        data = stream.decompress(cursor.rest(), size + 1)
     except zlib.error as error:
         raise malformed(cursor.name, f"cannot be uncompressed: {error}") from None
-    if len(data) != said or not stream.eof or stream.unused_data:
-        raise malformed(cursor.name, f"does not hold the {said} bytes that it says")
+    if len(data) != size or not stream.eof or stream.unused_data:
+        raise malformed(cursor.name, f"does not hold the {size} bytes that it says")
     return data
 
 
 def plain_log(data: bytes) -> bytes:
-    """A whole binlog (magic first) with every compressed event made plain; `data` itself where none is.
+    """Decompress every compressed event of a whole binlog (magic first); returns `data` itself if there is none.
 
-    Positions in headers stay what the source said, so only the order of events is that of the bytes. Raises
-    `BinlogError` with the offset in `data`; what is damaged elsewhere is left to the reader of the plain log.
+    `log_pos` in the headers stays that of the source, so it no longer tells an event's offset in the result. Raises
+    `BinlogError` with the offset in `data`; the reader of the result finds damage in other events.
     """
     if data[: len(MAGIC)] != MAGIC:
         return data

@@ -1,8 +1,8 @@
-"""QUERY events: a statement as text, and the session it ran in.
+"""QUERY events: a statement as text, and the settings of the session that ran it.
 
-A statement's text is in the session's character set, which the event names in its status variables; so is `sql_mode`,
-without which double quotes cannot be read. The variables are a list of codes and values without sizes, so one of an
-unknown code ends what can be read of it; the statement stands behind the list either way.
+The event's status variables name the session's character set, in which the text is, and its sql_mode, without which
+double quotes are ambiguous. They are a list of codes and values without sizes, so an unknown code ends the parsing of
+the list. The statement behind the list can be read all the same.
 
 MySQL and MariaDB share codes 0 to 11; MySQL's own are 12 to 21, MariaDB's 128 and above.
 Sources: MySQL source, libs/mysql/binlog/event/statement_events.cpp; MariaDB, sql/log_event.cc, Query_log_event.
@@ -20,12 +20,12 @@ from dispatcher.binlog.event.cursor import ByteCursor, malformed
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A QUERY event's status variables; None (or 0 for ids and flags) where the event does not have one.
+    """A QUERY event's status variables; None (or 0 for ids and flags) if the event does not have one.
 
-    `updated_databases`: what the server says the statement touches; None where it does not say, or there are too many.
-    `client`, `connection`, `server`: collation ids of the session's character sets. `collations`: MariaDB's pairs of
-    character set and its default collation, both as collation ids. `alter_of`: MariaDB, the sequence number of the
-    START ALTER that this statement ends. `unknown`: the code at which reading ended.
+    `updated_databases`: the databases that the statement touches; None if the server does not list them, or there are
+    too many. `client`, `connection`, `server`: collation ids of the session's character sets. `collations`: MariaDB's
+    pairs of a character set and its default collation, both as collation ids. `alter_of`: MariaDB, the sequence number
+    of the START ALTER that this statement ends. `unknown`: the unknown code at which parsing ended.
     """
 
     flags2: int = 0
@@ -67,7 +67,7 @@ class Query:
 
     @property
     def query(self) -> str:
-        """The statement as text. Bytes that are not of the session's character set are replaced."""
+        """The statement as text. Bytes that are invalid in the session's character set become U+FFFD."""
         text = text_of(self.raw, self.status.client)
         return text if isinstance(text, str) else self.raw.decode("utf-8", "replace")
 
@@ -77,7 +77,7 @@ class Query:
 
 
 def parse_query(body: bytes, *, load: bool = False) -> Query:
-    """Read a QUERY_EVENT's body, or (`load`) an EXECUTE_LOAD_QUERY_EVENT's, which holds 13 bytes more.
+    """Parse a QUERY_EVENT's body, or (`load`) an EXECUTE_LOAD_QUERY_EVENT's, which has 13 bytes more.
 
     Raises `BinlogError` MALFORMED_EVENT.
     """
@@ -96,14 +96,14 @@ def parse_query(body: bytes, *, load: bool = False) -> Query:
 
 
 def read_statement(body: bytes) -> tuple[str, str, int]:
-    """(default database, text, sql_mode) of a QUERY_EVENT's body. Bytes that are not of the session's character set are
-    replaced. Raises `BinlogError` MALFORMED_EVENT."""
+    """(default database, text, sql_mode) of a QUERY_EVENT's body. Bytes that are invalid in the session's character set
+    become U+FFFD. Raises `BinlogError` MALFORMED_EVENT."""
     query = parse_query(body)
     return query.database, query.query, query.status.sql_mode
 
 
 def text_of(raw: bytes, collation: int) -> str | bytes:
-    """Text in the character set of a collation id; as bytes where it is binary, or not of that character set."""
+    """Decode text in the character set of a collation id; bytes if that is binary, or they are invalid in it."""
     charset = charset_of(collation)
     try:
         if charset == "binary":
@@ -114,7 +114,7 @@ def text_of(raw: bytes, collation: int) -> str | bytes:
     return raw if text is None else text
 
 
-# Variables that are one integer: code -> field, bytes of value. 14 and 15 were never written by a release.
+# Variables that are one integer: code -> (field, bytes). No release writes 14 and 15.
 _INTEGERS: dict[int, tuple[str, int]] = {
     0: ("flags2", 4),
     1: ("sql_mode", 8),
@@ -136,23 +136,23 @@ _ALTER_ENDS = 0x04 | 0x08  # FL_COMMIT_ALTER, FL_ROLLBACK_ALTER
 
 
 def _status(cursor: ByteCursor) -> Status:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     while len(cursor):
         code = cursor.number(1)
         if code in _INTEGERS:
             name, size = _INTEGERS[code]
-            found[name] = cursor.number(size)
+            fields[name] = cursor.number(size)
         elif code in _FLAGS:
-            found[_FLAGS[code]] = bool(cursor.number(1))
-        elif not _longer(cursor, code, found):
-            found["unknown"] = code
+            fields[_FLAGS[code]] = bool(cursor.number(1))
+        elif not _read_compound(cursor, code, fields):
+            fields["unknown"] = code
             break
-    found.pop("", None)
-    return replace(Status(), **found)
+    fields.pop("", None)
+    return replace(Status(), **fields)
 
 
-def _longer(cursor: ByteCursor, code: int, found: dict[str, Any]) -> bool:
-    """The variables that are more than one integer; False where the code is not known."""
+def _read_compound(cursor: ByteCursor, code: int, found: dict[str, Any]) -> bool:
+    """Read a variable that is more than one integer into `found`; False if the code is unknown."""
     if code == 2:  # Q_CATALOG of 5.0.0 to 5.0.3: it ends in a zero byte, unless it is empty
         size = cursor.number(1)
         found["catalog"] = cursor.null_terminated(size) if size else ""

@@ -1,4 +1,4 @@
-"""Our own event in a delivered binlog: an IGNORABLE_LOG_EVENT before each transaction, and before each slice of one.
+"""Our own event in a delivered binlog: an IGNORABLE_LOG_EVENT before each transaction and wherever events are left out.
 
 The servers' own tools and replicas skip an event with the flag LOG_EVENT_IGNORABLE_F, so a delivered binlog stays one
 that `mysqlbinlog` reads.
@@ -23,18 +23,18 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 RECORD_MAGIC = b"BD"
 RECORD_VERSION = 1
-RECORD = struct.Struct(
-    "<2sBBIQQqI"
-)  # magic, version, name length, epoch, seq, offset, commit_us, first_event
+# magic, version, name length, epoch, seq, offset, commit_us, first_event
+RECORD = struct.Struct("<2sBBIQQqI")
 RECORD_SIZE = HEADER_SIZE + RECORD.size  # without file name and checksum
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a filtered binlog cannot say by itself: stands before each transaction that a consumer receives.
+    """The position and time of a transaction in the source, which a filtered binlog cannot say by itself.
 
-    `file`, `offset`: the source's file and the offset in it just after the transaction; `commit_us`: its commit,
-    microseconds since 1970 UTC; `first_event`: index, within the transaction as delivered, of the event that follows.
+    `file`, `offset`: the source's file and the offset in it just after the transaction; `commit_us`: its commit time,
+    microseconds since 1970 UTC; `first_event`: the index of the event that follows, in the transaction as delivered
+    to the consumer.
     """
 
     epoch: int
@@ -48,8 +48,7 @@ class Record:
 def encode_record(
     record: Record, *, checksum: bool, timestamp: int = 0, server_id: int = 0
 ) -> bytes:
-    """The record as an IGNORABLE_LOG_EVENT, which the servers' own tools and replicas skip. Raises BinlogError for a
-    file name of more than 255 bytes."""
+    """Encode the record as an IGNORABLE_LOG_EVENT. Raises BinlogError for a file name of more than 255 bytes."""
     name = record.file.encode()
     if len(name) > FILE_NAME_BYTES_MAX:
         raise malformed("a record", f"names a file by {len(name)} bytes")
@@ -66,7 +65,7 @@ def encode_record(
 
 
 def parse_record(body: bytes) -> Record | None:
-    """Read the body (no header, no checksum) of an IGNORABLE_LOG_EVENT; None where it is not a record of ours."""
+    """Parse the body (no header, no checksum) of an IGNORABLE_LOG_EVENT; None if it is not our record."""
     if body[:2] != RECORD_MAGIC:
         return None
     if len(body) < RECORD.size:

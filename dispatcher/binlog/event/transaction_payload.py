@@ -1,8 +1,8 @@
-"""TRANSACTION_PAYLOAD: a whole transaction in one event, compressed; read in bounded memory.
+"""TRANSACTION_PAYLOAD: a whole transaction compressed into one event; decompressed in bounded memory.
 
 The body is a list of fields (type, size, value: all packed integers), an end mark (type 0), and the compressed bytes.
-What they hold is the transaction's events one after the other, in their usual form but without checksums: the payload
-event has one itself. The GTID event stands before it, uncompressed. Their `log_pos` is that of the payload event.
+Decompressed, these are the transaction's events one after the other, without checksums, because the payload event has
+one; their `log_pos` is that of the payload event. The GTID event stands before the payload event, uncompressed.
 
 Sources: MySQL source, libs/mysql/binlog/event/codecs/binary.cpp, sql/binlog/decompressing_event_object_istream.cc.
 """
@@ -17,6 +17,7 @@ import numpy as np
 import zstandard
 
 from dispatcher.binlog.event.cursor import ByteCursor, malformed
+from dispatcher.binlog.event.header import HEADER_SIZE, SIZE_AT, TYPE_AT
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.kernel.bytes import U8, u32
 from dispatcher.binlog.kernel.jit import njit
@@ -24,10 +25,9 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 CHUNK_BYTES = 1 << 20
 NAME = type_name(EventType.TRANSACTION_PAYLOAD)
-_HEADER_SIZE = 19
-_PAYLOAD = 40
+_PAYLOAD = int(EventType.TRANSACTION_PAYLOAD)
 _BAD_SIZE, _NESTED = -1, -2
-_HEAD_MAX = 256  # the fields are a few bytes; what is behind them may be a gigabyte
+_HEAD_MAX = 256  # the fields take a few bytes; the data behind them may take a gigabyte
 
 
 class Compression(IntEnum):
@@ -37,7 +37,7 @@ class Compression(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """`uncompressed_size`: bytes of all inner events, as the server says (it always does where it compresses)."""
+    """`uncompressed_size`: bytes of all inner events, as the server says; it does so whenever it compresses."""
 
     compression: Compression
     uncompressed_size: int | None
@@ -45,35 +45,36 @@ class Payload:
 
 
 def parse_payload(body: bytes | memoryview) -> Payload:
-    """A TRANSACTION_PAYLOAD_EVENT's body; `data` is a view of it, or a slice.
+    """Parse a TRANSACTION_PAYLOAD_EVENT's body. `data` of the result is a slice (of a memoryview: a view) of `body`.
 
-    Raises `BinlogError`: MALFORMED_EVENT, UNSUPPORTED_EVENT for a compression that is not known.
+    Raises `BinlogError`: MALFORMED_EVENT, UNSUPPORTED_EVENT for an unknown compression.
     """
     cursor = ByteCursor(NAME, bytes(body[:_HEAD_MAX]))
-    found: dict[int, int] = {}
+    fields: dict[int, int] = {}
     while field := cursor.packed_number():
         value = ByteCursor(NAME, cursor.read(cursor.packed_number()))
         if field in (1, 2, 3):  # payload size, compression, uncompressed size
-            found[field] = value.packed_number()
+            fields[field] = value.packed_number()
             value.end()
-    if 1 not in found or 2 not in found:
+    if 1 not in fields or 2 not in fields:
         raise malformed(NAME, "does not say its size and compression")
     data = body[cursor.at :]
-    if found[1] != len(data):
-        raise malformed(NAME, f"says that it holds {found[1]} bytes, and holds {len(data)}")
-    if found[2] not in list(Compression):
+    if fields[1] != len(data):
+        raise malformed(NAME, f"says that it holds {fields[1]} bytes, and holds {len(data)}")
+    if fields[2] not in list(Compression):
         raise BinlogError(
-            ErrorKind.UNSUPPORTED_EVENT, f"{NAME} of the unknown compression {found[2]}"
+            ErrorKind.UNSUPPORTED_EVENT, f"{NAME} of the unknown compression {fields[2]}"
         )
-    compression = Compression(found[2])
-    size = found.get(3)
+    compression = Compression(fields[2])
+    size = fields.get(3)
     if compression is Compression.NONE:
         size = len(data)
     return Payload(compression, size, data)
 
 
 def decompressed_chunks(payload: Payload) -> Iterator[bytes]:
-    """The inner events' bytes, at most CHUNK_BYTES at a time; MALFORMED_EVENT where they are not what was said."""
+    """Yield the inner events' bytes, at most CHUNK_BYTES at a time. Raises `BinlogError` MALFORMED_EVENT if their size
+    is not that which the event says."""
     if payload.compression is Compression.NONE:
         for at in range(0, len(payload.data), CHUNK_BYTES):
             yield bytes(payload.data[at : at + CHUNK_BYTES])
@@ -95,14 +96,14 @@ def decompressed_chunks(payload: Payload) -> Iterator[bytes]:
 
 
 def decompress(payload: Payload) -> bytes:
-    """All of the inner events' bytes at once, for a payload whose size is known and small; raises likewise."""
+    """All inner events' bytes at once, for a payload whose size is known and small. Raises likewise."""
     said = payload.uncompressed_size
     if payload.compression is Compression.NONE:
         return bytes(payload.data)
     assert said is not None
     try:
         size = zstandard.frame_content_size(payload.data)
-        # The library would make room for what the frame says of itself.
+        # The library would allocate the size that the frame claims.
         if size in (-1, said):
             data = zstandard.ZstdDecompressor().decompress(
                 payload.data, max_output_size=said, allow_extra_data=False
@@ -117,12 +118,12 @@ def decompress(payload: Payload) -> bytes:
 
 
 def event_runs(chunks: Iterable[bytes]) -> Iterator[U8]:
-    """The same bytes again, whole events only: as many as have come, and at least one, at a time.
+    """Split the bytes between events: yields all whole events that have arrived, at least one at a time.
 
-    Raises `BinlogError` behind the last event that can be told.
+    Raises `BinlogError` after the last whole event.
     """
     parts: list[bytes] = []  # the beginning of an event
-    have, need = 0, _HEADER_SIZE
+    have, need = 0, HEADER_SIZE
     for chunk in chunks:
         parts.append(chunk)
         have += len(chunk)
@@ -133,37 +134,37 @@ def event_runs(chunks: Iterable[bytes]) -> Iterator[U8]:
         if end:
             yield src[:end]
         if need < 0:
-            raise _refused(need)
+            raise _bad_event(need)
         parts, have = [src[end:].tobytes()], len(src) - end
     if have:
         raise malformed(NAME, "ends inside an event")
 
 
 def check_payload(src: U8) -> None:
-    """Raises `BinlogError` where these bytes are not whole events."""
+    """Raise `BinlogError` unless these bytes are whole events."""
     end, need = whole_events(src)
     if need < 0:
-        raise _refused(need)
+        raise _bad_event(need)
     if end != len(src):
         raise malformed(NAME, "ends inside an event")
 
 
-def _refused(reason: int) -> BinlogError:
+def _bad_event(reason: int) -> BinlogError:
     why = "holds another one" if reason == _NESTED else "holds an event shorter than its header"
     return malformed(NAME, why)
 
 
 @njit
 def whole_events(src: U8) -> tuple[int, int]:
-    """Bytes of the whole events at the start, and how many the next one needs; a negative reason if it is none."""
+    """(bytes of the whole events at the start, bytes that the next event needs or a negative error code)."""
     at = 0
-    while len(src) - at >= _HEADER_SIZE:
-        size = u32(src, at + 9)
-        if size < _HEADER_SIZE:
+    while len(src) - at >= HEADER_SIZE:
+        size = u32(src, at + SIZE_AT)
+        if size < HEADER_SIZE:
             return at, _BAD_SIZE
-        if src[at + 4] == _PAYLOAD:
+        if src[at + TYPE_AT] == _PAYLOAD:
             return at, _NESTED
         if size > len(src) - at:
             return at, size
         at += size
-    return at, _HEADER_SIZE
+    return at, HEADER_SIZE

@@ -19,7 +19,7 @@ from dispatcher.binlog.kernel.crc import crc32
 from dispatcher.binlog.kernel.intrinsics import copy
 from dispatcher.binlog.kernel.jit import njit
 from dispatcher.binlog.stream.batch import DDL, KIND_MASK, TABLE_MAP, Batch, Events
-from dispatcher.binlog.table_map.parse import POST_HEADER_SIZE
+from dispatcher.binlog.table_map.wire import POST_HEADER_SIZE
 
 KEEP = -1  # the tail of an event that stays as it is
 _SIZE_AT = 9

@@ -1,1 +1,1 @@
-"""TABLE_MAP events: the definition of a table at one place of the log."""
+"""TABLE_MAP events: the definition of a table at one position of the log."""

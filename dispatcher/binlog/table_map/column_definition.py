@@ -1,7 +1,6 @@
-"""Column definitions as information_schema writes them (`int unsigned`, `enum('a','b')`) to `Column`.
+"""Parses column definitions as information_schema shows them (`int unsigned`, `enum('a','b')`) to `Column`.
 
-They serve two ends: naming what a log without full metadata leaves out, and telling a table's Arrow types before any
-event of it has come.
+They supply what a log without full metadata omits, and tell a table's Arrow types before its first event.
 """
 
 from __future__ import annotations
@@ -29,19 +28,20 @@ _FRACTIONAL = {"timestamp": Type.TIMESTAMP2, "datetime": Type.DATETIME2, "time":
 _PREFIX = {
     "tinyblob": 1, "blob": 2, "mediumblob": 3, "longblob": 4, "tinytext": 1, "text": 2, "mediumtext": 3, "longtext": 4,
 }  # fmt: skip
-# How TABLE_MAP numbers them.
+# The numbers of GEOMETRY_TYPE in a TABLE_MAP.
 _GEOMETRIES = {
     "geometry": 0, "point": 1, "linestring": 2, "polygon": 3, "multipoint": 4, "multilinestring": 5, "multipolygon": 6,
     "geometrycollection": 7, "geomcollection": 7,
 }  # fmt: skip
 _COMPRESSED = re.compile(r"\s*/\*M?!\d*\s*compressed\b[^*]*\*/", re.IGNORECASE)
 _SAME: dict[int, Type] = {Type.VAR_STRING: Type.VARCHAR, Type.NEWDATE: Type.DATE}
-# What MariaDB says of a temporal column in the form that it had before it took MySQL's.
+# MariaDB shows this for a temporal column in its own form, from before it adopted MySQL's.
 _OLD_FORM = re.compile(r"\s*/\*\s*mariadb-5\.3\s*\*/", re.IGNORECASE)
 
 
 def defined_columns(definition: Mapping[str, Any], label: str = "") -> tuple[Column, ...]:
-    """The columns (for `change_schema`, `arrow_type`) of a definition as GET .../tables/{database.table} answers it.
+    """The columns (for `change_schema`, `arrow_type`) of a definition, which is an answer of
+    GET /v1/consumers/{c}/tables/{database.table}. `label`: the table's name for messages.
 
     Raises `BinlogError` UNSUPPORTED_TYPE naming table and column.
     """
@@ -50,21 +50,21 @@ def defined_columns(definition: Mapping[str, Any], label: str = "") -> tuple[Col
 
 
 def fits(code: int, meta: int, column: Column, size: int | None = None) -> bool:
-    """May a column of this type in an event be that of a definition? `size`: in bytes, of a CHAR or VARCHAR of which it
-    is known; the definition itself counts characters."""
+    """True if a column of this type in an event can be `column` of a definition. `size`: bytes of a CHAR or VARCHAR, if
+    known; the definition itself counts characters."""
     code = _SAME.get(code, code)
     if code in OLD_TEMPORALS:
         return column.type == OLD_TEMPORALS[code]
     if code == Type.STRING:
         return column.type == code and size in (None, meta)
     if code in (Type.VARCHAR, Type.MARIADB_VARCHAR_COMPRESSED):
-        # A compressed column has one byte more, for the kind of compression.
+        # A compressed column has one byte more: the header of the compressed value.
         return column.type == code and size in (None, meta, meta - 1)
     return (column.type, column.meta) == (code, meta)
 
 
 def _column(entry: Mapping[str, Any], label: str) -> Column:
-    """`entry`: {"name", "mysql_type" (COLUMN_TYPE), "nullable", "charset"}; `label`: the table, for messages."""
+    """Parse one column. `entry`: {"name", "mysql_type" (COLUMN_TYPE), "nullable", "charset"}."""
     name, text = str(entry["name"]), str(entry["mysql_type"])
     plain, compressed = _COMPRESSED.subn("", text)
     match = _COLUMN_TYPE.match(_OLD_FORM.sub("", plain))
@@ -99,7 +99,7 @@ def _column(entry: Mapping[str, Any], label: str) -> Column:
 def _type(  # noqa: C901, PLR0911, PLR0912 - one return per type
     word: str, arguments: str, labels: int
 ) -> tuple[int, int]:
-    """(type, meta); raises ValueError for what is not a type."""
+    """(type, meta) of a type's name and arguments. Raises ValueError for an unknown type."""
     numbers = [] if labels else [int(number) for number in arguments.split(",") if number.strip()]
     first = numbers[0] if numbers else 0
     if word in _PLAIN:
@@ -138,7 +138,7 @@ def _type(  # noqa: C901, PLR0911, PLR0912 - one return per type
 
 
 def _compressed(code: int, meta: int) -> tuple[int, int]:
-    """The type of a column that MariaDB compresses; a VARCHAR's header byte counts."""
+    """(type, meta) of a column that MariaDB compresses. The size of a VARCHAR includes the header byte."""
     if code == Type.VARCHAR:
         return Type.MARIADB_VARCHAR_COMPRESSED, meta + 1
     return (Type.MARIADB_BLOB_COMPRESSED, meta) if code == Type.BLOB else (code, meta)

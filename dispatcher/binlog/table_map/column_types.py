@@ -1,6 +1,6 @@
-"""Column types as a TABLE_MAP event names them, and how many bytes a cell of each takes in a row image.
+"""Column types as a TABLE_MAP event names them, and the sizes of their cells in a row image.
 
-`meta` of a column is normalised on parsing to one integer whose meaning depends on the type:
+The parser normalises a column's metadata to one integer, `meta`, whose meaning depends on the type:
 
     DECIMAL            precision << 8 | scale
     FLOAT, DOUBLE      bytes
@@ -21,7 +21,7 @@ from enum import IntEnum, StrEnum
 
 
 class Type(IntEnum):
-    """`enum_field_types`, as far as it occurs in a binlog."""
+    """The values of `enum_field_types` that occur in a binlog."""
 
     DECIMAL_OLD = 0
     TINY = 1
@@ -58,66 +58,32 @@ class Type(IntEnum):
 
 
 # Bytes of metadata per column in the event.
+_NO_META = (
+    Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG, Type.NULL, Type.YEAR, Type.DATE, Type.NEWDATE,
+    Type.TIME_OLD, Type.DATETIME_OLD, Type.TIMESTAMP_OLD,
+)  # fmt: skip
+_ONE_BYTE = (
+    Type.FLOAT, Type.DOUBLE, Type.TIME2, Type.DATETIME2, Type.TIMESTAMP2, Type.BLOB, Type.JSON, Type.GEOMETRY,
+    Type.VECTOR, Type.MARIADB_BLOB_COMPRESSED,
+)  # fmt: skip
+_TWO_BYTES = (
+    Type.NEWDECIMAL, Type.BIT, Type.ENUM, Type.SET, Type.STRING, Type.VARCHAR, Type.VAR_STRING,
+    Type.MARIADB_VARCHAR_COMPRESSED,
+)  # fmt: skip
 META_BYTES: dict[int, int] = {
-    Type.TINY: 0,
-    Type.SHORT: 0,
-    Type.LONG: 0,
-    Type.FLOAT: 1,
-    Type.DOUBLE: 1,
-    Type.NULL: 0,
-    Type.TIMESTAMP_OLD: 0,
-    Type.LONGLONG: 0,
-    Type.INT24: 0,
-    Type.DATE: 0,
-    Type.TIME_OLD: 0,
-    Type.DATETIME_OLD: 0,
-    Type.YEAR: 0,
-    Type.NEWDATE: 0,
-    Type.VARCHAR: 2,
-    Type.BIT: 2,
-    Type.TIMESTAMP2: 1,
-    Type.DATETIME2: 1,
-    Type.TIME2: 1,
-    Type.MARIADB_BLOB_COMPRESSED: 1,
-    Type.MARIADB_VARCHAR_COMPRESSED: 2,
-    Type.VECTOR: 1,
-    Type.JSON: 1,
-    Type.NEWDECIMAL: 2,
-    Type.ENUM: 2,
-    Type.SET: 2,
-    Type.BLOB: 1,
-    Type.VAR_STRING: 2,
-    Type.STRING: 2,
-    Type.GEOMETRY: 1,
+    code: size for size, codes in enumerate((_NO_META, _ONE_BYTE, _TWO_BYTES)) for code in codes
 }
 
-# Which columns have a bit in SIGNEDNESS (Field::has_signedness_information_type), an entry in the charset fields.
-SIGNED_TYPES = frozenset(
-    (
-        Type.TINY,
-        Type.SHORT,
-        Type.INT24,
-        Type.LONG,
-        Type.LONGLONG,
-        Type.YEAR,
-        Type.FLOAT,
-        Type.DOUBLE,
-        Type.NEWDECIMAL,
-    )
-)
-CHARACTER_TYPES = frozenset(
-    (
-        Type.STRING,
-        Type.VAR_STRING,
-        Type.VARCHAR,
-        Type.BLOB,
-        Type.VECTOR,
-        Type.MARIADB_BLOB_COMPRESSED,
-        Type.MARIADB_VARCHAR_COMPRESSED,
-    )
-)
+# Columns with a bit in SIGNEDNESS (Field::has_signedness_information_type), and with an entry in the charset fields.
+SIGNED_TYPES = frozenset((
+    Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG, Type.YEAR, Type.FLOAT, Type.DOUBLE, Type.NEWDECIMAL,
+))  # fmt: skip
+CHARACTER_TYPES = frozenset((
+    Type.STRING, Type.VAR_STRING, Type.VARCHAR, Type.BLOB, Type.VECTOR,
+    Type.MARIADB_BLOB_COMPRESSED, Type.MARIADB_VARCHAR_COMPRESSED,
+))  # fmt: skip
 COMPRESSED_TYPES = frozenset((Type.MARIADB_BLOB_COMPRESSED, Type.MARIADB_VARCHAR_COMPRESSED))
-# Dates and times as servers before MySQL 5.6 wrote them, without fractions of a second, and what took their place.
+# The temporal types of servers before MySQL 5.6, without fractions of a second, and the types that replaced them.
 OLD_TEMPORALS: dict[int, Type] = {
     Type.TIMESTAMP_OLD: Type.TIMESTAMP2,
     Type.DATETIME_OLD: Type.DATETIME2,
@@ -162,9 +128,9 @@ def decimal_groups(precision: int, scale: int) -> tuple[tuple[int, int], ...]:
 
 
 def cell_width(type_code: int, meta: int) -> int:
-    """Bytes of a cell that is not NULL; negative: minus the bytes of its length prefix. 0: the type has no cells.
+    """The size of a cell that is not NULL, or minus the size of its length prefix. 0: the type has no cells.
 
-    Raises KeyError for a type that cannot occur in `META_BYTES`.
+    Raises KeyError for a type that is not in `META_BYTES`.
     """
     if type_code in _FIXED:
         return _FIXED[type_code]
@@ -186,7 +152,8 @@ def cell_width(type_code: int, meta: int) -> int:
 
 
 class InvalidDates(StrEnum):
-    """What becomes of a date that is none: NULL, and counted; an error; or text, for which the whole column is text."""
+    """What the decoder makes of an invalid date such as '0000-00-00': NULL, and it counts them; an error; or text, in
+    which case all dates of the column are text."""
 
     NULL = "null"
     ERROR = "error"
@@ -195,10 +162,10 @@ class InvalidDates(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `name`: "" where the server wrote none; `type`, `meta`: see above; `charset`: collation id, 0 where
-    not known; `labels`: of an ENUM or SET; `declared`: the type's name where the code does not tell it ("uuid",
-    "inet6", "inet4"), else ""; `geometry`: which kind (0 = GEOMETRY, 1 = POINT ..., -1 = not known); `dimensions`: of a
-    VECTOR, 0 = not known."""
+    """One column. `name`: "" if the server did not write it; `type`, `meta`: see above; `charset`: collation id, 0 if
+    unknown; `labels`: of an ENUM or SET; `declared`: the type's name if the type code does not tell it ("uuid",
+    "inet6", "inet4"), else ""; `geometry`: its kind (0 = GEOMETRY, 1 = POINT ..., -1 = unknown); `dimensions`: of a
+    VECTOR, 0 = unknown."""
 
     name: str
     type: int

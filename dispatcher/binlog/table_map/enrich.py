@@ -1,11 +1,11 @@
-"""TABLE_MAP events made whole: the optional fields that the server left out, written from a table's definition.
+"""Enriches TABLE_MAP events: writes the optional fields that the server omitted, from a table's definition.
 
-A server with `binlog_row_metadata=FULL` names columns, labels and the primary key in each TABLE_MAP; one with MINIMAL,
-or one that is too old, does not. What it left out is supplied here from `information_schema`, in the server's own
-fields and order, so that whoever decodes the event sees one kind of TABLE_MAP. Fields that are there stay as they are.
+A server with `binlog_row_metadata=FULL` writes columns' names, labels and the primary key into each TABLE_MAP; one with
+MINIMAL, or an older one, does not. This module adds them from `information_schema`, in the server's own fields and
+order, so that decoders meet one kind of TABLE_MAP. It keeps the fields that are there.
 
-Whether a definition is that of the event cannot be told from the two alone (`dispatch.versions` proves it); but types,
-lengths and null bits that contradict each other can, and are refused.
+A definition may match an event by chance; `dispatch.versions` proves that it belongs to it. This module refuses a
+definition whose types, lengths or nullability contradict the event.
 
 Sources: MySQL source, sql/log_event.cc (Table_map_log_event::init_metadata_fields); MariaDB sql/log_event_server.cc.
 """
@@ -28,7 +28,7 @@ from dispatcher.binlog.table_map.column_types import (
     Column,
     Type,
 )
-from dispatcher.binlog.table_map.optional_metadata import TEXTS_OF_MARIADB, Optional
+from dispatcher.binlog.table_map.optional_metadata import TEXTS_OF_MARIADB, OptionalMetadata
 from dispatcher.binlog.table_map.parse import types_of
 from dispatcher.binlog.table_map.wire import (
     NAME,
@@ -42,31 +42,30 @@ from dispatcher.binlog.table_map.wire import (
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
 Definition = Mapping[str, Any]
-"""A table as `net.server.table_columns` describes it."""
+"""A table as `source.mysql.table_schema` describes it."""
 
 
 def incomplete(body: bytes, *, mariadb: bool) -> bool:
-    """Does a TABLE_MAP's body need a definition? Raises `BinlogError` MALFORMED_EVENT."""
-    skeleton = RawTableMap.of(body)
-    return Field.COLUMN_NAME not in skeleton.fields or (mariadb and _ambiguous(skeleton))
+    """True if a TABLE_MAP's body lacks fields that a definition must supply. Raises `BinlogError` MALFORMED_EVENT."""
+    raw_map = RawTableMap.of(body)
+    return Field.COLUMN_NAME not in raw_map.fields or (mariadb and _ambiguous(raw_map))
 
 
-def _ambiguous(skeleton: RawTableMap) -> bool:
-    """Is there a column of which MariaDB does not say whether it is BINARY(n) or of a type stored as one, or how many
-    bytes its cells have?"""
-    if Field.COLUMN_TYPES in skeleton.fields:
+def _ambiguous(raw_map: RawTableMap) -> bool:
+    """True if MariaDB does not tell whether a column is BINARY(n) or a type stored as one, or the size of its cells."""
+    if Field.COLUMN_TYPES in raw_map.fields:
         return False
-    types = types_of(skeleton)
-    found = Optional(types, mariadb=True)
+    types = types_of(raw_map)
+    metadata = OptionalMetadata(types, mariadb=True)
     for code in (Field.DEFAULT_CHARSET, Field.COLUMN_CHARSET):
-        if code in skeleton.fields:
-            found.read(code, ByteCursor(NAME, skeleton.fields[code]))
+        if code in raw_map.fields:
+            metadata.read(code, ByteCursor(NAME, raw_map.fields[code]))
     return any(
         code in OLD_TEMPORALS
         or (
             code == Type.STRING
             and meta in inet.SIZES.values()
-            and found.charsets.get(i, BINARY) == BINARY
+            and metadata.charsets.get(i, BINARY) == BINARY
         )
         for i, (code, meta) in enumerate(types)
     )
@@ -75,15 +74,15 @@ def _ambiguous(skeleton: RawTableMap) -> bool:
 def enriched_body(body: bytes, definition: Definition, *, mariadb: bool = False) -> bytes:
     """The body of the TABLE_MAP that a server with full metadata writes for a table of this definition.
 
-    Raises `BinlogError` METADATA_MISSING where the definition contradicts the event or does not know what the event
-    lacks, UNSUPPORTED_TYPE for a column type that is not known.
+    Raises `BinlogError`: METADATA_MISSING if the definition contradicts the event or does not tell what it lacks,
+    UNSUPPORTED_TYPE for an unknown column type.
     """
-    skeleton = RawTableMap.of(body)
+    raw_map = RawTableMap.of(body)
     columns = defined_columns(definition)
-    _check(skeleton, definition, columns)
-    ours = _Fields(skeleton, definition, columns)
-    fields = dict(skeleton.fields)
-    out = bytearray(body[: skeleton.end])
+    _check(raw_map, definition, columns)
+    ours = _Fields(raw_map, definition, columns)
+    fields = dict(raw_map.fields)
+    out = bytearray(body[: raw_map.end])
     for codes, make in ours.in_order(mariadb):
         there = next((code for code in codes if code in fields), None)
         code, value = (there, fields.pop(there)) if there is not None else make()
@@ -97,31 +96,29 @@ def enriched_body(body: bytes, definition: Definition, *, mariadb: bool = False)
 # -- the definition -------------------------------------------------------------------------------------------
 
 
-def _check(skeleton: RawTableMap, definition: Definition, columns: Sequence[Column]) -> None:
-    if len(columns) != len(skeleton.types):
+def _check(raw_map: RawTableMap, definition: Definition, columns: Sequence[Column]) -> None:
+    if len(columns) != len(raw_map.types):
         raise _other(
-            skeleton, f"has {len(columns)} columns where the event has {len(skeleton.types)}"
+            raw_map, f"has {len(columns)} columns where the event has {len(raw_map.types)}"
         )
-    names = skeleton.fields.get(Field.COLUMN_NAME)
+    names = raw_map.fields.get(Field.COLUMN_NAME)
     if names is not None and names != _texts(column.name for column in columns):
-        raise _other(skeleton, "has other column names than the event")
-    entries = zip(
-        definition["columns"], columns, types_of(skeleton), skeleton.nullable, strict=True
-    )
+        raise _other(raw_map, "has other column names than the event")
+    entries = zip(definition["columns"], columns, types_of(raw_map), raw_map.nullable, strict=True)
     for entry, column, (code, meta), nullable in entries:
         if not fits(code, meta, column, entry.get("bytes")):
             raise _other(
-                skeleton, f"column {column.name!r} ({entry['mysql_type']}) has another type than the event says"
+                raw_map, f"column {column.name!r} ({entry['mysql_type']}) has another type than the event says"
             )  # fmt: skip
-        # A column of the primary key may not be NULL whatever its definition says, so one way only.
+        # A nullable column of a definition may be NOT NULL in the event: a primary key makes it so.
         if nullable and not column.nullable:
-            raise _other(skeleton, f"column {column.name!r} is NOT NULL, which the event denies")
+            raise _other(raw_map, f"column {column.name!r} is NOT NULL, but nullable in the event")
 
 
-def _other(skeleton: RawTableMap, why: str) -> BinlogError:
+def _other(raw_map: RawTableMap, why: str) -> BinlogError:
     return BinlogError(
         ErrorKind.METADATA_MISSING,
-        f"the definition known of table {skeleton.database}.{skeleton.table} is not that of the event: it {why}",
+        f"the known definition of table {raw_map.database}.{raw_map.table} does not match the event: it {why}",
         remedy="the table was altered without a trace in the log (sql_log_bin=0, or the position is older than the"
         f" alteration): move the consumer behind it ({SEEK}), and copy the table afresh",
     )
@@ -134,19 +131,19 @@ _Written = tuple[int, bytes]  # type and value
 
 
 class _Fields:
-    """Each method writes one field; an empty value means that the server would leave it out."""
+    """Writes the optional fields of a definition, one per method. The server omits a field with an empty value."""
 
     def __init__(
-        self, skeleton: RawTableMap, definition: Definition, columns: Sequence[Column]
+        self, raw_map: RawTableMap, definition: Definition, columns: Sequence[Column]
     ) -> None:
-        self.table = f"{skeleton.database}.{skeleton.table}"
-        self.codes = [code for code, _ in skeleton.types]
+        self.table = f"{raw_map.database}.{raw_map.table}"
+        self.codes = [code for code, _ in raw_map.types]
         self.entries: Sequence[Mapping[str, Any]] = definition["columns"]
         self.columns = columns
         self.primary: Sequence[tuple[str, int]] = definition.get("primary", ())
 
     def in_order(self, mariadb: bool) -> Iterator[tuple[tuple[int, ...], Callable[[], _Written]]]:
-        """Field types, of which an event has at most one, and what writes it; in the server's order."""
+        """Yield (field types of which an event has at most one, the method that writes it) in the server's order."""
         yield (Field.SIGNEDNESS,), self.signedness
         # MariaDB counts geometries among the columns with a character set (the binary one).
         texts = TEXTS_OF_MARIADB if mariadb else CHARACTER_TYPES
@@ -167,24 +164,24 @@ class _Fields:
         yield (Field.SET_STR_VALUE,), lambda: self.labels(Type.SET, Field.SET_STR_VALUE)
         yield (Field.ENUM_STR_VALUE,), lambda: self.labels(Type.ENUM, Field.ENUM_STR_VALUE)
         yield (Field.SIMPLE_PRIMARY_KEY, Field.PRIMARY_KEY_WITH_PREFIX), self.key
-        if mariadb:  # which never says what is visible
+        if mariadb:  # it never writes COLUMN_VISIBILITY
             yield (Field.COLUMN_TYPES,), self.types
         else:
             yield (Field.COLUMN_VISIBILITY,), self.visibility
 
-    def _of(self, wanted: Iterable[int]) -> list[int]:
-        return [i for i, code in enumerate(self.codes) if code in wanted]
+    def _of(self, types: Iterable[int]) -> list[int]:
+        return [i for i, code in enumerate(self.codes) if code in types]
 
     def signedness(self) -> _Written:
-        # YEAR counts as a number, and as unsigned.
+        # For the server YEAR is a number, and unsigned.
         at = self._of(SIGNED_TYPES)
         return Field.SIGNEDNESS, bits(
             [self.columns[i].unsigned or self.codes[i] == Type.YEAR for i in at]
         )
 
-    def charset(self, wanted: frozenset[Type], default_code: int) -> _Written:
-        """Either a default and its exceptions or one entry per column, whichever has fewer numbers."""
-        collations = [self._collation(i) for i in self._of(wanted)]
+    def charset(self, types: frozenset[Type], default_code: int) -> _Written:
+        """Write a default and its exceptions, or one entry per column, whichever has fewer numbers."""
+        collations = [self._collation(i) for i in self._of(types)]
         if not collations:
             return default_code, b""
         counted = Counter(collations)
@@ -209,9 +206,9 @@ class _Fields:
         sizes = [self.columns[i].dimensions for i in self._of((Type.VECTOR,))]
         return Field.VECTOR_DIMENSIONALITY, b"".join(map(encode_packed, sizes))
 
-    def labels(self, wanted: Type, code: int) -> _Written:
+    def labels(self, kind: Type, code: int) -> _Written:
         out = bytearray()
-        for i in self._of((wanted,)):
+        for i in self._of((kind,)):
             entry = self.entries[i]
             if entry.get("labels", ()) is None:
                 raise BinlogError(

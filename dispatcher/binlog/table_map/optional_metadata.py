@@ -1,7 +1,7 @@
-"""The optional fields of a TABLE_MAP event: names, signedness, character sets, labels, key, and more.
+"""Parses the optional fields of a TABLE_MAP event: names, signedness, character sets, labels, key, and more.
 
-Each field is read into `Optional` as it comes; what it says of a column is kept by the column's number, because most
-fields count only the columns that they are about. How they count is the subject of most of this file.
+`OptionalMetadata` reads one field at a time and keeps what it says by the column's number. Most fields number only the
+columns that they apply to, each in its own way; most of this file maps these numbers to columns.
 
 Sources: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event::Optional_metadata_fields),
 sql/log_event.cc (Table_map_log_event::init_metadata_fields); MariaDB source, sql/log_event_server.cc.
@@ -33,10 +33,10 @@ _FRACTION = re.compile(r"\w+\([1-6]\)")
 
 
 @dataclass(slots=True)
-class Optional:
-    """Collects the optional fields of one event. `mariadb`: it may be of MariaDB, which never says what is visible, as
-    MySQL always does with full metadata since 8.0.23, and which counts geometries among the columns with a character
-    set (the binary one)."""
+class OptionalMetadata:
+    """Collects the optional fields of one event. `mariadb`: True if the event may be MariaDB's, which never writes
+    COLUMN_VISIBILITY (MySQL always does with full metadata since 8.0.23), and which counts geometries among the columns
+    with a character set (the binary one)."""
 
     types: Sequence[tuple[int, int]]
     mariadb: bool = False
@@ -71,7 +71,7 @@ class Optional:
             case Field.SIMPLE_PRIMARY_KEY:
                 self._key(cursor, cursor.packed_numbers())
             case Field.PRIMARY_KEY_WITH_PREFIX:
-                # (column, length of the prefix or 0). A unique prefix makes the whole so.
+                # (column, length of the prefix or 0). If the prefix is unique, so is the whole value.
                 pairs = cursor.packed_numbers()
                 if len(pairs) % 2:
                     raise cursor.malformed("has a key whose last prefix is missing")
@@ -109,14 +109,14 @@ class Optional:
                 dimensions=self.dimensions.get(i, 0),
             )
 
-    def _of(self, wanted: frozenset[Type] | tuple[Type, ...]) -> list[int]:
-        return [i for i, (code, _) in enumerate(self.types) if code in wanted]
+    def _of(self, types: frozenset[Type] | tuple[Type, ...]) -> list[int]:
+        return [i for i, (code, _) in enumerate(self.types) if code in types]
 
-    def _numbers(self, cursor: ByteCursor, wanted: Type) -> dict[int, int]:
-        columns, numbers = self._of((wanted,)), cursor.packed_numbers()
+    def _numbers(self, cursor: ByteCursor, kind: Type) -> dict[int, int]:
+        columns, numbers = self._of((kind,)), cursor.packed_numbers()
         if len(numbers) != len(columns):
             raise cursor.malformed(
-                f"tells of {len(numbers)} {wanted.name} columns of {len(columns)}"
+                f"describes {len(numbers)} {kind.name} columns of {len(columns)}"
             )
         return dict(zip(columns, numbers, strict=True))
 
@@ -131,12 +131,12 @@ class Optional:
             if self.types[i][0] in OLD_TEMPORALS and _FRACTION.match(name):
                 raise BinlogError(
                     ErrorKind.UNSUPPORTED_TYPE,
-                    f"column {i + 1}: {name} in MariaDB's old form, whose size is not in the log",
-                    remedy="ALTER TABLE ... FORCE, with mysql56_temporal_format=ON, gives it the new form",
+                    f"column {i + 1}: {name} in MariaDB's old format, whose size is not in the log",
+                    remedy="convert it with mysql56_temporal_format=ON and ALTER TABLE ... FORCE",
                 )
 
     def _declared_type(self, i: int) -> str:
-        """ "" for what contradicts the column: then it is read as what the server says."""
+        """The declared type of a column; "" if it contradicts the type code, which wins then."""
         declared = self.declared.get(i, "")
         code, size = self.types[i]
         fits = code == Type.STRING and inet.SIZES.get(declared) == size
@@ -191,12 +191,12 @@ class Optional:
         if len(set(self.names)) != len(self.names):
             raise cursor.malformed("names a column twice")
 
-    def _labels(self, cursor: ByteCursor, wanted: Type) -> None:
-        columns = self._of((wanted,))
+    def _labels(self, cursor: ByteCursor, kind: Type) -> None:
+        columns = self._of((kind,))
         at = 0
         while len(cursor):
             if at == len(columns):
-                raise cursor.malformed(f"has labels for more {wanted.name} columns than there are")
+                raise cursor.malformed(f"has labels for more {kind.name} columns than there are")
             count = cursor.packed_number()
             if count > len(cursor):
                 raise cursor.malformed(f"is cut short: {count} labels in {len(cursor)} bytes")
@@ -217,9 +217,9 @@ def _set_bits(cursor: ByteCursor, columns: list[int]) -> Iterator[int]:
 
 
 def _label_texts(labels: Sequence[bytes], charset: int) -> tuple[str, ...]:
-    """Labels stand in the column's character set; () where that is not known, which `arrow_type` then says."""
+    """Decode labels from the column's character set; () if that is unknown, which `arrow_type` reports."""
     try:
-        found = [transcode.label(label, charset) for label in labels]
+        texts = [transcode.label(label, charset) for label in labels]
     except ValueError as error:
         raise malformed(NAME, f"holds a label that is not in its character set: {error}") from None
-    return () if None in found else tuple(text for text in found if text is not None)
+    return () if None in texts else tuple(text for text in texts if text is not None)

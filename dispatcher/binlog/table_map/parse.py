@@ -1,9 +1,9 @@
-"""TABLE_MAP events: which columns the rows that follow have.
+"""Parses TABLE_MAP events: the columns of the rows that follow.
 
-A TABLE_MAP names types and sizes always. Names, signedness, character sets, labels and the primary key stand in
-optional fields behind them: all since MySQL 8.0.14 / MariaDB 10.5 with binlog_row_metadata=FULL, signedness and
-character sets alone with MINIMAL, nothing before. What is not written can be supplied from information_schema
-(`with_columns`); it is never guessed, and a table whose columns have no names cannot be decoded.
+Every TABLE_MAP has the columns' types and sizes. Names, signedness, character sets, labels and the primary key are
+optional fields: servers write all of them since MySQL 8.0.14 / MariaDB 10.5 with binlog_row_metadata=FULL, signedness
+and character sets only with MINIMAL, and none before. A definition from information_schema can supply the rest
+(`with_columns`); nothing is guessed, and a table whose columns have no names cannot be decoded.
 
 Source: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event).
 """
@@ -18,18 +18,17 @@ from typing import Any
 from dispatcher.binlog.event.cursor import ByteCursor, malformed
 from dispatcher.binlog.table_map.column_definition import defined_columns, fits
 from dispatcher.binlog.table_map.column_types import META_BYTES, OLD_TEMPORALS, Column, Type
-from dispatcher.binlog.table_map.optional_metadata import Optional
+from dispatcher.binlog.table_map.optional_metadata import OptionalMetadata
 from dispatcher.binlog.table_map.wire import NAME, POST_HEADER_SIZE, Field, RawTableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
-
-__all__ = ["POST_HEADER_SIZE", "Column", "TableMap", "defined_columns", "layout_id", "types_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """`key`: primary key as indices into `columns`, empty where there is none or the server did not say; `layout`:
-    equal for equal database, table, columns and metadata, whatever the table id; `key_prefixes`: characters of each key
-    column that are in the key, 0 = the whole; `default_charset`: collation id, 0 where each column's is written."""
+    """A table's definition. `key`: the primary key as indices into `columns`, empty if there is none or the server did
+    not write it; `layout`: a hash of database, table, columns and metadata, without the table id; `key_prefixes`: the
+    characters of each key column that are in the key, 0 = the whole; `default_charset`: collation id, 0 if the event
+    has one per column."""
 
     table_id: int
     database: str
@@ -50,21 +49,23 @@ class TableMap:
 
     @classmethod
     def parse(cls, body: bytes) -> TableMap:
-        """Read a TABLE_MAP_EVENT's body (no header, no checksum).
+        """Parse a TABLE_MAP_EVENT's body (no header, no checksum).
 
         Raises `BinlogError`: MALFORMED_EVENT with the offset in the body, UNSUPPORTED_TYPE for a type code whose cells
-        have a length that is not known.
+        have an unknown length.
         """
-        skeleton = RawTableMap.of(bytes(body))
-        fields = skeleton.fields
-        optional = Optional(types_of(skeleton), mariadb=Field.COLUMN_VISIBILITY not in fields)
+        raw_map = RawTableMap.of(bytes(body))
+        fields = raw_map.fields
+        optional = OptionalMetadata(
+            types_of(raw_map), mariadb=Field.COLUMN_VISIBILITY not in fields
+        )
         for code, value in fields.items():
             optional.read(code, ByteCursor(f"{NAME} (optional field {code})", value))
         return cls(
-            skeleton.table_id,
-            skeleton.database,
-            skeleton.table,
-            optional.columns(skeleton.nullable),
+            raw_map.table_id,
+            raw_map.database,
+            raw_map.table,
+            optional.columns(raw_map.nullable),
             optional.key,
             layout_id(body),
             optional.prefixes,
@@ -72,10 +73,10 @@ class TableMap:
         )
 
     def with_columns(self, definition: Mapping[str, Any]) -> TableMap:
-        """The table map with what the server did not write taken from `definition`, the answer of
+        """Supply the fields that the server did not write from `definition`, an answer of
         GET /v1/consumers/{c}/tables/{database.table}.
 
-        Raises `BinlogError` METADATA_MISSING where the definition is of another version of the table.
+        Raises `BinlogError` METADATA_MISSING if the definition is that of another version of the table.
         """
         supplied = defined_columns(definition, self.label)
         if len(supplied) != len(self.columns):
@@ -107,7 +108,7 @@ class TableMap:
         return replace(self, columns=tuple(columns), key=key)
 
     def require_names(self) -> None:
-        """Raises `BinlogError` METADATA_MISSING where a column has no name."""
+        """Raise `BinlogError` METADATA_MISSING if a column has no name."""
         if not self.named:
             raise BinlogError(
                 ErrorKind.METADATA_MISSING,
@@ -119,25 +120,25 @@ class TableMap:
     def _other_version(self, why: str) -> BinlogError:
         return BinlogError(
             ErrorKind.METADATA_MISSING,
-            f"the definition supplied for table {self.label} is not that of the event: it {why}",
-            remedy="the table was altered meanwhile; set binlog_row_metadata=FULL, or copy the table afresh",
+            f"the definition supplied for table {self.label} does not match the event: it {why}",
+            remedy="the table was altered in between; set binlog_row_metadata=FULL, or copy the table afresh",
         )
 
 
 def layout_id(body: bytes) -> str:
-    """Layout of a TABLE_MAP's body: 16 hex digits over everything but table id and flags."""
+    """Hash a TABLE_MAP's body without table id and flags: 16 hex digits, equal for equal layouts."""
     return blake2b(body[POST_HEADER_SIZE:], digest_size=8).hexdigest()
 
 
-def types_of(skeleton: RawTableMap) -> tuple[tuple[int, int], ...]:
-    """(type, meta) of each column as `types` describes them. Raises `BinlogError` MALFORMED_EVENT."""
+def types_of(raw_map: RawTableMap) -> tuple[tuple[int, int], ...]:
+    """(type, meta) of each column, as `column_types` describes them. Raises `BinlogError` MALFORMED_EVENT."""
     return tuple(
-        (code, _meta(code, raw, f"column {i + 1}")) for i, (code, raw) in enumerate(skeleton.types)
+        (code, _meta(code, raw, f"column {i + 1}")) for i, (code, raw) in enumerate(raw_map.types)
     )
 
 
 def _meta(code: int, raw: bytes, column: str) -> int:
-    """Normalised and checked."""
+    """Normalise and check a column's metadata."""
     match code:
         case Type.STRING:
             # CHAR up to 1020 bytes folds the two high bits of its length, inverted, into the real type (Bug#37426).

@@ -1,13 +1,13 @@
-"""A TABLE_MAP's body taken apart, and its parts written: names, types with metadata, null bits, optional fields.
+"""The wire format of a TABLE_MAP's body: names, types with metadata, null bits, optional fields.
 
-What the parts mean is left to `table_map` and `table_fields`; `enrich` writes those that a server leaves out.
+`parse` and `optional_metadata` interpret the parts; `enrich` writes the optional fields that a server omits.
 
-Optional fields are type (1 byte), length (packed integer), value. Bits are most significant first; the null bits are
-not. Unknown fields are kept or skipped: a newer server adds fields that an older replica may ignore by definition.
+An optional field is type (1 byte), length (packed integer), value. Its bits are most significant first, unlike the null
+bits. Readers keep or skip unknown fields: a newer server may add fields that replicas can ignore.
 
 One field is the daemon's own: COLUMN_TYPES, for each column a length byte and the declared type ("uuid", "inet6" ...),
-empty where the server's fields say all. MariaDB's log does not tell such columns from BINARY(16) and BINARY(4), nor the
-fractional digits of temporal columns in its own old form.
+empty if the server's fields are enough. MariaDB's log does not distinguish such columns from BINARY(16) and BINARY(4),
+and does not tell the fractional digits of temporal columns in MariaDB's old format.
 
 Source: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event, Optional_metadata_field_type).
 """
@@ -28,7 +28,7 @@ _COLUMNS_MAX = 4096
 
 
 class Field(IntEnum):
-    """The optional fields. Of a default character set and one per column an event has at most one."""
+    """The optional fields. An event has either a default character set or one per column."""
 
     SIGNEDNESS = 1
     DEFAULT_CHARSET = 2
@@ -48,9 +48,9 @@ class Field(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RawTableMap:
-    """`types`: (type code, metadata) per column, ENUM and SET told from CHAR; `fields`: the optional ones in their
-    order, type to value; `start`, `end`: offsets in the body of the number of columns and of the first optional field.
-    """
+    """The parts of a TABLE_MAP's body, not interpreted. `types`: (type code, metadata) of each column, with ENUM and
+    SET resolved from STRING; `fields`: optional fields in their order, type to value; `start`, `end`: offsets in the
+    body of the number of columns and of the first optional field."""
 
     table_id: int
     database: str
@@ -63,10 +63,10 @@ class RawTableMap:
 
     @classmethod
     def of(cls, body: bytes) -> RawTableMap:
-        """Take a body (no header, no checksum) apart.
+        """Parse a body (no header, no checksum).
 
         Raises `BinlogError`: MALFORMED_EVENT with the offset in the body, UNSUPPORTED_TYPE for a type code whose
-        metadata have a size that is not known.
+        metadata have an unknown size.
         """
         cursor = ByteCursor(NAME, body)
         try:
@@ -95,7 +95,7 @@ class RawTableMap:
 
 
 def names_of(body: bytes) -> tuple[str, str]:
-    """Database and table alone, of a body whose columns may be anything. Raises `BinlogError` MALFORMED_EVENT."""
+    """(database, table) of a body, whose columns may be invalid. Raises `BinlogError` MALFORMED_EVENT."""
     cursor = ByteCursor(NAME, body, POST_HEADER_SIZE)
     return _name(cursor), _name(cursor)
 
@@ -119,7 +119,7 @@ def _types(codes: bytes, metadata: ByteCursor, label: str) -> Iterator[tuple[int
 
 
 def encode_packed(value: int) -> bytes:
-    """The integer that `ByteCursor.packed` reads."""
+    """Encode an integer as `ByteCursor.packed_number` reads it."""
     if value < 251:
         return bytes((value,))
     for first, size in ((252, 2), (253, 3)):
@@ -129,7 +129,7 @@ def encode_packed(value: int) -> bytes:
 
 
 def length_prefixed(values: Iterable[bytes]) -> bytes:
-    """Each value behind its length."""
+    """Concatenate the values, each behind its length."""
     return b"".join(encode_packed(len(value)) + value for value in values)
 
 
@@ -138,7 +138,7 @@ def encode_field(code: int, value: bytes) -> bytes:
 
 
 def bits(flags: Sequence[bool]) -> bytes:
-    """Most significant bit first."""
+    """Pack flags into bytes, most significant bit first."""
     out = bytearray((len(flags) + 7) // 8)
     for i, flag in enumerate(flags):
         out[i >> 3] |= flag << 7 - (i & 7)

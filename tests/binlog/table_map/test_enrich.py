@@ -121,10 +121,10 @@ def test_text_of_that_size_is_not_taken_for_an_address() -> None:
 
 def test_every_cut_is_a_typed_error() -> None:
     body = table_map(COLUMNS)
-    skeleton = RawTableMap.of(body)
-    whole = {skeleton.end}
-    at = skeleton.end
-    for value in skeleton.fields.values():
+    raw_map = RawTableMap.of(body)
+    whole = {raw_map.end}
+    at = raw_map.end
+    for value in raw_map.fields.values():
         at += 2 + len(value)
         whole.add(at)
     for size in range(len(body)):

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.binlog.table_map.column_types import Type
-from dispatcher.binlog.table_map.parse import TableMap, defined_columns, layout_id
+from dispatcher.binlog.table_map.parse import TableMap, layout_id
 from dispatcher.binlog.table_map.wire import Field
 from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support.rows_encoder import (
