@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.json_render import json_text
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -79,7 +80,7 @@ def _json(
             yield pa.RecordBatch.from_pylist([_ddl_row(item)], schema=expected)
         else:
             yield _checked(
-                delivered.json_text(item.batch),
+                json_text(item.batch),
                 expected,
                 item.table_map.database,
                 item.table_map.table,

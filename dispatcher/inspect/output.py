@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dispatcher.binlog.decode import arrow_buffers
-from dispatcher.binlog.decode.delivered import TableChanges, json_text
-from dispatcher.binlog.decode.json_render import absent_masks
+from dispatcher.binlog.decode.delivered import TableChanges
+from dispatcher.binlog.decode.json_render import absent_masks, json_text
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.inspect.entry import ROWS, Fields, InspectEntry, Table, seconds_text
 from dispatcher.inspect.values import literals, with_texts

@@ -130,8 +130,7 @@ POLICY: dict[ErrorKind, Policy] = {
         Action.OPERATOR, "change the server's setting as the message says"
     ),
     ErrorKind.SERVER_LOG: Policy(
-        Action.OPERATOR,
-        "read the server's error log: its binlog files or their disk are damaged",
+        Action.OPERATOR, "read the server's error log: its binlog files or their disk are damaged"
     ),
     ErrorKind.POSITION_PURGED: Policy(
         Action.FATAL,

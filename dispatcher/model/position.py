@@ -29,7 +29,7 @@ FILE_NUMBER_MAX = (1 << 63 - SEQ_OFFSET_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`server`: its uuid; `gtid`: the canonical executed set or ""; `file`, `offset`: the start of the next transaction."""
+    """`server`: its uuid; `gtid`: the canonical executed set or ""; `file`, `offset`: where the next one begins."""
 
     server: str
     gtid: str

@@ -11,8 +11,9 @@ import pytest
 
 from dispatcher.binlog.charset import transcode
 from dispatcher.binlog.decode import delivered
-from dispatcher.binlog.decode.delivered import InvalidDates, TableChanges
+from dispatcher.binlog.decode.delivered import TableChanges
 from dispatcher.binlog.table_map.column_definition import defined_columns
+from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.binlog.test_servers_decode import definitions_of

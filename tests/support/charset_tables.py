@@ -106,20 +106,20 @@ def module(single: Mapping[str, bytes], differing: Mapping[str, bytes]) -> str:
         lines = wrap(base64.b85encode(zlib.compress(raw, 9)).decode(), 110, break_on_hyphens=False)
         return "\n".join(f'    "{line}"' for line in lines)
 
-    names = "\n".join(f'    "{name}",' for name in single)
+    names = "\n".join(f"    {row}" for row in wrap(" ".join(f'"{name}",' for name in single), 110))
     sizes = "\n".join(f'    "{name}": {len(raw) // 6},' for name, raw in differing.items())
     return f'''"""Facts about the servers' character sets.
 
-Written by `tests.support.charset_tables`, compared with the servers by the tests. `SINGLE`: the sets of one byte, in
-the order in which `SINGLE_CODES` (base85, zlib) holds 256 code points of two bytes each. `DIFFERING`: how many
-characters of each other set differ from Python's codec; `DIFFERING_CODES` holds them one after another, the character's
-bytes (four, zeros in front) and its code point (two). A question mark stands for what the server cannot convert, as
-SELECT shows it.
+`tests.support.charset_tables` writes this file; the tests compare it with the servers. `SINGLE`: the single-byte sets,
+in the order in which `SINGLE_CODES` (base85, zlib) holds 256 code points of two bytes for each. `DIFFERING`: how many
+characters of each multi-byte set differ from Python's codec; `DIFFERING_CODES` holds these one after another, the
+character's bytes (four, zeros in front) and its code point (two). A question mark stands for a character that the
+server cannot convert, as in SELECT.
 """
 
 SINGLE = (
 {names}
-)
+)  # fmt: skip
 SINGLE_CODES = (
 {literal(b"".join(single.values()))}
 )

@@ -1,39 +1,17 @@
 """Facts about the servers' character sets.
 
-Written by `tests.support.charset_tables`, compared with the servers by the tests. `SINGLE`: the sets of one byte, in
-the order in which `SINGLE_CODES` (base85, zlib) holds 256 code points of two bytes each. `DIFFERING`: how many
-characters of each other set differ from Python's codec; `DIFFERING_CODES` holds them one after another, the character's
-bytes (four, zeros in front) and its code point (two). A question mark stands for what the server cannot convert, as
-SELECT shows it.
+`tests.support.charset_tables` writes this file; the tests compare it with the servers. `SINGLE`: the single-byte sets,
+in the order in which `SINGLE_CODES` (base85, zlib) holds 256 code points of two bytes for each. `DIFFERING`: how many
+characters of each multi-byte set differ from Python's codec; `DIFFERING_CODES` holds these one after another, the
+character's bytes (four, zeros in front) and its code point (two). A question mark stands for a character that the
+server cannot convert, as in SELECT.
 """
 
 SINGLE = (
-    "armscii8",
-    "ascii",
-    "cp1250",
-    "cp1251",
-    "cp1256",
-    "cp1257",
-    "cp850",
-    "cp852",
-    "cp866",
-    "dec8",
-    "geostd8",
-    "greek",
-    "hebrew",
-    "hp8",
-    "keybcs2",
-    "koi8r",
-    "koi8u",
-    "latin1",
-    "latin2",
-    "latin5",
-    "latin7",
-    "macce",
-    "macroman",
-    "swe7",
-    "tis620",
-)
+    "armscii8", "ascii", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "dec8", "geostd8",
+    "greek", "hebrew", "hp8", "keybcs2", "koi8r", "koi8u", "latin1", "latin2", "latin5", "latin7", "macce",
+    "macroman", "swe7", "tis620",
+)  # fmt: skip
 SINGLE_CODES = (
     "c-rln2Xt2D8OQ(6_rCAN5ne7sNCJeL4=#IzO~Uxt37ZVU6bKLpSP<=Ci&m{#+X8mjVT%<-6bo1o6$caq5p6|4Rv0oww5T|W7AgJT8xq7=ZHu0I"
     "%6D>d4&-Ab@9%m3<GvpNK?DjK1`f*MB3z71a48Z{9u^hgq9Q7xGOFM*R7Eu;A_>W;jvA<m6x4!;R76o5b>O2e>Y+XwpdlKeF`A$$njsC%(E=^e"

@@ -274,13 +274,7 @@ def invalid_utf8(data: U8, offsets: I64, greatest: Int) -> Int:  # noqa: C901, P
 
 
 @njit
-def from_single(
-    data: U8,
-    offsets: I64,
-    table: U8,
-    out_offsets: I64,
-    out: U8,
-) -> None:
+def from_single(data: U8, offsets: I64, table: U8, out_offsets: I64, out: U8) -> None:
     """A one-byte character set to UTF-8; table[byte] = (length, up to 3 bytes). `out`: room for 3 bytes each."""
     o = np.int64(0)
     for i in range(len(offsets) - 1):
@@ -321,14 +315,7 @@ def put_utf8(out: U8, o: Int, point: Int) -> Int:
 
 @njit
 def from_wide(  # noqa: PLR0913 - a tuple of arrays costs more to take apart
-    data: U8,
-    offsets: I64,
-    form: Int,
-    first: U16,
-    pairs: U16,
-    more: U16,
-    out_offsets: I64,
-    out: U8,
+    data: U8, offsets: I64, form: Int, first: U16, pairs: U16, more: U16, out_offsets: I64, out: U8
 ) -> Int:
     """Convert characters of one to four bytes; returns the row of the first invalid value, or -1. `out`: room for 3
     bytes per byte."""
@@ -378,13 +365,7 @@ def quad_point(a: Int, b: Int, c: Int, d: Int, more: U16) -> Int:
 
 @njit
 def from_units(
-    data: U8,
-    offsets: I64,
-    width: Int,
-    little: bool,
-    pairs: bool,
-    out_offsets: I64,
-    out: U8,
+    data: U8, offsets: I64, width: Int, little: bool, pairs: bool, out_offsets: I64, out: U8
 ) -> Int:
     """Convert UCS-2, UTF-16 (`pairs`: with surrogate pairs) and UTF-32; returns the row of the first invalid value, or
     -1. `out`: room for 2 bytes per byte."""

@@ -1,7 +1,7 @@
-"""Arrow arrays from numpy buffers and lists of texts.
+"""Builds Arrow arrays from numpy buffers and lists of strings, without `pa.array` and `pa.scalar`.
 
-Not with `pa.array` and `pa.scalar`: they import pandas, wherever it is installed, to see whether their argument is one
-of its objects, and that alone takes longer than everything else an executor does before its first batch.
+These import pandas, if it is installed, to check whether their argument is one of its objects. The import takes longer
+than everything else that an executor does before its first batch.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _NUMPY = {
 
 
 def bitmap(valid: NDArray[np.bool_]) -> pa.Buffer | None:
-    """Arrow's validity bitmap, None where all are valid."""
+    """Arrow's validity bitmap; None if all values are valid."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def fixed(
     target: pa.DataType, values: NDArray[Any], valid: NDArray[np.bool_] | None = None
 ) -> pa.Array:
-    """An array of a type of fixed width; 64-bit `values` are narrowed to it. Shares the buffer where it can."""
+    """An array of a fixed-width type; 64-bit `values` are narrowed to it. Shares the buffer of `values` if it can."""
     values = values.astype(_NUMPY.get(target, values.dtype), copy=False)
     buffers = [None if valid is None else bitmap(valid), pa.py_buffer(values)]
     return pa.Array.from_buffers(target, len(values), buffers)
@@ -62,11 +62,11 @@ def booleans(values: NDArray[np.bool_]) -> pa.Array:
 
 
 def spread(values: pa.Array, lengths: NDArray[np.int64]) -> pa.Array:
-    """Each text `lengths[i]` times, in order."""
+    """Repeat each string `lengths[i]` times, in order."""
     n = int(lengths.sum())
     if 16 * len(values) > n:
         return values.take(fixed(pa.int64(), np.repeat(np.arange(len(values)), lengths)))
-    # Long runs: copying a text over and over is several times faster than looking each row's up.
+    # Long runs: copying one string repeatedly is several times faster than looking up each row's.
     raw = [value.encode() for value in values.to_pylist()]
     sizes = np.repeat(np.fromiter(map(len, raw), np.int32, len(raw)), lengths)
     offsets = np.zeros(n + 1, dtype=np.int32)
@@ -91,5 +91,5 @@ def cuts_of(values: pa.Array) -> tuple[I32, U8]:
 
 
 def valid_of(values: pa.Array) -> NDArray[np.bool_] | None:
-    """One boolean per value, False where it is null; None where none is."""
+    """One boolean per value, False for null; None if no value is null."""
     return values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None

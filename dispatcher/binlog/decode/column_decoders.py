@@ -1,8 +1,8 @@
-"""One decoder per column: the cells of a batch in, an Arrow array out.
+"""Builds a decoder for each column, which decodes the cells of a batch to an Arrow array.
 
-A decoder is made once per layout, with all that the column's definition says resolved: sizes, labels, character set. It
-is called with arrays, so no Python runs per cell but where a value needs a library of its own (zlib for MariaDB's
-compressed columns), is a change of JSON, or where values are few after `np.unique`.
+A decoder is built once per layout from the column's definition: sizes, labels, character set. It decodes arrays, so no
+Python runs per cell, with three exceptions: values of MariaDB's compressed columns (zlib), changes of JSON, and the few
+distinct values that `np.unique` leaves.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ VECTOR = pa.list_(pa.field("element", pa.float32()))
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """`array`: one value a row; `invalid_dates`: cells that are NULL in it though not in MySQL."""
+    """`array`: one value per row; `invalid_dates`: the number of cells that are NULL in it, but not in MySQL."""
 
     array: pa.Array
     invalid_dates: int = 0
 
 
 class Invalid(Exception):
-    """A cell that holds no value of its type, or none that can be told."""
+    """A cell that is invalid for its type, or whose value the log does not hold."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ Decode = Callable[[Bytes, Offsets], Decoded]
 
 
 def column_decoder(column: Column, invalid_dates: InvalidDates) -> Decode:  # noqa: C901, PLR0911, PLR0912 - one return per type
-    """For a column that `columns.arrow_type` knows. Calls raise `Invalid`."""
+    """Build the decoder of a column for which `table_decoder.arrow_type` has a type. The decoder raises `Invalid`."""
     if (column.type, column.unsigned) in INTEGERS:
         width, target = INTEGERS[column.type, column.unsigned]
         return lambda buf, at: _integers(buf, at, width, not column.unsigned, target)
@@ -155,39 +155,41 @@ def _dates(
     values, valid = np.empty(len(at), dtype=np.int64), np.empty(len(at), dtype=np.bool_)
     row = temporals.temporals(buf, at, form, digits, values, valid)
     if row >= 0:
-        raise Invalid(row, "bytes that are no time of day")
+        raise Invalid(row, "an invalid time of day")
     array = arrow_buffers.fixed(target, values, valid)
-    none = array.null_count - int(np.count_nonzero(at < 0))
-    if strict and none:
+    invalid = array.null_count - int(np.count_nonzero(at < 0))
+    if strict and invalid:
         row = int(np.flatnonzero(~valid & (at >= 0))[0])
         remedy = "correct the date on the server, or let such dates become NULL or text"
-        raise Invalid(row, "a date that is none", remedy=remedy)
-    return Decoded(array, none)
+        raise Invalid(row, "an invalid date (such as '0000-00-00')", remedy=remedy)
+    return Decoded(array, invalid)
 
 
 def _date_texts(buf: Bytes, at: Offsets, form: int, digits: int) -> Decoded:
     offsets, out = np.zeros(len(at) + 1, dtype=np.int64), np.empty(26 * len(at), dtype=np.uint8)
     if (row := temporals.temporal_texts(buf, at, form, digits, offsets, out)) >= 0:
-        raise Invalid(row, "bytes that are no time of day")
+        raise Invalid(row, "an invalid time of day")
     return _varying(at, offsets, out[: offsets[-1]].copy(), pa.string())
 
 
 def _decimal_decoder(precision: int, scale: int) -> Decode:
     layout = decimal_groups(precision, scale)
     groups = np.array([(size, 10**digits) for size, digits in layout], dtype=np.int64)
-    digits = np.array([digits for _, digits in layout], dtype=np.int64)
+    cell_size = int(groups[:, 0].sum())
 
     def numbers(buf: Bytes, at: Offsets) -> Decoded:
         out = np.empty((len(at), 2), dtype=np.uint64)
         if (row := cells.read_decimals(buf, at, groups, out)) >= 0:
-            raise Invalid(row, "bytes that are no DECIMAL")
+            raise Invalid(row, "an invalid DECIMAL")
         return Decoded(arrow_buffers.fixed(pa.decimal128(precision, scale), out, at >= 0))
 
     def numerals(buf: Bytes, at: Offsets) -> Decoded:
         offsets = np.zeros(len(at) + 1, dtype=np.int32)
         out = np.empty(len(at) * (precision + 3), dtype=np.uint8)
-        if (row := cells.read_decimal_texts(buf, at, groups, digits, scale, offsets, out)) >= 0:
-            raise Invalid(row, "bytes that are no DECIMAL")
+        if (
+            row := cells.read_decimal_texts(buf, at, precision, scale, cell_size, offsets, out)
+        ) >= 0:
+            raise Invalid(row, "an invalid DECIMAL")
         return Decoded(
             arrow_buffers.varying(pa.string(), offsets, out[: offsets[-1]].copy(), at >= 0)
         )
@@ -196,9 +198,8 @@ def _decimal_decoder(precision: int, scale: int) -> Decode:
 
 
 def _enum_decoder(column: Column) -> Decode:
-    labels = arrow_buffers.string_array(
-        ["", *column.labels]
-    )  # 0: what an invalid value was stored as
+    # 0 is the number of an invalid value, which the server shows as ''.
+    labels = arrow_buffers.string_array(["", *column.labels])
 
     def decode(buf: Bytes, at: Offsets) -> Decoded:
         numbers = _read_integers(buf, at, column.meta, False)
@@ -214,7 +215,7 @@ def _set_decoder(column: Column) -> Decode:
 
     def decode(buf: Bytes, at: Offsets) -> Decoded:
         numbers = _read_integers(buf, at, column.meta, False).view(np.uint64)
-        # Distinct values are few: their texts are made once each.
+        # Distinct values are few: build the text of each once.
         distinct, index = np.unique(numbers, return_inverse=True)
         if len(distinct) and int(distinct[-1]) >= limit:
             raise Invalid(int(numbers.argmax()), "a SET member without a label")
@@ -229,7 +230,7 @@ def _set_decoder(column: Column) -> Decode:
 
 
 def gather_values(buf: Bytes, at: Offsets, prefix: int, least: int) -> tuple[Long, Bytes]:
-    """(offsets, data) of the values behind each other."""
+    """Concatenate the values of the cells: (offsets, data)."""
     offsets = np.empty(len(at) + 1, dtype=np.int64)
     cells.lengths(buf, at, prefix, least, offsets)
     data = np.empty(offsets[-1], dtype=np.uint8)
@@ -243,9 +244,9 @@ def _strings(buf: Bytes, at: Offsets, prefix: int, least: int, target: pa.DataTy
 
 
 def _text_decoder(column: Column) -> Decode:
-    """CHAR, VARCHAR, TEXT and their binary forms, compressed by MariaDB or not."""
+    """The decoder of CHAR, VARCHAR, TEXT and their binary forms, compressed by MariaDB or not."""
     prefix = -cell_width(column.type, column.meta)
-    # BINARY(n) loses its trailing zero bytes in a row image; SELECT shows them.
+    # A row image omits the trailing zero bytes of BINARY(n); SELECT shows them.
     least = column.meta if column.type == Type.STRING and column.charset == BINARY else 0
     compressed = column.type in COMPRESSED_TYPES
     charset = conversion_of(column.charset)
@@ -265,9 +266,9 @@ def _text_decoder(column: Column) -> Decode:
 
 
 def _uncompressed(offsets: Long, data: Bytes) -> tuple[Long, Bytes]:
-    """Values of MariaDB's compressed columns: empty, or a header byte 0 and the value, or a header byte whose low three
-    bits are the size of the value's length, its length (big-endian) and the value in zlib's format, without its
-    envelope where bit 3 is set. Source: MariaDB source, sql/field_comp.cc."""
+    """Decompress values of MariaDB's compressed columns: empty, or a header byte 0 and the value, or a header byte
+    whose low three bits are the size of the length, the length (big-endian) and the value in zlib's format, or raw
+    deflate if bit 3 is set. Source: MariaDB source, sql/field_comp.cc."""
     raw = data.tobytes()
     values = []
     for row, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):  # fmt: skip
@@ -288,12 +289,12 @@ def _value(cell: bytes, row: int) -> bytes:
     except zlib.error as error:
         raise Invalid(row, f"a compressed value that cannot be read: {error}") from None
     if len(value) != length or not reader.eof:
-        raise Invalid(row, "a compressed value of another length than it says")
+        raise Invalid(row, "a compressed value whose length is not that which its header says")
     return value
 
 
 def concatenate(values: Iterable[bytes]) -> tuple[Long, Bytes]:
-    """(offsets, data) of single values."""
+    """(offsets, data) of the concatenated values."""
     parts = list(values)
     offsets = np.zeros(len(parts) + 1, dtype=np.int64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
@@ -307,7 +308,7 @@ def _address_decoder(kind: str, prefix: int) -> Decode:
         offsets, data = gather_values(buf, at, prefix, size)
         lengths = np.diff(offsets)
         if (long := np.flatnonzero(lengths > size)).size:
-            raise Invalid(int(long[0]), f"bytes that are no {kind.upper()}")
+            raise Invalid(int(long[0]), f"an invalid {kind.upper()}")
         if not len(data):
             return Decoded(pa.nulls(len(at), pa.string()))
         distinct, index = np.unique(data.reshape(-1, size), axis=0, return_inverse=True)
@@ -336,7 +337,7 @@ def _json_texts(offsets: Long, data: Bytes, valid: NDArray[np.bool_]) -> Decoded
 
 
 def decode_partial_json(buf: Bytes, at: Offsets, before: Offsets) -> Decoded:
-    """JSON cells of after-images, some of which are changes to the cell of the before-image."""
+    """Decode JSON cells of after-images, some of which are changes to the before-image's cell."""
     changed = at <= row_walk.DIFF
     parts = []
     for row, (cell, old) in enumerate(zip(at.tolist(), before.tolist(), strict=True)):
@@ -368,16 +369,16 @@ def _cell(buf: Bytes, at: int) -> bytes:
 
 
 def _geometries(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
-    """The SRID, four bytes, then the well-known binary form.
+    """Decode geometries: the SRID, four bytes, then the well-known binary form.
 
-    A cell of no bytes at all is what INSERT IGNORE puts into a NOT NULL column that it has no value for (MySQL 5.6,
-    MariaDB). SELECT shows it as '': SRID 0 and no form.
+    INSERT IGNORE stores an empty cell in a NOT NULL column for which it has no value (MySQL 5.6, MariaDB). SELECT shows
+    it as ''; here it has SRID 0 and an empty form.
     """
     offsets, data = gather_values(buf, at, prefix, 0)
     lengths = np.diff(offsets)
     present = (at >= 0) & (lengths > 0)
     if (short := np.flatnonzero(present & (lengths < 4))).size:
-        raise Invalid(int(short[0]), "bytes that are no geometry")
+        raise Invalid(int(short[0]), "an invalid geometry")
     head = offsets[:-1][present][:, None] + np.arange(4)
     srid = np.zeros(len(at), dtype=np.int64)
     srid[present] = np.ascontiguousarray(data[head]).view("<u4").ravel()
@@ -394,10 +395,10 @@ def _geometries(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
 
 
 def _vectors(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
-    """Little-endian floats of four bytes."""
+    """Decode vectors: little-endian floats of four bytes."""
     offsets, data = gather_values(buf, at, prefix, 0)
     if (odd := np.flatnonzero(np.diff(offsets) % 4)).size:
-        raise Invalid(int(odd[0]), "bytes that are no VECTOR")
+        raise Invalid(int(odd[0]), "an invalid VECTOR")
     _check_size(at, offsets)
     elements = arrow_buffers.fixed(pa.float32(), data.view(np.uint32))
     buffers = [arrow_buffers.bitmap(at >= 0), pa.py_buffer((offsets // 4).astype(np.int32))]

@@ -1,7 +1,11 @@
-"""What an executor does with delivered binlog bytes: changes as Arrow, or one table's bytes after another.
+"""Decodes a delivered binlog to changes in Arrow, or splits it by table without decoding.
 
-"Delivered" is the form in which the daemon hands transactions out: a binlog file (magic, FORMAT_DESCRIPTION event,
-transactions) in which a RECORD stands before each transaction and wherever events were left out.
+A delivered binlog is what the daemon sends to a consumer: magic, a FORMAT_DESCRIPTION event where the format changes,
+and the consumer's complete transactions, each behind a RECORD (`event.record`). Its events are the server's bytes, with
+exceptions: TABLE_MAPs without full metadata are enriched; a TRANSACTION_PAYLOAD is replaced by the events in it, and an
+XA COMMIT by the rows of the prepared transaction and an XID; the consumer's last rows event of a statement carries
+STMT_END_F; MariaDB's GTID event of an XA transaction has its XA flags cleared. A slice (`TableSlice.payload`) has a
+RECORD wherever events are left out, and neither BEGIN nor COMMIT.
 """
 
 from __future__ import annotations
@@ -19,10 +23,10 @@ from dispatcher.binlog.decode import arrow_buffers, row_walk
 from dispatcher.binlog.decode.gtid_text import gtid_strings
 from dispatcher.binlog.decode.index import Index
 from dispatcher.binlog.decode.index_kernels import COMMIT_US, EPOCH, FILE, GTID, POSITION, SEQ
-from dispatcher.binlog.decode.json_render import json_text
 from dispatcher.binlog.decode.missing_columns import NAMES, MissingColumns, list_of_names
 from dispatcher.binlog.decode.slices import build_payload
 from dispatcher.binlog.decode.table_decoder import TableDecoder, arrow_type, cell_widths
+from dispatcher.binlog.event.header import HEADER_SIZE
 from dispatcher.binlog.event.query import read_statement
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.sql.statement import QueryKind, classify
@@ -30,36 +34,21 @@ from dispatcher.binlog.table_map.column_types import Column, InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap, layout_id
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-__all__ = [
-    "BATCH_ROWS",
-    "Ddl",
-    "InvalidDates",
-    "TableChanges",
-    "TableSlice",
-    "change_schema",
-    "changes",
-    "decode_table",
-    "json_text",
-    "row_counts",
-    "split_by_table",
-]
-
 BATCH_ROWS = 65_536
-BATCH_BYTES = 128 << 20  # of row images; a batch may be shorter for it
+BATCH_BYTES = 128 << 20  # of row images: a batch of larger rows has fewer of them
 MAX_PAYLOAD_BYTES = 32 << 20
 
-# `{"database.table": what GET /v1/consumers/{c}/tables/{database.table} answers}`; needed only for tables whose
-# TABLE_MAP has no full metadata.
+# `{"database.table": the answer of GET /v1/consumers/{c}/tables/{database.table}}`; needed only for tables whose
+# TABLE_MAP lacks metadata.
 Definitions = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """Some rows of one layout of one table, in stream order.
+    """Rows of one layout of one table, in stream order.
 
-    `batch`: the columns of `change_schema(table_map.columns)`.
-    `invalid_dates`: how many cells held a date that is none ('0000-00-00', 2024-02-31 ...) and are NULL in `batch`
-    (with `InvalidDates.NULL`).
+    `batch`: the columns of `change_schema(table_map.columns)`. `invalid_dates`: how many cells hold an invalid
+    date ('0000-00-00', 2024-02-31 ...) and are NULL in `batch` (with `InvalidDates.NULL`).
     """
 
     table_map: TableMap
@@ -69,7 +58,7 @@ class TableChanges:
 
 @dataclass(frozen=True, slots=True)
 class Ddl:
-    """A statement that is not a row change and not transaction control: CREATE, ALTER, DROP, TRUNCATE, GRANT ...
+    """A statement that is neither a row change nor transaction control: CREATE, ALTER, DROP, TRUNCATE, GRANT ...
 
     `database`: the session's default database ("" if none), not necessarily the table's; `committed_at`: µs since 1970
     UTC; `sql_mode`: the session's, as MySQL's bit mask (4 = ANSI_QUOTES).
@@ -89,10 +78,10 @@ class Ddl:
 
 @dataclass(frozen=True, slots=True)
 class TableSlice:
-    """A run of one table's row changes, all of one layout and one epoch, still as bytes.
+    """Adjacent row changes of one table, of one layout and one epoch, as bytes.
 
-    `table_map`: body of the TABLE_MAP event (`TableMap.parse` reads it: the driver needs it for the schema);
-    `payload`: a delivered binlog with this table's events alone, for `decode_table`; rows keep their (seq, ordinal).
+    `table_map`: the body of the TABLE_MAP event, from which `TableMap.parse` gives the driver the schema; `payload`: a
+    delivered binlog with only this table's events, for `decode_table`; rows keep their (seq, ordinal).
     """
 
     database: str
@@ -109,12 +98,12 @@ class TableSlice:
 def change_schema(
     columns: Sequence[Column], table: str = "", invalid_dates: InvalidDates = InvalidDates.NULL
 ) -> pa.Schema:
-    """Schema of decoded changes: `epoch`, `seq`, `ordinal` int64 not null; `gtid`, `file` string; `pos` int64;
+    """The schema of decoded changes: `epoch`, `seq`, `ordinal` int64 not null; `gtid`, `file` string; `pos` int64;
     `committed_at` timestamp('us', 'UTC'); `database`, `table`, `op` ('insert', 'update', 'delete') string;
-    `before_absent`, `after_absent` list of the names of columns that the image does not hold (null where it holds all);
-    `before`, `after` struct of the table's columns (null where the operation has none), each field nullable.
+    `before_absent`, `after_absent` list of the names of columns that the image does not hold (null if it holds all);
+    `before`, `after` struct of the table's columns (null if the operation has no such image), each field nullable.
 
-    Raises `BinlogError` UNSUPPORTED_TYPE or METADATA_MISSING, naming the column; `table` is for the message.
+    Raises `BinlogError` UNSUPPORTED_TYPE or METADATA_MISSING, naming the column; `table` is for messages.
     """
     if not all(column.name for column in columns):
         raise BinlogError(ErrorKind.METADATA_MISSING, f"no column names for table {table}")
@@ -152,8 +141,8 @@ def changes(
     batch_rows: int = BATCH_ROWS,
     invalid_dates: InvalidDates = InvalidDates.NULL,
 ) -> Iterator[TableChanges | Ddl]:
-    """Decode delivered bytes. Between two DDL statements, which stand where they stood in the stream, changes come
-    per table; a table's changes are in stream order, and (`epoch`, `seq`, `ordinal`) orders all of them.
+    """Decode delivered bytes. DDL statements keep their place in the stream. Between two of them the changes are
+    grouped by table, each table's in stream order; (`epoch`, `seq`, `ordinal`) orders all changes.
 
     Raises `BinlogError` with the offset for bytes that are not a binlog, and for layouts that cannot be decoded.
     """
@@ -175,12 +164,13 @@ def changes(
 def split_by_table(
     data: bytes, *, max_payload_bytes: int = MAX_PAYLOAD_BYTES
 ) -> list[TableSlice | Ddl]:
-    """Take delivered bytes apart by table without decoding rows.
+    """Split delivered bytes by table without decoding rows.
 
-    A DDL statement (and a change of epoch) ends every slice before it. A slice larger than `max_payload_bytes` is cut
-    between two of its events, possibly inside a transaction; then `last_seq` of the one is `first_seq` of the next.
+    A DDL statement or a change of the epoch ends every slice before it. A slice larger than `max_payload_bytes` is
+    split between two of its events, possibly inside a transaction; `last_seq` of the first is `first_seq` of the
+    second then.
 
-    Raises `BinlogError` as `changes` does, except for what only decoding can tell.
+    Raises `BinlogError` as `changes` does, except for faults that only decoding finds.
     """
     index = Index.of(data)
     layouts = _Layouts(index)
@@ -194,18 +184,18 @@ def split_by_table(
 
 
 def row_counts(data: bytes) -> dict[int, int]:
-    """How many rows each rows event holds, by the event's number in its transaction; none is decoded.
+    """Count the rows of each rows event without decoding, by the event's index in its transaction.
 
     Raises `BinlogError` as `split_by_table` does.
     """
     index = Index.of(data)
     layouts = _Layouts(index)
-    found: dict[int, int] = {}
+    rows: dict[int, int] = {}
     for part in _parts(index, layouts):
         if isinstance(part, _Part):
             counts = _counts(index, part.events, layouts.table_map(part.layout))
-            found |= zip(part.events[:, row_walk.INDEX].tolist(), counts.tolist(), strict=True)
-    return found
+            rows |= zip(part.events[:, row_walk.INDEX].tolist(), counts.tolist(), strict=True)
+    return rows
 
 
 def decode_table(
@@ -215,7 +205,7 @@ def decode_table(
     batch_rows: int = BATCH_ROWS,
     invalid_dates: InvalidDates = InvalidDates.NULL,
 ) -> Iterator[pa.RecordBatch]:
-    """Decode a `TableSlice.payload`: batches of at most `batch_rows` rows of `change_schema`."""
+    """Decode a `TableSlice.payload` to batches of at most `batch_rows` rows, with the columns of `change_schema`."""
     for item in changes(payload, definitions, batch_rows=batch_rows, invalid_dates=invalid_dates):
         if isinstance(item, TableChanges):
             yield item.batch
@@ -223,14 +213,14 @@ def decode_table(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Rows events of one layout between two cuts of the stream."""
+    """Rows events of one layout between two DDL statements or changes of the epoch."""
 
     layout: int
     events: NDArray[np.int64]
 
 
 class _Layouts:
-    """The distinct layouts of an index; parsed when asked for, so that a table nobody decodes cannot fail."""
+    """The distinct layouts of an index. Each is parsed at its first use, so a table that is not decoded cannot fail."""
 
     def __init__(self, index: Index) -> None:
         bodies = [index.buf[start:end].tobytes() for start, end in index.versions[:, 1:3].tolist()]
@@ -258,10 +248,10 @@ class _Layouts:
 def _parts(index: Index, layouts: _Layouts) -> Iterator[_Part | Ddl]:
     events = index.events
     queries = np.flatnonzero(events[:, row_walk.TYPE] == EventType.QUERY)
-    ddl = {line: found for line in queries.tolist() if (found := _ddl(index, line)) is not None}
+    ddl = {line: statement for line in queries.tolist() if (statement := _ddl(index, line))}
     epochs = index.txns[events[:, row_walk.TXN], EPOCH]
-    cuts = np.flatnonzero(np.diff(epochs, prepend=epochs[:1]) != 0)
-    bounds = sorted({0, len(events), *cuts.tolist(), *ddl, *(line + 1 for line in ddl)})
+    new_epochs = np.flatnonzero(np.diff(epochs, prepend=epochs[:1]) != 0)
+    bounds = sorted({0, len(events), *new_epochs.tolist(), *ddl, *(line + 1 for line in ddl)})
     for start, end in itertools.pairwise(bounds):
         if start in ddl:
             yield ddl[start]
@@ -277,14 +267,14 @@ def _parts(index: Index, layouts: _Layouts) -> Iterator[_Part | Ddl]:
 def _ddl(index: Index, line: int) -> Ddl | None:
     offset, end, _, number, txn = index.events[line, :5].tolist()
     try:
-        database, query, sql_mode = read_statement(index.buf[offset + 19 : end].tobytes())
+        database, query, sql_mode = read_statement(index.buf[offset + HEADER_SIZE : end].tobytes())
     except BinlogError as error:
         raise error.at(f"offset {offset}") from None
     kind = classify(query)
     if kind in _CONTROL or not query.strip():
         return None
     if kind is QueryKind.DML:
-        # The text may hold values, so only its verb is told.
+        # The text may hold values, so the message quotes only its first word.
         raise BinlogError(
             ErrorKind.STATEMENT_FORMAT,
             f"{query.split(None, 1)[0][:20]} in database {database!r}",
@@ -318,10 +308,10 @@ def _slices(index: Index, layouts: _Layouts, part: _Part, bytes_max: int) -> Ite
     counts = _counts(index, part.events, table_map)
     done = 0
     while done < len(part.events):
-        taken, payload = build_payload(
+        copied, payload = build_payload(
             index.buf, part.events[done:], index.txns, index.formats, bytes_max
         )
-        seqs = index.txns[part.events[[done, done + taken - 1], row_walk.TXN]]
+        seqs = index.txns[part.events[[done, done + copied - 1], row_walk.TXN]]
         yield TableSlice(
             database=table_map.database,
             table=table_map.table,
@@ -329,27 +319,27 @@ def _slices(index: Index, layouts: _Layouts, part: _Part, bytes_max: int) -> Ite
             epoch=int(seqs[0, EPOCH]),
             first_seq=int(seqs[0, SEQ]),
             last_seq=int(seqs[1, SEQ]),
-            rows=int(counts[done : done + taken].sum()),
+            rows=int(counts[done : done + copied].sum()),
             table_map=layouts.bodies[part.layout],
             payload=payload,
         )
-        done += taken
+        done += copied
 
 
 def _decoded(
     index: Index, events: NDArray[np.int64], decoder: TableDecoder, batch_rows: int
 ) -> Iterator[TableChanges]:
-    # A row takes its null bits at least, so small groups need no arrays for a whole batch.
+    # A row has at least its null bits, so a small group of events does not need arrays for a whole batch.
     columns = len(decoder.widths)
     most = int((events[:, row_walk.END] - events[:, row_walk.OFFSET]).sum()) // ((columns + 7) // 8)
-    found = row_walk.RowCells.room(columns, min(batch_rows, most))
+    cells = row_walk.RowCells.room(columns, min(batch_rows, most))
     state = np.zeros(5, dtype=np.int64)
-    while n := row_walk.walk(index.buf, events, decoder.widths, state, found, BATCH_BYTES):
+    while n := row_walk.walk(index.buf, events, decoder.widths, state, cells, BATCH_BYTES):
         if n < 0:
             raise _walk_error(n, int(state[4]), decoder.table_map)
-        base, op = int(state[3]), found.op[:n]
+        base, op = int(state[3]), cells.op[:n]
         images, invalid_dates = [], 0
-        for at, lacking in ((found.before, row_walk.INSERT), (found.after, row_walk.DELETE)):
+        for at, lacking in ((cells.before, row_walk.INSERT), (cells.after, row_walk.DELETE)):
             missing = op == lacking
             if missing.all():
                 images.append(pa.nulls(n, pa.struct(decoder.fields)))
@@ -357,43 +347,42 @@ def _decoded(
             mask = missing if missing.any() else None
             if mask is not None:
                 at[:, :n][:, mask] = -1
-            decoded = decoder.decode(index.buf[base:], at[:, :n], base, mask, found.before[:, :n])
+            decoded = decoder.decode(index.buf[base:], at[:, :n], base, mask, cells.before[:, :n])
             images.append(decoded.array)
             invalid_dates += decoded.invalid_dates
-        envelope = _envelope(index, events, decoder.table_map, found, n)
-        envelope += _absent(index, events, decoder.table_map, found, n)
+        envelope = _envelope(index, events, decoder.table_map, cells, n)
+        envelope += _missing_columns(index, events, decoder.table_map, cells, n)
         batch = pa.RecordBatch.from_arrays([*envelope, *images], schema=_schema(decoder.fields))
         yield TableChanges(decoder.table_map, batch, invalid_dates)
 
 
-def _absent(
-    index: Index, events: NDArray[np.int64], table_map: TableMap, found: row_walk.RowCells, n: int
+def _missing_columns(
+    index: Index, events: NDArray[np.int64], table_map: TableMap, cells: row_walk.RowCells, n: int
 ) -> list[pa.Array]:
-    first, last = int(found.event[0]), int(found.event[n - 1])
-    absent = MissingColumns.of(index.buf, events[first : last + 1], table_map.columns)
-    if absent is None:
+    first, last = int(cells.event[0]), int(cells.event[n - 1])
+    missing = MissingColumns.of(index.buf, events[first : last + 1], table_map.columns)
+    if missing is None:
         return [pa.nulls(n, NAMES), pa.nulls(n, NAMES)]
-    event = found.event[:n] - np.int32(first)
-    before, after = (absent.column(lines, event) for lines in (absent.before, absent.after))
-    return [before, _unchanged(after, events, table_map, found, n)]
+    event = cells.event[:n] - np.int32(first)
+    before, after = (missing.column(lines, event) for lines in (missing.before, missing.after))
+    return [before, _unchanged(after, events, table_map, cells, n)]
 
 
 def _unchanged(
     after: pa.Array,
     events: NDArray[np.int64],
     table_map: TableMap,
-    found: row_walk.RowCells,
+    cells: row_walk.RowCells,
     n: int,
 ) -> pa.Array:
-    """`after` with the JSON columns of partial updates that were not changed, and whose value is not in the log."""
-    partial = events[found.event[:n], row_walk.TYPE] == EventType.PARTIAL_UPDATE_ROWS
+    """Add to `after` the JSON columns of partial updates that did not change, and whose value the log does not hold."""
+    partial = events[cells.event[:n], row_walk.TYPE] == EventType.PARTIAL_UPDATE_ROWS
     if not partial.any():
         return after
-    missing = (found.after[:, :n] == row_walk.ABSENT) & partial
+    missing = (cells.after[:, :n] == row_walk.ABSENT) & partial
     lists = after.to_pylist()
     for row in np.flatnonzero(missing.any(axis=0)).tolist():
-        there = np.flatnonzero(missing[:, row]).tolist()
-        lists[row] = [table_map.columns[c].name for c in there]
+        lists[row] = [table_map.columns[c].name for c in np.flatnonzero(missing[:, row])]
     return list_of_names(lists)
 
 
@@ -403,9 +392,9 @@ def _schema(fields: Sequence[pa.Field]) -> pa.Schema:
 
 
 def _envelope(
-    index: Index, events: NDArray[np.int64], table_map: TableMap, found: row_walk.RowCells, n: int
+    index: Index, events: NDArray[np.int64], table_map: TableMap, cells: row_walk.RowCells, n: int
 ) -> list[pa.Array]:
-    txn_of_row = events[found.event[:n], row_walk.TXN]
+    txn_of_row = events[cells.event[:n], row_walk.TXN]
     starts = np.flatnonzero(np.diff(txn_of_row, prepend=-1))
     lengths = np.diff(starts, append=n)
     runs = index.txns[txn_of_row[starts]]
@@ -416,13 +405,13 @@ def _envelope(
     files = arrow_buffers.string_array(index.files).take(
         arrow_buffers.fixed(pa.int64(), runs[:, FILE].copy())
     )
-    op = found.op[:n]
+    op = cells.op[:n]
     op_starts = np.flatnonzero(np.diff(op, prepend=-1))
     ops = _OPS.take(arrow_buffers.fixed(pa.int8(), op[op_starts]))
     return [
         numbers(EPOCH, pa.int64()),
         numbers(SEQ, pa.int64()),
-        arrow_buffers.fixed(pa.int64(), found.ordinal[:n].copy()),
+        arrow_buffers.fixed(pa.int64(), cells.ordinal[:n].copy()),
         arrow_buffers.spread(gtid_strings(index.buf, runs[:, GTID]), lengths),
         arrow_buffers.spread(files, lengths),
         numbers(POSITION, pa.int64()),
@@ -436,13 +425,13 @@ def _envelope(
 def _walk_error(code: int, offset: int, table_map: TableMap) -> BinlogError:
     where = f"offset {offset}"
     if code == row_walk.NO_COLUMNS:
-        what = f"rows of table {table_map.label} hold no column at all, so how many they are is not known"
+        what = f"rows of table {table_map.label} hold no column, so they cannot be counted"
         return BinlogError(ErrorKind.ROW_IMAGE, what, where=where)
     why = {
-        row_walk.OTHER_OPTIONS: "have options that are not known",
+        row_walk.OTHER_OPTIONS: "have unknown options",
         row_walk.OTHER_WIDTH: "have another number of columns than its TABLE_MAP",
         row_walk.TOO_MANY_ROWS: "are more than 2^24 in one event",
-        row_walk.TOO_LARGE: "hold one of more than 2 GiB",
+        row_walk.TOO_LARGE: "include one of more than 2 GiB",
     }.get(code, "reach past the end of their event")
     return BinlogError(
         ErrorKind.MALFORMED_EVENT, f"rows of table {table_map.label} {why}", where=where

@@ -1,8 +1,8 @@
-"""GTID events to their texts, many at once: a log of small transactions has as many of them as rows.
+"""Formats GTID events as text, a batch at a time: a log of small transactions has as many of them as rows.
 
-MySQL (and ANONYMOUS, which has none): flags u8, source 16 bytes, number i64. MariaDB: sequence u64, domain u32; the
-server id is the header's. MySQL with a tag: the fields of `gtid_events`, of which the first four are read here: flags,
-the source as 16 integers, the number, the tag.
+MySQL: flags u8, source 16 bytes, number i64. MariaDB: sequence u64, domain u32; the server id stands in the header.
+MySQL with a tag: the fields that `event.gtid` describes. This module reads the first four: flags, the source as 16
+integers, the number, the tag. An anonymous GTID has no text.
 """
 
 from __future__ import annotations
@@ -11,33 +11,30 @@ import numpy as np
 import pyarrow as pa
 
 from dispatcher.binlog.decode.arrow_buffers import varying
+from dispatcher.binlog.decode.number_format import unsigned
 from dispatcher.binlog.event.cursor import malformed
+from dispatcher.binlog.event.header import HEADER_SIZE, SERVER_ID_AT, SIZE_AT, TYPE_AT
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little
 from dispatcher.binlog.kernel.jit import njit
 
 # A UUID (36), ':', a tag (32), ':', 20 digits; or 10 + 10 + 20 digits and two '-'.
 _TEXT_MAX = 96
 _TAG_MAX = 32
+_BODY_AT = HEADER_SIZE
+_ANONYMOUS = int(EventType.ANONYMOUS_GTID)
+_MARIADB = int(EventType.MARIADB_GTID)
+_TAGGED = int(EventType.GTID_TAGGED)
 
 
 @njit
 def put_number(out: U8, o: Int, value: Int) -> Int:
-    """Write a number in decimal digits, from offset `o` on; returns the offset behind it."""
-    rest = np.uint64(value)
-    digits = 1
-    while rest >= np.uint64(10):
-        rest //= np.uint64(10)
-        digits += 1
-    rest = np.uint64(value)
-    for k in range(digits - 1, -1, -1):
-        out[o + k] = np.uint8(48 + rest % np.uint64(10))
-        rest //= np.uint64(10)
-    return o + digits
+    return unsigned(np.uint64(value), out, o)
 
 
 @njit
 def put_uuid_byte(out: U8, o: Int, k: Int, byte: Int) -> Int:
-    """Write the UUID's byte k as two digits, behind a dash where one belongs."""
+    """Write byte k of a UUID as two hex digits, with the dash before it if it has one."""
     if k == 4 or k == 6 or k == 8 or k == 10:
         out[o] = 45
         o += 1
@@ -49,7 +46,7 @@ def put_uuid_byte(out: U8, o: Int, k: Int, byte: Int) -> Int:
 
 @njit
 def varied(buf: U8, at: Int, end: Int) -> tuple[Int, Int]:
-    """(value, offset behind it) of an integer of MySQL's serialization library; the offset is -1 where it is cut."""
+    """(value, offset behind it) of an integer of MySQL's serialization library; the offset is -1 if it is truncated."""
     if at < 0 or at >= end:
         return np.int64(0), np.int64(-1)
     first = np.int64(buf[at])
@@ -66,14 +63,14 @@ def varied(buf: U8, at: Int, end: Int) -> tuple[Int, Int]:
 
 @njit
 def put_tagged(buf: U8, body: Int, end: Int, out: U8, start: Int) -> Int:
-    """Write `uuid:tag:number` of a GTID_TAGGED event; returns the offset behind it, or -1 where it is damaged."""
+    """Write `uuid:tag:number` of a GTID_TAGGED event; returns the offset behind it, or -1 if the event is damaged."""
     o, at = start, body
-    for _ in range(3):  # version, size, last field that must be known
+    for _ in range(3):  # version, size, last mandatory field
         _, at = varied(buf, at, end)
     number: Int = np.int64(0)
     for field in range(4):
-        found, at = varied(buf, at, end)
-        if at < 0 or found != field:
+        number_of_field, at = varied(buf, at, end)
+        if at < 0 or number_of_field != field:
             return np.int64(-1)
         value: Int = np.int64(0)
         for k in range(16 if field == 1 else 1):
@@ -98,29 +95,24 @@ def put_tagged(buf: U8, body: Int, end: Int, out: U8, start: Int) -> Int:
 
 
 @njit
-def gtid_texts(
-    buf: U8,
-    at: I64,
-    offsets: I32,
-    out: U8,
-) -> Int:
-    """Texts of the GTID events at the offsets `at`; "" for an anonymous one and where `at` is -1.
+def gtid_texts(buf: U8, at: I64, offsets: I32, out: U8) -> Int:
+    """Write the texts of the GTID events at the offsets `at`; "" for an anonymous one and for an offset of -1.
 
-    Returns the offset of a damaged one, or -1.
+    Returns the offset of a damaged event, or -1.
     """
     o = np.int64(0)
     for i in range(len(at)):
         p = at[i]
-        if p >= 0 and buf[p + 4] != 34:
-            body = p + 19
-            if buf[p + 4] == 162:
+        if p >= 0 and buf[p + TYPE_AT] != _ANONYMOUS:
+            body = p + _BODY_AT
+            if buf[p + TYPE_AT] == _MARIADB:
                 o = put_number(out, o, little(buf, body + 8, 4))
                 out[o] = 45
-                o = put_number(out, o + 1, little(buf, p + 5, 4))
+                o = put_number(out, o + 1, little(buf, p + SERVER_ID_AT, 4))
                 out[o] = 45
                 o = put_number(out, o + 1, little(buf, body, 8))
-            elif buf[p + 4] == 42:
-                o = put_tagged(buf, body, p + little(buf, p + 9, 4), out, o)
+            elif buf[p + TYPE_AT] == _TAGGED:
+                o = put_tagged(buf, body, p + little(buf, p + SIZE_AT, 4), out, o)
                 if o < 0:
                     return p
             else:
@@ -133,7 +125,7 @@ def gtid_texts(
 
 
 def gtid_strings(buf: U8, at: I64) -> pa.Array:
-    """A string array: `uuid:number`, `uuid:tag:number`, MariaDB's `domain-server-sequence`, "" where there is none.
+    """The GTIDs as a string array: `uuid:number`, `uuid:tag:number`, MariaDB's `domain-server-sequence`, "" if none.
 
     Raises `BinlogError` MALFORMED_EVENT with the offset.
     """

@@ -1,9 +1,9 @@
-"""One pass over delivered binlog bytes: framing, checksums, and where everything is.
+"""Indexes a delivered binlog in one pass: frames the events, verifies checksums and notes offsets.
 
-The result is arrays, a line per event that matters here (rows events, and queries other than BEGIN and COMMIT), per
-transaction, per distinct TABLE_MAP and per FORMAT_DESCRIPTION. Nothing is copied, unless MariaDB compressed events:
-then all are made plain first. No row is read. An event that could carry data and is not understood is an error, never
-skipped (an unknown one with the ignorable flag may be).
+The index is arrays, with a line per rows event and per query other than BEGIN and COMMIT, per transaction, per distinct
+TABLE_MAP and per FORMAT_DESCRIPTION. No row is read, and nothing is copied, unless there are events that MariaDB
+compressed: these are decompressed first. An event that may carry data and is not understood is an error; the index
+skips an unknown event only if it has the ignorable flag.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dispatcher.binlog.decode import index_kernels as kernels
-from dispatcher.binlog.event.header import MAGIC, parse_format_description
+from dispatcher.binlog.event.header import (
+    HEADER_SIZE,
+    MAGIC,
+    TYPE_AT,
+    EventHeader,
+    parse_format_description,
+)
 from dispatcher.binlog.event.mariadb_compressed import plain_log
 from dispatcher.binlog.event.record import RECORD_VERSION
 from dispatcher.binlog.event.types import EventType, type_name
@@ -23,8 +29,8 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Where everything is in `buf`. Columns of `events` stand in `rows`, those of `txns` and `versions` in
-    `index_kernels`; `formats`: offsets; `files`: names that `txns` refers to."""
+    """Offsets in `buf`. `row_walk` names the columns of `events`, `index_kernels` those of `txns` and `versions`;
+    `formats`: offsets of FORMAT_DESCRIPTION events; `files`: the names that `txns` refers to."""
 
     buf: U8
     events: I64
@@ -35,37 +41,40 @@ class Index:
 
     @classmethod
     def of(cls, data: bytes) -> Index:
-        """Raises `BinlogError` with the offset: MALFORMED_EVENT, CHECKSUM_MISMATCH, UNSUPPORTED_EVENT."""
+        """Index delivered bytes.
+
+        Raises `BinlogError` with the offset: MALFORMED_EVENT, CHECKSUM_MISMATCH, UNSUPPORTED_EVENT.
+        """
         if data[:4] != MAGIC:
             raise BinlogError(
                 ErrorKind.MALFORMED_EVENT, f"not a binlog: it begins with {bytes(data[:4])!r}"
             )
         buf, counts = _framed(data)
-        if counts[kernels.COMPRESSED]:  # so that nobody behind knows of them
+        if counts[kernels.COMPRESSED]:  # MariaDB's: no later step has to know them
             buf, counts = _framed(plain_log(data))
         arrays = kernels.Arrays.for_counts(counts)
         code, at = kernels.index(buf, arrays)
-        used = arrays.state
-        formats = arrays.formats[: used[kernels.N_FORMATS]]
+        state = arrays.state
+        formats = arrays.formats[: state[kernels.N_FORMATS]]
         for offset in formats.tolist():
             _check_format(buf, offset)
         if code != kernels.OK:
             raise _error(buf, code, at)
-        names = arrays.files[: used[kernels.N_FILES]].tolist()
+        names = arrays.files[: state[kernels.N_FILES]].tolist()
         return cls(
             buf,
-            arrays.events[: used[kernels.N_EVENTS]],
-            arrays.txns[: used[kernels.N_TXNS]],
-            arrays.versions[: used[kernels.N_VERSIONS]],
+            arrays.events[: state[kernels.N_EVENTS]],
+            arrays.txns[: state[kernels.N_TXNS]],
+            arrays.versions[: state[kernels.N_VERSIONS]],
             formats,
             tuple(_name(buf, at, size) for at, size in names),
         )
 
 
 def _framed(data: bytes) -> tuple[U8, I64]:
-    """The bytes as an array, and how many events of each action there are."""
+    """(the bytes as an array, the number of events by action)."""
     buf: U8 = np.frombuffer(data, dtype=np.uint8)
-    buf.flags.writeable = False  # one kind of array, so that each kernel has one signature
+    buf.flags.writeable = False  # never writeable, so that each kernel has one signature
     counts = np.zeros(kernels.ACTIONS_COUNT, dtype=np.int64)
     if (at := kernels.frame(buf, counts)) >= 0:
         raise _error(buf, kernels.CUT, at)
@@ -73,7 +82,7 @@ def _framed(data: bytes) -> tuple[U8, I64]:
 
 
 def _check_format(buf: U8, at: int) -> None:
-    size = int.from_bytes(buf[at + 9 : at + 13].tobytes(), "little")
+    size = EventHeader.read(buf[at : at + HEADER_SIZE].tobytes()).size
     try:
         parse_format_description(buf[at : at + size].tobytes())
     except BinlogError as error:
@@ -93,7 +102,7 @@ def _error(buf: U8, code: int, at: int) -> BinlogError:
     if code == kernels.CUT:
         why = "an event reaches past the end or is shorter than its header"
         return BinlogError(ErrorKind.MALFORMED_EVENT, why, where=where)
-    kind = int(buf[at + 4])
+    kind = int(buf[at + TYPE_AT])
     name = type_name(kind)
     if code == kernels.CHECKSUM:
         return BinlogError(ErrorKind.CHECKSUM_MISMATCH, name, where=where)
@@ -102,14 +111,14 @@ def _error(buf: U8, code: int, at: int) -> BinlogError:
     if code == kernels.RECORD_DIFFERS:
         return BinlogError(
             ErrorKind.UNSUPPORTED_EVENT,
-            f"record of version {int(buf[at + 21])}, this reader knows {RECORD_VERSION}",
+            f"record of version {int(buf[at + kernels.VERSION_AT])}, this reader knows {RECORD_VERSION}",
             where=where,
             remedy="install the same version of binlog-dispatcher on both sides",
         )
     why = {
-        kernels.NO_RECORD: "outside a transaction: no record stands before it",
+        kernels.NO_RECORD: "outside a transaction: no record precedes it",
         kernels.NO_MAP: "without a TABLE_MAP in its transaction",
-    }.get(code, "is cut short, or no FORMAT_DESCRIPTION_EVENT stands before it")
+    }.get(code, "is cut short, or no FORMAT_DESCRIPTION_EVENT precedes it")
     return BinlogError(ErrorKind.MALFORMED_EVENT, f"{name} {why}", where=where)
 
 

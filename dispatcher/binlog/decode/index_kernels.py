@@ -1,8 +1,8 @@
-"""The kernels of `index`: one pass to frame and count, one to check and to fill the arrays.
+"""The kernels of `index`: one pass frames and counts the events, a second verifies them and fills the arrays.
 
-Table ids are looked up in an open-addressing hash table; a TABLE_MAP whose bytes equal the last ones of its id is the
-same version. A rows event must find a version mapped in its own transaction: a server numbers tables anew when it
-restarts, so an older one might be another table's.
+An open-addressing hash table maps table ids to versions. A TABLE_MAP with the same bytes as the last one of its id is
+the same version. A rows event must have a TABLE_MAP in its own transaction: a server assigns table ids anew when it
+restarts, so an older TABLE_MAP may be that of another table.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dispatcher.binlog.decode import row_walk
-from dispatcher.binlog.event.header import HEADER_SIZE
-from dispatcher.binlog.event.record import RECORD_SIZE, RECORD_VERSION
+from dispatcher.binlog.event.header import FLAG_IGNORABLE, FLAGS_AT, HEADER_SIZE, SIZE_AT, TYPE_AT
+from dispatcher.binlog.event.record import RECORD_MAGIC, RECORD_SIZE, RECORD_VERSION
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I64, U8, Int, little
 from dispatcher.binlog.kernel.crc import crc32
@@ -21,7 +21,7 @@ from dispatcher.binlog.kernel.jit import njit
 
 # Columns of the transactions array.
 RECORD = 0  # offset of the first RECORD event of the transaction
-GTID = 1  # offset of its GTID event, -1 where it has none
+GTID = 1  # offset of its GTID event, -1 if it has none
 EPOCH = 2
 SEQ = 3
 POSITION = 4
@@ -34,29 +34,42 @@ TXN_FIELDS = 8
 TABLE_ID = 0
 BODY = 1
 BODY_END = 2
-MAPPED_TXN = 3  # last transaction it was mapped in, the offset of its event there and its index
+MAPPED_TXN = (
+    3  # the last transaction with this version, the offset and the index of its TABLE_MAP there
+)
 MAPPED_AT = 4
 MAPPED_INDEX = 5
 VERSION_FIELDS = 6
 
-# The state: lines used of each array, the transaction in force (-1 = none), the index of the next event in it.
+# The state: lines used of each array, the current transaction (-1 = none), the index of the next event in it.
 N_EVENTS, N_TXNS, N_VERSIONS, N_FORMATS, N_FILES, TXN, NEXT = range(7)
 STATE_FIELDS = 7
 
 # Error codes.
 OK, CUT, CHECKSUM, UNSUPPORTED, NO_RECORD, NO_MAP, RECORD_DIFFERS, SHORT = range(8)
 
-# What to do with an event, by type. Those from ROWS to GTID_EVENT must stand in a transaction.
+# The action on an event, by type. Events from ROWS to GTID_EVENT must stand in a transaction.
 FAIL, SKIP, UNKNOWN, ROWS, QUERY, MAP, GTID_EVENT, FORMAT, IGNORABLE, COMPRESSED = range(10)
 ACTIONS_COUNT = 10
 
-_DUMMY_TABLE = 0x00FFFFFF  # a rows event without rows that only ends a statement
-_FORMAT_SIZE = HEADER_SIZE + 57 + 5  # at least
+# Offsets of a RECORD's fields in its event.
+MAGIC_AT = HEADER_SIZE
+VERSION_AT = HEADER_SIZE + 2
+NAME_SIZE_AT = HEADER_SIZE + 3
+EPOCH_AT = HEADER_SIZE + 4
+SEQ_AT = HEADER_SIZE + 8
+OFFSET_AT = HEADER_SIZE + 16
+COMMIT_US_AT = HEADER_SIZE + 24
+FIRST_EVENT_AT = HEADER_SIZE + 32
+
+_RECORD_MAGIC = int.from_bytes(RECORD_MAGIC, "little")
+_DUMMY_TABLE = 0x00FFFFFF  # the table id of a rows event without rows that only ends a statement
+_FORMAT_SIZE_MIN = HEADER_SIZE + 57 + 5
 
 
 class Arrays(NamedTuple):
-    """What `index` fills; as long as `frame` found necessary. `files`: (offset, size) of a name; `formats`: offsets of
-    FORMAT_DESCRIPTION events; `slots`: the hash table, version + 1 or 0."""
+    """The arrays that `index` fills, of the sizes that `frame` counted. `files`: (offset, size) of names; `formats`:
+    offsets of FORMAT_DESCRIPTION events; `slots`: the hash table, version + 1 or 0."""
 
     events: I64
     txns: I64
@@ -68,7 +81,7 @@ class Arrays(NamedTuple):
 
     @classmethod
     def for_counts(cls, counts: I64) -> Arrays:
-        """`counts`: events by action."""
+        """Allocate the arrays; `counts`: the number of events by action."""
         state = np.zeros(STATE_FIELDS, np.int64)
         state[TXN] = -1
         return cls(
@@ -118,16 +131,16 @@ _ACTIONS = _actions()
 
 @njit
 def frame(buf: U8, counts: I64) -> Int:
-    """Count events by action into `counts`; returns the offset of one that is cut short, or -1."""
+    """Count the events by action; returns the offset of a truncated event, or -1."""
     at = np.int64(4)
     end = np.int64(len(buf))
     while at < end:
         if at + HEADER_SIZE > end:
             return at
-        size = little(buf, at + 9, 4)
+        size = little(buf, at + SIZE_AT, 4)
         if size < HEADER_SIZE or at + size > end:
             return at
-        counts[_ACTIONS[buf[at + 4]]] += 1
+        counts[_ACTIONS[buf[at + TYPE_AT]]] += 1
         at += size
     return np.int64(-1)
 
@@ -144,7 +157,7 @@ def same(buf: U8, a: Int, a_end: Int, b: Int, b_end: Int) -> bool:
 
 @njit
 def slot_of(arrays: Arrays, table_id: Int) -> Int:
-    """Where the version of a table id is, or belongs, in the hash table."""
+    """The slot of a table id in the hash table: that of its version, or a free one."""
     mask = len(arrays.slots) - 1
     at = (table_id * 0x9E3779B1 >> 7) & mask
     while arrays.slots[at] > 0 and arrays.versions[arrays.slots[at] - 1, TABLE_ID] != table_id:
@@ -154,17 +167,17 @@ def slot_of(arrays: Arrays, table_id: Int) -> Int:
 
 @njit
 def read_record(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
-    """Begin a transaction, or go on in it behind a gap."""
+    """Begin a transaction, or continue it behind a gap."""
     txns, files, state = arrays.txns, arrays.files, arrays.state
-    if buf[at + 21] != RECORD_VERSION:
+    if buf[at + VERSION_AT] != RECORD_VERSION:
         return RECORD_DIFFERS
     name = at + RECORD_SIZE
-    name_end = name + np.int64(buf[at + 22])
+    name_end = name + np.int64(buf[at + NAME_SIZE_AT])
     if name_end > end:
         return SHORT
-    epoch = little(buf, at + 23, 4)
-    seq = little(buf, at + 27, 8)
-    state[NEXT] = little(buf, at + 51, 4)
+    epoch = little(buf, at + EPOCH_AT, 4)
+    seq = little(buf, at + SEQ_AT, 8)
+    state[NEXT] = little(buf, at + FIRST_EVENT_AT, 4)
     txn = state[TXN]
     if txn >= 0 and state[NEXT] and txns[txn, EPOCH] == epoch and txns[txn, SEQ] == seq:
         return OK
@@ -181,15 +194,15 @@ def read_record(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
     txns[txn, GTID] = -1
     txns[txn, EPOCH] = epoch
     txns[txn, SEQ] = seq
-    txns[txn, POSITION] = little(buf, at + 35, 8)
-    txns[txn, COMMIT_US] = little(buf, at + 43, 8)
+    txns[txn, POSITION] = little(buf, at + OFFSET_AT, 8)
+    txns[txn, COMMIT_US] = little(buf, at + COMMIT_US_AT, 8)
     txns[txn, FILE] = file
     return OK
 
 
 @njit
 def read_map(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
-    """Note a TABLE_MAP as the one in force for its table id."""
+    """Make a TABLE_MAP the current version of its table id."""
     versions, state = arrays.versions, arrays.state
     body = at + HEADER_SIZE
     if end - body < 8:
@@ -246,18 +259,18 @@ def read_rows(buf: U8, at: Int, end: Int, kind: Int, arrays: Arrays) -> Int:
 
 
 @njit
-def is_text(buf: U8, at: Int, end: Int, wanted: bytes) -> bool:
-    if end - at != len(wanted):
+def is_text(buf: U8, at: Int, end: Int, text: bytes) -> bool:
+    if end - at != len(text):
         return False
-    for i in range(len(wanted)):  # noqa: SIM110
-        if buf[at + i] != wanted[i]:
+    for i in range(len(text)):  # noqa: SIM110
+        if buf[at + i] != text[i]:
             return False
     return True
 
 
 @njit
 def read_query(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
-    """Note a query. BEGIN and COMMIT are half of all events in a log of small transactions: they are left out here."""
+    """Add a query to the events, unless it is BEGIN or COMMIT, which are half of all events of small transactions."""
     body = at + HEADER_SIZE
     if end - body < 13:
         return SHORT
@@ -271,7 +284,7 @@ def read_query(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
 
 @njit
 def read_gtid(at: Int, end: Int, kind: Int, arrays: Arrays) -> Int:
-    # A damaged one with a tag is found by `gtids`, which walks over its fields.
+    # `gtid_text` parses the fields of a GTID with a tag and finds damage there.
     if end - at - HEADER_SIZE < (12 if kind == EventType.MARIADB_GTID else 25):
         return SHORT
     arrays.txns[arrays.state[TXN], GTID] = at
@@ -287,13 +300,13 @@ def index(buf: U8, arrays: Arrays) -> tuple[Int, Int]:  # noqa: C901 - one branc
     tail: Int = np.int64(0)
     code = OK
     while at < len(buf):
-        size = little(buf, at + 9, 4)
-        kind = np.int64(buf[at + 4])
+        size = little(buf, at + SIZE_AT, 4)
+        kind = np.int64(buf[at + TYPE_AT])
         action = _ACTIONS[kind]
         end = at + size - tail
         if action == FORMAT:
-            # Its own checksum is left to parse_format_description, which knows that "in use" is not part of it.
-            if size < _FORMAT_SIZE:
+            # parse_format_description verifies its checksum, which does not cover the flag "in use".
+            if size < _FORMAT_SIZE_MIN:
                 return SHORT, at
             tail = np.int64(4) if buf[at + size - 5] == 1 else np.int64(0)
             arrays.formats[state[N_FORMATS]] = at
@@ -305,15 +318,14 @@ def index(buf: U8, arrays: Arrays) -> tuple[Int, Int]:  # noqa: C901 - one branc
             return SHORT, at
         if tail and np.int64(crc32(buf, at, end)) != little(buf, end, 4):
             return CHECKSUM, at
-        if action == FAIL or (action == UNKNOWN and not buf[at + 17] & 0x80):
+        if action == FAIL or (action == UNKNOWN and not buf[at + FLAGS_AT] & FLAG_IGNORABLE):
             return UNSUPPORTED, at
         if ROWS <= action <= GTID_EVENT and state[TXN] < 0:
             return NO_RECORD, at
         if (
             action == IGNORABLE
             and end - at >= RECORD_SIZE
-            and buf[at + 19] == 66
-            and buf[at + 20] == 68
+            and little(buf, at + MAGIC_AT, 2) == _RECORD_MAGIC
         ):
             code = read_record(buf, at, end, arrays)
         else:

@@ -1,16 +1,16 @@
-"""Changes as JSON text, for readers that take rows of any table.
+"""Renders changes as JSON text, for readers of rows of any table.
 
 `{"id":1,"price":"12.50","name":"x","photo":"AAEC","at":"2024-02-29T10:00:00.000000Z","note":null}`: all columns in the
-table's order. Integers (BIGINT UNSIGNED and DECIMAL without fraction too) and floats are JSON numbers; a DECIMAL with a
-fraction is text, because most JSON readers would make a binary fraction of it; bytes are base64; dates and times are
-ISO 8601, with Z where the column is an instant (TIMESTAMP) and without zone where it is not (DATETIME). A geometry is
-`{"srid":4326,"wkb":"AQEAAAA..."}`, a vector an array of numbers. A column that the row image does not hold has no key,
-unlike one that is NULL.
+table's order. Integers (also BIGINT UNSIGNED and DECIMAL without fraction) and floats are JSON numbers; a DECIMAL with
+a fraction is a string, because most JSON readers would convert it to a binary fraction; bytes are base64; dates and
+times are ISO 8601, with Z for an instant (TIMESTAMP) and without zone otherwise (DATETIME). A geometry is
+`{"srid":4326,"wkb":"AQEAAAA..."}`, a vector an array of numbers. A column that is missing in the row image has no key,
+unlike a column that is NULL.
 
-A JSON column is text like any other, and stands here as a JSON string: a reader that put it back into the object would
-lose what the text can say and an object cannot, 1.0 besides 1, integers beyond 2^53, decimals, the order of keys.
+A JSON column is a JSON string that holds its text. As a nested object it would lose what most JSON readers cannot hold:
+1.0 besides 1, integers beyond 2^53, decimals, the order of keys.
 
-Nothing but kernels and Arrow's own functions runs over the rows.
+Only kernels and Arrow's functions process the rows.
 """
 
 from __future__ import annotations
@@ -33,46 +33,46 @@ _ESCAPES = {chr(code): json.dumps(chr(code))[1:-1] for code in range(0x20)}
 
 
 def json_text(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with `before` and `after` as strings, null where they are null. The columns `before_absent` and
-    `after_absent`, where the batch has them, name those that get no key."""
+    """The same rows with `before` and `after` as strings, null for null. The columns `before_absent` and
+    `after_absent`, if the batch has them, name the columns without a key."""
     names = batch.schema.names
     columns, fields = list(batch.columns), list(batch.schema)
     for name in ("before", "after"):
         i = names.index(name)
-        absent = f"{name}_absent"
-        lacking = absent_masks(batch.column(absent)) if absent in names else {}
-        columns[i] = _objects(batch.column(i), lacking)
+        lists = f"{name}_absent"
+        missing = absent_masks(batch.column(lists)) if lists in names else {}
+        columns[i] = _objects(batch.column(i), missing)
         fields[i] = pa.field(name, pa.string())
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def absent_masks(lists: pa.ListArray) -> dict[str, NDArray[np.bool_]]:
-    """Returns for each column name in `before_absent` or `after_absent` a mask of the rows that list it."""
-    found: dict[str, NDArray[np.bool_]] = {}
+    """For each column name in `before_absent` or `after_absent`, a mask of the rows that list it."""
+    rows_of: dict[str, NDArray[np.bool_]] = {}
     if lists.null_count == len(lists):
-        return found
+        return rows_of
     flat = lists.flatten()
     rows = pc.list_parent_indices(lists).to_numpy()
     for name in pc.unique(flat).to_pylist():
-        found[name] = np.zeros(len(lists), dtype=np.bool_)
-        found[name][rows[pc.equal(flat, name).to_numpy(zero_copy_only=False)]] = True
-    return found
+        rows_of[name] = np.zeros(len(lists), dtype=np.bool_)
+        rows_of[name][rows[pc.equal(flat, name).to_numpy(zero_copy_only=False)]] = True
+    return rows_of
 
 
-def _objects(rows: pa.StructArray, lacking: Mapping[str, NDArray[np.bool_]]) -> pa.Array:
+def _objects(rows: pa.StructArray, missing: Mapping[str, NDArray[np.bool_]]) -> pa.Array:
     if rows.null_count == len(rows):
         return pa.nulls(len(rows), pa.string())
     parts: list[Any] = []
     for i, field in enumerate(rows.type):
-        comma = "," if i or lacking else ""
+        comma = "," if i or missing else ""
         key = f"{comma}{json.dumps(field.name, ensure_ascii=False)}:"
-        if field.name in lacking:
+        if field.name in missing:
             member = _joined(key, _values(rows.field(i)))
-            parts.append(pc.if_else(arrow_buffers.booleans(lacking[field.name]), "", member))
+            parts.append(pc.if_else(arrow_buffers.booleans(missing[field.name]), "", member))
         else:
             parts += (key, _values(rows.field(i)))
     texts = _joined("{", *parts, "}")
-    if lacking:  # whichever member comes first
+    if missing:  # any member may be the first
         texts = pc.replace_substring(texts, "{,", "{", max_replacements=1)
     return texts if rows.null_count == 0 else pc.if_else(rows.is_valid(), texts, None)
 
@@ -82,7 +82,7 @@ def _joined(*parts: Any) -> pa.Array:
 
 
 def _values(values: pa.Array) -> pa.Array:
-    """JSON values as text, null where null."""
+    """The values as JSON text, null for null."""
     kind = values.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return values.cast(pa.string())
@@ -92,7 +92,7 @@ def _values(values: pa.Array) -> pa.Array:
     if pa.types.is_binary(kind):
         return _quoted(base64_strings(values))
     if pa.types.is_timestamp(kind):
-        # Without a zone: rendering one would need the machine's time zone database, to say "UTC".
+        # View as zoneless: Arrow would need the machine's time zone database to write "UTC".
         texts = pc.replace_substring(values.view(pa.timestamp("us")).cast(pa.string()), " ", "T")
         return _quoted(texts, "Z" if kind.tz else "")
     if pa.types.is_string(kind):
@@ -144,7 +144,7 @@ def base64_strings(values: pa.Array) -> pa.Array:
 
 
 def decimal_strings(values: pa.Array) -> pa.Array:
-    """DECIMALs as text, with all digits of their scale."""
+    """DECIMALs as strings, with all digits of their scale."""
     words: U8 = np.frombuffer(values.buffers()[1], dtype=np.uint8)
     words = words[16 * values.offset : 16 * (values.offset + len(values))]
     offsets = np.zeros(len(values) + 1, dtype=np.int32)
@@ -163,7 +163,7 @@ def _encode(data: U8, offsets: I32, out_offsets: I32, out: U8) -> None:
 
 @njit
 def write_decimals(words: Any, scale: Int, offsets: I32, out: U8) -> None:
-    """128-bit two's complement (low, high) to digits with `scale` of them behind the point."""
+    """Write 128-bit two's complement numbers (low, high) as decimals with `scale` digits behind the point."""
     digits = np.empty(48, dtype=np.uint8)
     mask32 = np.uint64(0xFFFFFFFF)
     limbs = np.empty(4, dtype=np.uint64)

@@ -1,22 +1,22 @@
-"""MySQL's binary JSON to the text that the server itself prints, a column at a time.
+"""Converts MySQL's binary JSON to the text that the server prints, a column at a time.
 
 A document is a type byte and a value. A container (object or array, each small or large) begins with its number of
 values and its size in bytes, then a key entry (offset, length) per key and a value entry (type, offset) per value; a
 literal or an integer that fits stands in its entry instead of an offset. Offsets count from the container's first byte.
-Keys stand in the server's order, by length and then by bytes, and are printed in it. All of it little-endian, in 2
+Keys are stored and printed in the server's order, by length and then by bytes. All numbers are little-endian, of 2
 bytes or, in large containers, 4.
 
-What has no type in JSON is opaque, with the code of an SQL type: DECIMAL is printed as a number, dates and times as
-`"2024-02-29 10:00:00.000000"`, everything else (BIT, BLOB, geometry) as `"base64:type16:AQ=="`. An empty document is
-`null`: so the server reads what a NOT NULL column got from INSERT IGNORE. The one thing that versions print differently
-is opaque VAR_STRING, which 5.7 makes of binary strings and 8.0 of some texts: 5.7 prints all of it as base64, 8.0 none.
-Here it is a string where it is UTF-8, else base64.
+A value without a JSON type is opaque, with the code of an SQL type: the server prints a DECIMAL as a number, dates and
+times as `"2024-02-29 10:00:00.000000"`, and others (BIT, BLOB, geometry) as `"base64:type16:AQ=="`. An empty document,
+which INSERT IGNORE stores in a NOT NULL column, is `null`. Versions differ only in opaque VAR_STRING, which 5.7 stores
+for binary strings and 8.0 for some texts: 5.7 prints it as base64, 8.0 as a string. Here it is a string if it is UTF-8,
+else base64.
 
-Text goes as it came: the server escapes `"`, the backslash and control characters, neither `/` nor what is not ASCII.
-What is not UTF-8 is refused, as in text columns: MySQL 9.7 stores a UTF-16 literal in a JSON string as its bytes are,
-and sends them so.
+The server escapes `"`, the backslash and control characters in strings, but neither `/` nor non-ASCII characters.
+Strings that are not UTF-8 are refused, as in text columns: MySQL 9.7 stores the bytes of a UTF-16 literal in a JSON
+string without conversion.
 
-MariaDB's JSON is text in the log, and never comes here.
+MariaDB's JSON is text in the log and needs no conversion.
 
 Source: sql-common/json_binary.{h,cc}, sql-common/json_dom.cc (wrapper_to_string, double_quote).
 """
@@ -36,19 +36,19 @@ _WHY = {
     kernels.CUT_SHORT: "a value reaches past its end",
     kernels.NO_TYPE: "a value of an unknown type",
     kernels.NO_LITERAL: "a literal that is neither null, true nor false",
-    kernels.NO_LENGTH: "a length that is none",
-    kernels.OUTSIDE: "an offset that points outside of its container",
+    kernels.NO_LENGTH: "an invalid length",
+    kernels.OUTSIDE: "an offset that points outside its container",
     kernels.OVERLAP: "values that overlap",
     kernels.TOO_DEEP: f"values nested more than {kernels.MAX_DEPTH} deep",
-    kernels.NO_NUMBER: "a double that is no number",
-    kernels.NO_DECIMAL: "bytes that are no DECIMAL",
-    kernels.NO_TIME: "bytes that are no date or time",
+    kernels.NO_NUMBER: "a double that is not finite",
+    kernels.NO_DECIMAL: "an invalid DECIMAL",
+    kernels.NO_TIME: "an invalid date or time",
 }
 _GREATEST_TEXT = 0x7FFFFFFF
 
 
 class InvalidJson(Exception):
-    """`row`: number of the document in its column; `why`: what is wrong, without the value."""
+    """An invalid document. `row`: its number in the column; `why`: the reason, without the value."""
 
     def __init__(self, row: int, why: str) -> None:
         super().__init__(row, why)
@@ -59,22 +59,20 @@ class InvalidJson(Exception):
 
 
 def json_strings(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None) -> pa.StringArray:
-    """Document i is data[offsets[i]:offsets[i + 1]]; null where not valid[i].
+    """Convert the documents data[offsets[i]:offsets[i + 1]] to strings; null if not valid[i].
 
-    `data` may begin before the first document and go on behind the last; offsets do not decrease. Raises `InvalidJson`
+    `data` may begin before the first document and end behind the last; offsets do not decrease. Raises `InvalidJson`
     for the first document that no server can have written, or for more than 2 GiB of text.
     """
     if not data.flags.writeable:
-        data = (
-            data.copy()
-        )  # for bytes that cannot be changed the kernel would be compiled a second time
+        data = data.copy()  # numba would compile the kernel a second time for read-only arrays
     rows = len(offsets) - 1
-    wanted = np.ones(rows, dtype=np.bool_) if valid is None else valid
+    present = np.ones(rows, dtype=np.bool_) if valid is None else valid
     out_offsets = np.zeros(rows + 1, dtype=np.int64)
     out: U8 = np.empty(_first_room(offsets), dtype=np.uint8)
     bad = np.zeros(2, dtype=np.int64)
     row = 0
-    while (row := kernels.write(data, offsets, wanted, row, out, out_offsets, bad)) < rows:
+    while (row := kernels.write(data, offsets, present, row, out, out_offsets, bad)) < rows:
         if bad[0]:
             raise InvalidJson(row, f"not JSON: {_WHY[int(bad[0])]}, at byte {bad[1]}")
         out = _larger(out, int(out_offsets[row]), int(offsets[row + 1] - offsets[row]))
@@ -90,12 +88,11 @@ def json_strings(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None)
 def document_text(value: bytes) -> str:
     """The text of one document. Raises `InvalidJson`."""
     data: U8 = np.frombuffer(value, dtype=np.uint8)
-    found: str = json_strings(data, np.array([0, len(value)], dtype=np.int64))[0].as_py()
-    return found
+    return str(json_strings(data, np.array([0, len(value)], dtype=np.int64))[0].as_py())
 
 
 def _first_room(offsets: I64) -> int:
-    """Twice the bytes is enough for nearly all columns, and the last document may be the largest."""
+    """Twice the bytes, enough for nearly all columns, and room for the largest document at the end."""
     if len(offsets) < 2:
         return 0
     return int(2 * (offsets[-1] - offsets[0]) + _room(int(np.diff(offsets).max())))

@@ -1,13 +1,12 @@
-"""The kernel that writes a column of MySQL's binary JSON as text. `jsonb` describes the format.
+"""The kernel that converts a column of MySQL's binary JSON to text. `jsonb` describes the format.
 
-One loop without recursion: the containers around the current value stand on a stack of at most 100 frames. The kernel
-writes into a buffer of the caller's and stops before a document that might not fit, so a document costs at most
-TEXT_FACTOR times its size.
+It is one loop without recursion: a stack of at most 100 frames holds the containers around the current value. The
+kernel writes into the caller's buffer and stops before a document that may not fit. The text of a document is at most
+TEXT_FACTOR times as large, plus TEXT_MORE.
 
-Each byte of a document may be used once. That holds for all that a server writes (also where it changed a document in
-place: holes, but no overlap), and it is what bounds time and memory for all others: offsets that share a value, or
-form a cycle, use up the document's bytes before they can do harm. A value therefore ends, at the latest, where so many
-bytes have been read as the document has left.
+Each byte of a document may be used once. This holds for all documents that a server writes (one that it changed in
+place has holes, but no overlaps). It bounds time and memory for malformed ones: offsets that share a value, or form a
+cycle, use up the document's bytes. So no value may be longer than the number of bytes that are still unused.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ STRING = 12
 OPAQUE = 15
 
 MAX_DEPTH = 100
-GREATEST_UTF8 = np.int64(0xFF)  # no byte is refused for being too great
+GREATEST_UTF8 = np.int64(0xFF)  # `invalid_utf8` excludes no byte by its size
 
-# A container on the stack: type, where it begins, its bytes, values, those already written, where their entries begin,
+# A container on the stack: type, offset, size in bytes, number of values, values written, offset of the value entries,
 # bytes before the first key or value.
 KIND, BASE, SIZE, COUNT, DONE, ENTRIES, HEAD = range(7)
 FRAME_FIELDS = 7
 
-# Room for the text of a document of n bytes: TEXT_FACTOR * n + TEXT_MORE. The worst are control characters in strings.
+# Room for the text of a document of n bytes: TEXT_FACTOR * n + TEXT_MORE. The worst case is control characters.
 TEXT_FACTOR = 6
 TEXT_MORE = 128
 
-# What is wrong with a document; negative, because the same variables hold offsets.
+# Error codes; negative, because the same variables hold offsets.
 CUT_SHORT = -1
 NO_TYPE = -2
 NO_LITERAL = -3
@@ -68,7 +67,7 @@ _OPAQUE = np.frombuffer(b"base64:type", dtype=np.uint8)
 
 
 def _escapes() -> U8:
-    """Per byte: 0 = as it is, 117 = by number, else the letter behind the backslash."""
+    """By byte: 0 = not escaped, 117 = escaped as \\\\u00xx, else the letter behind the backslash."""
     table = np.zeros(256, dtype=np.uint8)
     table[:32] = ord("u")
     for byte, letter in zip(b'\b\t\n\f\r"\\', b'btnfr"\\', strict=True):
@@ -88,7 +87,7 @@ def _word(word: U8, out: U8, o: Int) -> Int:
 
 @njit
 def _quoted(data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
-    """A string with its quotes. Escaped are `"`, `\\` and control characters, nothing else."""
+    """Write a string in quotes; escape `"`, `\\` and control characters, nothing else."""
     out[o] = 34
     o += 1
     for k in range(p, p + size):
@@ -110,7 +109,7 @@ def _quoted(data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
 
 @njit
 def _base64(kind: Int, data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
-    """`"base64:type16:AQ=="`; the server's base64 has a line break, here escaped, after each 76 characters."""
+    """Write `"base64:type16:AQ=="`, with an escaped line break after each 76 characters, as the server does."""
     out[o] = 34
     o = _word(_OPAQUE, out, o + 1)
     o = number_format.unsigned(np.uint64(kind), out, o)
@@ -127,7 +126,7 @@ def _base64(kind: Int, data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
 
 @njit
 def _length(data: U8, p: Int, limit: Int) -> tuple[Int, Int]:
-    """(length, offset behind it) of a string or opaque value, 7 bits a byte; a length of -1 is none."""
+    """(length, offset behind it) of a string or opaque value, 7 bits a byte; an invalid length is -1."""
     value = np.int64(0)
     for k in range(5):
         if p + k >= limit:
@@ -183,7 +182,7 @@ def _opaque(  # noqa: C901, PLR0911 - one branch per type
 def _scalar(  # noqa: C901, PLR0911 - one branch per type
     data: U8, kind: Int, p: Int, limit: Int, out: U8, o: Int
 ) -> tuple[Int, Int]:
-    """Write the value of type `kind` at `p`; (offset behind the text or what is wrong, bytes that the value takes)."""
+    """Write the value of type `kind` at `p`; returns (offset behind the text or an error code, size of the value)."""
     if kind == STRING:
         size, at = _length(data, p, limit)
         if size < 0:
@@ -221,7 +220,7 @@ def _scalar(  # noqa: C901, PLR0911 - one branch per type
 
 @njit
 def _open(data: U8, kind: Int, p: Int, limit: Int, frames: I64, depth: Int) -> Int:
-    """Push the container at `p`; bytes of its head (counts, entries), or what is wrong."""
+    """Push the container at `p`; returns the size of its head (counts, entries), or an error code."""
     if depth == MAX_DEPTH:
         return np.int64(TOO_DEEP)
     width = np.int64(4 if kind & LARGE else 2)
@@ -240,7 +239,7 @@ def _open(data: U8, kind: Int, p: Int, limit: Int, frames: I64, depth: Int) -> I
 
 @njit
 def _key(data: U8, frame: I64, budget: Int, out: U8, o: Int) -> tuple[Int, Int]:
-    """Write the next key of an object; (offset behind the text or what is wrong, bytes that the key takes)."""
+    """Write the next key of an object; returns (offset behind the text or an error code, size of the key)."""
     width = np.int64(4 if frame[KIND] & LARGE else 2)
     at = frame[BASE] + 2 * width + frame[DONE] * (2 + width)
     offset, size = little(data, at, width), little(data, at + width, 2)
@@ -254,17 +253,17 @@ def _key(data: U8, frame: I64, budget: Int, out: U8, o: Int) -> tuple[Int, Int]:
 
 
 @njit
-def _wrong(what: Int, squeezed: bool) -> Int:
-    """What was too long for the room it has is fine in itself where others have used that room."""
-    return np.int64(OVERLAP) if squeezed and what in (CUT_SHORT, NO_LENGTH) else what
+def _wrong(code: Int, squeezed: bool) -> Int:
+    """The error code of a value; OVERLAP if it is only too long because others have used its bytes (`squeezed`)."""
+    return np.int64(OVERLAP) if squeezed and code in (CUT_SHORT, NO_LENGTH) else code
 
 
 @njit
 def _document(  # noqa: C901 - one loop: its state lives in registers
     data: U8, start: Int, stop: Int, frames: I64, out: U8, o: Int
 ) -> tuple[Int, Int]:
-    """Write one document that is not empty; (offset behind the text, 0), or (what is wrong, at which byte)."""
-    # The current value, where it must have ended, and the bytes of the document that nothing has used yet.
+    """Write one document that is not empty; returns (offset behind the text, 0), or (error code, byte of the error)."""
+    # The current value, the offset at which it must have ended, and the number of unused bytes of the document.
     kind, p, limit, inlined = np.int64(data[start]), start + 1, stop, False
     left = stop - p
     end = stop
@@ -320,19 +319,13 @@ def _document(  # noqa: C901 - one loop: its state lives in registers
 
 @njit
 def write(
-    data: U8,
-    offsets: I64,
-    valid: NDArray[np.bool_],
-    row: Int,
-    out: U8,
-    out_offsets: I64,
-    bad: I64,
+    data: U8, offsets: I64, valid: NDArray[np.bool_], row: Int, out: U8, out_offsets: I64, bad: I64
 ) -> Int:
-    """Write documents from number `row` on, behind out_offsets[row]; the number of the first that is not written.
+    """Write documents from number `row` on, behind out_offsets[row]; returns the number of the first not written.
 
-    Document i is data[offsets[i]:offsets[i + 1]], its text out[out_offsets[i]:out_offsets[i + 1]], "" where not
-    valid[i]. Stops early where `out` may be too small for the next, or at one that is not JSON: then bad = [what is
-    wrong, byte in the document], else bad[0] = 0.
+    Document i is data[offsets[i]:offsets[i + 1]], its text out[out_offsets[i]:out_offsets[i + 1]], "" if not valid[i].
+    Stops early if `out` may be too small for the next document (bad[0] = 0), or the next one is not JSON (bad = [error
+    code, byte in the document]).
     """
     frames = np.empty((MAX_DEPTH, FRAME_FIELDS), dtype=np.int64)
     bad[0] = 0

@@ -1,11 +1,11 @@
-"""Documents in MySQL's binary JSON, changed without being taken apart: for changes that touch little of them.
+"""Changes documents of MySQL's binary JSON without parsing all of them, for changes that touch little of a document.
 
-A value is its type and its bytes (`Raw`): everything in a container is relative to its beginning, so its bytes mean the
-same wherever they stand. A change makes the containers around its place anew and copies all else as bytes. A container
-of few values is put together as the server does: keys by length and then by bytes, keys before values, the small form
-where its 16 bits are enough, literals and small integers in their entries. Of one with many values, which may be
-millions, only the tables of its entries are worked on, as arrays, and a new value goes to its end; a tree of Python
-objects would take fifty times its bytes. `jsonb` describes the format.
+A value is its type and its bytes (`Raw`): offsets in a container are relative to its beginning, so its bytes are the
+same wherever it stands. A change rebuilds the containers around its location and copies all else as bytes. A container
+of few values is built as the server does: keys sorted by length and then by bytes, keys before values, the small form
+if 16 bits are enough, literals and small integers in their entries. A container of many values, which may be millions,
+is changed in the tables of its entries, as arrays, and a new value is appended to it; a tree of Python objects would
+take fifty times its bytes. `jsonb` describes the format.
 
 Source: sql-common/json_binary.cc (serialize_json_object, serialize_json_array, attempt_inline_value, lookup_index).
 """
@@ -37,7 +37,7 @@ _FEW = 64
 
 
 class Raw(NamedTuple):
-    """A value as bytes: its type, and what stands behind the type byte, no byte more."""
+    """A value as bytes: its type, and exactly its bytes behind the type byte."""
 
     kind: int
     data: bytes
@@ -52,12 +52,12 @@ class Raw(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Of a container: the bytes of its numbers."""
+        """The size of the numbers in a container."""
         return _LARGE_WIDTH if self.kind & kernels.LARGE else 2
 
     @property
     def members(self) -> int:
-        """Of a container: how many values it has."""
+        """The number of values in a container."""
         return _integer(self.data, 0, self.width)
 
 
@@ -69,7 +69,7 @@ class Malformed(Exception):
 
 
 def document(value: bytes) -> Raw:
-    """A document; an empty one is null, as for the server. Raises `Malformed`."""
+    """Parse a document; an empty one is null, as for the server. Raises `Malformed`."""
     return _raw(value[0], value, 1, len(value)) if value else NULL
 
 
@@ -102,19 +102,19 @@ def key(container: Raw, index: int) -> bytes:
 
 
 def find_key(container: Raw, name: bytes) -> tuple[int, bool]:
-    """(number, whether it is there) of a key of an object; where not, the number that it would get."""
+    """(index, True if it exists) of a key of an object. For a new key: the index that it would get."""
 
     def order(index: int) -> tuple[int, bytes]:
-        found = key(container, index)
-        return len(found), found
+        existing = key(container, index)
+        return len(existing), existing
 
     index = bisect_left(range(container.members), (len(name), name), key=order)
     return index, index < container.members and key(container, index) == name
 
 
 def parts(container: Raw) -> tuple[list[bytes] | None, list[Raw]]:
-    """(keys or None, values) of a container. Raises `Malformed`, also where values overlap, so that what is made of a
-    container is never larger than it."""
+    """(keys or None, values) of a container. Raises `Malformed`, also if values overlap, so that a rebuilt container is
+    never larger than the original."""
     values: list[Raw] = []
     keys: list[bytes] | None = [] if container.is_object else None
     used = _layout(container)[1]
@@ -133,16 +133,16 @@ def parts(container: Raw) -> tuple[list[bytes] | None, list[Raw]]:
 
 
 def container_of(keys: Sequence[bytes] | None, values: Sequence[Raw]) -> Raw:
-    """An object (keys in the server's order) or array, small where that is enough. Raises `Malformed`."""
+    """Build an object (keys in the server's order) or array, small if possible. Raises `Malformed`."""
     kind = kernels.ARRAY if keys is None else kernels.OBJECT
     for large in (0, kernels.LARGE):
-        if (data := _put_together(keys, values, _LARGE_WIDTH if large else 2)) is not None:
+        if (data := _build(keys, values, _LARGE_WIDTH if large else 2)) is not None:
             return Raw(kind | large, data)
     raise Malformed("a document of more than 4 GiB")
 
 
 def replace_member(container: Raw, index: int, value: Raw) -> Raw:
-    """The container with another value. Raises `Malformed`, as all of these."""
+    """The container with another value at `index`. Raises `Malformed`, as all of these."""
     if container.members > _FEW:
         made = _Tables(container).without(index).put(index, value).raw()
         if made is not None:
@@ -153,7 +153,7 @@ def replace_member(container: Raw, index: int, value: Raw) -> Raw:
 
 
 def insert_member(container: Raw, index: int, value: Raw, name: bytes | None = None) -> Raw:
-    """The container with one value more, before the one that was number `index`; `name`: its key in an object."""
+    """The container with one value more, before the value at `index`; `name`: its key in an object."""
     if name is not None and len(name) > _GREATEST_KEY:
         raise Malformed(f"a key of {len(name)} bytes")
     if container.members > _FEW:
@@ -168,7 +168,7 @@ def insert_member(container: Raw, index: int, value: Raw, name: bytes | None = N
 
 
 def remove_member(container: Raw, index: int) -> Raw:
-    """The container with one value less."""
+    """The container without the value at `index`."""
     if container.members > _FEW:
         made = _Tables(container).without(index).close_room(index).raw()
         if made is not None:
@@ -181,7 +181,7 @@ def remove_member(container: Raw, index: int) -> Raw:
 
 
 class _Tables:
-    """A container's entries as arrays. Offsets count from `body`, which is all behind the entries."""
+    """A container's entries as arrays. Offsets count from the start of `body`, the bytes behind the entries."""
 
     def __init__(self, container: Raw) -> None:
         self.kind, self.width = container.kind, container.width
@@ -195,7 +195,7 @@ class _Tables:
         keys = data[2 * self.width : entries].reshape(-1, 2 + self.width)
         self.keys: I64 = _numbers(keys[:, : self.width]) - head
         self.key_sizes: I64 = _numbers(keys[:, self.width :])
-        self._check("an offset that points outside of its container")
+        self._check("an offset that points outside its container")
 
     @property
     def _outside(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -209,7 +209,7 @@ class _Tables:
                 raise Malformed(why)
 
     def without(self, index: int) -> _Tables:
-        """Cuts the bytes of a value out."""
+        """Remove the bytes of a value from the body."""
         if self._outside[index]:
             start = int(self.values[index])
             size = len(_raw(int(self.kinds[index]), self.body, start, len(self.body)).data)
@@ -237,7 +237,7 @@ class _Tables:
         return self
 
     def close_room(self, index: int) -> _Tables:
-        """A key's bytes stay where they are, unused."""
+        """Remove an entry. The key's bytes remain in the body, unused."""
         self.kinds, self.values = np.delete(self.kinds, index), np.delete(self.values, index)
         if len(self.keys):
             self.keys, self.key_sizes = (
@@ -247,7 +247,7 @@ class _Tables:
         return self
 
     def raw(self) -> Raw | None:
-        """None where offsets of this width do not reach far enough."""
+        """The changed container; None if it is too large for offsets of this width."""
         self._check("values that overlap")
         keys, values, width = len(self.keys), len(self.kinds), self.width
         head = 2 * width + keys * (2 + width) + values * (1 + width)
@@ -265,7 +265,7 @@ _Table = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 
 def _numbers(table: _Table) -> I64:
-    """A little-endian number a line."""
+    """Read one little-endian number per line."""
     width = table.shape[1]
     return np.ascontiguousarray(table).view(f"<u{width}").ravel().astype(np.int64)
 
@@ -275,7 +275,7 @@ def _bytes(numbers: I64, width: int) -> _Table:
 
 
 def _layout(container: Raw) -> tuple[int, int]:
-    """Offsets of a container's value entries, and of what stands behind them."""
+    """(offset of a container's value entries, offset behind them)."""
     width, count = container.width, container.members
     entries = 2 * width + (0 if container.kind & kernels.ARRAY else count * (2 + width))
     return entries, entries + count * (1 + width)
@@ -288,7 +288,7 @@ def _integer(data: bytes, at: int, width: int) -> int:
 def _offset(data: bytes, at: int, width: int, head: int) -> int:
     offset = _integer(data, at, width)
     if not head <= offset <= len(data):
-        raise Malformed("an offset that points outside of its container")
+        raise Malformed("an offset that points outside its container")
     return offset
 
 
@@ -297,7 +297,7 @@ def _inlined(kind: int, width: int) -> bool:
 
 
 def _raw(kind: int, data: bytes, at: int, limit: int) -> Raw:
-    """The value of type `kind` at `at`, which ends at `limit` at the latest."""
+    """The value of type `kind` at `at`, which must end at or before `limit`."""
     if kind <= kernels.GREATEST_CONTAINER:
         width = _LARGE_WIDTH if kind & kernels.LARGE else 2
         if 2 * width > limit - at:
@@ -317,18 +317,18 @@ def _raw(kind: int, data: bytes, at: int, limit: int) -> Raw:
 
 
 def _length(data: bytes, at: int, limit: int) -> int:
-    """The offset behind a string, whose length stands at `at`, 7 bits a byte."""
+    """The offset behind a string whose length stands at `at`, 7 bits a byte."""
     value = 0
     for k in range(min(5, limit - at)):
         byte = data[at + k]
         value |= (byte & 127) << 7 * k
         if byte < 128:
             return at + k + 1 + value
-    raise Malformed("a length that is none")
+    raise Malformed("an invalid length")
 
 
-def _put_together(keys: Sequence[bytes] | None, values: Sequence[Raw], width: int) -> bytes | None:
-    """None where numbers of this width do not reach far enough."""
+def _build(keys: Sequence[bytes] | None, values: Sequence[Raw], width: int) -> bytes | None:
+    """Build a container; None if it is too large for numbers of this width."""
     outside = [b"" if _inlined(value.kind, width) else value.data for value in values]
     head = 2 * width + len(keys or ()) * (2 + width) + len(values) * (1 + width)
     size = head + sum(map(len, keys or ())) + sum(map(len, outside))
@@ -347,7 +347,7 @@ def _put_together(keys: Sequence[bytes] | None, values: Sequence[Raw], width: in
 
 
 def _entry(value: Raw, width: int) -> bytes:
-    """A value in its entry: as an integer of `width` bytes, with its sign where it has one."""
+    """A value inlined in its entry, as an integer of `width` bytes, sign-extended if its type is signed."""
     sign = value.kind in (kernels.INT16, kernels.INT32)
     number = int.from_bytes(value.data, "little", signed=sign)
     return number.to_bytes(width, "little", signed=sign)

@@ -1,7 +1,7 @@
-"""Which columns row images do not hold, as lists of names.
+"""Lists the columns that row images do not hold.
 
-Where the server writes less than all (binlog_row_image other than FULL), a column that is not there may have any value,
-and is not to be mistaken for NULL.
+If binlog_row_image is not FULL, the server omits columns from row images. An omitted column may have any value, so it
+must not be mistaken for NULL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ NAMES = pa.list_(pa.field("element", pa.string()))
 
 
 class MissingColumns(NamedTuple):
-    """`before`, `after`: per event, the line in `lists` or -1 where every column is in the image, or there is none."""
+    """Lists of column names. `before`, `after`: each event's line in `lists`, or -1 if its image holds all columns, or
+    it has no such image."""
 
     lists: pa.Array
     before: I64
@@ -28,25 +29,25 @@ class MissingColumns(NamedTuple):
 
     @classmethod
     def of(cls, buf: U8, events: I64, columns: Sequence[Column]) -> MissingColumns | None:
-        """For rows events of one layout; None where all of them hold all columns."""
+        """The missing columns of rows events of one layout; None if all events hold all columns."""
         n = len(events)
-        places = np.empty(2 * n, dtype=np.int64)
-        if not row_walk.bitmaps(buf, events, len(columns), places[:n], places[n:]):
+        offsets = np.empty(2 * n, dtype=np.int64)
+        if not row_walk.bitmaps(buf, events, len(columns), offsets[:n], offsets[n:]):
             return None
         lines = np.full(2 * n, -1, dtype=np.int64)
-        there = np.flatnonzero(places >= 0)
+        present = np.flatnonzero(offsets >= 0)
         size = (len(columns) + 7) // 8
         distinct, index = np.unique(
-            buf[places[there][:, None] + np.arange(size)], axis=0, return_inverse=True
+            buf[offsets[present][:, None] + np.arange(size)], axis=0, return_inverse=True
         )
-        lines[there] = index.ravel()
+        lines[present] = index.ravel()
         lists = [_names(bits.tobytes(), columns) for bits in distinct]
-        # A partial update may hold all columns all the same.
+        # The bitmaps of a partial update may name all columns.
         lines[np.isin(lines, [i for i, names in enumerate(lists) if not names])] = -1
         return cls(_array(lists), lines[:n], lines[n:])
 
     def column(self, lines: I64, event: I32) -> pa.Array:
-        """`lines`: `before` or `after`; `event`: of each row."""
+        """The list of each row. `lines`: `before` or `after`; `event`: each row's event."""
         indices = lines[event]
         return self.lists.take(arrow_buffers.fixed(pa.int64(), indices, indices >= 0))
 
@@ -63,7 +64,7 @@ def _array(lists: Sequence[Sequence[str]]) -> pa.Array:
 
 
 def list_of_names(lists: Sequence[Sequence[str] | None]) -> pa.Array:
-    """One list a row, null where it is None."""
+    """One list per row, null for None."""
     valid = np.array([names is not None for names in lists], dtype=np.bool_)
     lines = np.cumsum(valid) - 1
     known = _array([names for names in lists if names is not None])

@@ -1,12 +1,12 @@
-"""Values as MySQL prints them, for kernels: integers, DOUBLE with the fewest digits, DECIMAL, dates and times, base64.
+"""Kernels that format values as MySQL prints them: integers, DOUBLE, DECIMAL, dates and times, base64.
 
-A double is printed with the fewest digits that read back as the same double, and of those the nearest. The digits come
-from Schubfach (R. Giulietti, "The Schubfach way to render doubles"): three products with a 128-bit power of ten tell
-the interval of decimals that round to the double, and at most two candidates are looked at. No loop, no big numbers;
-the powers are computed once, when the module is loaded. The form around the digits is `my_gcvt`'s (strings/dtoa.cc):
-plain where the point lies within 15 places (or among the digits), else with an exponent.
+A double is printed with the fewest digits that parse to the same double, and of those the nearest. The algorithm is
+Schubfach (R. Giulietti, "The Schubfach way to render doubles"): three products with a 128-bit power of ten give the
+interval of decimals that round to the double, and at most two candidates are compared. It needs neither a loop nor big
+integers; the powers are computed once, when the module is loaded. The notation is that of `my_gcvt` (strings/dtoa.cc):
+plain if the point lies within 15 places (or among the digits), else with an exponent.
 
-All of these write at `out[o]` and return the offset behind what they wrote; room is the caller's affair.
+Every kernel writes at `out[o]` and returns the offset behind the text; the caller provides the room.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MASK32 = _U(0xFFFFFFFF)
 _FRACTION = _U((1 << 52) - 1)
 _HIDDEN = _U(1 << 52)
 
-# 10^k for k in this range, as 128-bit numbers with their first bit set, rounded up.
+# 10^k for k in this range, as normalised 128-bit numbers, rounded up.
 _FIRST_POWER, _LAST_POWER = -292, 324
 
 # MAX_DECPT_FOR_F_FORMAT
@@ -86,7 +86,7 @@ def signed(value: Int, out: U8, o: Int) -> Int:
 
 @njit
 def _product(a: Int, b: Int) -> tuple[Int, Int]:
-    """(high, low) 64 bits of a * b; no step overflows."""
+    """The (high, low) 64 bits of a * b; no step overflows."""
     a0, a1 = a & _MASK32, a >> _32
     b0, b1 = b & _MASK32, b >> _32
     low = a0 * b0
@@ -98,7 +98,7 @@ def _product(a: Int, b: Int) -> tuple[Int, Int]:
 
 @njit
 def _scaled(high: Int, low: Int, c: Int) -> Int:
-    """c * (high, low) / 2^128, its last bit set where digits behind the point were lost ("round to odd")."""
+    """c * (high, low) / 2^128 with the last bit set if the division is not exact ("round to odd")."""
     below, _ = _product(low, c)
     above, between = _product(high, c)
     room = ~between
@@ -119,9 +119,8 @@ def _shortest(bits: Int) -> tuple[Int, Int]:
     q = biased - 1075 if biased else np.int64(-1074)
     if -53 < q <= 0 and (c & ((_ONE << _U(-q)) - _ONE)) == _U(0):
         return c >> _U(-q), np.int64(0)
-    closer = (
-        fraction == _U(0) and biased > 1
-    )  # the double below is only half as far as the one above
+    # The next double below is only half as far as the one above.
+    closer = fraction == _U(0) and biased > 1
     odd = c & _ONE
     k = (q * 1262611 - (524031 if closer else 0)) >> 22
     h = _U(q + ((-k * 1741647) >> 19) + 1)
@@ -148,7 +147,7 @@ def _shortest(bits: Int) -> tuple[Int, Int]:
 
 @njit
 def double(bits: Int, out: U8, o: Int) -> Int:
-    """The double with these (uint64) bits, finite, as the server prints it within JSON: `0.1`, `1.0`, `1e20`, `-0.0`.
+    """Write the finite double with these (uint64) bits as the server prints it in JSON: `0.1`, `1.0`, `1e20`, `-0.0`.
     Needs room for 34 bytes."""
     if bits >> _U(63):
         out[o] = 45
@@ -161,7 +160,7 @@ def double(bits: Int, out: U8, o: Int) -> Int:
     while digits % _TEN == _U(0):
         digits //= _TEN
         exponent += 1
-    # Digits are written behind the longest prefix that they can get, "0." and 14 zeros, and moved from there.
+    # Write the digits behind the longest possible prefix, "0." and 14 zeros, and move them from there.
     start = o + 16
     count = unsigned(digits, out, start) - start
     point = count + exponent
@@ -209,22 +208,29 @@ def _exponential(out: U8, o: Int, start: Int, count: Int, exponent: Int) -> Int:
 
 
 @njit
-def decimal(  # noqa: C901 - sign, groups, zeros and point are one walk over the digits
-    data: U8, p: Int, size: Int, out: U8, o: Int
-) -> Int:
-    """A DECIMAL as JSON holds it: precision, scale, then the digits as a column stores them; the offset behind, or -1
-    where the bytes are none. 84 bytes at most.
+def decimal(data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
+    """Write a DECIMAL of JSON: precision, scale, then the digits as a column stores them. Returns -1 for invalid bytes.
+    Needs room for 84 bytes.
 
-    Source: sql-common/json_dom.cc (Json_decimal::convert_from_binary), strings/decimal.cc (bin2decimal).
+    Source: sql-common/json_dom.cc (Json_decimal::convert_from_binary).
     """
     if size < 3:
         return -1
     precision, scale = np.int64(data[p]), np.int64(data[p + 1])
     if precision < 1 or precision > 81 or scale > precision:
         return -1
+    return decimal_digits(data, p + 2, p + size, precision, scale, out, o)
+
+
+@njit
+def decimal_digits(  # noqa: C901 - sign, groups, zeros and point are one walk over the digits
+    data: U8, p: Int, stop: Int, precision: Int, scale: Int, out: U8, o: Int
+) -> Int:
+    """Write the DECIMAL stored in data[p:stop]; returns -1 for invalid bytes.
+
+    Source: strings/decimal.cc (bin2decimal).
+    """
     whole = precision - scale
-    p += 2
-    stop = p + size - 2
     negative = data[p] < 128
     if negative:
         out[o] = 45
@@ -234,7 +240,7 @@ def decimal(  # noqa: C901 - sign, groups, zeros and point are one walk over the
     begun = False
     done = np.int64(0)
     while done < precision:
-        # Groups of nine digits, counted from the point: the first of the whole part and the last may be shorter.
+        # Groups have nine digits, counted from the point; the first and the last one may be shorter.
         n: Int = (whole - done) % 9 if done < whole else min(precision - done, 9)
         if n == 0:
             n = np.int64(9)
@@ -280,10 +286,10 @@ def _two(value: Int, out: U8, o: Int) -> Int:
 
 @njit
 def temporal(data: U8, p: Int, form: Int, out: U8, o: Int) -> Int:
-    """DATE, TIME or DATETIME as JSON holds them, 8 bytes: `2024-02-29`, `-838:59:59.000000`,
-    `2024-02-29 10:00:00.000000`; the offset behind, or -1 where no such value can be. 27 bytes at most.
+    """Write a DATE, TIME or DATETIME of JSON: `2024-02-29`, `-838:59:59.000000`, `2024-02-29 10:00:00.000000`. Returns
+    -1 for an invalid value. Needs room for 27 bytes.
 
-    The 64 bits are a signed number: fraction in µs (24 bits), second (6), minute (6), hour (5; of a TIME 10), day (5),
+    The 8 bytes are a signed number: fraction in µs (24 bits), second (6), minute (6), hour (5; of a TIME 10), day (5),
     year * 13 + month. Source: mysys/my_time.cc (TIME_from_longlong_packed, my_TIME_to_str).
     """
     packed = little(data, p, 8)
@@ -329,7 +335,7 @@ def temporal(data: U8, p: Int, form: Int, out: U8, o: Int) -> Int:
 
 @part
 def base64(data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
-    """Bytes as RFC 4648 has them, padded."""
+    """Write bytes in the encoding of RFC 4648, padded."""
     p, left = np.int64(p), np.int64(size)
     while left > 0:
         bits = np.int64(data[p]) << 16

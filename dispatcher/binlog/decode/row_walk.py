@@ -1,17 +1,18 @@
-"""The walk over rows events: where each cell of each row begins.
+"""Finds the offset of each cell of each row in rows events.
 
-A row image is a bit per column (1 = NULL, least significant first), then the cells that are not NULL, back to back,
-with no index: finding cell n means passing over the n - 1 before it. So one kernel passes over all rows once and writes
-down offsets, column by column, and the decoders in `cells` then run over whole columns. A cell's offset is relative to
-the batch's first byte and 32 bits wide, which halves what is written; hence a batch never spans more than 2^31 bytes.
+A row image is a bit per column (1 = NULL, least significant first), then the cells that are not NULL, without an index:
+the offset of a cell is known only after the lengths of all cells before it. So one kernel walks over all rows once and
+writes the cells' offsets, column by column, and the decoders in `cells` then process whole columns. A cell's offset is
+relative to the batch's first byte and has 32 bits, which halves the memory written; so a batch never spans more than
+2^31 bytes.
 
-An event says by a bitmap per image which columns its images hold. Where all are there, which is the rule, the walk does
-not look at it again; else it takes the slower way of `sparse_image`, and a column that is not there is `ABSENT`, which
-is not NULL. In the after-image of a PARTIAL_UPDATE_ROWS event, which begins with a bit per JSON column of the table, a
-cell may be changes to the before-image's cell: its offset is folded into the numbers from `DIFF` downwards.
+An event has a bitmap per image of the columns that it holds. If they hold all columns, which is the rule, the walk does
+not look at the bitmap again. Otherwise it uses the slower `sparse_image`, and a missing column is `ABSENT`, which is
+not NULL. In the after-image of a PARTIAL_UPDATE_ROWS event, which begins with a bit per JSON column of the table, a
+cell may be changes to the before-image's cell: its offset is stored as DIFF - offset.
 
 Every length is checked against the end of its event before it is used. Bytes that do not fit end the walk with an error
-code and an offset; a kernel cannot raise a typed error itself.
+code and an offset, because a kernel cannot raise a typed error.
 
 Source: MySQL source, libs/mysql/binlog/event/rows_event.h (Rows_event), sql/rpl_record.cc (pack_row, unpack_row).
 """
@@ -23,15 +24,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dispatcher.binlog.event.header import HEADER_SIZE
+from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little, packed
 from dispatcher.binlog.kernel.jit import njit
 
 I8 = NDArray[np.int8]
 _U64 = np.uint64
 
-# Columns of the events array: one line per rows event (or DDL query), offsets in the file.
+# Columns of the events array, which has one line per rows event (or DDL query). Offsets are those in the file.
 OFFSET = 0  # of the event's header
-END = 1  # of its body: before the checksum
+END = 1  # of the event's body, before the checksum
 TYPE = 2
 INDEX = 3  # within the transaction as delivered
 TXN = 4  # line in the transactions array
@@ -45,7 +48,7 @@ INSERT = 0
 UPDATE = 1
 DELETE = 2
 
-# Instead of an offset of a cell.
+# Stored instead of a cell's offset.
 NULL = -1
 ABSENT = -2
 DIFF = -3  # DIFF - offset
@@ -53,34 +56,36 @@ DIFF = -3  # DIFF - offset
 JSON_WIDTH = 16  # bit in the negative width of a JSON column
 _PREFIX = 15
 
-PARTIAL_UPDATE = 39
+PARTIAL_UPDATE = int(EventType.PARTIAL_UPDATE_ROWS)
+_WRITE_ROWS = int(EventType.WRITE_ROWS)
+_WRITE_ROWS_V1 = int(EventType.WRITE_ROWS_V1)
 ROW_BITS = 24
 _PADDING = 144
-_SPAN = 0x7FFFFFF0  # less than 2^31 by as much as DIFF needs
+_SPAN = 0x7FFFFFF0  # less than 2^31, so that DIFF - offset fits
 
-# What `walk` returns besides a number of rows.
+# Error codes of `walk`, which else returns a number of rows.
 CUT_SHORT = -1  # a cell or bitmap reaches past the end of its event
 OTHER_WIDTH = -2  # the event has another number of columns than its TABLE_MAP
-NO_COLUMNS = -3  # the row images hold no column, so rows take no bytes and cannot be counted
+NO_COLUMNS = -3  # the row images hold no column, so rows have no bytes and cannot be counted
 TOO_MANY_ROWS = -4  # more than 2^24 rows in one event
 TOO_LARGE = -5  # a batch of one row does not fit into 2^31 bytes
-OTHER_OPTIONS = -6  # a partial update with options that are not known
+OTHER_OPTIONS = -6  # a partial update with unknown options
 
 
 @njit
 def operation(kind: Int) -> Int:
     if kind == PARTIAL_UPDATE:
         return np.int64(UPDATE)
-    return np.int64(kind - 30 if kind >= 30 else kind - 23)
+    return np.int64(kind - _WRITE_ROWS if kind >= _WRITE_ROWS else kind - _WRITE_ROWS_V1)
 
 
 @njit
 def rows_start(buf: U8, offset: Int, end: Int, kind: Int, columns: Int) -> tuple[Int, Int]:
     """(offset of the first row image of a rows event or an error code, offset of the bitmap of columns in its first
-    image or -1 where every column is in every image)."""
+    image or -1 if every image holds every column)."""
     none = np.int64(-1)
-    at = offset + 19 + 8
-    if kind >= 30:
+    at = offset + HEADER_SIZE + 8
+    if kind >= _WRITE_ROWS:
         if at + 2 > end:
             return np.int64(CUT_SHORT), none
         extra = little(buf, at, 2)
@@ -110,8 +115,9 @@ def rows_start(buf: U8, offset: Int, end: Int, kind: Int, columns: Int) -> tuple
 
 @njit
 def image(buf: U8, at: Int, end: Int, widths: I32, base: Int, cells: I32, row: Int) -> Int:
-    """Pass over one row image with all columns, write its cells' offsets to cells[:, row]; the offset behind, or -1."""
-    # Unsigned throughout: a signed index would be checked for being negative at every load.
+    """Walk over a row image with all columns and write its cells' offsets to cells[:, row]; returns the offset behind
+    it, or -1."""
+    # All indices are unsigned: numba checks at every load whether a signed index is negative.
     columns = len(widths)
     nulls = _U64(at)
     stop, start, line = _U64(end), _U64(base), _U64(row)
@@ -127,7 +133,7 @@ def image(buf: U8, at: Int, end: Int, widths: I32, base: Int, cells: I32, row: I
         if width >= 0:
             here += _U64(width)
         else:
-            # The prefix itself must lie inside before it is read.
+            # Check that the prefix lies inside the event before reading it.
             prefix = _U64(-width & _PREFIX)
             if here + prefix > stop:
                 return np.int64(-1)
@@ -165,8 +171,8 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
     partial: bool,
     old: I32,
 ) -> Int:
-    """Pass over one row image with the columns that the bitmap at `bits` names; `partial`: the after-image of a partial
-    update of `old`. The offset behind it, or an error code."""
+    """Walk over a row image with the columns in the bitmap at `bits`; returns the offset behind it, or an error code.
+    `partial`: True for the after-image of a partial update; `old` holds the before-image's cells."""
     columns = len(widths)
     diffs = np.int64(-1)
     if partial:
@@ -209,7 +215,7 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
                 return np.int64(CUT_SHORT)
             length = little(buf, here, width)
         if changes:
-            # No change at all is what the before-image holds, also if that is nothing.
+            # An empty list of changes means the before-image's cell, also if that is NULL or ABSENT.
             cell_offset = DIFF - cell_offset if length else np.int64(old[c, row])
         cells[c, row] = np.int32(cell_offset)
         here += width + length
@@ -219,14 +225,14 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
 
 
 def cell_offset(cell: int) -> int:
-    """Offset of a cell as `walk` writes it; 0 where there is none."""
+    """The offset of a cell that `walk` wrote; 0 if there is no cell."""
     return DIFF - cell if cell <= DIFF else max(cell, 0)
 
 
 class RowCells(NamedTuple):
-    """What `walk` fills, as many rows as `op` is long. `before`, `after`: (columns, rows) offsets of cells or
-    NULL, ABSENT or from DIFF downwards, nothing of use where a row has no such image; `event`: line in events;
-    `ordinal`; `op`: INSERT, UPDATE, DELETE."""
+    """The arrays that `walk` fills, for as many rows as `op` is long. `before`, `after`: (columns, rows) offsets of
+    cells, or NULL, ABSENT or DIFF - offset, undefined if a row has no such image; `event`: line in the events array;
+    `op`: INSERT, UPDATE, DELETE."""
 
     before: I32
     after: I32
@@ -236,7 +242,7 @@ class RowCells(NamedTuple):
 
     @classmethod
     def room(cls, columns: int, rows: int) -> RowCells:
-        # Columns a power of two apart would share one set of the first cache.
+        # Lines that lie a power of two apart would share one set of the L1 cache.
         wide = rows + _PADDING
         return cls(
             np.empty((columns, wide), np.int32),
@@ -260,7 +266,7 @@ def images(  # noqa: PLR0913 - numbers that live in registers
     after: I32,
     row: Int,
 ) -> Int:
-    """Pass over a row's one or two images; the offset behind, or an error code."""
+    """Walk over a row's one or two images; returns the offset behind them, or an error code."""
     op = operation(kind)
     if bits < 0:
         if op != INSERT:
@@ -269,7 +275,7 @@ def images(  # noqa: PLR0913 - numbers that live in registers
             at = image(buf, at, end, widths, base, after, row)
         return at
     if op != INSERT:
-        never = kind < 0  # a constant would make numba compile the function once more
+        never = kind < 0  # with a constant, numba would compile the function a second time
         at = sparse_image(buf, at, end, widths, base, before, row, bits, never, before)
     if op != DELETE and at >= 0:
         second = bits + ((len(widths) + 7) >> 3) if op == UPDATE else bits
@@ -279,16 +285,16 @@ def images(  # noqa: PLR0913 - numbers that live in registers
 
 
 @njit
-def walk(buf: U8, events: I64, widths: I32, state: I64, found: RowCells, bytes_max: Int) -> Int:
-    """Find the cells of the next rows; as many as `found` has room for, or fewer where they span `bytes_max` bytes.
+def walk(buf: U8, events: I64, widths: I32, state: I64, out: RowCells, bytes_max: Int) -> Int:
+    """Find the cells of the next rows: as many as `out` has room for, fewer if they span more than `bytes_max` bytes.
 
-    `events`: lines of rows events of one layout; `widths`: `types.cell_width` per column; `state`: [line in events,
-    offset of the next row or 0, its number in the event, out: offset that cell offsets are relative to, out: offset of
-    an error]. Returns the number of rows, 0 at the end, or an error code.
+    `events`: rows events of one layout; `widths`: `table_decoder.cell_widths`; `state`: [line in events, offset of the
+    next row or 0, its number in the event, out: the offset that cell offsets are relative to, out: offset of an error].
+    Returns the number of rows, 0 at the end, or an error code.
     """
     line, at, number = state[0], state[1], state[2]
-    room = len(found.op)
-    n = np.int64(0)  # a plain 0 would make numba compile everything below once more
+    room = len(out.op)
+    n = np.int64(0)  # with a plain 0, numba would compile the functions below a second time
     base = np.int64(-1)
     while line < len(events) and n < room:
         end = events[line, END]
@@ -305,13 +311,13 @@ def walk(buf: U8, events: I64, widths: I32, state: I64, found: RowCells, bytes_m
         op = operation(kind)
         while at < end and n < room and (n == 0 or at - base <= bytes_max):
             start = at
-            at = images(buf, at, end, widths, base, kind, bits, found.before, found.after, n)
+            at = images(buf, at, end, widths, base, kind, bits, out.before, out.after, n)
             if at < 0 or number >> ROW_BITS or at - base >= _SPAN:
                 state[4] = start
                 return at if at < 0 else TOO_MANY_ROWS if number >> ROW_BITS else TOO_LARGE
-            found.event[n] = line
-            found.ordinal[n] = events[line, INDEX] << ROW_BITS | number
-            found.op[n] = op
+            out.event[n] = line
+            out.ordinal[n] = events[line, INDEX] << ROW_BITS | number
+            out.op[n] = op
             n += 1
             number += 1
         if at < end:
@@ -324,8 +330,8 @@ def walk(buf: U8, events: I64, widths: I32, state: I64, found: RowCells, bytes_m
 
 @njit
 def count(buf: U8, events: I64, widths: I32, rows: I64) -> Int:
-    """Number of rows of each event into `rows`; returns -1, or the line of an event that does not fit its layout, with
-    the error code in its place."""
+    """Write the number of rows of each event to `rows`. Returns -1, or the line of an event that does not fit its
+    layout; rows[line] is the error code then."""
     scratch = np.empty((len(widths), 1), dtype=np.int32)
     first = np.int64(0)
     for line in range(len(events)):
@@ -344,9 +350,9 @@ def count(buf: U8, events: I64, widths: I32, rows: I64) -> Int:
 
 @njit
 def bitmaps(buf: U8, events: I64, columns: Int, before: I64, after: I64) -> Int:
-    """For each event the offsets of the bitmaps of columns in its two images, -1 where all are there or no image is.
-    Returns how many are not -1. For events whose beginnings have been walked over."""
-    found = np.int64(0)
+    """Find the bitmaps of columns of each event's two images: their offsets, -1 if the image holds all columns or does
+    not exist. Returns how many are not -1. `walk` must have checked the events."""
+    present = np.int64(0)
     for line in range(len(events)):
         kind = events[line, TYPE]
         op = operation(kind)
@@ -354,5 +360,5 @@ def bitmaps(buf: U8, events: I64, columns: Int, before: I64, after: I64) -> Int:
         second = bits + ((columns + 7) >> 3) if op == UPDATE else bits
         before[line] = -1 if op == INSERT or bits < 0 else bits
         after[line] = -1 if op == DELETE or bits < 0 else second
-        found += (before[line] >= 0) + (after[line] >= 0)
-    return found
+        present += (before[line] >= 0) + (after[line] >= 0)
+    return present

@@ -1,29 +1,28 @@
-"""One table's events cut out of delivered bytes, as delivered bytes again.
+"""Copies one table's events out of delivered bytes into a delivered binlog of their own.
 
-What stands before a kept event: the FORMAT_DESCRIPTION, where it differs from the last one; at the beginning of each
-transaction its RECORD and GTID event; a RECORD wherever events were left out, so that the index of the next one, and
-with it the ordinal of each row, stays what it was; and the TABLE_MAP in force. The result is for our own reader:
-transaction control is left out.
+The copy holds the rows events and what their decoding needs: a FORMAT_DESCRIPTION if it differs from the last one; at
+the beginning of each transaction its RECORD and GTID event; a RECORD wherever events are left out, so that each event
+keeps its index and each row its ordinal; and the TABLE_MAP in force. It has no BEGIN or COMMIT, so only our own decoder
+reads it.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from dispatcher.binlog.decode.index_kernels import GTID, GTID_INDEX, RECORD
+from dispatcher.binlog.decode.index_kernels import FIRST_EVENT_AT, GTID, GTID_INDEX, RECORD
 from dispatcher.binlog.decode.row_walk import END, FORMAT, INDEX, MAP_INDEX, MAP_OFFSET, OFFSET, TXN
+from dispatcher.binlog.event.header import SIZE_AT
 from dispatcher.binlog.kernel.bytes import I64, U8, Int, little
 from dispatcher.binlog.kernel.crc import crc32
 from dispatcher.binlog.kernel.intrinsics import copy
 from dispatcher.binlog.kernel.jit import njit
 
-_FIRST_EVENT = 51
-
 
 @njit
 def put(buf: U8, at: Int, out: U8, o: Int) -> Int:
-    """Copy a whole event; nothing is written where `out` is empty. Returns the offset behind it."""
-    size = little(buf, at + 9, 4)
+    """Copy a whole event, unless `out` is empty. Returns the offset behind it."""
+    size = little(buf, at + SIZE_AT, 4)
     if len(out):
         copy(out, o, buf, at, size)
     return o + size
@@ -31,11 +30,11 @@ def put(buf: U8, at: Int, out: U8, o: Int) -> Int:
 
 @njit
 def put_record(buf: U8, at: Int, first_event: Int, tail: Int, out: U8, o: Int) -> Int:
-    """Copy a RECORD with another index of the event that follows."""
+    """Copy a RECORD with `first_event` as the index of the event that follows."""
     end = put(buf, at, out, o)
     if len(out):
         for i in range(4):
-            out[o + _FIRST_EVENT + i] = first_event >> (8 * i) & 0xFF
+            out[o + FIRST_EVENT_AT + i] = first_event >> (8 * i) & 0xFF
         if tail:
             crc = np.int64(crc32(out, o, end - 4))
             for i in range(4):
@@ -45,14 +44,10 @@ def put_record(buf: U8, at: Int, first_event: Int, tail: Int, out: U8, o: Int) -
 
 @njit
 def assemble(
-    buf: U8,
-    events: I64,
-    txns: I64,
-    formats: I64,
-    bytes_max: Int,
-    out: U8,
+    buf: U8, events: I64, txns: I64, formats: I64, bytes_max: Int, out: U8
 ) -> tuple[Int, Int]:
-    """(lines of `events` taken, bytes): as many as fit into `bytes_max`, one at least. `out` empty: only measure."""
+    """Copy as many `events` as fit into `bytes_max`, at least one; returns (events copied, bytes). An empty `out` only
+    measures."""
     o = np.int64(4)
     if len(out):
         out[0], out[1], out[2], out[3] = 0xFE, 0x62, 0x69, 0x6E
@@ -60,7 +55,7 @@ def assemble(
     for line in range(len(events)):
         start = o
         txn = events[line, TXN]
-        size = little(buf, events[line, OFFSET] + 9, 4)
+        size = little(buf, events[line, OFFSET] + SIZE_AT, 4)
         tail = events[line, OFFSET] + size - events[line, END]
         record = txns[txn, RECORD]
         if events[line, FORMAT] != last_format:
@@ -94,13 +89,9 @@ def assemble(
 
 
 def build_payload(
-    buf: U8,
-    events: I64,
-    txns: I64,
-    formats: I64,
-    bytes_max: Int,
+    buf: U8, events: I64, txns: I64, formats: I64, bytes_max: Int
 ) -> tuple[int, bytes]:
-    """(lines of `events` taken, the payload)."""
+    """(number of events copied, the payload)."""
     lines, size = assemble(buf, events, txns, formats, bytes_max, np.empty(0, dtype=np.uint8))
     out = np.empty(size, dtype=np.uint8)
     assemble(buf, events[:lines], txns, formats, bytes_max, out)

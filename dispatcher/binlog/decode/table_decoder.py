@@ -1,10 +1,11 @@
-"""Columns of row images to Arrow arrays, a whole batch at a time: no Python runs per cell.
+"""Decodes the columns of row images to Arrow arrays, a whole batch at a time: no Python runs per cell.
 
-`docs/types.md` says what each MySQL type becomes; `arrow_type` is that table in code. The targets are the types Spark
-takes without a cast: no unsigned integers (each goes to the next wider one), no dictionaries, microseconds everywhere.
+`docs/types.md` lists the Arrow type of each MySQL type; `arrow_type` is that table in code. Spark reads these types
+without a cast: no unsigned integers (each becomes the next wider type), no dictionaries, times in microseconds.
 
-A date that is none becomes NULL and is counted, unless `InvalidDates` says otherwise: no target can hold it, and a
-table must not stop being mirrored for it. Everything else that cannot be represented is an error with its offset.
+An invalid date such as '0000-00-00' becomes NULL and is counted, unless `InvalidDates` says otherwise: no target can
+hold it, and it must not stop the mirroring of a table. Any other value that cannot be represented is an error with its
+offset.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _TEXTS = (Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.BLOB, *COMPRESSED_TYP
 def arrow_type(  # noqa: C901, PLR0911, PLR0912 - one return per type
     column: Column, table: str = "", invalid_dates: InvalidDates = InvalidDates.NULL
 ) -> pa.DataType:
-    """The Arrow type of a column's values; `table` is for the message.
+    """The Arrow type of a column's values; `table` is for messages.
 
     Raises `BinlogError` UNSUPPORTED_TYPE naming table, column and type.
     """
@@ -96,7 +97,7 @@ def _unsupported(table: str, column: Column, what: str) -> BinlogError:
 
 
 class TableDecoder:
-    """Decodes the cells of one layout. `fields`: its columns in Arrow, all nullable; `widths`: for `rows.walk`."""
+    """Decodes the cells of one layout. `fields`: its columns in Arrow, all nullable; `widths`: for `row_walk.walk`."""
 
     def __init__(
         self, table_map: TableMap, invalid_dates: InvalidDates = InvalidDates.NULL
@@ -122,9 +123,9 @@ class TableDecoder:
         missing: NDArray[np.bool_] | None,
         before: Offsets | None = None,
     ) -> Decoded:
-        """A struct array of the rows' images. `at`: (columns, rows) offsets in `buf`; `base`: where `buf` begins, for
-        messages; `missing`: True for rows that have no image, or None where all have; `before`: offsets of the
-        before-images' cells, for cells of `at` that are changes to them."""
+        """Decode the rows' images to a struct array. `at`: (columns, rows) offsets in `buf`; `base`: the offset of
+        `buf` in the log, for messages; `missing`: True for rows without this image, or None if all have it; `before`:
+        the offsets of the before-images' cells, to which cells of `at` may be changes."""
         arrays, invalid_dates = [], 0
         for i, decode in enumerate(self._decoders):
             try:
@@ -154,7 +155,7 @@ class TableDecoder:
 
 
 def cell_widths(columns: Sequence[Column]) -> NDArray[np.int32]:
-    """For `rows.walk`: `types.cell_width` of each column, and which of them are JSON."""
+    """The widths for `row_walk.walk`: `column_types.cell_width` of each column, with a bit for JSON."""
     widths = [
         cell_width(c.type, c.meta) - (row_walk.JSON_WIDTH if c.type == Type.JSON else 0)
         for c in columns

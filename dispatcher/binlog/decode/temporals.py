@@ -1,7 +1,7 @@
-"""Kernels for dates and times: numbers of days or microseconds, or the text that the server prints.
+"""Kernels that decode dates and times, to days or microseconds, or to the text that the server prints.
 
-A date that is none ('0000-00-00', 2024-00-00, 2023-02-29, anything in the year 0) is a value to the server and to no
-target: `types.InvalidDates` says what becomes of it. As text nothing is lost, at the price of a column of strings.
+The server stores invalid dates ('0000-00-00', 2024-00-00, 2023-02-29, any date in the year 0) that no target can hold;
+`column_types.InvalidDates` says what becomes of them. Text loses nothing, but the whole column is a string then.
 
 Sources: MySQL source, mysys/my_time.cc (my_datetime_packed_from_binary, my_timestamp_from_binary,
 my_time_packed_from_binary), sql/field.cc; checked against servers by the tests.
@@ -17,7 +17,7 @@ from dispatcher.binlog.kernel.jit import njit
 
 Bool = NDArray[np.bool_]
 
-# What `temporals` reads.
+# The storage formats.
 DATE = 0
 DATETIME2 = 1
 TIMESTAMP2 = 2
@@ -29,16 +29,16 @@ TIME_OLD = 6
 MICROS = 1_000_000
 DAY_MICROS = 86_400 * MICROS
 
-# What a reader of one temporal value says of it.
+# The status of one value.
 GOOD = 0
-NO_DATE = 1
-BAD = 2
+NO_DATE = 1  # an invalid date
+BAD = 2  # no server stores such bytes
 NO_DAY = -1_000_000
 
 
 @njit
 def days_from_civil(year: Int, month: Int, day: Int) -> Int:
-    """Days since 1970-01-01 in the proleptic Gregorian calendar, NO_DAY where there is no such day in years 1-9999.
+    """Days since 1970-01-01 in the proleptic Gregorian calendar; NO_DAY if years 1-9999 have no such day.
 
     Source of the formula: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms".
     """
@@ -59,7 +59,7 @@ def days_from_civil(year: Int, month: Int, day: Int) -> Int:
 
 @njit
 def fraction(buf: U8, p: Int, digits: Int) -> Int:
-    """Microseconds of a big-endian fraction with so many decimal digits."""
+    """Microseconds of a big-endian fraction with `digits` decimal digits."""
     value = big(buf, p, (digits + 1) // 2)
     return value * 10_000 if digits <= 2 else value * 100 if digits <= 4 else value
 
@@ -81,8 +81,8 @@ def timestamp_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
 
 @njit
 def datetime_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
-    """DATETIME2: 1 bit sign, 17 bits year * 13 + month, then day, hour, minute, second, big-endian; the old form is the
-    decimal number YYYYMMDDhhmmss."""
+    """Decode DATETIME2 (1 bit sign, 17 bits year * 13 + month, then day, hour, minute, second, big-endian), or the old
+    format, the decimal number YYYYMMDDhhmmss."""
     if form == DATETIME2:
         packed = big(buf, p, 5) - 0x8000000000
         months = packed >> 22
@@ -104,8 +104,8 @@ def datetime_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
 
 @njit
 def time_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
-    """TIME2 is hours, minutes, seconds and fraction in one big-endian number with an offset, so a negative value's
-    parts are those of the whole number's magnitude; the old form is the decimal number hhmmss."""
+    """Decode TIME2 (hours, minutes, seconds and fraction in one big-endian number with an offset, so the parts of a
+    negative value are those of the number's magnitude), or the old format, the decimal number hhmmss."""
     if form == TIME_OLD:
         packed = little(buf, p, 3) << 40 >> 40
         magnitude = abs(packed)
@@ -126,8 +126,8 @@ def time_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
 
 @njit
 def temporals(buf: U8, at: I32, form: Int, digits: Int, out: I64, valid: Bool) -> Int:
-    """DATE as days since 1970, DATETIME and TIMESTAMP as µs since 1970, TIME as µs; `valid` is False for NULL and for
-    what is no date. Returns the row of a value that no server stores, or -1."""
+    """Decode DATE to days since 1970, DATETIME and TIMESTAMP to µs since 1970, TIME to µs; `valid` is False for NULL
+    and for an invalid date. Returns the row of a value that no server stores, or -1."""
     for i in range(len(at)):
         p = np.int64(at[i])
         out[i] = 0
@@ -160,7 +160,7 @@ def put_digits(out: U8, o: Int, value: Int, digits: Int) -> Int:
 
 @njit
 def civil_of(days: Int) -> tuple[Int, Int, Int]:
-    """(year, month, day); the inverse of `days_from_civil`, from the same source."""
+    """(year, month, day) of a day number: the inverse of `days_from_civil`, from the same source."""
     shifted = days + 719_468
     era = shifted // 146_097
     of_era = shifted - era * 146_097
@@ -174,7 +174,7 @@ def civil_of(days: Int) -> tuple[Int, Int, Int]:
 
 @njit
 def datetime_parts(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int, Int, Int, Int]:
-    """(year, month, day, second of the day, microseconds) as they are stored, whether there is such a day or not."""
+    """(year, month, day, second of the day, microseconds) as they are stored, also for an invalid date."""
     if form == DATE:
         packed = little(buf, p, 3)
         return packed >> 9, packed >> 5 & 15, packed & 31, np.int64(0), np.int64(0)
@@ -198,8 +198,8 @@ def datetime_parts(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int, I
 
 @njit
 def temporal_texts(buf: U8, at: I32, form: Int, digits: Int, offsets: I64, out: U8) -> Int:
-    """DATE, DATETIME and TIMESTAMP (in UTC) as the server prints them; the row of a value that no server stores, or -1.
-    `out`: room for 26 bytes a row."""
+    """Write DATE, DATETIME and TIMESTAMP (in UTC) as the server prints them. Returns the row of a value that no server
+    stores, or -1. `out`: room for 26 bytes a row."""
     o = np.int64(0)
     for i in range(len(at)):
         p = np.int64(at[i])

@@ -151,38 +151,40 @@ def _status(cursor: ByteCursor) -> Status:
     return replace(Status(), **fields)
 
 
-def _read_compound(cursor: ByteCursor, code: int, found: dict[str, Any]) -> bool:
-    """Read a variable that is more than one integer into `found`; False if the code is unknown."""
+def _read_compound(cursor: ByteCursor, code: int, fields: dict[str, Any]) -> bool:
+    """Read a variable that is more than one integer into `fields`; False if the code is unknown."""
     if code == 2:  # Q_CATALOG of 5.0.0 to 5.0.3: it ends in a zero byte, unless it is empty
         size = cursor.number(1)
-        found["catalog"] = cursor.null_terminated(size) if size else ""
+        fields["catalog"] = cursor.null_terminated(size) if size else ""
     elif code == 3:
-        found["auto_increment"] = cursor.number(2), cursor.number(2)
+        fields["auto_increment"] = cursor.number(2), cursor.number(2)
     elif code == 4:
-        found["client"], found["connection"], found["server"] = (cursor.number(2) for _ in range(3))
+        fields["client"], fields["connection"], fields["server"] = (
+            cursor.number(2) for _ in range(3)
+        )
     elif code == 5:
-        found["time_zone"] = cursor.sized_text()
+        fields["time_zone"] = cursor.sized_text()
     elif code == 6:
-        found["catalog"] = cursor.sized_text()
+        fields["catalog"] = cursor.sized_text()
     elif code == 11:
-        found["invoker"] = cursor.sized_text(), cursor.sized_text()
+        fields["invoker"] = cursor.sized_text(), cursor.sized_text()
     elif code == 12:
         count = cursor.number(1)
         if count < _OVER_MAX_DATABASES:
-            found["updated_databases"] = tuple(_zero_ended(cursor) for _ in range(count))
+            fields["updated_databases"] = tuple(_null_terminated(cursor) for _ in range(count))
     elif code == 130:  # MariaDB: Q_GTID_FLAGS3
-        found["gtid_extra_flags"] = flags = cursor.number(1)
+        fields["gtid_extra_flags"] = flags = cursor.number(1)
         if flags & _ALTER_ENDS:
-            found["alter_of"] = cursor.number(8)
+            fields["alter_of"] = cursor.number(8)
     elif code == 131:  # MariaDB: Q_CHARACTER_SET_COLLATIONS
         count = cursor.number(1)
-        found["collations"] = tuple((cursor.number(2), cursor.number(2)) for _ in range(count))
+        fields["collations"] = tuple((cursor.number(2), cursor.number(2)) for _ in range(count))
     else:
         return False
     return True
 
 
-def _zero_ended(cursor: ByteCursor) -> str:
+def _null_terminated(cursor: ByteCursor) -> str:
     name = bytearray()
     while byte := cursor.read(1)[0]:
         name.append(byte)

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.binlog.decode import delivered
-from dispatcher.binlog.decode.delivered import InvalidDates, TableChanges
-from dispatcher.binlog.table_map.column_types import Type
+from dispatcher.binlog.decode.delivered import TableChanges
+from dispatcher.binlog.decode.json_render import json_text
+from dispatcher.binlog.table_map.column_types import InvalidDates, Type
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support import jsonb_encoder
@@ -115,7 +116,7 @@ def rows_in(data: bytes, **options: Any) -> list[dict[str, Any]]:
     for part in delivered.changes(data, **options):
         assert isinstance(part, TableChanges)
         part.batch.validate(full=True)
-        delivered.json_text(part.batch)
+        json_text(part.batch)
         found += part.batch.to_pylist()
     return found
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import TableChanges
+from dispatcher.binlog.decode.json_render import json_text
 from dispatcher.binlog.table_map.column_types import Type
 from tests.support.rows_encoder import (
     BINARY,
@@ -70,10 +71,10 @@ def rendered(rows: Sequence[Sequence[Any]], kind: int = 30) -> pa.RecordBatch:
     log.transaction((19, table_map(SPECS)), (kind, rows_body(kind, images)))
     (part,) = delivered.changes(log.bytes())
     assert isinstance(part, TableChanges)
-    batch = delivered.json_text(part.batch)
+    batch = json_text(part.batch)
     batch.validate(full=True)
     # A view into a larger batch must render its own rows.
-    tail = delivered.json_text(part.batch.slice(1))
+    tail = json_text(part.batch.slice(1))
     assert tail.column("after").to_pylist() == batch.column("after").to_pylist()[1:]
     return batch
 
@@ -163,10 +164,10 @@ def test_geometries_vectors_and_json() -> None:
     wanted[0]["place"]["wkb"] = base64.b64encode(_POINT).decode()
     wanted[3]["place"]["wkb"] = ""
     batch = change_batch(rows, _NEW_TYPES)
-    assert images(delivered.json_text(batch)) == wanted
-    assert images(delivered.json_text(batch.slice(1))) == wanted[1:]
-    assert images(delivered.json_text(batch.slice(3, 1))) == wanted[3:]
-    first = delivered.json_text(batch).column("after")[0].as_py()
+    assert images(json_text(batch)) == wanted
+    assert images(json_text(batch.slice(1))) == wanted[1:]
+    assert images(json_text(batch.slice(3, 1))) == wanted[3:]
+    first = json_text(batch).column("after")[0].as_py()
     assert '"vector":[1.5,-2,0.1],"doc":"{\\"a\\": 1.0,' in first
 
 
@@ -178,18 +179,18 @@ def test_absent_columns_have_no_key() -> None:
         for row, names in zip(rows, absent, strict=True)
     ]
     batch = change_batch(rows, _NEW_TYPES, absent)
-    rendered = delivered.json_text(batch)
+    rendered = json_text(batch)
     assert images(rendered) == wanted
     assert wanted[4] == {}
     assert rendered.schema.names == batch.schema.names
-    assert images(delivered.json_text(batch.slice(2, 3))) == wanted[2:5]
-    assert images(delivered.json_text(batch.slice(0, 0))) == []
+    assert images(json_text(batch.slice(2, 3))) == wanted[2:5]
+    assert images(json_text(batch.slice(0, 0))) == []
 
 
 def test_control_characters() -> None:
     text = "".join(map(chr, range(0x80))) + "\u2028é😀"
     batch = change_batch([{"s": text}, {"s": "plain"}], pa.struct([("s", pa.string())]))
-    assert images(delivered.json_text(batch)) == [{"s": text}, {"s": "plain"}]
+    assert images(json_text(batch)) == [{"s": text}, {"s": "plain"}]
 
 
 def test_zero_and_small_decimals_have_all_their_digits() -> None:
