@@ -1,4 +1,4 @@
-"""From a server's log through the daemon's own cutting to Arrow: each consumer's rows are those of its databases."""
+"""From a server's log through the daemon's splitter to Arrow: each consumer gets the rows of its databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Against real servers: what is decoded from a server's own log equals what SELECT says, cell by cell."""
+"""Against real servers: every cell decoded from the server's log equals that of SELECT."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_every_type_and_operation(
     assert all(row["after"] is None for row in by_op["delete"])
 
 
-def test_the_definition_alone_tells_the_same_arrow_types(
+def test_the_definition_alone_gives_the_same_arrow_types(
     any_server: Server, new_database: Callable[[Server], str]
 ) -> None:
     server, database = any_server, new_database(any_server)
@@ -259,7 +259,7 @@ def order_of(row: dict[str, Any]) -> tuple[int, int, int]:
     return row["epoch"], row["seq"], row["ordinal"]
 
 
-def test_a_server_that_writes_minimal_metadata(
+def test_a_server_with_minimal_metadata(
     mysql97: Server, new_database: Callable[[Server], str]
 ) -> None:
     database = new_database(mysql97)
@@ -281,7 +281,7 @@ def test_a_server_that_writes_minimal_metadata(
     assert row["after"] == {"id": 4_000_000_000, "e": "b", "s": "ж"}
 
 
-def test_collations_are_told_apart(any_server: Server) -> None:
+def test_collations_are_distinguished(any_server: Server) -> None:
     source = (
         "COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL"
         if any_server.mariadb

@@ -1,4 +1,4 @@
-"""Events as real servers write them, through the daemon's splitter and log, to what a consumer reads of them."""
+"""Events of real servers, through the daemon's splitter and consumer log, as a consumer receives them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_compressed_and_tagged_transactions(
     assert {a: row | {"j": json.loads(row["j"])} for a, row in found.items()} == want
 
 
-def test_a_set_with_tags_is_the_servers(
+def test_a_set_with_tags_equals_the_servers(
     mysql97: Server, new_database: Callable[[Server], str]
 ) -> None:
     """The binary form both ways: what a file begins with, and what a dump is asked for."""
@@ -278,7 +278,7 @@ GROUPS = (
         ("mariadb118", ()),
     ],
 )
-def test_what_was_rolled_back_is_not_delivered(
+def test_rolled_back_changes_are_not_delivered(
     server_factory: ServerFactory, kind: Kind, options: tuple[str, ...], tmp_path: Path
 ) -> None:
     server = server_factory(kind, *options)
@@ -310,7 +310,7 @@ def test_what_was_rolled_back_is_not_delivered(
         assert sorted(found) == want, table
 
 
-def test_data_as_statements_is_said(any_server: Server, new_database: Callable[[Server], str],
+def test_statements_that_change_data_are_reported(any_server: Server, new_database: Callable[[Server], str],
                                     tmp_path: Path) -> None:  # fmt: skip
     one, two = new_database(any_server), new_database(any_server)
     any_server.execute(*(f"CREATE TABLE {d}.t (a INT PRIMARY KEY)" for d in (one, two)))

@@ -1,4 +1,4 @@
-"""JSON against a real server: what is printed from its log, and what its partial updates make, equals its SELECT."""
+"""Against a real server: JSON from its log, and the result of its partial updates, equals that of SELECT."""
 
 from __future__ import annotations
 

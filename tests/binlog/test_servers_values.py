@@ -69,7 +69,7 @@ def test_every_character_of_every_set(any_server: Server) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mysql97", "mariadb118"])
-def test_a_collation_that_converts_otherwise_than_its_set(
+def test_a_collation_with_its_own_conversion(
     kind: str, request: pytest.FixtureRequest, new_database: NewDatabase
 ) -> None:
     server: Server = request.getfixturevalue(kind)
@@ -238,7 +238,7 @@ def test_columns_that_only_mariadb_has(
     assert found == list(wanted)
 
 
-def test_the_definition_tells_the_same_types(any_server: Server, new_database: NewDatabase) -> None:
+def test_the_definition_gives_the_same_types(any_server: Server, new_database: NewDatabase) -> None:
     """What a reader that starts before the first row takes for the table's types."""
     server, database = any_server, new_database(any_server)
     log = fresh_log(server)
@@ -330,9 +330,7 @@ def test_a_timestamp_beyond_2038(mariadb118: Server, new_database: NewDatabase) 
     assert row["after"]["a"].isoformat() == "2106-02-07T06:28:15+00:00"
 
 
-def test_dates_that_are_none_as_text_or_as_error(
-    any_server: Server, new_database: NewDatabase
-) -> None:
+def test_invalid_dates_as_text_or_as_error(any_server: Server, new_database: NewDatabase) -> None:
     server, database = any_server, new_database(any_server)
     log = fresh_log(server)
     server.execute(
@@ -350,13 +348,13 @@ def test_dates_that_are_none_as_text_or_as_error(
     found = rows_of(server, log, database, invalid_dates=InvalidDates.TEXT)
     assert [tuple(row["after"].values()) for row in found] == list(wanted)
     assert rows_of(server, log, database)[2]["after"] == dict.fromkeys(found[2]["after"])
-    with pytest.raises(BinlogError, match="column 'd': a date that is none") as caught:
+    with pytest.raises(BinlogError, match="column 'd': an invalid date") as caught:
         rows_of(server, log, database, invalid_dates=InvalidDates.ERROR)
     assert caught.value.kind is ErrorKind.INVALID_VALUE
 
 
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
-def test_absent_columns_are_told_from_null(
+def test_missing_columns_are_not_null(
     image: str, any_server: Server, new_database: NewDatabase
 ) -> None:
     server, database = any_server, new_database(any_server)
@@ -425,7 +423,7 @@ def test_partial_updates_of_json_are_applied(mysql97: Server, new_database: NewD
     assert {row["before_absent"] for row in rows} == {row["after_absent"] for row in rows} == {None}
 
 
-def test_a_change_of_json_without_its_value_is_refused(
+def test_a_change_of_json_without_its_before_image_is_refused(
     mysql97: Server, new_database: NewDatabase
 ) -> None:
     database = new_database(mysql97)

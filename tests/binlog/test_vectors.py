@@ -1,4 +1,4 @@
-"""Events that published articles take apart byte by byte: read by our parsers they are what the articles say.
+"""Events that published articles explain byte by byte: our parsers agree with the articles.
 
 The bytes are from logs of MySQL 5.6.34, 5.7.19 and 8.0.22. Most articles leave headers out; where an article's own
 listings name a header's fields, the event's checksum proves them, and the bytes of the body with them. Comments say
@@ -196,7 +196,7 @@ def needed(kind: int, body: bytes) -> int:
 
 
 @pytest.mark.parametrize("vector", WHOLE.values(), ids=WHOLE)
-def test_a_cut_event_is_none(vector: Vector) -> None:
+def test_a_truncated_event_is_an_error(vector: Vector) -> None:
     body = vector.event[HEADER.size : -4]
     for size in range(needed(vector.kind, body)):
         try:

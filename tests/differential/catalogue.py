@@ -1,4 +1,4 @@
-"""Every column type of a kind of server: how it is declared, what to store in it, how to read it back."""
+"""The column types of each kind of server: their declarations, values to store, and the SELECT to read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the log tell the table's history as SELECT saw it?
+"""Compares the table's history in the log with that which SELECT saw.
 
 The changes are applied, one after another, to a table in memory: a row's image before a change must equal the row that
 is there, cell by cell, and after each transaction the whole must equal what SELECT showed then. A cell that a partial

@@ -1,4 +1,4 @@
-"""One round of the proof: generated tables on one server under one setting, read back through the daemon's own path."""
+"""One round of the proof: generated tables on one server under one setting, read back through the daemon's own code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How SELECT is asked for a column's value, and what its answer must be in Arrow by docs/types.md.
+"""The SELECT expression for a column's value, and the Arrow value that docs/types.md demands for its answer.
 
 Connections for reading have no conversions (`conv={}`, `use_unicode=False`), `time_zone = '+00:00'` and utf8mb4 as
 the character set of results, so a column's answer is exactly the text that the server prints. Two kinds need more:

@@ -1,4 +1,4 @@
-"""Make a table that fails smaller, as long as it fails: what is left is printed as the SQL that repeats it."""
+"""Reduces a failing table as long as it fails, and prints the rest as SQL that reproduces the failure."""
 
 from __future__ import annotations
 

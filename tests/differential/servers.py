@@ -1,4 +1,4 @@
-"""Run generated tables on a server, and let the daemon's own code read back what it logged."""
+"""Runs generated tables on a server and reads the log back with the daemon's own code."""
 
 from __future__ import annotations
 

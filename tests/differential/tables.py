@@ -1,4 +1,4 @@
-"""Generated tables and what is done to them, as plain values that can be printed as SQL, run, and made smaller."""
+"""Generated tables and the operations on them, as plain values that can be printed as SQL, run, and reduced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Against the servers themselves: what a log decodes to equals what SELECT showed, cell by cell.
+"""Against real servers: every cell decoded from the log equals that which SELECT showed.
 
 Tables over all types and character sets of a server are generated, filled, changed and emptied, under every setting of
 the server that changes what a log holds; everything of one setting goes into one log, which is read once. `make test`
@@ -85,7 +85,9 @@ def _prove(server: Server, database: str, setting: Setting, seed: int) -> Proved
 
 
 @pytest.mark.timeout(400)  # kernels may have to be compiled
-def test_logs_say_what_select_says(any_server: Server, new_database: NewDatabase) -> None:
+def test_the_log_decodes_to_what_select_showed(
+    any_server: Server, new_database: NewDatabase
+) -> None:
     database = new_database(any_server)
     for setting in _settings(any_server.kind):
         _prove(any_server, database, setting, seed=1)

@@ -1,4 +1,4 @@
-"""The table of faults is complete, and an error survives what happens to errors."""
+"""The policy table is complete, and errors survive pickling and re-raising."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def test_every_kind_has_a_policy_and_a_remedy(kind: ErrorKind) -> None:
     assert BinlogError(kind, "x").action is policy.action
 
 
-def test_the_table_holds_nothing_else() -> None:
+def test_the_table_has_no_other_kinds() -> None:
     assert list(POLICY) == list(ErrorKind)
 
 
 @pytest.mark.parametrize("cls", [BinlogError, UserError])
-def test_errors_cross_processes(cls: type[BinlogError]) -> None:
+def test_errors_survive_pickling(cls: type[BinlogError]) -> None:
     error = cls(ErrorKind.CHECKSUM_MISMATCH, "XID_EVENT", where="binlog.000001:4", remedy="look")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is cls
@@ -32,7 +32,7 @@ def test_errors_cross_processes(cls: type[BinlogError]) -> None:
     assert str(again) == "checksum mismatch: XID_EVENT (binlog.000001:4); look"
 
 
-def test_places_come_outermost_first_and_the_cause_stays() -> None:
+def test_locations_are_outermost_first_and_the_cause_is_kept() -> None:
     error = UserError(ErrorKind.SETTINGS, "x", where="line 3", remedy="y")
     error.__cause__ = ValueError("why")
     outer = error.at("file a")

@@ -1,4 +1,4 @@
-"""GTID sets against a dumb model: a Python set of (source, number) pairs."""
+"""GTID sets against a simple model: a Python set of (source, number) pairs."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_binary_form_to_the_byte() -> None:
 @example((1).to_bytes(8, "little") + bytes(16) + b"\xff" * 8)
 @example((1).to_bytes(8, "little") + bytes(16) + (1).to_bytes(8, "little") + bytes(16))
 @example((1).to_bytes(8, "little") + bytes(16) + (1).to_bytes(8, "little") + b"\1" + b"\xff" * 15)
-def test_garbage_is_said_to_be_garbage(data: bytes) -> None:
+def test_invalid_binary_forms_are_refused(data: bytes) -> None:
     try:
         gtids = GtidSet.decode(data)
     except UserError as error:
@@ -153,7 +153,7 @@ def test_a_binary_form_with_tags_that_is_damaged(data: bytes, why: str) -> None:
 @example(A + ":٣")
 @example(A + ":²")
 @example(A + ":" + "9" * 30)
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         gtids = GtidSet.parse(text)
     except UserError as error:
@@ -195,7 +195,7 @@ def test_texts_that_are_refused(text: str) -> None:
         GtidSet.parse(text)
 
 
-def test_what_contains_what() -> None:
+def test_containment() -> None:
     whole = GtidSet.parse(f"{A}:1-3:11:47-49,{B}:1-19:47-49:60")
     inside = ("", f"{A}:2-3:11:47-49", f"{A}:11", f"{B}:2-16:47-49:60", f"{B}:60", str(whole))
     outside = (

@@ -1,4 +1,4 @@
-"""Positions: equal ones are byte-identical as JSON, and what is not one is refused by name."""
+"""Positions: equal ones are byte-identical as JSON, and the error for an invalid one names the key."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def test_the_text() -> None:
         ({**GOOD, "file": "binlog\0.000001"}, "'file' holds a character that cannot be printed"),
     ],
 )
-def test_what_is_not_a_position(value: Any, why: str) -> None:
+def test_invalid_positions_are_refused(value: Any, why: str) -> None:
     with pytest.raises(UserError, match=why):
         Position.from_json(json.dumps(value))
 
 
 @pytest.mark.parametrize("text", ["", "{", "NaN x", "[" * 100_000, '{"seq": ' + "9" * 10_000 + "}"])
-def test_what_is_not_json(text: str) -> None:
+def test_text_that_is_not_json_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="not a position"):
         Position.from_json(text)
 

@@ -35,7 +35,7 @@ from tests.support.server_log import fresh_log, read_log
         "ALTER TABLE t ADD x INT, ADD INDEX (x)",
     ],
 )
-def test_harmless(query: str) -> None:
+def test_harmless_statements(query: str) -> None:
     assert changes_of(query, "db") == []
 
 
@@ -52,7 +52,7 @@ def test_harmless(query: str) -> None:
         ("CREATE OR REPLACE TABLE t (a int)", [("db", "t")]),
     ],
 )
-def test_emptied(query: str, tables: list[tuple[str, str]]) -> None:
+def test_statements_that_empty_tables(query: str, tables: list[tuple[str, str]]) -> None:
     changes = changes_of(query, "db")
     assert [(change.database, change.table) for change in changes] == tables
     assert {change.action for change in changes} == {MirrorAction.EMPTY}
@@ -71,7 +71,7 @@ def test_emptied(query: str, tables: list[tuple[str, str]]) -> None:
         ),
     ],
 )
-def test_stopping(query: str, tables: list[str], why: str) -> None:
+def test_statements_that_stop_the_mirror(query: str, tables: list[str], why: str) -> None:
     changes = changes_of(query, "db")
     assert [f"{change.database}.{change.table}" for change in changes] == tables
     assert {(change.action, change.why) for change in changes} == {(MirrorAction.STOP, why)}

@@ -1,4 +1,4 @@
-"""Delivered bytes as a whole: order, ordinals, DDL, slices, and bytes that are cut or changed."""
+"""Whole delivered binlogs: order, ordinals, DDL, slices, and truncated or changed bytes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def rows_of(found: Iterator[TableChanges | Ddl]) -> list[dict[str, Any]]:
     ]
 
 
-def test_changes_carry_their_place() -> None:
+def test_changes_carry_their_position() -> None:
     found = list(delivered.changes(history()))
     shape = [
         (part.batch["table"][0].as_py(), part.batch.num_rows)
@@ -114,7 +114,7 @@ def test_changes_carry_their_place() -> None:
     assert [row["epoch"] for row in rows if row["seq"] == 7] == [2]
 
 
-def test_ddl_carries_its_place() -> None:
+def test_ddl_carries_its_position() -> None:
     (ddl,) = (part for part in delivered.changes(history()) if isinstance(part, Ddl))
     assert ddl == Ddl(
         epoch=1,
@@ -132,7 +132,7 @@ def test_ddl_carries_its_place() -> None:
 
 @pytest.mark.parametrize("checksum", [True, False])
 @pytest.mark.parametrize("bytes_max", [1, 200, 1 << 20])
-def test_slices_hold_the_same_rows(checksum: bool, bytes_max: int) -> None:
+def test_slices_decode_to_the_same_rows(checksum: bool, bytes_max: int) -> None:
     data = history(checksum=checksum)
     key = ("epoch", "seq", "ordinal")
     wanted = sorted(rows_of(delivered.changes(data)), key=lambda row: [row[name] for name in key])
@@ -153,14 +153,14 @@ def test_slices_hold_the_same_rows(checksum: bool, bytes_max: int) -> None:
     assert sorted(found, key=lambda row: [row[name] for name in key]) == wanted
 
 
-def test_a_slice_of_a_slice_is_the_slice() -> None:
+def test_splitting_a_slice_returns_the_slice() -> None:
     for part in delivered.split_by_table(history()):
         if isinstance(part, TableSlice):
             (again,) = delivered.split_by_table(part.payload)
             assert again == part
 
 
-def test_a_large_slice_is_cut_between_events() -> None:
+def test_a_large_slice_is_split_between_events() -> None:
     log = Delivered()
     log.transaction(ORDERS_MAP, *(orders(30, *range(n, n + 10)) for n in range(0, 1000, 10)))
     parts = delivered.split_by_table(log.bytes(), max_payload_bytes=4000)
@@ -179,7 +179,7 @@ def test_a_large_slice_is_cut_between_events() -> None:
     assert ids == list(range(1000))
 
 
-def test_batches_are_bounded() -> None:
+def test_batches_are_limited_in_rows_and_bytes() -> None:
     log = Delivered()
     log.transaction(ORDERS_MAP, orders(30, *range(100)), orders(30, *range(100, 250)))
     sizes = [
@@ -229,7 +229,7 @@ def test_gtids_of_every_kind() -> None:
     ]  # fmt: skip
 
 
-def test_events_without_rows_or_meaning_are_passed_over() -> None:
+def test_events_without_rows_are_skipped() -> None:
     log = Delivered()
     log.seq = 1
     log.record()
@@ -251,7 +251,7 @@ def test_events_without_rows_or_meaning_are_passed_over() -> None:
     assert part.rows == 1
 
 
-def test_extra_row_data_is_passed_over() -> None:
+def test_extra_row_data_is_skipped() -> None:
     log = Delivered()
     rows = [[integer(1, 4), None, None]]
     log.transaction(ORDERS_MAP, (30, rows_body(30, rows, extra=b"\7ndb data")))
@@ -322,7 +322,7 @@ def with_event(kind: int, body: bytes, *, flags: int = 0) -> bytes:
         (250, ""),
     ],
 )
-def test_events_that_could_carry_data_are_refused(kind: int, remedy: str) -> None:
+def test_unknown_events_that_may_carry_data_are_refused(kind: int, remedy: str) -> None:
     error = caught(with_event(kind, bytes(60)))
     assert error.kind is ErrorKind.UNSUPPORTED_EVENT
     assert remedy in error.remedy
@@ -347,7 +347,7 @@ def test_rows_without_any_column_are_refused() -> None:
     [
         (lambda log: log.transaction(orders(30, 1)), "without a TABLE_MAP"),
         (lambda log: log.transaction(ORDERS_MAP) or log.transaction(orders(30, 1)), "without a TABLE_MAP"),
-        (lambda log: log.event(*ORDERS_MAP), "no record stands before it"),
+        (lambda log: log.event(*ORDERS_MAP), "no record precedes it"),
         (lambda log: log.transaction(ORDERS_MAP, items(30, 1)), "without a TABLE_MAP"),
         (lambda log: log.transaction(ITEMS_MAP, (30, rows_body(30, [[None] * 3], table_id=78))), "another number"),
         (lambda log: log.transaction(ORDERS_MAP, (30, orders(30, 1)[1][:-1])), "past the end"),
@@ -358,7 +358,7 @@ def test_rows_without_any_column_are_refused() -> None:
         (lambda log: log.transaction((19, b"\1")), "cut short"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_together(make: Callable[[Delivered], object], why: str) -> None:
+def test_contradicting_events_are_refused(make: Callable[[Delivered], object], why: str) -> None:
     log = Delivered()
     make(log)
     error = caught(log.bytes())
@@ -374,7 +374,7 @@ def test_statements_that_change_rows_are_refused_without_their_values() -> None:
     assert "secret" not in str(error)
 
 
-def test_a_record_of_another_version() -> None:
+def test_a_record_of_another_version_is_refused() -> None:
     log = Delivered(checksum=False)
     start = len(log.out)
     log.transaction(ORDERS_MAP)
@@ -385,19 +385,19 @@ def test_a_record_of_another_version() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xfebi", b"PK\3\4" + bytes(200), b"\xfdbin" + bytes(200)])
-def test_what_is_no_binlog(data: bytes) -> None:
+def test_bytes_that_are_not_a_binlog_are_refused(data: bytes) -> None:
     with pytest.raises(BinlogError, match="not a binlog"):
         list(delivered.changes(data))
 
 
-def test_a_file_being_written_is_read() -> None:
+def test_a_file_in_use_is_read() -> None:
     log = Delivered()
     log.out[:] = b"\xfebin" + fde(flags=1)
     log.transaction(ORDERS_MAP, orders(30, 1))
     assert len(rows_of(delivered.changes(log.bytes()))) == 1
 
 
-def test_every_changed_byte_is_found_by_its_checksum() -> None:
+def test_checksums_detect_every_changed_byte() -> None:
     data = history()
     for at in range(4, len(data), 7):
         changed = data[:at] + bytes((data[at] ^ 0x10,)) + data[at + 1 :]
@@ -407,7 +407,7 @@ def test_every_changed_byte_is_found_by_its_checksum() -> None:
 
 
 @pytest.mark.parametrize("checksum", [True, False])
-def test_every_cut_is_found_or_lies_between_events(checksum: bool) -> None:
+def test_truncation_is_an_error_except_between_events(checksum: bool) -> None:
     data = history(checksum=checksum)
     bounds, at = {4}, 4
     while at < len(data):
@@ -468,7 +468,7 @@ def test_changed_bytes_under_a_good_checksum_raise_only_typed_errors(seed: int) 
 # -- statements -----------------------------------------------------------------------------------------------------
 
 
-def test_a_statement_is_read_in_its_own_character_set() -> None:
+def test_a_statement_is_decoded_from_its_own_character_set() -> None:
     status = (
         b"\0"
         + bytes(4)
@@ -484,16 +484,16 @@ def test_a_statement_is_read_in_its_own_character_set() -> None:
     assert read_statement(body) == ("größe", "CREATE TABLE größe (a INT)", 4)
 
 
-def test_a_statement_with_bytes_of_no_character_set() -> None:
+def test_invalid_bytes_of_a_statement_are_replaced() -> None:
     assert read_statement(query_body(b"CREATE TABLE \xff"))[1] == "CREATE TABLE \ufffd"
 
 
-def test_status_variables_that_are_cut_short() -> None:
+def test_truncated_status_variables_are_an_error() -> None:
     with pytest.raises(BinlogError, match="status variables"):
         read_statement(query_body("CREATE", status=b"\0\0"))
 
 
-def test_decoding_starts_without_what_an_executor_does_not_need(tmp_path: Path) -> None:
+def test_importing_the_decoder_loads_no_needless_modules(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(history())
     program = (
         "import sys; from dispatcher.binlog.decode import delivered;"

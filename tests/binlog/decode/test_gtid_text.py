@@ -1,4 +1,4 @@
-"""GTID events to texts, many at once, against the parser that reads them one at a time."""
+"""Texts of many GTID events at once, compared with the parser of single events."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_texts_with_and_without_tags(gtids: list[tuple[tuple[UUID, str], int]]) 
     assert texts(events) == want
 
 
-def test_a_damaged_one_is_a_typed_error() -> None:
+def test_a_damaged_gtid_event_is_a_typed_error() -> None:
     body = c.gtid_tagged_body(e.SERVER, "tag", 5)
     for end in range(25, len(body) - 8, 3):
         short = body[:end]

@@ -1,4 +1,4 @@
-"""Changes of JSON values: what comes out of them is what the same changes make of a Python document."""
+"""Changes of JSON values give the same result as the same changes of a Python document."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_change(change: Change, after: Any, hole: int, large: bool) -> None:
 
 
 @pytest.mark.parametrize(("change", "after"), CASES)
-def test_what_comes_out_is_what_the_server_stores(
+def test_the_result_is_what_the_server_stores(
     change: Change, after: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jsonb_tree, "_FEW", 64)
@@ -113,14 +113,14 @@ def test_changes_apply_one_after_the_other() -> None:
     assert applied(BEFORE, *changes) == encoder.text(changed(a=[{"k": 1}]))
 
 
-def test_no_change_is_the_same_value() -> None:
+def test_no_changes_return_the_same_value() -> None:
     values: list[Any] = [BEFORE, [], "x", None, 1.5]
     for value in values:
         assert json_partial.apply_diffs(encode(value), b"") == encode(value)
     assert jsonb.document_text(json_partial.apply_diffs(b"", b"")) == "null"
 
 
-def test_changes_are_told() -> None:
+def test_changes_are_parsed() -> None:
     diffs = diff(REPLACE, "$.é", 1) + diff(REMOVE, "$[last]")
     assert json_partial.parse_diffs(diffs) == [
         Diff(Operation.REPLACE, "$.é", encode(1)), Diff(Operation.REMOVE, "$[last]", None)
@@ -130,42 +130,42 @@ def test_changes_are_told() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ((REPLACE, "$.nope", 1), "a place that the value does not have"),
-        ((REPLACE, "$.nope.x", 1), "a place that the value does not have"),
-        ((REPLACE, "$.b[3]", 1), "a place that the value does not have"),
-        ((REPLACE, "$.b[last-3]", 1), "a place that the value does not have"),
-        ((REPLACE, "$.b.c", 1), "a place that the value cannot have"),
-        ((REPLACE, "$.a[0]", 1), "a place that the value cannot have"),
-        ((REPLACE, "$[0]", 1), "a place that the value cannot have"),
+        ((REPLACE, "$.nope", 1), "a path that the value does not have"),
+        ((REPLACE, "$.nope.x", 1), "a path that the value does not have"),
+        ((REPLACE, "$.b[3]", 1), "a path that the value does not have"),
+        ((REPLACE, "$.b[last-3]", 1), "a path that the value does not have"),
+        ((REPLACE, "$.b.c", 1), "a path that the value cannot have"),
+        ((REPLACE, "$.a[0]", 1), "a path that the value cannot have"),
+        ((REPLACE, "$[0]", 1), "a path that the value cannot have"),
         ((INSERT, "$.a", 1), "a key that the value has"),
-        ((INSERT, "$.a.b", 1), "a place that the value cannot have"),
-        ((REMOVE, "$.nope", None), "a place that the value does not have"),
-        ((REMOVE, "$.last[0]", None), "a place that the value does not have"),
+        ((INSERT, "$.a.b", 1), "a path that the value cannot have"),
+        ((REMOVE, "$.nope", None), "a path that the value does not have"),
+        ((REMOVE, "$.last[0]", None), "a path that the value does not have"),
         ((REPLACE, "$", 1), "the whole value"),
         ((REPLACE, "", 1), "does not begin with $"),
         ((REPLACE, "a", 1), "does not begin with $"),
-        ((REPLACE, "$.*", 1), "does not tell one place"),
-        ((REPLACE, "$**.a", 1), "does not tell one place"),
-        ((REPLACE, "$.b[*]", 1), "does not tell one place"),
-        ((REPLACE, "$.b[0 to 1]", 1), "does not tell one place"),
-        ((REPLACE, "$.", 1), "does not tell one place"),
-        ((REPLACE, '$."a', 1), "does not tell one place"),
-        ((REPLACE, "$[", 1), "does not tell one place"),
-        ((REPLACE, "$[-1]", 1), "does not tell one place"),
-        ((REPLACE, "$.b[4294967296]", 1), "a number that is too large"),
-        ((REPLACE, "$.b[99999999999999999999]", 1), "does not tell one place"),
-        ((REPLACE, '$."\\x"', 1), "a name that is none"),
-        ((REPLACE, '$."\\ud83d"', 1), "a name that is none"),
-        ((REPLACE, "$" + "[0]" * 300, 1), "a path of more than 100 places"),
+        ((REPLACE, "$.*", 1), "does not name one location"),
+        ((REPLACE, "$**.a", 1), "does not name one location"),
+        ((REPLACE, "$.b[*]", 1), "does not name one location"),
+        ((REPLACE, "$.b[0 to 1]", 1), "does not name one location"),
+        ((REPLACE, "$.", 1), "does not name one location"),
+        ((REPLACE, '$."a', 1), "does not name one location"),
+        ((REPLACE, "$[", 1), "does not name one location"),
+        ((REPLACE, "$[-1]", 1), "does not name one location"),
+        ((REPLACE, "$.b[4294967296]", 1), "an index that is too large"),
+        ((REPLACE, "$.b[99999999999999999999]", 1), "does not name one location"),
+        ((REPLACE, '$."\\x"', 1), "an invalid name"),
+        ((REPLACE, '$."\\ud83d"', 1), "an invalid name"),
+        ((REPLACE, "$" + "[0]" * 300, 1), "a path of more than 100 steps"),
         ((INSERT, f"$.{'k' * 70_000}", 1), "a key of 70000 bytes"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("large", [False, True])
-def test_changes_that_do_not_fit(change: Change, why: str, large: bool) -> None:
+def test_changes_that_do_not_apply_are_refused(change: Change, why: str, large: bool) -> None:
     assert why in refused(encode(BEFORE, large=large), diff(*change))
 
 
-def test_a_scalar_has_no_places() -> None:
+def test_a_scalar_has_no_locations() -> None:
     for value in ("text", 1, None):
         assert "cannot have" in refused(encode(value), diff(REPLACE, "$.a", 1))
 
@@ -176,19 +176,19 @@ def test_a_scalar_has_no_places() -> None:
         (b"\3\1$", "unknown operation 3"),
         (b"\0", "cut short"),
         (b"\0\3$.a", "cut short"),
-        (b"\0\xfb$.a", "a length that is none"),
-        (b"\0\xff", "a length that is none"),
+        (b"\0\xfb$.a", "251 where a length begins"),
+        (b"\0\xff", "255 where a length begins"),
         (b"\0\xfc\3", "cut short"),
         (b"\0\xfe\3\0\0\0\0\0\0\xff$.a\0", "cut short"),
         (b"\0\3$.\xff\0", "not UTF-8"),
         (diff(REPLACE, "$.a", 1)[:-4] + b"\1\x0d", "unknown type 13"),
     ],
 )  # fmt: skip
-def test_bytes_that_are_no_changes(diffs: bytes, why: str) -> None:
+def test_malformed_changes_are_refused(diffs: bytes, why: str) -> None:
     assert why in refused(encode(BEFORE), diffs)
 
 
-def test_changes_that_are_cut_or_flipped() -> None:
+def test_truncated_or_flipped_changes_raise_only_typed_errors() -> None:
     before = encode(BEFORE)
     changes = [change for change, _ in CASES if change[0] != REPLACE or change[2] != "x" * 70_000]
     diffs = b"".join(diff(*change) for change in changes[:4])
@@ -201,7 +201,7 @@ def test_changes_that_are_cut_or_flipped() -> None:
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_values_that_are_cut_or_flipped(large: bool) -> None:
+def test_truncated_or_flipped_values_raise_only_typed_errors(large: bool) -> None:
     before = encode(BEFORE, large=large)
     diffs = (
         diff(INSERT, "$.n.x.y.z", 1)

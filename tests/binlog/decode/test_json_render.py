@@ -1,4 +1,4 @@
-"""JSON text of changes: read back by Python's own JSON reader it is the same rows."""
+"""Python's JSON parser reads the same rows back from the JSON text of changes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_json_is_the_same_rows(rows: list[Sequence[Any]]) -> None:
         assert got == wanted
 
 
-def test_absent_images_stay_null_and_columns_keep_their_order() -> None:
+def test_missing_images_stay_null_and_columns_keep_their_order() -> None:
     row = (1, None, None, None, None, None, None, None, None, None, None)
     inserted = rendered([row])
     assert inserted.column("before").to_pylist() == [None]
@@ -171,7 +171,7 @@ def test_geometries_vectors_and_json() -> None:
     assert '"vector":[1.5,-2,0.1],"doc":"{\\"a\\": 1.0,' in first
 
 
-def test_absent_columns_have_no_key() -> None:
+def test_missing_columns_have_no_key() -> None:
     rows = [{"id": 1, "place": None, "vector": [1.0], "doc": "{,"}] * 5 + [None]
     absent = [["doc"], None, ["id", "vector"], [], ["id", "place", "vector", "doc"], None]
     wanted = [

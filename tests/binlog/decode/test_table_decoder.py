@@ -1,4 +1,4 @@
-"""Cells to Arrow: worked examples, every type with its extreme values, and bytes that are no value."""
+"""Cells to Arrow: worked examples, every type with its extreme values, and invalid bytes."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_integers(code: Type, width: int, unsigned: bool, target: pa.DataType) -
         (Spec("b", Type.BIT, b"\5\1"), [b"\x1f\xff", b"\0\0", None], pa.binary()),
     ],
 )  # fmt: skip
-def test_values_come_back(spec: Spec, values: list[Any], target: pa.DataType) -> None:
+def test_values_are_decoded(spec: Spec, values: list[Any], target: pa.DataType) -> None:
     array, invalid = column(spec, [encode_cell(spec, value) for value in values])
     assert array.type == target
     assert array.to_pylist() == values
@@ -239,7 +239,7 @@ def test_old_temporal_formats() -> None:
     assert array.to_pylist() == [-3_020_399_000_000, 35_640_000_000]
 
 
-def test_dates_that_are_none_become_null_and_are_counted() -> None:
+def test_invalid_dates_become_null_and_are_counted() -> None:
     none = [
         date(0, 0, 0),
         date(2024, 0, 5),
@@ -299,7 +299,7 @@ def test_any_text(values: list[str | None]) -> None:
 
 
 @given(st.binary(max_size=6))
-def test_utf8_is_judged_as_python_does(raw: bytes) -> None:
+def test_utf8_is_validated_as_by_python(raw: bytes) -> None:
     spec = Spec("s", Type.BLOB, b"\2", charset=UTF8MB4)
     try:
         wanted = raw.decode()
@@ -348,7 +348,7 @@ def test_utf8_is_judged_as_python_does(raw: bytes) -> None:
         (Spec("x", Type.SET, b"\xf8\1", charset=UTF8MB4, labels=("a",)), b"\2"),
     ],
 )
-def test_bytes_that_are_no_value_are_named(spec: Spec, cell: bytes) -> None:
+def test_the_error_names_the_invalid_cell(spec: Spec, cell: bytes) -> None:
     with pytest.raises(BinlogError) as caught:
         column(spec, [None, cell])
     assert caught.value.kind is ErrorKind.INVALID_VALUE
@@ -424,7 +424,7 @@ def as_dict(values: Sequence[Any]) -> dict[str, Any]:
     ),
     st.integers(1, 5),
 )
-def test_any_rows_come_back(
+def test_any_rows_are_decoded(
     operations: list[tuple[int, list[tuple[Sequence[Any], Sequence[Any]]]]], batch_rows: int
 ) -> None:
     log, wanted = Delivered(), []

@@ -1,4 +1,4 @@
-"""Every parser of one event: round trips against encoders of their own, every cut, every change, and real bytes."""
+"""Parsers of single events: round trips through separate encoders, every truncation, every change, and real bytes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_integers_of_both_kinds(value: int, signed: int) -> None:
 @pytest.mark.parametrize(
     ("raw", "value"), [("fbff07", 65535), ("00", 0), ("fe", 127), ("0102", 128), ("ff" * 9, 2**64 - 1)]
 )  # fmt: skip
-def test_the_manuals_varied_integers(raw: str, value: int) -> None:
+def test_variable_length_integers_of_the_manual(raw: str, value: int) -> None:
     assert ByteCursor("x", bytes.fromhex(raw)).varint() == value
     assert c.varied(value).hex() == raw
 
@@ -119,7 +119,7 @@ def test_the_manuals_varied_integers(raw: str, value: int) -> None:
 
 
 @given(st.uuids(), st.integers(1, 2**63 - 2), st.integers(0, 2**55 - 1))
-def test_gtid_with_all_that_it_may_have(source: UUID, gno: int, us: int) -> None:
+def test_gtid_with_all_fields(source: UUID, gno: int, us: int) -> None:
     body = e.gtid_body(source, gno, commit_us=us)[:-8]
     assert parse_gtid_event(33, body) == Gtid(str(source), "", gno, 1, 0, 1, us, us)
     body = e.gtid_body(source, gno, commit_us=us | 1 << 55)[:-8] + (7).to_bytes(7, "little")
@@ -223,7 +223,7 @@ def test_a_statement_in_gbk(text: str) -> None:
 
 
 @given(names, st.integers(1, 2), u64, u64)
-def test_what_a_statement_refers_to(name: str, kind: int, value: int, other: int) -> None:
+def test_the_events_before_a_statement(name: str, kind: int, value: int, other: int) -> None:
     text = "LAST_INSERT_ID" if kind == 1 else "INSERT_ID"
     assert control.parse_intvar(c.intvar_body(kind, value)) == Intvar(text, value)
     assert control.parse_rand(c.rand_body(value, other)) == (value, other)
@@ -286,7 +286,7 @@ def test_load_data() -> None:
     assert control.parse_load_block(E.DELETE_FILE, b"\1\0\0\0").data == b""
 
 
-def test_what_the_server_says_of_itself() -> None:
+def test_events_about_the_server() -> None:
     assert control.parse_incident(e.incident_body("lost")) == control.Incident(1, "lost")
     assert control.parse_binlog_checkpoint(c.binlog_checkpoint_body("b.1")) == "b.1"
     encryption = control.parse_start_encryption(c.start_encryption_body(1, 2, b"n" * 12))

@@ -1,4 +1,4 @@
-"""Headers and the bodies that Python reads: round trips, every cut, and the 64-bit offset."""
+"""Headers and the bodies that Python parses: round trips, every truncation, and the 64-bit offset."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.rows_encoder import query_body
 GIB4 = 1 << 32
 
 
-def test_names() -> None:
+def test_type_names() -> None:
     assert type_name(30) == "WRITE_ROWS_EVENT"
     assert type_name(23) == "WRITE_ROWS_EVENT_V1"
     assert type_name(41) == "HEARTBEAT_EVENT_V2"
@@ -54,13 +54,13 @@ def test_offsets_over_4_gib() -> None:
 
 
 @given(st.integers(4, 3 * GIB4), st.integers(19, GIB4 - 1))
-def test_the_offset_is_the_last_one_and_the_size(position: int, size: int) -> None:
+def test_the_next_offset_is_the_last_one_plus_the_size(position: int, size: int) -> None:
     assert advance_position(position, (position + size) % GIB4, size) == position + size
     assert advance_position(position, 0, size) == position + size
 
 
 @given(st.integers(4, GIB4 // 2), st.integers(19, 1000), st.integers(0, GIB4 // 4))
-def test_a_dump_that_leaves_transactions_out_jumps(position: int, size: int, gap: int) -> None:
+def test_a_dump_that_omits_transactions_skips_offsets(position: int, size: int, gap: int) -> None:
     assert advance_position(position, position + gap + size, size) == position + gap + size
 
 
@@ -184,7 +184,7 @@ def test_a_record_to_the_byte() -> None:
     )  # fmt: skip
 
 
-def test_what_is_not_a_record_of_ours() -> None:
+def test_other_ignorable_events_are_not_records() -> None:
     assert parse_record(b"something else") is None
     with pytest.raises(BinlogError, match="cut short"):
         parse_record(b"BD\1")
@@ -199,19 +199,19 @@ def test_what_is_not_a_record_of_ours() -> None:
     ("file", "position"),
     [("x" * 256, 4), ("b." + "9" * 200, 4), ("binlog.8388608", 4), ("binlog.000001", 1 << 40)],
 )
-def test_a_rotate_to_where_no_server_goes_is_malformed(file: str, position: int) -> None:
+def test_a_rotate_outside_the_servers_range_is_malformed(file: str, position: int) -> None:
     with pytest.raises(BinlogError) as caught:
         header.parse_rotate(e.rotate_body(file, position))
     assert caught.value.kind is ErrorKind.MALFORMED_EVENT
 
 
-def test_a_rotate_to_the_longest_name_goes_into_records() -> None:
+def test_a_record_holds_the_longest_file_name() -> None:
     file, _ = header.parse_rotate(e.rotate_body("x" * 248 + ".000001"))
     raw = encode_record(Record(1, 2, file, 4, 5, 6), checksum=True)
     assert parse_record(raw[19:-4]) == Record(1, 2, file, 4, 5, 6)
 
 
-def test_a_record_of_a_longer_name_is_refused() -> None:
+def test_a_record_with_a_longer_file_name_is_refused() -> None:
     with pytest.raises(BinlogError) as caught:
         encode_record(Record(1, 2, "x" * 256, 4, 5, 6), checksum=True)
     assert caught.value.kind is ErrorKind.MALFORMED_EVENT

@@ -1,4 +1,4 @@
-"""Compression of both kinds: what is written comes back, what lies is a typed error, and memory stays small."""
+"""Compressed events of MySQL and MariaDB: round trips, typed errors for wrong fields, and bounded memory."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ COMPRESSED = zstandard.ZstdCompressor().compress(RAW)
     ],
 )
 @pytest.mark.parametrize("small", [False, True])
-def test_a_payload_that_lies_is_a_typed_error(body: bytes, why: str, small: bool) -> None:
+def test_a_payload_with_wrong_fields_is_a_typed_error(body: bytes, why: str, small: bool) -> None:
     log = log_with(body)
     got: list[Batch] = []
     with pytest.raises(BinlogError, match=why) as info:
@@ -188,7 +188,7 @@ def big_log(megabytes: int, *, event_bytes: int) -> e.LogWriter:
 
 
 @pytest.mark.parametrize("event_bytes", [8000, 3 << 20])
-def test_memory_is_that_of_the_compressed_bytes_and_a_few_chunks(event_bytes: int) -> None:
+def test_decompression_needs_only_a_few_chunks_of_memory(event_bytes: int) -> None:
     """64 MiB of rows that compress to nothing; what is taken of them is forgotten as it comes."""
     log = big_log(64, event_bytes=event_bytes)
     stream = log.stream()
@@ -268,7 +268,7 @@ def test_plain_events(kind: int, checksum: bool) -> None:
         (b"\x81\5garbage", "cannot be uncompressed"),
     ],
 )
-def test_a_compressed_event_that_lies_is_a_typed_error(tail: bytes, why: str) -> None:
+def test_a_compressed_event_with_wrong_fields_is_a_typed_error(tail: bytes, why: str) -> None:
     body = query_body("", "", b"")
     with pytest.raises(BinlogError, match=why) as info:
         mariadb_compressed.plain_body(165, body + tail)
@@ -293,7 +293,7 @@ def damage(data: bytes, at: int) -> bytes:
 
 
 @pytest.mark.parametrize("change", [damage, lambda data, at: data[:at]])
-def test_a_damaged_log_is_a_typed_error_or_left_to_its_reader(
+def test_a_damaged_log_is_a_typed_error_or_returned_unchanged(
     change: Callable[[bytes, int], bytes],
 ) -> None:
     log = e.LogWriter(gtid="mariadb")

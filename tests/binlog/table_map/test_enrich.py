@@ -1,4 +1,4 @@
-"""TABLE_MAPs that lack metadata, completed: against what the servers write themselves when they are told to."""
+"""Enriched TABLE_MAPs equal those that the servers write themselves with full metadata."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def definition(**changes: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_what_is_missing_is_supplied_and_nothing_else() -> None:
+def test_only_missing_fields_are_supplied() -> None:
     short, full = table_map(COLUMNS, full=False), table_map(COLUMNS)
     completed = TableMap.parse(enriched_body(short, definition()))
     wanted = TableMap.parse(full)
@@ -82,7 +82,7 @@ def test_another_number_of_columns_is_refused() -> None:
         enriched_body(table_map(COLUMNS[:2], full=False), definition())
 
 
-def test_columns_that_only_mariadb_leaves_open_are_named_by_their_types() -> None:
+def test_columns_that_mariadb_does_not_distinguish_get_their_types() -> None:
     specs = [Spec("u", STRING, b"\xfe\x10", charset=63), Spec("b", STRING, b"\xfe\x10", charset=63)]
     body = table_map(specs, key=())
     assert incomplete(body, mariadb=True)
@@ -98,7 +98,7 @@ def test_columns_that_only_mariadb_leaves_open_are_named_by_their_types() -> Non
     assert enriched_body(body, known, mariadb=True) == body
 
 
-def test_old_temporals_of_mariadb_are_known_to_have_no_fractions_before_they_are_read() -> None:
+def test_old_temporals_of_mariadb_need_a_definition_without_fractions() -> None:
     body = table_map([Spec("t", TIME_OLD), Spec("s", TIMESTAMP_OLD)], key=())
     assert incomplete(body, mariadb=True)
     known: dict[str, Any] = {
@@ -114,7 +114,7 @@ def test_old_temporals_of_mariadb_are_known_to_have_no_fractions_before_they_are
     assert refused.value.kind is ErrorKind.UNSUPPORTED_TYPE
 
 
-def test_text_of_that_size_is_not_taken_for_an_address() -> None:
+def test_text_of_the_same_size_is_not_an_address() -> None:
     body = table_map([Spec("c", STRING, b"\xfe\x04", charset=8)], key=())
     assert not incomplete(body, mariadb=True)
 
@@ -195,7 +195,7 @@ def table_maps(server: Server, database: str, names: list[str], metadata: str) -
 
 
 @pytest.mark.parametrize("kind", ["mysql97", "mariadb1011", "mariadb118"])
-def test_it_is_what_the_server_writes_itself_with_full_metadata(
+def test_the_result_is_what_a_server_with_full_metadata_writes(
     kind: str, request: pytest.FixtureRequest, new_database: Callable[[Server], str]
 ) -> None:
     server: Server = request.getfixturevalue(kind)
@@ -219,7 +219,7 @@ def test_it_is_what_the_server_writes_itself_with_full_metadata(
         server.execute("SET GLOBAL binlog_row_metadata = FULL")
 
 
-def test_a_label_that_the_schema_cannot_show_is_not_guessed(
+def test_a_label_that_the_schema_cannot_show_is_refused(
     mysql97: Server, new_database: Callable[[Server], str]
 ) -> None:
     database = new_database(mysql97)
@@ -236,7 +236,7 @@ def test_a_label_that_the_schema_cannot_show_is_not_guessed(
 
 
 @pytest.mark.parametrize("kind", ["mysql97", "mariadb118"])
-def test_the_servers_own_tools_pass_over_our_field(
+def test_the_servers_own_tools_skip_our_field(
     kind: str, request: pytest.FixtureRequest, new_database: Callable[[Server], str], tmp_path: Any
 ) -> None:
     server: Server = request.getfixturevalue(kind)

@@ -1,4 +1,4 @@
-"""TABLE_MAP events: worked examples, every optional field, and bytes that are none."""
+"""TABLE_MAP events: worked examples, every optional field, and invalid bytes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_worked_examples_without_metadata(
     assert all(column.nullable for column in parsed.columns)
 
 
-def test_full_metadata_is_read() -> None:
+def test_full_metadata_is_parsed() -> None:
     parsed = TableMap.parse(table_map(COLUMNS, key=(0, 7)))
     assert [column.name for column in parsed.columns] == [column.name for column in COLUMNS]
     assert [column.unsigned for column in parsed.columns] == [spec.unsigned for spec in COLUMNS]
@@ -133,7 +133,7 @@ def test_key_with_prefixes_and_visibility_and_unknown_fields() -> None:
     assert [column.visible for column in parsed.columns] == [True] * 10 + [False]
 
 
-def test_what_else_optional_fields_tell() -> None:
+def test_other_optional_fields() -> None:
     columns = [
         Spec("id", Type.LONG),
         Spec("p", Type.GEOMETRY, b"\4"),
@@ -155,7 +155,7 @@ def test_what_else_optional_fields_tell() -> None:
     assert [column.declared for column in parsed.columns] == ["", "", "", "", "uuid", "inet4", ""]
 
 
-def test_a_declared_type_that_does_not_fit_is_not_believed() -> None:
+def test_a_declared_type_that_contradicts_the_column_is_ignored() -> None:
     columns = [
         Spec("a", Type.STRING, string_meta(15), charset=63),
         Spec("b", Type.STRING, string_meta(16), charset=8),
@@ -166,7 +166,7 @@ def test_a_declared_type_that_does_not_fit_is_not_believed() -> None:
     assert [c.declared for c in TableMap.parse(table_map(columns, extra=extra)).columns] == [""] * 4
 
 
-def test_fractions_in_the_old_form_of_mariadb_are_refused_where_they_are_declared() -> None:
+def test_declared_fractions_in_mariadbs_old_format_are_refused() -> None:
     columns = [Spec("a", Type.LONG), Spec("b", Type.TIMESTAMP_OLD)]
     name = b"timestamp(3) /* mariadb-5.3 */"
     extra = optional(Field.COLUMN_TYPES, b"\0" + bytes((len(name),)) + name)
@@ -207,12 +207,12 @@ def test_a_geometry_has_a_character_set_or_none(field: bytes, charsets: tuple[in
     assert found == charsets
 
 
-def test_labels_in_a_charset_that_is_not_known_are_left_out() -> None:
+def test_labels_in_an_unknown_charset_are_omitted() -> None:
     spec = Spec("e", Type.ENUM, b"\xf7\1", charset=999, labels=("a",))
     assert TableMap.parse(table_map([spec])).columns[0].labels == ()
 
 
-def test_every_cut_is_found() -> None:
+def test_every_truncation_is_an_error() -> None:
     body = table_map(COLUMNS, key=(0, 1))
     whole = TableMap.parse(body)
     for end in range(len(body)):
@@ -322,7 +322,7 @@ SUPPLIED = definition(
 )
 
 
-def test_supplied_columns_make_a_bare_table_map_full() -> None:
+def test_a_definition_completes_a_bare_table_map() -> None:
     bare = TableMap.parse(table_map(COLUMNS, full=False))
     with pytest.raises(BinlogError, match=r"shop\.orders") as caught:
         bare.require_names()
@@ -348,7 +348,7 @@ def test_a_definition_of_another_version_is_refused(at: int) -> None:
         assert "shop.orders" in caught.value.what
 
 
-def test_what_the_server_wrote_wins() -> None:
+def test_the_servers_metadata_win_over_the_definition() -> None:
     full = TableMap.parse(table_map(COLUMNS))
     renamed = {**SUPPLIED, "columns": [{**c, "name": c["name"] + "_"} for c in SUPPLIED["columns"]]}  # type: ignore[attr-defined]
     with pytest.raises(BinlogError):
