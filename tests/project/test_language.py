@@ -1,0 +1,100 @@
+"""The names of the product: no public name has two meanings, and none has a retired name."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# Public names that several modules of a package tree may have, with the reason.
+SHARED = {
+    "main": "the entry point of each command",
+}
+
+# Names that had several meanings, or none in replication.
+RETIRED = {
+    "Absent", "Arrived", "Boarding", "Declared", "Flaw", "Keeping", "Known", "LookedUp", "Mark", "Mirrored", "NAMESAKE",
+    "Need", "ROOMLESS", "Rooms", "Runs", "Seen", "Skeleton", "Sought", "Spot", "Steps", "Storing", "Surveyed", "Tails",
+    "Takers", "Track", "board", "boarding", "cool", "group_of", "lend", "namesake", "place_of", "rider", "riders",
+    "riding", "spec_of",
+}  # fmt: skip
+
+THIS_FILE = Path(__file__).relative_to(ROOT).as_posix()
+
+
+def tracked(*patterns: str) -> list[str]:
+    """The repository's files that match, without this one."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [
+        name for name in names.split("\0") if name and name != THIS_FILE and (ROOT / name).is_file()
+    ]
+
+
+def public_names(package: str) -> dict[str, list[str]]:
+    """The modules that define each public top-level class or function of a package tree."""
+    modules: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / package).rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                modules[node.name].append(path.relative_to(ROOT).as_posix())
+    return {name: files for name, files in modules.items() if not name.startswith("_")}
+
+
+def modules_that_spark_sink_imports() -> set[str]:
+    """The files of dispatcher from which a module of spark_sink imports."""
+    modules: set[str] = set()
+    for path in (ROOT / "spark_sink").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dispatcher."):
+                name = str(node.module).replace(".", "/")
+                modules |= {f"{name}.py", *(f"{name}/{alias.name}.py" for alias in node.names)}
+    return modules
+
+
+@pytest.mark.parametrize("package", ["dispatcher", "spark_sink"])
+def test_no_two_modules_of_a_package_define_the_same_public_name(package: str) -> None:
+    doubled = {
+        name: modules for name, modules in public_names(package).items() if len(set(modules)) > 1
+    }
+    assert {name: doubled[name] for name in doubled.keys() - SHARED.keys()} == {}
+
+
+def test_spark_sink_defines_no_public_name_of_a_module_that_it_imports() -> None:
+    imported = modules_that_spark_sink_imports()
+    names = {name for name, modules in public_names("dispatcher").items() if imported & {*modules}}
+    assert "BinlogError" in names
+    repeated = names & public_names("spark_sink").keys()
+    assert repeated - SHARED.keys() == set()
+
+
+def identifiers(tree: ast.AST) -> Iterator[str]:
+    """The names that a module defines, assigns, imports or refers to."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield node.name
+            case ast.Name():
+                yield node.id
+            case ast.Attribute():
+                yield node.attr
+            case ast.arg() | ast.keyword():
+                yield node.arg or ""
+            case ast.alias():
+                yield node.asname or node.name
+
+
+def test_no_identifier_of_the_product_is_a_retired_name() -> None:
+    found = {
+        f"{file}: {name}"
+        for file in tracked("dispatcher/*.py", "spark_sink/*.py")
+        for name in identifiers(ast.parse((ROOT / file).read_text(encoding="utf-8")))
+        if name in RETIRED
+    }
+    assert sorted(found) == []
