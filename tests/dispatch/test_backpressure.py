@@ -1,4 +1,4 @@
-"""Full queues, of one consumer and of all together: which consumers wait, and which queue is evicted."""
+"""Full queues, of one consumer and of all together: waits, detaches and evictions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.simulation import World
 
 
 def full_of(play: World, name: str, *others: str) -> None:
-    """Read until a queue is full and the others have read all that is there."""
+    """Read until a queue is full and the other readers have read everything."""
     read_and_poll(play, lambda: play.client.consumers[name].queue.full, *others)
 
 
@@ -29,7 +29,7 @@ def slow_beside_fast(**more: Any) -> World:
     return World(random.Random(0), Server(log, Mode.GTID), specs, {})
 
 
-def test_a_slow_consumer_is_waited_for_and_then_left_behind() -> None:
+def test_a_slow_consumer_is_waited_for_and_then_detached() -> None:
     play = slow_beside_fast(wait_max_s=2.0)
     slow, fast = (play.client.consumers[name] for name in ("slow", "fast"))
     full_of(play, "slow", "fast")
@@ -41,14 +41,14 @@ def test_a_slow_consumer_is_waited_for_and_then_left_behind() -> None:
     assert slow.error is slow.failed is None
     held = slow.queue.held_bytes
     read_and_poll(play, lambda: fast.queue.queued.seq == 200, "fast")
-    assert slow.queue.held_bytes == held, "it keeps what is queued"
+    assert slow.queue.held_bytes == held, "a detached consumer keeps its queue"
     assert numbers(play) == [1]
     read_and_poll(play, lambda: slow.dispatcher is not None, "slow", "fast")
     play.finish()
     read_and_poll(play, lambda: len(numbers(play)) == 1, "slow", "fast")
 
 
-def test_who_is_alone_on_a_dispatcher_is_never_detached() -> None:
+def test_the_only_consumer_of_a_dispatcher_is_never_detached() -> None:
     play = alone(long_log(200), limit=20_000)
     full_of(play, "a")
     for _ in range(200):
@@ -58,7 +58,7 @@ def test_who_is_alone_on_a_dispatcher_is_never_detached() -> None:
     play.finish()
 
 
-def test_everybody_waits_where_that_is_wanted() -> None:
+def test_with_on_queue_full_wait_all_consumers_wait() -> None:
     play = slow_beside_fast(wait_max_s=2.0, on_queue_full=OnQueueFull.WAIT)
     full_of(play, "slow", "fast")
     for _ in range(500):
@@ -70,16 +70,16 @@ def test_everybody_waits_where_that_is_wanted() -> None:
     play.finish()
 
 
-def test_who_cannot_be_spilled_waits_without_harm_to_others() -> None:
+def test_a_consumer_without_room_on_disk_waits_and_others_go_on() -> None:
     play = slow_beside_fast()
     slow = play.client.consumers["slow"]
-    take, left = slow.queue.push, iter((True, False, False))
+    push, refusals = slow.queue.push, iter((True, False, False))
 
     def refuse(*arguments: Any, **more: Any) -> None:
-        if next(left, True):
-            slow.queue.push = take  # type: ignore[method-assign]
+        if next(refusals, True):
+            slow.queue.push = push  # type: ignore[method-assign]
             raise BinlogError(ErrorKind.STATE_STORE, "no space left on device")
-        take(*arguments, **more)
+        push(*arguments, **more)
 
     slow.queue.push = refuse  # type: ignore[method-assign]
     play.connect()
@@ -93,7 +93,7 @@ def test_who_cannot_be_spilled_waits_without_harm_to_others() -> None:
     assert slow.error is None
 
 
-def test_all_queues_together_are_bounded_and_the_largest_is_read_again_later() -> None:
+def test_the_largest_queue_is_evicted_and_read_again_later() -> None:
     log = long_log(300)
     limits = ClientLimits(queues_bytes_max=200_000)
     specs = [spec("slow", wait_max_s=1.0), spec("fast", wait_max_s=1.0)]
@@ -106,15 +106,15 @@ def test_all_queues_together_are_bounded_and_the_largest_is_read_again_later() -
     play.finish()
 
 
-def crowd(bytes_max: int, *specs: Any, transactions: int = 300) -> World:
+def with_bound(bytes_max: int, *specs: Any, transactions: int = 300) -> World:
     limits = ClientLimits(queues_bytes_max=bytes_max)
     server = Server(long_log(transactions), Mode.GTID)
     return World(random.Random(0), server, list(specs), {}, limits)
 
 
-def test_a_reader_has_time_to_fetch_what_is_forgotten_for_the_sake_of_all() -> None:
-    """The wait budgets are 0, and each time everything that there is room for arrives at once."""
-    play = crowd(60_000, spec("a", wait_max_s=0.0), spec("b", wait_max_s=0.0))
+def test_a_reader_has_time_to_fetch_before_its_queue_is_evicted() -> None:
+    """Even with a budget of 0, and when each batch fills the room at once."""
+    play = with_bound(60_000, spec("a", wait_max_s=0.0), spec("b", wait_max_s=0.0))
     a = play.client.consumers["a"]
     read_and_poll(play, lambda: play.paused, "b")
     began = play.now
@@ -124,9 +124,9 @@ def test_a_reader_has_time_to_fetch_what_is_forgotten_for_the_sake_of_all() -> N
     play.finish()
 
 
-def test_what_is_forgotten_while_its_acknowledgement_is_stored_stays_acknowledged() -> None:
+def test_a_position_stays_acknowledged_if_its_queue_is_evicted_while_it_is_stored() -> None:
     log = long_log(60)
-    only = replace(spec("a"), databases=("crm",))  # the last transaction is another's
+    only = replace(spec("a"), databases=("crm",))  # the last transaction is of another database
     play = World(random.Random(0), Server(log, Mode.GTID), [only, spec("b")], {})
     a, client = play.client.consumers["a"], play.client
     read_and_poll(play, lambda: a.queue.queued.seq == 60)
@@ -140,19 +140,21 @@ def test_what_is_forgotten_while_its_acknowledgement_is_stored_stays_acknowledge
     assert a.queue.position(a.queue.acknowledged).seq == last.seq
     (stored,) = [e.progress for e in effects if isinstance(e, Store)]
     assert (stored.acknowledged.gtid, stored.covered.seq) == (last.gtid, 60)
-    assert client.progress_after("a", last) is None, "its reader goes on from there"
+    assert client.progress_after("a", last) is None, "the reader goes on from there"
 
 
-def test_who_has_room_is_not_kept_out_by_what_a_stuck_one_holds() -> None:
-    play = crowd(200_000, spec("stuck", 160_000, wait_max_s=1.0), spec("other", wait_max_s=1.0))
+def test_a_stuck_queue_does_not_keep_a_consumer_with_room_detached() -> None:
+    play = with_bound(
+        200_000, spec("stuck", 160_000, wait_max_s=1.0), spec("other", wait_max_s=1.0)
+    )
     stuck, other = (play.client.consumers[name] for name in ("stuck", "other"))
     read_and_poll(play, lambda: not stuck.queue.has_room and stuck.dispatcher is None, "other")
     read_and_poll(play, lambda: other.queue.queued.seq == 300, "other")
     play.finish()
 
 
-def test_nobody_waits_for_room_where_nothing_could_be_read() -> None:
-    """All queues are full of the beginning of one transaction, and none may be forgotten."""
+def test_no_dispatcher_waits_for_room_while_no_transaction_is_complete() -> None:
+    """All queues are full of the beginning of one transaction, and none may be evicted."""
     specs = [spec(name, on_queue_full=OnQueueFull.WAIT) for name in ("a", "b")]
-    play = crowd(1, *specs, transactions=30)
+    play = with_bound(1, *specs, transactions=30)
     play.finish()

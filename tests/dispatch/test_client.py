@@ -42,14 +42,14 @@ from tests.support.simulation import Reader, World
 # -- rules one at a time --------------------------------------------------------------------------------------
 
 
-def test_a_place_is_stored_before_anything_is_read() -> None:
+def test_a_position_is_stored_before_the_dump_begins() -> None:
     play = alone(small_log())
     effects = play.client.step(LoggedIn(1, play.server.view()), 0.0)
     kinds = [type(effect) for effect in effects]
     assert kinds.index(Store) < kinds.index(StartDump)
 
 
-def test_several_consumers_share_one_dump_of_what_all_have() -> None:
+def test_several_consumers_share_one_dump_from_their_intersection() -> None:
     log = small_log()
     first, *_, last = log.transactions
     stored = {"a": at(log, 3), "b": at(log, 1, SERVER_NAME, last)}
@@ -91,7 +91,7 @@ def test_a_long_pause_closes_the_connection_until_there_is_room(began: float) ->
     play.flush()
     assert play.client.dispatchers[1].phase is Phase.BACKPRESSURE_CLOSED
     assert play.connection is None
-    # An error of the closed connection, which its reader may still report, changes nothing.
+    # The error that the closing raises in the task that read the connection changes nothing.
     assert (
         play.client.step(Lost(1, BinlogError(ErrorKind.CONNECTION_LOST, "closed")), play.now) == []
     )
@@ -115,7 +115,7 @@ def test_backoff_grows_and_a_login_ends_it() -> None:
     assert [effect.after_s for effect in effects if isinstance(effect, Connect)] == [0.5]
 
 
-def test_what_an_operator_must_mend_is_tried_slowly() -> None:
+def test_a_fault_that_an_operator_must_mend_is_retried_slowly() -> None:
     play = alone(small_log())
     effects = play.client.step(Lost(1, BinlogError(ErrorKind.ACCESS_DENIED, "no")), 0.0)
     assert [effect.after_s for effect in effects if isinstance(effect, Connect)] == [10.0]
@@ -130,7 +130,7 @@ def damaged(log: LogWriter, k: int) -> None:
     events[n] = (target[:-1] + bytes((target[-1] ^ 1,)), events[n][1])
 
 
-def test_damage_that_stays_fails_after_three_times_with_all_before_it_delivered() -> None:
+def test_damage_in_the_log_fails_after_three_attempts_and_what_precedes_it_is_delivered() -> None:
     log = small_log(12)
     damaged(log, 7)
     play = alone(log)
@@ -146,7 +146,7 @@ def test_damage_that_stays_fails_after_three_times_with_all_before_it_delivered(
     assert not play.client.dispatchers
 
 
-def test_damage_on_the_way_is_read_again() -> None:
+def test_damage_on_the_network_is_read_again() -> None:
     log = small_log(12)
     good = list(log.file.events)
     damaged(log, 7)
@@ -159,7 +159,7 @@ def test_damage_on_the_way_is_read_again() -> None:
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_a_fault_fails_those_whom_it_concerns_and_who_are_not_past_it(mode: Mode) -> None:
+def test_a_fault_fails_the_consumers_that_it_concerns_unless_they_are_past_it(mode: Mode) -> None:
     log = small_log(3, gtid=WRITER[mode])
     log.begin()
     log.query("INSERT INTO t VALUES (1)", "shop")
@@ -186,7 +186,7 @@ def test_a_fault_fails_those_whom_it_concerns_and_who_are_not_past_it(mode: Mode
     assert failed.kind is ErrorKind.STATEMENT_FORMAT
     assert "consumer a" in failed.where
     assert "INSERT as a statement" in failed.what
-    # A reader that steps over the fault by hand goes on.
+    # A reader that seeks past the fault goes on.
     after = past.covered
     play.resume("a", after)
     play.readers["a"].positions.append(after)
@@ -194,7 +194,7 @@ def test_a_fault_fails_those_whom_it_concerns_and_who_are_not_past_it(mode: Mode
     assert play.client.consumers["a"].failed is None
 
 
-def test_a_fault_in_the_log_itself_closes_the_connection_when_nobody_is_left() -> None:
+def test_a_fault_that_fails_all_consumers_closes_the_connection() -> None:
     log = small_log(3)
     log.add(250, b"of a later version")
     log.ddl("CREATE TABLE shop.x (id int)")
@@ -208,7 +208,7 @@ def test_a_fault_in_the_log_itself_closes_the_connection_when_nobody_is_left() -
     assert play.readers["a"].position.seq == 3
 
 
-def test_a_failed_place_leaves_the_others_alone() -> None:
+def test_a_position_of_another_history_fails_its_consumer_only() -> None:
     log = small_log()
     play = alone(log, stored={"a": at(log, 2, "another")}, names=("a", "b"))
     play.server.purged = str(gtid_set(log.transactions[:1]))
@@ -226,14 +226,14 @@ def test_a_failed_place_leaves_the_others_alone() -> None:
 
 
 @pytest.mark.parametrize(("before", "now"), [(a, b) for a in Mode for b in Mode if a is not b])
-def test_a_server_that_changed_its_mode_is_another_history(before: Mode, now: Mode) -> None:
+def test_a_server_in_another_mode_has_another_history(before: Mode, now: Mode) -> None:
     log = small_log(gtid=WRITER[before])
     play = alone(log, mode=before)
     play.finish()
     play.poll("a", ack=True)
     stored = dict(play.store)
     if {before, now} == {Mode.FILE, Mode.MARIADB}:
-        return  # both count by file and offset; the servers' names differ
+        return  # both use files and offsets; the server names differ
     play = alone(small_log(gtid=WRITER[now]), mode=now, stored=stored)
     effects = play.client.step(LoggedIn(1, play.server.view()), 0.0)
     failed = play.client.consumers["a"].failed
@@ -242,7 +242,7 @@ def test_a_server_that_changed_its_mode_is_another_history(before: Mode, now: Mo
     assert any(isinstance(effect, Retire) for effect in effects)
 
 
-def test_a_bare_marker_is_stored_a_second_later_and_moves_the_covered_place_only() -> None:
+def test_a_bare_marker_is_stored_after_a_second_and_moves_the_covered_position_only() -> None:
     log = LogWriter()
     for _ in range(3):
         log.begin()
@@ -288,19 +288,19 @@ def test_refused_acknowledgements_change_nothing() -> None:
 # -- several dispatchers ---------------------------------------------------------------------------------------
 
 
-def test_far_places_get_dispatchers_of_their_own_and_end_on_one() -> None:
+def test_distant_consumers_get_own_dispatchers_and_end_on_one() -> None:
     log = long_log()
     stored = {"a": at(log, 0), "b": at(log, 30), "c": at(log, 59)}
     play = alone(log, stored=stored, names=("a", "b", "c"), limits=FAR)
     play.connect()
     assert numbers(play) == [1, 2, 3]
-    assert play.client.dispatchers[1].consumers == ["c"], "who is furthest ahead stays"
+    assert play.client.dispatchers[1].consumers == ["c"], "the consumer furthest ahead stays"
     read_and_poll(play, lambda: len(numbers(play)) == 1, "a", "b", "c")
     assert play.client.merges == 2
     play.finish()
 
 
-def test_near_places_share_one_from_the_beginning() -> None:
+def test_near_consumers_share_one_dispatcher_from_the_beginning() -> None:
     log = long_log()
     stored = {f"c{n}": at(log, n) for n in range(50)}
     play = alone(log, stored=stored, names=tuple(stored))
@@ -309,7 +309,7 @@ def test_near_places_share_one_from_the_beginning() -> None:
     play.finish()
 
 
-def test_who_has_the_transaction_that_a_dispatcher_stands_in_merges_in_the_middle_of_it() -> None:
+def test_a_consumer_that_has_the_open_transaction_merges_inside_it() -> None:
     log = long_log(3)
     log.begin()
     rng = random.Random(5)
@@ -329,14 +329,14 @@ def test_who_has_the_transaction_that_a_dispatcher_stands_in_merges_in_the_middl
         play.store[name] = at(log, held)
         play.step(Added(spec(name), play.store[name]))
         play.connect()
-        # The second one lacks the beginning that has gone by, so all go where it is still to come.
+        # The second one lacks the beginning of the transaction, so all attach where it is still to come.
         assert behind.consumers[name].dispatcher == number
         assert numbers(play) == [number]
     assert behind.dispatchers[2].open_transaction is None
     play.finish()
 
 
-def test_what_was_purged_is_stepped_over_where_that_is_wanted() -> None:
+def test_with_on_purged_latest_a_consumer_skips_what_was_purged() -> None:
     log = small_log()
     specs = [spec("a", on_purged=OnPurged.LATEST), spec("b")]
     stored = {"a": at(log, 1), "b": at(log, 1)}
@@ -357,7 +357,7 @@ def test_what_was_purged_is_stepped_over_where_that_is_wanted() -> None:
     assert play.client.consumers["a"].gaps == 0
 
 
-def test_another_server_is_given_time_to_come_to_where_consumers_are() -> None:
+def test_a_replica_that_takes_over_is_given_time_to_catch_up() -> None:
     log = small_log()
     play = alone(log, stored={"a": at(log, 5)}, limits=ClientLimits(failover_wait_s=10.0))
     lagging = ServerView(
@@ -379,7 +379,7 @@ def test_another_server_is_given_time_to_come_to_where_consumers_are() -> None:
     assert failed.kind is ErrorKind.HISTORY_DIFFERS
 
 
-def test_files_of_the_server_before_mean_nothing_on_the_next_one() -> None:
+def test_after_a_failover_the_files_of_the_previous_server_are_dropped() -> None:
     log = small_log()
     play = alone(log, stored={"a": at(log, 5)})
     view = play.server.view()
@@ -392,7 +392,7 @@ def test_files_of_the_server_before_mean_nothing_on_the_next_one() -> None:
         assert play.client.consumers["a"].queue.queued.file == ""
 
 
-def test_a_namesake_is_met_again_soon_and_the_second_time_is_an_operators_affair() -> None:
+def test_a_duplicate_uuid_is_retried_soon_once_a_minute_and_slowly_otherwise() -> None:
     play = alone(small_log())
     error = BinlogError(ErrorKind.DUPLICATE_SERVER_UUID, "a replica with the same server_uuid")
     waits = []
@@ -403,7 +403,7 @@ def test_a_namesake_is_met_again_soon_and_the_second_time_is_an_operators_affair
     assert waits == [0.5, 10.0, 0.5]
 
 
-def test_a_seek_disturbs_nobody_else() -> None:
+def test_a_seek_leaves_other_consumers_on_their_connection() -> None:
     log = long_log()
     play = alone(log, names=("a", "b"), limits=FAR)
     play.finish()
@@ -418,23 +418,23 @@ def test_a_seek_disturbs_nobody_else() -> None:
     read_and_poll(play, lambda: len(numbers(play)) == 1, "a", "b")
 
 
-def test_readers_ahead_of_what_is_stored_skip_forward_on_the_dispatcher_that_they_share() -> None:
+def test_readers_ahead_of_the_stored_position_skip_forward_on_their_shared_dispatcher() -> None:
     log = long_log()
     names = tuple(f"c{n}" for n in range(20))
     play = alone(log, names=names)
     play.finish()
-    places = {name: reader.position for name, reader in play.readers.items()}
+    positions = {name: reader.position for name, reader in play.readers.items()}
     play.store = {name: at(log, 10) for name in names}
     play.boot()
     play.connect()
     for name in names:
-        play.resume(name, places[name])
+        play.resume(name, positions[name])
         play.opened.add(name)
     assert numbers(play) == [1]
     play.finish()
 
 
-def test_consumers_come_and_go_beside_the_others() -> None:
+def test_consumers_are_added_and_removed_while_others_go_on() -> None:
     log = long_log()
     play = alone(log, names=("a", "b"))
     play.finish()
@@ -452,7 +452,7 @@ def test_consumers_come_and_go_beside_the_others() -> None:
     assert not play.links
 
 
-def test_where_a_bare_set_ends_is_not_known_before_something_follows() -> None:
+def test_the_file_of_a_bare_set_is_unknown_until_a_transaction_follows() -> None:
     log = long_log()
     bare = Position(SERVER_NAME, str(gtid_set(log.transactions[:30])), "", 0, 30, 0)
     play = alone(log, stored={"a": Progress(bare, bare, 0)})
@@ -465,19 +465,19 @@ def test_where_a_bare_set_ends_is_not_known_before_something_follows() -> None:
     assert dispatcher.read.file == log.file.name
 
 
-def test_a_log_that_the_server_cannot_read_is_asked_for_once_more_before_a_person_is() -> None:
+def test_a_log_that_the_server_cannot_read_is_requested_once_more_before_it_is_reported() -> None:
     play = alone(small_log())
     error = BinlogError(ErrorKind.SERVER_LOG, "I/O error reading log event")
     kinds = []
     for now in (0.0, 1.0, 2.0):
         play.client.step(LoggedIn(1, play.server.view()), now)
         play.client.step(Lost(1, error), now)
-        told = play.client.consumers["a"].error
-        kinds.append(told.kind if told else None)
+        error_seen = play.client.consumers["a"].error
+        kinds.append(error_seen.kind if error_seen else None)
     assert kinds == [ErrorKind.CONNECTION_LOST, ErrorKind.SERVER_LOG, ErrorKind.SERVER_LOG]
 
 
-def test_who_waited_while_the_log_was_reset_boards_no_stream_of_the_new_one() -> None:
+def test_a_consumer_detached_before_a_reset_attaches_only_after_a_login() -> None:
     old, new = (
         random_log(random.Random(n), transactions=200, files=False, gtid="anonymous")
         for n in (4, 4)
@@ -490,12 +490,12 @@ def test_who_waited_while_the_log_was_reset_boards_no_stream_of_the_new_one() ->
     play.server = Server(new, Mode.FILE)
     play.lose()
     play.connect()
-    assert play.client.consumers["fast"].failed is not None, "its file was created at another time"
+    assert play.client.consumers["fast"].failed is not None, "its file has another creation time"
     play.readers["late"] = Reader(Wanted(("shop", "billing", "crm"), None))
     play.step(Added(spec("late"), None))
     play.connect()
     assert play.client.dispatchers[1].consumers == ["late"]
-    # It makes room while that stream stands before its place, and near.
+    # Its queue has room while that stream stands before its position, and near.
     for _ in range(4):
         play.poll("slow", 1 << 20, ack=True)
     assert slow.queue.held_bytes == 0

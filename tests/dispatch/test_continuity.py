@@ -53,9 +53,9 @@ def read_to(mode: Mode, gtids: str | None = None, file: str = "binlog.000003") -
 def begun(
     mode: Mode, *, anchored: bool = True, gtids: str | None = None, **more: Any
 ) -> Continuity:
-    found = Continuity()
-    found.begin(read_to(mode, gtids), view(mode, **more), anchored=anchored)
-    return found
+    continuity = Continuity()
+    continuity.begin(read_to(mode, gtids), view(mode, **more), anchored=anchored)
+    return continuity
 
 
 def head(
@@ -66,7 +66,7 @@ def head(
     file: str = "binlog.000004",
     transactions: int = 0,
 ) -> Batch:
-    """The first batch of a file; `previous`: what it says that it follows, None = not yet."""
+    """The first batch of a file; `previous`: the GTIDs of its head, None = not received yet."""
     told = None if previous is None else parse_gtids(mode, previous)
     return batch_of(file, 200, Head(before, CLOSED, told), transactions=transactions)
 
@@ -75,10 +75,10 @@ def head(
     ("mode", "gtids"),
     [(Mode.GTID, GTIDS[Mode.GTID]), (Mode.GTID, TAGGED), (Mode.MARIADB, GTIDS[Mode.MARIADB])],
 )
-def test_a_head_with_just_what_was_read_follows(mode: Mode, gtids: str) -> None:
-    there = begun(mode, gtids=gtids, file="binlog.000009")
+def test_a_head_with_exactly_the_read_gtids_follows(mode: Mode, gtids: str) -> None:
+    continuity = begun(mode, gtids=gtids, file="binlog.000009")
     batch = head(mode, gtids)
-    assert there.judge(batch, mode, read_to(mode, gtids)) is Verdict.FOLLOWS
+    assert continuity.judge(batch, mode, read_to(mode, gtids)) is Verdict.FOLLOWS
 
 
 @pytest.mark.parametrize(
@@ -95,93 +95,93 @@ def test_a_head_with_just_what_was_read_follows(mode: Mode, gtids: str) -> None:
         (Mode.MARIADB, ""),
     ],
 )
-def test_a_head_with_other_gtids_differs_and_is_believed_after_a_login(
+def test_a_head_with_other_gtids_differs_and_is_accepted_after_a_login(
     mode: Mode, previous: str
 ) -> None:
-    there, batch = begun(mode, file="binlog.000009"), head(mode, previous)
-    assert there.judge(batch, mode, read_to(mode)) is Verdict.DIFFERS
-    there.begin(read_to(mode), view(mode, file="binlog.000009"), anchored=True)
-    assert there.judge(batch, mode, read_to(mode)) is Verdict.FOLLOWS
+    continuity, batch = begun(mode, file="binlog.000009"), head(mode, previous)
+    assert continuity.judge(batch, mode, read_to(mode)) is Verdict.DIFFERS
+    continuity.begin(read_to(mode), view(mode, file="binlog.000009"), anchored=True)
+    assert continuity.judge(batch, mode, read_to(mode)) is Verdict.FOLLOWS
 
 
-def test_mariadb_may_list_domains_of_which_nothing_was_read() -> None:
-    there = begun(Mode.MARIADB, file="binlog.000009")
+def test_a_mariadb_head_may_list_domains_that_were_not_read() -> None:
+    continuity = begun(Mode.MARIADB, file="binlog.000009")
     batch = head(Mode.MARIADB, "0-1-30,7-2-5,9-1-1000")
-    assert there.judge(batch, Mode.MARIADB, read_to(Mode.MARIADB)) is Verdict.FOLLOWS
+    assert continuity.judge(batch, Mode.MARIADB, read_to(Mode.MARIADB)) is Verdict.FOLLOWS
 
 
-def test_what_was_held_when_the_stream_began_may_lie_behind_the_head() -> None:
-    """A start at a set, or a failover: only what this stream has read must lie before."""
+def test_gtids_executed_before_the_stream_may_lie_behind_the_head() -> None:
+    """After a start at a set, or a failover, only transactions that this stream has read must lie before."""
     held, read = f"{A}:1-10:20-30", f"{A}:1-12:20-30"
-    there = begun(Mode.GTID, anchored=False, gtids=held, file="binlog.000009")
-    assert there.judge(head(Mode.GTID, f"{A}:1-12"), Mode.GTID, read_to(Mode.GTID, read)) is (
+    continuity = begun(Mode.GTID, anchored=False, gtids=held, file="binlog.000009")
+    assert continuity.judge(head(Mode.GTID, f"{A}:1-12"), Mode.GTID, read_to(Mode.GTID, read)) is (
         Verdict.FOLLOWS
     )
-    there = begun(Mode.GTID, anchored=False, gtids=held, file="binlog.000009")
-    assert there.judge(head(Mode.GTID, f"{A}:1-11"), Mode.GTID, read_to(Mode.GTID, read)) is (
+    continuity = begun(Mode.GTID, anchored=False, gtids=held, file="binlog.000009")
+    assert continuity.judge(head(Mode.GTID, f"{A}:1-11"), Mode.GTID, read_to(Mode.GTID, read)) is (
         Verdict.DIFFERS
     )
 
 
 def test_a_dump_by_gtids_may_begin_in_an_older_file() -> None:
-    there = begun(Mode.GTID)
+    continuity = begun(Mode.GTID)
     for before, file, previous in (
         ("", "binlog.000001", ""),
         ("binlog.000001", "binlog.000002", f"{A}:1-9"),
         ("binlog.000002", "binlog.000003", f"{A}:1-20"),
     ):
         batch = head(Mode.GTID, previous, before=before, file=file)
-        assert there.judge(batch, Mode.GTID, read_to(Mode.GTID)) is Verdict.FOLLOWS
+        assert continuity.judge(batch, Mode.GTID, read_to(Mode.GTID)) is Verdict.FOLLOWS
 
 
 @pytest.mark.parametrize("mode", [Mode.GTID, Mode.MARIADB])
-def test_a_head_that_has_not_said_its_gtids_decides_nothing(mode: Mode) -> None:
-    there = begun(mode)
-    assert there.judge(head(mode), mode, read_to(mode)) is Verdict.UNKNOWN
-    # A server that never says them is asked.
-    assert there.judge(head(mode, transactions=1), mode, read_to(mode)) is Verdict.ASK
+def test_a_head_without_gtids_yet_is_unknown(mode: Mode) -> None:
+    continuity = begun(mode)
+    assert continuity.judge(head(mode), mode, read_to(mode)) is Verdict.UNKNOWN
+    # If a transaction comes first, the server is asked.
+    assert continuity.judge(head(mode, transactions=1), mode, read_to(mode)) is Verdict.ASK
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_the_server_is_asked_about_a_file_that_was_open_when_the_dump_was_asked_for(
+def test_the_server_is_asked_about_a_file_that_was_open_when_the_dump_began(
     mode: Mode,
 ) -> None:
-    there, batch = begun(mode), head(mode, GTIDS[mode])
-    assert there.judge(batch, mode, read_to(mode)) is Verdict.ASK
-    assert there.confirm(batch, {"binlog.000003": CLOSED, "binlog.000004": 200})
-    assert there.judge(batch, mode, read_to(mode)) is Verdict.FOLLOWS
+    continuity, batch = begun(mode), head(mode, GTIDS[mode])
+    assert continuity.judge(batch, mode, read_to(mode)) is Verdict.ASK
+    assert continuity.confirm(batch, {"binlog.000003": CLOSED, "binlog.000004": 200})
+    assert continuity.judge(batch, mode, read_to(mode)) is Verdict.FOLLOWS
 
 
 @pytest.mark.parametrize(
     ("size", "good"), [(CLOSED, True), (CLOSED + 512, True), (None, True), (CLOSED - 1, False)]
 )
-def test_the_file_before_has_the_size_that_was_read_or_was_purged(
+def test_the_previous_file_has_the_size_that_was_read_or_was_purged(
     size: int | None, good: bool
 ) -> None:
     """An encrypted file is larger by its header."""
-    there, batch = begun(Mode.FILE), head(Mode.FILE)
+    continuity, batch = begun(Mode.FILE), head(Mode.FILE)
     sizes = {"binlog.000004": 200} | ({} if size is None else {"binlog.000003": size})
-    assert there.confirm(batch, sizes) is good
-    assert there.confirm(batch, sizes)  # a login has found nothing wrong since
+    assert continuity.confirm(batch, sizes) is good
+    assert continuity.confirm(batch, sizes)  # a login has found no fault since
 
 
 def test_a_folder_of_files_is_not_asked() -> None:
-    there = begun(Mode.FILE, knows_tables=False)
-    assert there.judge(head(Mode.FILE), Mode.FILE, read_to(Mode.FILE)) is Verdict.FOLLOWS
+    continuity = begun(Mode.FILE, knows_tables=False)
+    assert continuity.judge(head(Mode.FILE), Mode.FILE, read_to(Mode.FILE)) is Verdict.FOLLOWS
 
 
-def test_what_was_held_has_passed_where_the_log_ended_at_the_login() -> None:
-    there = begun(Mode.GTID, anchored=False, executed=f"{A}:1-60,{B}:1-9")
+def test_a_stream_is_anchored_where_the_log_ended_at_the_login() -> None:
+    continuity = begun(Mode.GTID, anchored=False, executed=f"{A}:1-60,{B}:1-9")
     nothing = BatchGtids.of(batch_of("binlog.000003", CLOSED, None))
-    there.advance(make_executed(Mode.GTID, "", "binlog.000003", CLOSED - 61), nothing)
-    assert not there.anchored
-    there.advance(make_executed(Mode.GTID, "", "binlog.000003", CLOSED - 60), nothing)
-    assert there.anchored
+    continuity.advance(make_executed(Mode.GTID, "", "binlog.000003", CLOSED - 61), nothing)
+    assert not continuity.anchored
+    continuity.advance(make_executed(Mode.GTID, "", "binlog.000003", CLOSED - 60), nothing)
+    assert continuity.anchored
 
 
-def test_a_survey_is_held_against_where_consumers_stood() -> None:
-    place = read_to(Mode.GTID)
-    at = QueuedPosition(Mode.GTID, "s1", place, 33, anchored=True)
+def test_a_view_is_compared_with_the_queued_positions() -> None:
+    executed = read_to(Mode.GTID)
+    at = QueuedPosition(Mode.GTID, "s1", executed, 33, anchored=True)
     assert history_error(view(Mode.GTID), [at]) is None
     shorter = (("binlog.000003", CLOSED - 61),)
     others: list[dict[str, Any]] = [
@@ -192,7 +192,7 @@ def test_a_survey_is_held_against_where_consumers_stood() -> None:
     ]
     for other in others:
         assert history_error(view(Mode.GTID, **other), [at]) is not None, other
-    # These are the affair of the next login.
+    # The next login judges these.
     others = [
         {"server": "s2", "executed": ""},
         {"files": (("binlog.000004", 99),), "purged": f"{A}:1-31", "executed": f"{A}:1-31"},
@@ -202,7 +202,7 @@ def test_a_survey_is_held_against_where_consumers_stood() -> None:
     assert history_error(view(Mode.FILE), [at]) is None
 
 
-def test_a_dump_from_a_set_may_skip_what_lies_behind() -> None:
+def test_a_dump_from_a_set_with_gaps_may_skip_transactions() -> None:
     def skips(held: str, executed: str) -> bool:
         return may_skip(GtidSet.parse(held), GtidSet.parse(executed))
 

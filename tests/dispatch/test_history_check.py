@@ -1,4 +1,4 @@
-"""Which place a start means on a server, and which places are part of its history."""
+"""Which position a start means on a server, and which positions are part of its history."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_e
 from dispatcher.dispatch.server_view import Boundary, ServerView
 from dispatcher.dispatch.specs import AtFile, AtGtid, Earliest, Latest, Start
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import packed_seq
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -37,7 +38,7 @@ MARIADB = replace(VIEW, mode=Mode.MARIADB, executed="0-1-100", purged="")
 
 
 @pytest.mark.parametrize(
-    ("view", "start", "place"),
+    ("view", "start", "executed"),
     [
         (VIEW, Earliest(), make_executed(Mode.GTID, f"{A}:1-20", "binlog.000003", 4)),
         (VIEW, Latest(), make_executed(Mode.GTID, f"{A}:1-100", "binlog.000004", 900)),
@@ -48,10 +49,12 @@ MARIADB = replace(VIEW, mode=Mode.MARIADB, executed="0-1-100", purged="")
         (MARIADB, Latest(), make_executed(Mode.MARIADB, "0-1-100", "binlog.000004", 900)),
     ],
 )  # fmt: skip
-def test_starts(view: ServerView, start: Start, place: ExecutedPosition) -> None:
-    assert history_check.resolve_start(view, start) == place
-    wanted = len(place.gtids) if view.mode is Mode.GTID else packed_seq(place.file, place.offset)  # type: ignore[arg-type]
-    assert place.seq == wanted
+def test_starts(view: ServerView, start: Start, executed: ExecutedPosition) -> None:
+    assert history_check.resolve_start(view, start) == executed
+    gtids = executed.gtids
+    size = len(gtids) if isinstance(gtids, GtidSet) else 0
+    in_file = packed_seq(executed.file, executed.offset)
+    assert executed.seq == (size if view.mode is Mode.GTID else in_file)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def test_starts(view: ServerView, start: Start, place: ExecutedPosition) -> None
         ),
     ],
 )
-def test_starts_that_the_server_does_not_have(
+def test_a_start_that_the_server_does_not_have_is_refused(
     view: ServerView, start: Start, kind: ErrorKind, what: str
 ) -> None:
     with pytest.raises(BinlogError, match=what) as info:
@@ -98,8 +101,8 @@ def test_starts_that_the_server_does_not_have(
 def history(view: ServerView, gtids: str = "", file: str = "", offset: int = 4, *, server: str = "s1",
             created: int = 0, mode: Mode | None = None, anchored: bool = True) -> None:  # fmt: skip
     mode = view.mode if mode is None else mode
-    place = make_executed(mode, gtids, file, offset)
-    history_check.check_history(view, mode, server, place, created, anchored=anchored)
+    executed = make_executed(mode, gtids, file, offset)
+    history_check.check_history(view, mode, server, executed, created, anchored=anchored)
 
 
 @pytest.mark.parametrize(
@@ -109,17 +112,17 @@ def history(view: ServerView, gtids: str = "", file: str = "", offset: int = 4, 
         {"gtids": f"{A}:1-100", "file": "binlog.000004", "offset": 900, "created": 44},
         {"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 0},
         {"gtids": f"{A}:1-30", "file": "binlog.000003", "offset": 200, "created": 33},
-        # Not anchored: transactions that are held already may follow.
+        # Not anchored: executed transactions may follow.
         AT_30 | {"offset": 300, "anchored": False},
         {"gtids": f"{A}:1-20", "file": "binlog.000001", "created": 11},  # purged with its file
-        # Of a place that is not anchored, transactions may lie in later files.
+        # Transactions of a position that is not anchored may lie in later files.
         {"gtids": f"{A}:1-30", "file": "binlog.000001", "created": 11, "anchored": False},
         {"gtids": f"{A}:1-30:50", "file": "binlog.000003", "offset": 500, "created": 33},
         # Another server, after a failover: only the GTIDs count.
         {"gtids": f"{A}:1-30", "file": "binlog.000099", "created": 11, "server": "s0"},
     ],
 )  # fmt: skip
-def test_places_of_this_history_by_gtid(good: dict[str, Any]) -> None:
+def test_gtid_positions_of_this_history_are_accepted(good: dict[str, Any]) -> None:
     history(VIEW, **good)
 
 
@@ -130,10 +133,10 @@ def test_places_of_this_history_by_gtid(good: dict[str, Any]) -> None:
         ({"gtids": f"{A}:1-101"}, ErrorKind.HISTORY_DIFFERS, f"never executed {A}:101;"),
         ({"gtids": f"{A}:2-30"}, ErrorKind.POSITION_PURGED, f"has purged {A}:1;"),
         ({"gtids": ""}, ErrorKind.POSITION_PURGED, f"has purged {A}:1-20;"),
-        # RESET, then as many transactions again: the same GTIDs, but not the same files.
+        # After a RESET and as many transactions: the same GTIDs, but other files.
         ({"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 31}, ErrorKind.HISTORY_DIFFERS, "created at 33"),
         ({"gtids": f"{A}:1-30", "file": "binlog.000005"}, ErrorKind.HISTORY_DIFFERS, "newer than the server's newest"),
-        # Two resets within one second: the file is as old, but shorter, or divided otherwise.
+        # A RESET within one second: the file has the same creation time, but is shorter, or has other events.
         (AT_30 | {"offset": 501}, ErrorKind.HISTORY_DIFFERS, "has 500 bytes, the position is 501"),
         (AT_30 | {"offset": 299}, ErrorKind.HISTORY_DIFFERS, "no event that ends at 299"),
         (AT_30 | {"offset": 300}, ErrorKind.HISTORY_DIFFERS, f"{A}:25 begins at binlog.000003:300, and was"),
@@ -146,14 +149,16 @@ def test_places_of_this_history_by_gtid(good: dict[str, Any]) -> None:
         ({"gtids": f"{A}:1-30", "mode": Mode.FILE}, ErrorKind.HISTORY_DIFFERS, "the position is of mode file"),
     ],
 )  # fmt: skip
-def test_places_of_another_history_by_gtid(bad: dict[str, Any], kind: ErrorKind, what: str) -> None:
+def test_gtid_positions_of_another_history_are_refused(
+    bad: dict[str, Any], kind: ErrorKind, what: str
+) -> None:
     with pytest.raises(BinlogError, match=what) as info:
         history(VIEW, **bad)
     assert info.value.kind is kind
 
 
 @pytest.mark.parametrize("view", [FILE, MARIADB])
-def test_places_by_file(view: ServerView) -> None:
+def test_file_positions_are_compared_with_the_files(view: ServerView) -> None:
     history(view, file="binlog.000004", offset=900, created=44)
     history(view, file="binlog.000003", offset=4)
     for bad, kind in (
@@ -168,7 +173,7 @@ def test_places_by_file(view: ServerView) -> None:
         assert info.value.kind is kind
 
 
-def test_the_last_place_in_each_file_is_probed_and_a_few_more() -> None:
+def test_the_last_offset_in_each_file_is_probed_and_a_few_more() -> None:
     assert history_check.offsets_to_probe(
         [("f2", 9), ("f1", 4), ("f2", 5), ("", 0), ("f2", 9)]
     ) == [
@@ -181,7 +186,7 @@ def test_the_last_place_in_each_file_is_probed_and_a_few_more() -> None:
     assert ("f1", 999) in probed
 
 
-def test_a_long_set_is_shortened() -> None:
+def test_a_long_set_is_abbreviated_in_messages() -> None:
     many = ":".join(f"{n}" for n in range(1000, 3000, 2))
     with pytest.raises(BinlogError, match=r"\(1000 transactions\)"):
         history(VIEW, gtids=f"{A}:1-100:{many}")

@@ -1,4 +1,4 @@
-"""A queue's promises to its readers: canonical positions, ranges that stay, and nothing but its own history."""
+"""A queue's promises to its readers: canonical positions, ranges that can be read again, only its own history."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ORDERS, BILLS = ("shop", "orders"), ("billing", "bills")
 def filled(
     rng: random.Random, log: LogWriter, wanted: Wanted, mode: Mode = Mode.GTID
 ) -> tuple[World, Queue]:
-    """A queue that holds all of a log, nothing of it acknowledged."""
+    """A queue that holds all transactions of a log, none acknowledged."""
     spec = ConsumerSpec("a", wanted.databases, wanted.tables, 1 << 30, Earliest())
     world = World(rng, Server(log, mode), [spec])
     world.connect()
@@ -61,29 +61,29 @@ def walk(queue: Queue, bytes_max: int) -> list[Position]:
 
 @pytest.mark.parametrize("mode", Mode)
 @given(seed=SEEDS)
-def test_any_range_between_any_positions_is_there_until_acknowledged(mode: Mode, seed: int) -> None:
+def test_any_range_can_be_read_until_it_is_acknowledged(mode: Mode, seed: int) -> None:
     rng = random.Random(seed)
     log = random_log(rng, gtid=WRITER[mode], size_max=rng.choice((30, 4000)))
     wanted = random_wanted(rng)
     world, queue = filled(rng, log, wanted, mode)
-    places = walk(queue, rng.choice((1, 1, 3000)))
-    assert places[-1].order == queue.position(queue.queued).order
-    assert len({place.to_json() for place in places}) == len(places)
+    positions = walk(queue, rng.choice((1, 1, 3000)))
+    assert positions[-1].order == queue.position(queue.queued).order
+    assert len({position.to_json() for position in positions}) == len(positions)
     acknowledged = 0
     for _ in range(10):
-        a, b = sorted(rng.randrange(acknowledged, len(places)) for _ in range(2))
-        got = without_formats(b"".join(queue.read(places[a], places[b])))
-        assert got == world.server.expected(wanted, places[a], places[b])
+        a, b = sorted(rng.randrange(acknowledged, len(positions)) for _ in range(2))
+        got = without_formats(b"".join(queue.read(positions[a], positions[b])))
+        assert got == world.server.expected(wanted, positions[a], positions[b])
         if rng.random() < 0.3:
             acknowledged = a
-            world.acknowledge("a", places[a])
-            assert queue.position(queue.acknowledged) == places[a]
-            assert queue.transactions <= len(world.server.between(places[a], places[-1]))
+            world.acknowledge("a", positions[a])
+            assert queue.position(queue.acknowledged) == positions[a]
+            assert queue.transactions <= len(world.server.between(positions[a], positions[-1]))
             if a:
                 with pytest.raises(BinlogError, match="older than the acknowledged") as info:
-                    queue.read(places[rng.randrange(a)], places[-1])
+                    queue.read(positions[rng.randrange(a)], positions[-1])
                 assert info.value.kind is ErrorKind.POSITION_UNKNOWN
-    world.acknowledge("a", places[-1])
+    world.acknowledge("a", positions[-1])
     assert (queue.transactions, queue.events, queue.unacknowledged_bytes) == (0, 0, 0)
     assert queue.held_bytes == 0
 
@@ -94,7 +94,7 @@ def test_positions_are_canonical(seed: int) -> None:
     log = random_log(rng, files=False)
     world, queue = filled(rng, log, Wanted(("shop", "billing", "crm")))
     again, other = filled(random.Random(seed + 1), log, Wanted(("shop", "billing", "crm")))
-    # However the log was cut into buffers.
+    # However the log was divided into buffers.
     assert walk(queue, 1) == walk(other, 1)
     for position in walk(queue, 1)[1:]:
         held = log.transactions[: position.seq]
@@ -108,8 +108,8 @@ def test_events_are_counted_exactly(seed: int) -> None:
     rng = random.Random(seed)
     log = random_log(rng)
     _, queue = filled(rng, log, random_wanted(rng))
-    places = walk(queue, 1 << 20)
-    data = without_formats(b"".join(queue.read(places[0], places[-1])))
+    positions = walk(queue, 1 << 20)
+    data = without_formats(b"".join(queue.read(positions[0], positions[-1])))
     events, records, at = 0, 0, 0
     while at < len(data):
         events += 1
@@ -124,16 +124,16 @@ def test_events_are_counted_exactly(seed: int) -> None:
 
 
 @given(SEEDS, st.integers(1, 9))
-def test_cuts_balance_bytes(seed: int, n: int) -> None:
+def test_cut_points_balance_bytes(seed: int, n: int) -> None:
     rng = random.Random(seed)
     log = random_log(rng, files=False, transactions=40)
     _, queue = filled(rng, log, Wanted(("shop",)))
     start, *_, end = walk(queue, 1 << 20)
     cuts = queue.cut_points(start, end, n)
     assert len(cuts) <= n - 1
-    places = [start, *cuts, end]
-    assert [p.seq for p in places] == sorted({p.seq for p in places})
-    sizes = [len(b"".join(queue.read(a, b))) for a, b in pairwise(places)]
+    positions = [start, *cuts, end]
+    assert [p.seq for p in positions] == sorted({p.seq for p in positions})
+    sizes = [len(b"".join(queue.read(a, b))) for a, b in pairwise(positions)]
     largest = max(len(b"".join(queue.read(a, b))) for a, b in pairwise(walk(queue, 1)))
     assert max(sizes) <= sum(sizes) / n + 2 * largest
 
@@ -141,16 +141,16 @@ def test_cuts_balance_bytes(seed: int, n: int) -> None:
 def small() -> tuple[World, Queue, LogWriter]:
     """Six transactions: orders, bills, orders, empty, orders, bills; the consumer wants orders."""
     log = LogWriter()
-    for what in (ORDERS, BILLS, ORDERS, None, ORDERS, BILLS):
+    for name in (ORDERS, BILLS, ORDERS, None, ORDERS, BILLS):
         log.begin()
-        if what:
-            log.statement(Statement((what,), ((0, 10),)))
+        if name:
+            log.statement(Statement((name,), ((0, 10),)))
         log.commit()
     world, queue = filled(random.Random(0), log, Wanted(("shop",)))
     return world, queue, log
 
 
-def test_what_is_not_ones_own_is_a_marker() -> None:
+def test_transactions_of_other_consumers_are_markers() -> None:
     world, queue, _ = small()
     assert [p.seq for p in walk(queue, 1)] == [0, 1, 3, 6]
     assert queue.position(queue.covered).seq == 0
@@ -170,12 +170,12 @@ def test_a_position_among_markers_means_everything_up_to_there() -> None:
     assert queue.read(between, end) == queue.read(first, end)
     assert queue.readable(between, 1).end == second
     world.acknowledge("a", between)
-    # What is kept is a place that the queue has recorded itself: the one before the markers.
+    # The queue keeps a position that it has recorded itself: the one before the markers.
     assert queue.position(queue.acknowledged) == first
     assert queue.readable(between, 1).end == second
 
 
-def test_a_range_without_anything_of_ones_own_is_a_log_without_transactions() -> None:
+def test_a_range_of_markers_is_a_binlog_without_transactions() -> None:
     _, queue, log = small()
     end = walk(queue, 1)[-1]
     before = replace(end, gtid=str(gtid_set(log.transactions[:5])), seq=5)
@@ -210,7 +210,7 @@ def test_foreign_positions_are_refused(change: dict[str, object], kind: ErrorKin
     assert queue.acknowledged.seq == 0
 
 
-def test_a_set_that_lacks_what_is_acknowledged_is_refused() -> None:
+def test_a_set_without_the_acknowledged_transactions_is_refused() -> None:
     world, queue, _ = small()
     positions = walk(queue, 1)
     world.acknowledge("a", positions[1])
@@ -242,7 +242,7 @@ def test_a_range_that_ends_before_it_starts_is_refused() -> None:
         queue.read(positions[2], positions[1])
 
 
-def test_an_epoch_stands_in_positions_and_records() -> None:
+def test_positions_and_records_contain_the_epoch() -> None:
     log = random_log(random.Random(3), files=False)
     spec = ConsumerSpec("a", ("shop",), None, 1 << 30, Earliest())
     world = World(random.Random(0), Server(log, Mode.GTID), [spec])
@@ -261,7 +261,7 @@ def test_an_epoch_stands_in_positions_and_records() -> None:
 
 
 class Disk:
-    """Lends memory in the place of a disk's."""
+    """Allocates memory in place of segments on disk."""
 
     def __init__(self) -> None:
         self.lent = 0
@@ -289,7 +289,7 @@ def fill(
     routes: Routes | None = None,
     pieces: tuple[int, ...] = (1, 200, 5000, 20_000),
 ) -> Iterator[Batch]:
-    """Takes what follows the queue's place, a batch at a time. `routes`: the queue's own, once it has met some."""
+    """Push what follows the queue's position, a batch at a time. `routes`: those of earlier batches, if any."""
     feed = Feed(server, queue.queued)
     routes = Routes() if routes is None else routes
     split = Splitter(routes, packets=True, checksum=feed.checksum, buffer_bytes=1 << 14)
@@ -297,20 +297,20 @@ def fill(
     while data := feed.take(rng.choice(pieces)):
         for batch in split.feed(data):
             assert isinstance(batch, Batch)
-            steps = BatchGtids.of(batch)
+            gtids = BatchGtids.of(batch)
             after = queue.queued
-            if steps.ended.any():
-                offset = int(steps.end[steps.ended][-1])
+            if gtids.ended.any():
+                offset = int(gtids.end[gtids.ended][-1])
                 after = ExecutedPosition(
                     after.gtids, batch.file, offset, packed_seq(batch.file, offset)
                 )
-            queue.push(batch, steps, routes, 0, after, in_sync=False)
+            queue.push(batch, gtids, routes, 0, after, in_sync=False)
             yield batch
 
 
 @pytest.mark.parametrize("mode", Mode)
 @given(seed=SEEDS)
-def test_what_was_evicted_is_the_same_when_it_is_taken_again(mode: Mode, seed: int) -> None:
+def test_evicted_transactions_are_the_same_when_they_are_read_again(mode: Mode, seed: int) -> None:
     rng = random.Random(seed)
     log = random_log(rng, gtid=WRITER[mode], size_max=rng.choice((30, 4000)))
     server, wanted = Server(log, mode), random_wanted(rng)
@@ -338,7 +338,7 @@ def test_what_was_evicted_is_the_same_when_it_is_taken_again(mode: Mode, seed: i
         assert queue.queued == queue.covered == (covered if held else last)
         assert covered.seq >= queue.acknowledged.seq
         own = server.expected(wanted, queue.position(queue.acknowledged), queue.position(covered))
-        assert own == b"", "nothing of its own is covered"
+        assert own == b"", "no transaction of the consumer is covered"
         counts = queue.transactions, queue.events, queue.unacknowledged_bytes, queue.held_bytes
         assert counts == (0, 0, 0, 0)
         with pytest.raises(BinlogError) as info:
@@ -351,16 +351,16 @@ def test_what_was_evicted_is_the_same_when_it_is_taken_again(mode: Mode, seed: i
             assert without_formats(b"".join(queue.read(told[a], told[b]))) == data
 
 
-def test_covered_does_not_move_back_when_something_comes() -> None:
-    """The server may have purged what is covered: a queue that is evicted must not need it again."""
+def test_covered_does_not_move_back_when_a_transaction_is_queued() -> None:
+    """The server may have purged the covered transactions: an evicted queue must not need them again."""
     log = LogWriter()
     for what in (BILLS, BILLS, ORDERS, BILLS):
         log.begin()
         log.statement(Statement((what,), ((0, 10),)))
         log.commit()
     queue = started(Wanted(("shop",)), Mode.GTID, 1 << 30)
-    takes = fill(random.Random(4), queue, Server(log, Mode.GTID), pieces=(50,))
-    seen = [queue.covered.seq for _ in takes]
+    pushes = fill(random.Random(4), queue, Server(log, Mode.GTID), pieces=(50,))
+    seen = [queue.covered.seq for _ in pushes]
     assert seen == sorted(seen) and set(seen) >= {1, 2} and seen[-1] == 2
     end = queue.queued
     position = queue.position(end)
@@ -370,7 +370,7 @@ def test_covered_does_not_move_back_when_something_comes() -> None:
     assert (queue.acknowledged.seq, queue.queued.seq, queue.covered.seq) == (0, 2, 2)
 
 
-def test_a_jump_is_another_history() -> None:
+def test_skipping_to_a_position_begins_another_history() -> None:
     _, queue, log = small()
     old = walk(queue, 1)[2]
     place = make_executed(Mode.GTID, str(gtid_set(log.transactions[:5])), "binlog.000002", 4)
@@ -420,8 +420,8 @@ def test_memory_is_bounded_exactly(seed: int, bytes_max: int) -> None:
         assert queue.held_bytes == queue.spilled_bytes == disk.lent == 0
 
 
-def test_one_large_transaction_at_a_time() -> None:
-    """It fills the queue when it is complete, until it is acknowledged; small ones around it are held in memory."""
+def test_the_queue_holds_one_large_transaction_at_a_time() -> None:
+    """A complete one fills the queue until it is acknowledged; small ones around it are held in memory."""
     log = LogWriter()
     for sizes in ((10,), (400_000,) * 8, (10,), (400_000,) * 8):
         log.begin()
@@ -439,7 +439,7 @@ def test_one_large_transaction_at_a_time() -> None:
             answer = queue.readable(queue.position(queue.acknowledged), 1 << 30)
             queue.acknowledge(answer.end)
             assert (queue.transactions, queue.spilled_bytes) == (0, disk.lent)
-            # What is left is the beginning of a transaction.
+            # The queue still holds the beginning of a transaction.
             assert queue.held_bytes <= LARGE_MIN
     beginning, spilling = (0, False, False), (0, True, False)
     assert seen == [
@@ -452,7 +452,7 @@ def test_one_large_transaction_at_a_time() -> None:
     ]
 
 
-def test_what_is_acknowledged_is_the_queues_own_record_whatever_else_the_position_says() -> None:
+def test_the_acknowledged_position_is_the_one_that_the_queue_recorded() -> None:
     world, queue, _ = small()
     _, first, second, _ = walk(queue, 1)
     world.acknowledge("a", replace(first, file="../../etc/passwd", offset=7, server="x"))

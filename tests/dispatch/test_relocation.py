@@ -1,4 +1,4 @@
-"""An administrator's order moves a consumer to a start in a new epoch, or changes nothing."""
+"""An administrator moves a consumer to a start in a new epoch, or changes nothing."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def play(request: pytest.FixtureRequest) -> World:
     return play
 
 
-def order(
+def request(
     play: World, start: Start, epoch_min: int = EPOCH_MIN, name: str = "a"
 ) -> RelocationRequested:
     starts = starts_to_search([start])
     return RelocationRequested(name, start, play.server.view(None, starts), epoch_min)
 
 
-def test_a_consumer_that_is_moved_to_the_earliest_place_reads_what_the_server_has(
+def test_a_consumer_moved_to_earliest_reads_all_that_the_server_has(
     play: World,
 ) -> None:
-    play.step(order(play, Earliest()))
+    play.step(request(play, Earliest()))
     play.flush()
     queue = play.client.consumers["a"].queue
     assert queue.acknowledged.file == play.server.files[0][0]
@@ -53,20 +53,20 @@ def test_a_consumer_that_is_moved_to_the_earliest_place_reads_what_the_server_ha
     assert answer.transactions == 6
 
 
-def test_the_epoch_of_a_moved_consumer_is_at_least_the_one_that_is_ordered(play: World) -> None:
-    play.step(order(play, Latest()))
+def test_the_epoch_of_a_moved_consumer_is_at_least_the_requested_one(play: World) -> None:
+    play.step(request(play, Latest()))
     play.flush()
     assert play.store["a"].acknowledged.epoch == EPOCH_MIN
 
 
-def test_the_epoch_of_a_moved_consumer_was_never_used_before(play: World) -> None:
+def test_each_move_begins_a_new_epoch(play: World) -> None:
     for _ in range(3):
-        play.step(order(play, Latest()))
+        play.step(request(play, Latest()))
     assert play.client.consumers["a"].queue.epoch == EPOCH_MIN + 2
 
 
-def test_a_new_place_is_stored_with_its_file_s_creation_time(play: World) -> None:
-    play.step(order(play, Earliest()))
+def test_a_new_position_is_stored_with_the_creation_time_of_its_file(play: World) -> None:
+    play.step(request(play, Earliest()))
     play.flush()
     assert play.store["a"].created == play.server.view().created[play.server.files[0][0]]
 
@@ -74,43 +74,43 @@ def test_a_new_place_is_stored_with_its_file_s_creation_time(play: World) -> Non
 def test_other_consumers_are_not_affected_by_a_move(play: World) -> None:
     other, dispatcher = play.client.consumers["b"], play.client.consumers["b"].dispatcher
     before = other.queue.queued, other.queue.epoch, play.store["b"]
-    play.step(order(play, Earliest()))
+    play.step(request(play, Earliest()))
     play.flush()
     assert (other.queue.queued, other.queue.epoch, play.store["b"]) == before
     assert other.dispatcher == dispatcher and other.failed is None
 
 
-def test_a_failed_consumer_goes_on_where_it_is_moved(play: World) -> None:
+def test_a_move_recovers_a_failed_consumer(play: World) -> None:
     consumer = play.client.consumers["a"]
     assert consumer.dispatcher is not None
     error = BinlogError(ErrorKind.HISTORY_DIFFERS, "x")
     play.client.dispatchers[consumer.dispatcher].fail(consumer, error, play.now)
-    play.step(order(play, Latest()))
+    play.step(request(play, Latest()))
     assert consumer.failed is None and consumer.dispatcher is not None
 
 
-def test_a_consumer_whose_stored_position_is_of_no_use_goes_on_where_it_is_moved(
+def test_a_move_recovers_a_consumer_whose_stored_position_was_purged(
     play: World,
 ) -> None:
-    play.step(order(play, Earliest()))
+    play.step(request(play, Earliest()))
     play.flush()
     play.server.purge(3)
     play.boot()
     play.connect()
     failed = play.client.consumers["a"].failed
     assert failed is not None and failed.kind is ErrorKind.POSITION_PURGED
-    play.step(order(play, Earliest(), epoch_min=0))
+    play.step(request(play, Earliest(), epoch_min=0))
     play.flush()
     assert play.client.consumers["a"].failed is None
     assert play.store["a"].acknowledged.epoch == EPOCH_MIN + 1
 
 
-def test_a_move_to_what_the_server_does_not_have_changes_nothing(play: World) -> None:
+def test_a_move_to_a_position_that_the_server_does_not_have_changes_nothing(play: World) -> None:
     stored, queue = play.store["a"], play.client.consumers["a"].queue
     before = queue.queued, queue.epoch, play.client.consumers["a"].dispatcher
     missing = AtFile("binlog.000099", 4)
     with pytest.raises(BinlogError) as caught:
-        play.step(order(play, missing))
+        play.step(request(play, missing))
     play.flush()
     assert (queue.queued, queue.epoch, play.client.consumers["a"].dispatcher) == before
     assert play.store["a"] == stored

@@ -1,4 +1,4 @@
-"""How long what a consumer needs will be there."""
+"""How long the server keeps the files that a consumer needs."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ VIEW = ServerView("here", Mode.GTID, "", "", SIZES, NAMES[-1], 100, CREATED)
         ("", 0.0, None),
     ],
 )
-def test_a_file_lasts_from_its_end_on(file: str, now_s: float, want: float | None) -> None:
+def test_a_file_is_purged_some_time_after_it_was_closed(
+    file: str, now_s: float, want: float | None
+) -> None:
     assert seconds_to_purge(ServerPolled(VIEW, 1000), "here", file, now_s) == want
 
 
-def test_what_is_not_known_is_not_told() -> None:
+def test_an_unknown_runway_is_none() -> None:
     assert seconds_to_purge(ServerPolled(VIEW, None), "here", NAMES[0], 0.0) is None
     assert seconds_to_purge(ServerPolled(VIEW, 1000), "elsewhere", NAMES[0], 0.0) is None
-    blind = ServerView("here", Mode.GTID, "", "", SIZES, NAMES[-1], 100, {})
-    assert seconds_to_purge(ServerPolled(blind, 1000), "here", NAMES[0], 0.0) is None
+    unknown = ServerView("here", Mode.GTID, "", "", SIZES, NAMES[-1], 100, {})
+    assert seconds_to_purge(ServerPolled(unknown, 1000), "here", NAMES[0], 0.0) is None
 
 
-def test_the_beginning_of_the_next_file_is_asked_for() -> None:
-    survey = ServerPolled(VIEW, 1000)
-    assert files_to_poll(survey, [NAMES[1], NAMES[0], NAMES[0]]) == sorted(NAMES[1:])
-    assert files_to_poll(survey, [NAMES[2], "", "binlog.999998"]) == []
+def test_the_creation_time_of_the_next_file_is_polled() -> None:
+    poll = ServerPolled(VIEW, 1000)
+    assert files_to_poll(poll, [NAMES[1], NAMES[0], NAMES[0]]) == sorted(NAMES[1:])
+    assert files_to_poll(poll, [NAMES[2], "", "binlog.999998"]) == []
     assert files_to_poll(None, [NAMES[0]]) == []

@@ -1,4 +1,4 @@
-"""A seek moves a consumer only to what the server was found to have; one that is refused changes nothing."""
+"""A seek moves a consumer only to a position that the server was found to have; a refused one changes nothing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def play(log: LogWriter, mode: Mode) -> World:
 
 
 def after(log: LogWriter, mode: Mode, count: int) -> Position:
-    """The position behind so many transactions."""
+    """The position after `count` transactions."""
     held = log.transactions[:count]
     file, offset = held[-1].file, held[-1].end
     if mode is Mode.GTID:
@@ -61,7 +61,7 @@ def after(log: LogWriter, mode: Mode, count: int) -> Position:
 
 
 def refused(play: World, position: Position, name: str = "a") -> BinlogError:
-    """Why a seek is refused; nothing has changed by it."""
+    """Returns the error of a seek that is refused; asserts that it changed nothing."""
     before = standing(play)
     with pytest.raises(BinlogError) as caught:
         play.step(play.seek_order(name, position))
@@ -70,7 +70,7 @@ def refused(play: World, position: Position, name: str = "a") -> BinlogError:
 
 
 def standing(play: World) -> object:
-    """All that a seek could change, of every consumer."""
+    """Returns everything that a seek could change."""
     consumers = play.client.consumers.values()
     return (
         dict(play.store),
@@ -91,24 +91,26 @@ def restarted(play: World, stored: Progress) -> World:
     return play
 
 
-# -- what the server no longer has, or never had -----------------------------------------------------------------
+# -- positions that the server has purged, or never had ---------------------------------------------------------
 
 
-def test_a_seek_to_what_was_purged_changes_nothing(play: World, log: LogWriter, mode: Mode) -> None:
+def test_a_seek_to_a_purged_position_changes_nothing(
+    play: World, log: LogWriter, mode: Mode
+) -> None:
     error = refused(play, after(log, mode, 2))
     assert error.kind is ErrorKind.POSITION_PURGED
     assert "consumer a" in error.where
     assert "nothing was changed" in error.remedy
 
 
-def test_a_seek_back_to_what_the_server_has_is_stored(
+def test_a_seek_back_to_a_position_that_the_server_has_is_stored(
     play: World, log: LogWriter, mode: Mode
 ) -> None:
     wanted = after(log, mode, 7)
     play.step(play.seek_order("a", wanted))
     play.flush()
     assert play.store["a"].acknowledged == wanted
-    # With GTIDs it is the reader's word that the set ends in that file.
+    # With GTIDs only the reader says that the set ends in that file.
     assert play.store["a"].created == (0 if mode is Mode.GTID else log.files[2].created)
 
 
@@ -135,7 +137,7 @@ def test_an_offset_within_a_transaction_is_refused(play: World, log: LogWriter, 
     assert f"{inside.file}:{inside.offset}" in error.what
 
 
-def test_a_file_that_the_server_has_not_written_yet_is_refused(
+def test_a_file_newer_than_the_servers_newest_is_refused(
     play: World, log: LogWriter, mode: Mode
 ) -> None:
     place = after(log, mode, 7)
@@ -146,7 +148,7 @@ def test_a_file_that_the_server_has_not_written_yet_is_refused(
 
 
 @pytest.mark.parametrize("server", ["x", "", "2" * 36])
-def test_a_position_of_no_known_server_is_refused(
+def test_a_position_of_an_unknown_server_is_refused(
     play: World, log: LogWriter, mode: Mode, server: str
 ) -> None:
     error = refused(play, replace(after(log, mode, 7), server=server))
@@ -159,7 +161,7 @@ def test_a_position_of_another_epoch_is_refused(play: World, log: LogWriter, mod
 
 
 @pytest.mark.parametrize("mode", [Mode.GTID])
-def test_a_replica_that_has_taken_over_may_yet_get_what_the_position_holds(
+def test_a_position_ahead_of_a_new_replica_is_unavailable(
     play: World, log: LogWriter, mode: Mode
 ) -> None:
     ahead = replace(
@@ -172,7 +174,7 @@ def test_a_replica_that_has_taken_over_may_yet_get_what_the_position_holds(
 
 
 @pytest.mark.parametrize("mode", [Mode.GTID])
-def test_a_position_of_the_server_before_the_failover_is_accepted(
+def test_a_position_of_the_previous_server_is_accepted_after_a_failover(
     play: World, log: LogWriter, mode: Mode
 ) -> None:
     play.server.name = REPLICA
@@ -183,7 +185,7 @@ def test_a_position_of_the_server_before_the_failover_is_accepted(
 
 @pytest.mark.parametrize("mode", [Mode.GTID])
 def test_a_file_that_is_not_listed_is_not_stored(play: World, log: LogWriter, mode: Mode) -> None:
-    """With GTIDs the file is a hint, and the word of the reader."""
+    """With GTIDs the file is only a hint by the reader."""
     play.step(play.seek_order("a", replace(after(log, mode, 7), file="../../etc/passwd")))
     play.flush()
     assert play.store["a"].acknowledged == replace(after(log, mode, 7), file="", offset=0)
@@ -200,7 +202,7 @@ def purged_at_login(log: LogWriter, mode: Mode, play: World) -> World:
     return play
 
 
-def test_a_consumer_that_failed_at_the_login_goes_on_at_a_position_that_the_server_has(
+def test_a_seek_to_a_position_that_the_server_has_recovers_a_consumer_that_failed_at_the_login(
     play: World, log: LogWriter, mode: Mode
 ) -> None:
     play = purged_at_login(log, mode, play)
@@ -214,7 +216,7 @@ def test_a_consumer_that_failed_at_the_login_goes_on_at_a_position_that_the_serv
     assert reader.transactions - before == 5
 
 
-def test_a_consumer_that_failed_at_the_login_stays_as_it_is_when_the_position_is_purged_too(
+def test_a_seek_to_a_purged_position_leaves_a_consumer_failed(
     play: World, log: LogWriter, mode: Mode
 ) -> None:
     play = purged_at_login(log, mode, play)
@@ -237,7 +239,7 @@ def another_log(play: World, log: LogWriter, mode: Mode) -> tuple[World, LogWrit
 
 
 @pytest.mark.parametrize("count", [2, 5, 6, 7, 8])
-def test_a_position_of_before_a_reset_is_refused_however_much_the_new_log_holds(
+def test_a_position_from_before_a_reset_is_refused_however_long_the_new_log_is(
     play: World, log: LogWriter, mode: Mode, count: int
 ) -> None:
     play, _ = another_log(play, log, mode)
@@ -255,7 +257,7 @@ def test_after_a_reset_a_position_of_the_new_log_is_accepted(
 
 
 @pytest.mark.parametrize("how", ["at the start", "added"])
-def test_a_stored_position_that_cannot_be_read_fails_its_consumer_alone(
+def test_an_unreadable_stored_position_fails_its_consumer_only(
     play: World, log: LogWriter, mode: Mode, how: str
 ) -> None:
     fault = BinlogError(ErrorKind.STORED_POSITION, "not JSON", where="consumer a, state.db")
@@ -289,7 +291,7 @@ def test_a_stored_position_that_cannot_be_read_fails_its_consumer_alone(
         lambda p: replace(p, server="x"),
     ],
 )
-def test_what_is_no_position_moves_neither_the_consumer_nor_the_others(
+def test_an_invalid_position_moves_no_consumer(
     play: World, log: LogWriter, mode: Mode, spoil: Callable[[Position], Position]
 ) -> None:
     wrong = spoil(after(log, mode, 7))

@@ -1,4 +1,4 @@
-"""Places of a queue's transactions, gathered from many batches, against those added up batch by batch."""
+"""Positions of a queue's transactions, gathered from many batches, against those computed batch by batch."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ SOURCES = {
 }
 
 
-def steps_of(tx: Transactions, file: str, sources: list[str]) -> BatchGtids:
+def gtids_of(tx: Transactions, file: str, sources: list[str]) -> BatchGtids:
     nothing = np.empty(0, np.uint8)
     return BatchGtids.of(Batch(nothing, FORMAT, file, 0, 0, Events.empty(0), tx, sources, 0, 0))
 
 
 class SmallRuns(TransactionIndex):
-    """Ends of runs and trails are met all the time."""
+    """Its index and interval logs are short, so that their ends are met often."""
 
     RUN_MAX = 5
     INTERVALS_MAX = 4
@@ -46,15 +46,15 @@ class SmallRuns(TransactionIndex):
 
 @dataclass
 class Step:
-    steps: BatchGtids
+    gtids: BatchGtids
     base: Gtids
-    taken: AppendResult
+    appended: AppendResult
     commit_us: np.ndarray[tuple[int], np.dtype[np.int64]]
-    places: list[ExecutedPosition]
+    positions: list[ExecutedPosition]
 
 
 def walk(rng: random.Random, mode: Mode, batches: int) -> Iterator[Step]:
-    """Batches of one server's log, of which a consumer takes some transactions."""
+    """Batches of one server's log, of which a consumer gets some transactions."""
     names = SOURCES[mode]
     numbers = dict.fromkeys(range(-1, len(names)), 1)
     gtids: Gtids = make_executed(mode, "", "binlog.000001", 4).gtids
@@ -77,77 +77,80 @@ def walk(rng: random.Random, mode: Mode, batches: int) -> Iterator[Step]:
         if n:
             tx.flags[-1] = rng.choice((0, 0, OPEN, ABORTED))
         name = f"binlog.{file:06}"
-        steps = steps_of(tx, name, names)
+        batch = gtids_of(tx, name, names)
         share = rng.choice((0, 0, 0.1, 1))
-        own = [t for t in range(n) if steps.ended[t] and rng.random() < share]
+        own = [t for t in range(n) if batch.ended[t] and rng.random() < share]
         sizes = [rng.randrange(1, 1000) for _ in own]
-        taken = AppendResult(
+        appended = AppendResult(
             np.array(own, np.int32),
             end + np.cumsum(np.array(sizes, np.int64)),
             seq + 1 + np.array(own, np.int64),
             np.array(sizes, np.int32),
         )
-        places = [
-            ExecutedPosition(steps.after(gtids, t), name, int(tx.end[t]), seq + 1 + t) for t in own
+        positions = [
+            ExecutedPosition(batch.after(gtids, t), name, int(tx.end[t]), seq + 1 + t) for t in own
         ]
-        yield Step(steps, gtids, taken, np.array(sizes, np.int64), places)
-        gtids = steps.after(gtids, n)
-        seq += int(steps.ended.sum())
+        yield Step(batch, gtids, appended, np.array(sizes, np.int64), positions)
+        gtids = batch.after(gtids, n)
+        seq += int(batch.ended.sum())
         end += sum(sizes)
 
 
 @pytest.mark.parametrize("mode", Mode)
 @given(seed=SEEDS)
-def test_places_are_those_added_up_batch_by_batch(mode: Mode, seed: int) -> None:
+def test_positions_equal_those_computed_batch_by_batch(mode: Mode, seed: int) -> None:
     rng = random.Random(seed)
-    runs = rng.choice((TransactionIndex, SmallRuns))()
-    places: list[ExecutedPosition] = []
+    index = rng.choice((TransactionIndex, SmallRuns))()
+    positions: list[ExecutedPosition] = []
     ends: list[int] = []
     dropped = 0
     for step in walk(rng, mode, rng.choice((5, 60))):
-        if len(step.taken.tx):
-            runs.add(step.steps, step.base, step.taken, step.commit_us)
+        if len(step.appended.tx):
+            index.add(step.gtids, step.base, step.appended, step.commit_us)
         else:
-            runs.skip_batch(step.steps)
-        places += step.places
-        ends += step.taken.end.tolist()
+            index.skip_batch(step.gtids)
+        positions += step.positions
+        ends += step.appended.end.tolist()
         if rng.random() < 0.1:
-            n = rng.randrange(dropped, len(places) + 1)
+            n = rng.randrange(dropped, len(positions) + 1)
             events = np.diff([0, *ends])[dropped:n].sum()
-            assert runs.drop(ends[n - 1] if n else 0) == (n - dropped, events)
+            assert index.drop(ends[n - 1] if n else 0) == (n - dropped, events)
             dropped = n
         if rng.random() < 0.02:
-            runs.clear()
-            dropped = len(places)
-        assert (runs.dropped, runs.count, bool(runs)) == (dropped, len(places), dropped < len(places))  # fmt: skip
-    for n in range(dropped, len(places)):
-        assert runs.executed_after(n) == places[n]
-        assert runs.end(n) == ends[n]
-        assert runs.commit_us(n) == ends[n] - ([0, *ends])[n]
+            index.clear()
+            dropped = len(positions)
+        state = index.dropped, index.count, bool(index)
+        assert state == (dropped, len(positions), dropped < len(positions))
+    for n in range(dropped, len(positions)):
+        assert index.executed_after(n) == positions[n]
+        assert index.end(n) == ends[n]
+        assert index.commit_us(n) == ends[n] - ([0, *ends])[n]
         for delta in (-1, 0, 1):
-            assert runs.count_to(ends[n] + delta) == max(
+            assert index.count_to(ends[n] + delta) == max(
                 sum(e <= ends[n] + delta for e in ends), dropped
             )
-            seq = places[n].seq + delta
-            assert runs.count_seq(seq) == max(sum(p.seq <= seq for p in places), dropped)
+            seq = positions[n].seq + delta
+            assert index.count_seq(seq) == max(sum(p.seq <= seq for p in positions), dropped)
 
 
-def test_what_is_kept_does_not_grow_with_the_batches() -> None:
-    """Thousands of batches, each with one transaction of the consumer's own, of a source that goes straight on."""
-    runs = TransactionIndex()
+def test_memory_does_not_grow_with_the_number_of_batches() -> None:
+    """Thousands of batches, each with one transaction of the consumer, of a source whose numbers have no gaps."""
+    index = TransactionIndex()
     place = make_executed(Mode.GTID, "", "binlog.000001", 4)
     gtids = place.gtids
     for n in range(1, 5001):
         tx = Transactions.empty(3)
         tx.source[:], tx.flags[:], tx.end[:] = 0, 0, 4 + 100 * n
         tx.gno[:] = 3 * n + np.arange(3)
-        steps = steps_of(tx, place.file, SOURCES[Mode.GTID])
+        batch = gtids_of(tx, place.file, SOURCES[Mode.GTID])
         one = np.array([1])
-        taken = AppendResult(one.astype(np.int32), 10 * n * one, 3 * n * one, one.astype(np.int32))
-        runs.add(steps, gtids, taken, one)
-        gtids = steps.after(gtids, 3)
-    kept = runs._runs  # how much is kept is not to be seen from outside
+        appended = AppendResult(
+            one.astype(np.int32), 10 * n * one, 3 * n * one, one.astype(np.int32)
+        )
+        index.add(batch, gtids, appended, one)
+        gtids = batch.after(gtids, 3)
+    kept = index._runs  # no public method tells how much is kept
     assert len(kept) == 5
     assert sum(len(run.intervals) for run in kept) == 5
     assert sum(run.columns.nbytes for run in kept) < 5000 * 120
-    assert len(str(runs.executed_after(4999).gtids)) < 60
+    assert len(str(index.executed_after(4999).gtids)) < 60

@@ -1,7 +1,7 @@
-"""Which definition a TABLE_MAP is completed with: a seeded history of statements and rows, played against the truth.
+"""Which definition completes a TABLE_MAP: seeded histories of statements and rows, compared with the truth.
 
 The log names no columns. Each rows event holds, as its payload, what its table really was when it was written; what a
-consumer gets must name just that. The definition of a table is one column whose name is counted up by each statement
+consumer gets must name exactly that. The definition of a table is one column whose name is counted up by each statement
 that alters it, so that no TABLE_MAP ever looks different.
 """
 
@@ -44,7 +44,7 @@ from tests.support.simulation import BUFFER, World
 
 SEEDS = st.integers(0, 2**32 - 1)
 WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
-ORDERS, ITEMS, PEOPLE = ("shop", "orders"), ("shop", "items"), ("crm", "people")
+ORDERS, ITEMS, PEOPLE = ("shop", "requests"), ("shop", "items"), ("crm", "people")
 TABLES = (ORDERS, ITEMS, PEOPLE)
 
 
@@ -54,7 +54,7 @@ def definition(name: Name, column: str) -> Definition:
 
 
 class History:
-    """A log that grows, and what its tables are. `altered`: (place, tables or None = any) of each statement."""
+    """A log that grows, and its tables. `altered`: (position, tables or None = any) of each statement."""
 
     def __init__(self, rng: random.Random, mode: Mode) -> None:
         self.rng = rng
@@ -89,7 +89,7 @@ class History:
     def _statement(self, names: list[Name]) -> None:
         log = self.log
         for name in names:
-            number = 100 + TABLES.index(name)  # the same for ever, which servers do not even do
+            number = 100 + TABLES.index(name)  # never changes, although those of servers do
             body = table_map(
                 [Spec("", 3)], database=name[0], table=name[1], table_id=number, full=False
             )
@@ -119,7 +119,7 @@ class History:
         elif what < 0.14 and self.tables[ORDERS] and self.tables[ITEMS]:
             self.tables[ORDERS], self.tables[ITEMS] = self.tables[ITEMS], self.tables[ORDERS]
             self._log(
-                "RENAME TABLE orders TO x, items TO orders, x TO items", "shop", (ORDERS, ITEMS)
+                "RENAME TABLE requests TO x, items TO requests, x TO items", "shop", (ORDERS, ITEMS)
             )
         elif not there and what < 0.5:
             self._create_select(name)
@@ -168,7 +168,7 @@ class History:
 
 
 class Tables(World):
-    """A world whose server is asked for definitions, and goes on while it is."""
+    """A world whose server writes on while it is asked for definitions."""
 
     def __init__(self, rng: random.Random, mode: Mode, specs: list[ConsumerSpec], stored: dict[str, Progress],
                  history: History) -> None:  # fmt: skip
@@ -176,42 +176,43 @@ class Tables(World):
         super().__init__(rng, Server(history.log, mode), specs, stored, largest_transaction=20_000)
 
     def answer(self) -> None:
-        """The newest order of each dispatcher, as the server is now."""
-        newest = {order.dispatcher: order for order in self.orders}
+        """Answer the newest request of each dispatcher, as of now."""
+        newest = {request.dispatcher: request for request in self.orders}
         self.orders = []
-        for order in newest.values():
-            if order.dispatcher in self.client.dispatchers:
-                self._answer(order)
+        for request in newest.values():
+            if request.dispatcher in self.client.dispatchers:
+                self._answer(request)
 
-    def _answer(self, order: FetchSchema) -> None:
+    def _answer(self, request: FetchSchema) -> None:
         log = self.history.log
         at = LogPosition(log.file.name, log.file.size, log.file.created)
         found = []
-        for name in order.tables:
+        for name in request.tables:
             column = self.history.tables[name]
             missing = BinlogError(ErrorKind.METADATA_MISSING, "no such table")
             found.append(
                 FetchedDefinition(name, at, definition(name, column) if column else missing)
             )
         between = tuple(
-            touched
-            for touched in self._touches(order)
-            if order.all_tables or any(touched.altered.concerns(name) for name in order.tables)
+            statement
+            for statement in self._statements(request)
+            if request.all_tables
+            or any(statement.altered.concerns(name) for name in request.tables)
         )
-        self.step(SchemaFetched(order, tuple(found), between))
+        self.step(SchemaFetched(request, tuple(found), between))
 
-    def _touches(self, order: FetchSchema) -> list[AlteringStatement]:
-        """Read ahead as `net.lookups` does."""
-        routes, marks = Routes(), TransactionStarts()
-        place = make_executed(Mode.FILE, "", order.start.file, order.start.offset)
+    def _statements(self, request: FetchSchema) -> list[AlteringStatement]:
+        """Read ahead as `runtime.table_lookup` does."""
+        routes, starts = Routes(), TransactionStarts()
+        place = make_executed(Mode.FILE, "", request.start.file, request.start.offset)
         feed = Feed(Server(self.history.log, Mode.FILE), place)
         splitter = Splitter(routes, packets=True, checksum=feed.checksum, buffer_bytes=BUFFER)
         found: list[AlteringStatement] = []
         for batch in splitter.feed(feed.take(1 << 40)):
             assert not isinstance(batch, Closed)
             created = {file.name: file.created for file in self.history.log.files}[batch.file]
-            found += altering_statements(batch, created, marks, routes)
-            marks.after(batch, created)
+            found += altering_statements(batch, created, starts, routes)
+            starts.after(batch, created)
         return found
 
     def tick(self) -> None:
@@ -223,7 +224,7 @@ class Tables(World):
     # -- checks ----------------------------------------------------------------------------------------------
 
     def take(self, name: str) -> None:
-        """What a reader would be given is the truth; it acknowledges it."""
+        """Check what a reader would be given, and acknowledge it."""
         consumer = self.client.consumers[name]
         queue = consumer.queue
         if not consumer.started or name not in self.store:
@@ -231,8 +232,8 @@ class Tables(World):
         if consumer.failed:
             self._check_failure(consumer.failed)
         start, end = queue.position(queue.acknowledged), queue.position(queue.queued)
-        lax = consumer.spec.assume_current_schema
-        check_names(b"".join(queue.read(start, end)), lax=lax)
+        current = consumer.spec.assume_current_schema
+        check_names(b"".join(queue.read(start, end)), current=current)
         self.readers[name].positions.append(end)
         self.acknowledge(name, end)
 
@@ -274,7 +275,7 @@ class Tables(World):
             self.connect()
 
     def finish(self, moves: int = 600) -> None:
-        """Nothing happens any more: each consumer that has not failed gets everything."""
+        """Without further faults, every consumer that has not failed gets everything."""
         for _ in range(moves):
             self.connect()
             steps, read = len(self.log), not any(link.paused for link in self.links.values())
@@ -305,8 +306,8 @@ class Tables(World):
         )
 
 
-def check_names(data: bytes, *, lax: bool) -> int:
-    """Each rows event's table map names what the table was; how many there were."""
+def check_names(data: bytes, *, current: bool) -> int:
+    """Check that the TABLE_MAP of each rows event names the columns that its table had. Returns their number."""
     at, checksum, maps, rows = 4, False, {}, 0
     while at < len(data):
         size = int.from_bytes(data[at + 9 : at + 13], "little")
@@ -323,7 +324,7 @@ def check_names(data: bytes, *, lax: bool) -> int:
         elif event[4] == EventType.WRITE_ROWS:
             truth = body[10:].partition(b"|")[0].decode()
             (column,) = maps[body[:6]].columns
-            assert column.name and (lax or column.name == truth), f"{column.name}, but {truth}"
+            assert column.name and (current or column.name == truth), f"{column.name}, but {truth}"
             rows += 1
     return rows
 
@@ -339,10 +340,10 @@ def random_world(seed: int, mode: Mode) -> Tables:
         tables = rng.choice((None, None, (ORDERS,)))
         limit = rng.choice((1, 2000, 1 << 26))
         start = rng.choice((Earliest(), Latest()))
-        lax = rng.random() < 0.25
-        specs.append(ConsumerSpec(f"c{n}", databases, tables, limit, start, lax))
+        current = rng.random() < 0.25
+        specs.append(ConsumerSpec(f"c{n}", databases, tables, limit, start, current))
         if mode is Mode.GTID and rng.random() < 0.4:
-            # Any set: what is held already may lie behind what is not.
+            # Any set: executed transactions may lie behind others.
             held = gtid_set([t for t in log.transactions if rng.random() < 0.6])
             position = Position(SERVER_NAME, str(held), "", 0, len(held), 0)
             stored[f"c{n}"] = Progress(position, position, 0)
@@ -354,7 +355,7 @@ def random_world(seed: int, mode: Mode) -> Tables:
 # A connection that was lost before it sent a transaction, and made again from the same set.
 @example(seed=1236)
 @settings(max_examples=settings().max_examples // 5)
-def test_no_table_is_ever_given_other_names_than_it_had(mode: Mode, seed: int) -> None:
+def test_each_table_map_names_the_columns_that_its_table_had(mode: Mode, seed: int) -> None:
     world = random_world(seed, mode)
     world.play(250)
     world.finish()
