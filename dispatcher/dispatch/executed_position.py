@@ -48,6 +48,11 @@ class ExecutedPosition:
     def position(self, server: str, epoch: int) -> Position:
         return Position(server, str(self.gtids), self.file, self.offset, self.seq, epoch)
 
+    def contains(self, other: ExecutedPosition) -> bool:
+        """True if this GTID set contains the other one; with MySQL's GTIDs only."""
+        assert isinstance(self.gtids, GtidSet) and isinstance(other.gtids, GtidSet)
+        return self.gtids.contains(other.gtids)
+
     def seq_fits(self, mode: Mode) -> bool:
         """True if `seq` is the one that the GTID set, or the file and offset, imply."""
         if mode is Mode.GTID and isinstance(self.gtids, GtidSet):

@@ -193,7 +193,7 @@ class Queue:
 
     @property
     def refetching(self) -> bool:
-        """True while a reader waits for transactions that it was told of before, and that are read again."""
+        """True while a reader waits for transactions that it was given before, and that are read again."""
         return self.queued.seq < self.needed_seq
 
     @property
@@ -319,7 +319,7 @@ class Queue:
                 raise _unknown(f"at its offset the file is {recorded.file}")
         elif exact and named.gtids != recorded.gtids:
             raise _unknown("its GTID set is not what this consumer has read up to its seq")
-        elif not _between(recorded, named, self.queued):
+        elif not (named.contains(recorded) and self.queued.contains(named)):
             raise _unknown("its GTID set is not part of what this consumer has read")
 
     def check_history(self, position: Position) -> None:
@@ -364,9 +364,8 @@ class Queue:
         """Record that `end` of the newest readable range was handed out."""
         self.delivered_seq = max(self.delivered_seq, end.seq)
         # A position behind markers is recorded nowhere else.
-        if end.seq == self.queued.seq and (
-            not self._delivered or self._delivered[-1].seq < end.seq
-        ):
+        recorded = self._delivered[-1].seq if self._delivered else -1
+        if recorded < end.seq == self.queued.seq:
             self._delivered.append(self.queued)
 
     def cut_points(self, start: Position, end: Position, n: int) -> list[Position]:
@@ -443,13 +442,6 @@ class Queue:
         if not self._index or end >= self._log.committed:
             return self.queued
         return max(executed, self._covered, key=_seq)
-
-
-def _between(first: ExecutedPosition, executed: ExecutedPosition, last: ExecutedPosition) -> bool:
-    """True if a GTID set contains `first` and is contained in `last`."""
-    low, gtids, high = first.gtids, executed.gtids, last.gtids
-    assert isinstance(low, GtidSet) and isinstance(gtids, GtidSet) and isinstance(high, GtidSet)
-    return gtids.contains(low) and high.contains(gtids)
 
 
 def _unknown(why: str) -> UserError:

@@ -67,8 +67,8 @@ def head(
     transactions: int = 0,
 ) -> Batch:
     """The first batch of a file; `previous`: the GTIDs of its head, None = not received yet."""
-    told = None if previous is None else parse_gtids(mode, previous)
-    return batch_of(file, 200, Head(before, CLOSED, told), transactions=transactions)
+    gtids = None if previous is None else parse_gtids(mode, previous)
+    return batch_of(file, 200, Head(before, CLOSED, gtids), transactions=transactions)
 
 
 @pytest.mark.parametrize(

@@ -315,7 +315,7 @@ def test_evicted_transactions_are_the_same_when_they_are_read_again(mode: Mode, 
     log = random_log(rng, gtid=WRITER[mode], size_max=rng.choice((30, 4000)))
     server, wanted = Server(log, mode), random_wanted(rng)
     queue, routes = started(wanted, mode, 1 << 30), Routes()
-    told: dict[int, Position] = {0: queue.position(queue.queued)}
+    delivered: dict[int, Position] = {0: queue.position(queue.queued)}
     read: dict[tuple[int, int], bytes] = {}
     for _ in range(rng.randrange(1, 5)):
         stop = rng.choice((3, 30, 1 << 30))
@@ -324,14 +324,14 @@ def test_evicted_transactions_are_the_same_when_they_are_read_again(mode: Mode, 
                 break
         queue.rollback()
         for position in walk(queue, rng.choice((1, 3000))):
-            told[position.seq] = position
-        seqs = sorted(seq for seq in told if queue.acknowledged.seq <= seq <= queue.queued.seq)
+            delivered[position.seq] = position
+        seqs = sorted(seq for seq in delivered if queue.acknowledged.seq <= seq <= queue.queued.seq)
         for _ in range(8):
             a, b = sorted(rng.choice(seqs) for _ in range(2))
-            data = without_formats(b"".join(queue.read(told[a], told[b])))
+            data = without_formats(b"".join(queue.read(delivered[a], delivered[b])))
             assert read.setdefault((a, b), data) == data
         if rng.random() < 0.6:
-            queue.acknowledge(told[rng.choice(seqs)])
+            queue.acknowledge(delivered[rng.choice(seqs)])
         covered, held = queue.covered, bool(queue.transactions)
         last = queue.queued
         queue.evict()
@@ -348,7 +348,7 @@ def test_evicted_transactions_are_the_same_when_they_are_read_again(mode: Mode, 
         pass
     for (a, b), data in read.items():
         if a >= queue.acknowledged.seq:
-            assert without_formats(b"".join(queue.read(told[a], told[b]))) == data
+            assert without_formats(b"".join(queue.read(delivered[a], delivered[b]))) == data
 
 
 def test_covered_does_not_move_back_when_a_transaction_is_queued() -> None:
@@ -373,11 +373,11 @@ def test_covered_does_not_move_back_when_a_transaction_is_queued() -> None:
 def test_skipping_to_a_position_begins_another_history() -> None:
     _, queue, log = small()
     old = walk(queue, 1)[2]
-    place = make_executed(Mode.GTID, str(gtid_set(log.transactions[:5])), "binlog.000002", 4)
-    queue.skip_to("another", Mode.GTID, place, 7)
+    executed = make_executed(Mode.GTID, str(gtid_set(log.transactions[:5])), "binlog.000002", 4)
+    queue.skip_to("another", Mode.GTID, executed, 7)
     position = queue.position(queue.queued)
     assert (position.server, position.seq, position.epoch) == ("another", 5, 1)
-    assert queue.queued == queue.acknowledged == queue.covered == place
+    assert queue.queued == queue.acknowledged == queue.covered == executed
     assert (queue.transactions, queue.held_bytes, queue.files.created_of("binlog.000002")) == (
         0,
         0,

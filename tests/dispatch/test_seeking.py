@@ -130,8 +130,8 @@ def test_a_seek_ahead_of_the_servers_log_changes_nothing(
 
 @pytest.mark.parametrize("mode", [Mode.FILE, Mode.MARIADB])
 def test_an_offset_within_a_transaction_is_refused(play: World, log: LogWriter, mode: Mode) -> None:
-    place = after(log, mode, 7)
-    inside = replace(place, offset=place.offset + 40, seq=place.seq + 40)
+    position = after(log, mode, 7)
+    inside = replace(position, offset=position.offset + 40, seq=position.seq + 40)
     error = refused(play, inside)
     assert error.kind is ErrorKind.POSITION_UNKNOWN
     assert f"{inside.file}:{inside.offset}" in error.what
@@ -140,9 +140,9 @@ def test_an_offset_within_a_transaction_is_refused(play: World, log: LogWriter, 
 def test_a_file_newer_than_the_servers_newest_is_refused(
     play: World, log: LogWriter, mode: Mode
 ) -> None:
-    place = after(log, mode, 7)
-    seq = place.seq if mode is Mode.GTID else packed_seq("binlog.999999", 4)
-    assert refused(play, replace(place, file="binlog.999999", offset=4, seq=seq)).kind is (
+    position = after(log, mode, 7)
+    seq = position.seq if mode is Mode.GTID else packed_seq("binlog.999999", 4)
+    assert refused(play, replace(position, file="binlog.999999", offset=4, seq=seq)).kind is (
         ErrorKind.HISTORY_DIFFERS
     )
 

@@ -136,13 +136,13 @@ def test_positions_equal_those_computed_batch_by_batch(mode: Mode, seed: int) ->
 def test_memory_does_not_grow_with_the_number_of_batches() -> None:
     """Thousands of batches, each with one transaction of the consumer, of a source whose numbers have no gaps."""
     index = TransactionIndex()
-    place = make_executed(Mode.GTID, "", "binlog.000001", 4)
-    gtids = place.gtids
+    start = make_executed(Mode.GTID, "", "binlog.000001", 4)
+    gtids = start.gtids
     for n in range(1, 5001):
         tx = Transactions.empty(3)
         tx.source[:], tx.flags[:], tx.end[:] = 0, 0, 4 + 100 * n
         tx.gno[:] = 3 * n + np.arange(3)
-        batch = gtids_of(tx, place.file, SOURCES[Mode.GTID])
+        batch = gtids_of(tx, start.file, SOURCES[Mode.GTID])
         one = np.array([1])
         appended = AppendResult(
             one.astype(np.int32), 10 * n * one, 3 * n * one, one.astype(np.int32)

@@ -163,7 +163,7 @@ class History:
 
     def altered_after(self, name: Name, at: int) -> bool:
         return any(
-            place >= at and (names is None or name in names) for place, names in self.altered
+            position >= at and (names is None or name in names) for position, names in self.altered
         )
 
 
@@ -204,8 +204,8 @@ class Tables(World):
     def _statements(self, request: FetchSchema) -> list[AlteringStatement]:
         """Read ahead as `runtime.table_lookup` does."""
         routes, starts = Routes(), TransactionStarts()
-        place = make_executed(Mode.FILE, "", request.start.file, request.start.offset)
-        feed = Feed(Server(self.history.log, Mode.FILE), place)
+        start = make_executed(Mode.FILE, "", request.start.file, request.start.offset)
+        feed = Feed(Server(self.history.log, Mode.FILE), start)
         splitter = Splitter(routes, packets=True, checksum=feed.checksum, buffer_bytes=BUFFER)
         found: list[AlteringStatement] = []
         for batch in splitter.feed(feed.take(1 << 40)):
@@ -291,13 +291,13 @@ class Tables(World):
                 break
         for name, consumer in self.client.consumers.items():
             if consumer.failed is None:
-                place = consumer.queue.queued
+                queued = consumer.queue.queued
                 log = self.history.log
                 if self.server.mode is Mode.GTID:
-                    done = place.seq == len(gtid_set(log.transactions))
+                    done = queued.seq == len(gtid_set(log.transactions))
                 else:
-                    done = all(packed_seq(t.file, t.end) <= place.seq for t in log.transactions)
-                assert done, f"{name} is at {place}, {self.links}"
+                    done = all(packed_seq(t.file, t.end) <= queued.seq for t in log.transactions)
+                assert done, f"{name} is at {queued}, {self.links}"
 
     def _settled(self) -> bool:
         return not self.orders and all(
