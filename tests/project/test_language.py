@@ -1,8 +1,9 @@
-"""The names of the product: no public name has two meanings, and none has a retired name."""
+"""Names and prose: no public name has two meanings, none is a retired name, and prose avoids some words."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
@@ -25,6 +26,11 @@ RETIRED = {
     "riding", "spec_of",
 }  # fmt: skip
 
+# Metaphors, and constructions that have to be read twice.
+AVOIDED = (
+    "whom", "nobody", "that is none", "namesake", "boards", "boarded", "boarding", "rides", "riding", "rider",
+    "riders", "thrice", "whoever",
+)  # fmt: skip
 THIS_FILE = Path(__file__).relative_to(ROOT).as_posix()
 
 
@@ -98,3 +104,14 @@ def test_no_identifier_of_the_product_is_a_retired_name() -> None:
         if name in RETIRED
     }
     assert sorted(found) == []
+
+
+def test_prose_has_no_avoided_word() -> None:
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, AVOIDED))})\b", re.IGNORECASE)
+    found = [
+        f"{file}:{number}: {line.strip()}"
+        for file in tracked("*.py", "*.md", ":!CHANGELOG.md")  # which names what has been renamed
+        for number, line in enumerate((ROOT / file).read_text(encoding="utf-8").splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert found == []
