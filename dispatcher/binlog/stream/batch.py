@@ -22,17 +22,18 @@ ROWS_END = 3  # rows with STMT_END_F
 TEXT = 4  # the statement's SQL text
 DDL = 5
 SAVEPOINT = 6  # its route is the savepoint's number in its transaction
-ROLLBACK_TO = 7  # likewise: what stands behind that savepoint did not happen
+ROLLBACK_TO = 7  # likewise: undoes all that follows that savepoint
 CARRIED = 0x40  # flag: listed in an earlier batch already
 KIND_MASK = 0x3F
 
 # Flags of a transaction in a batch.
 CONTINUED = 1  # began in an earlier batch
 OPEN = 2  # does not end in this one
-ABORTED = 4  # the log ends without its commit (the server crashed): what was taken of it must go
-ROLLED_BACK = (
-    8  # it ends, with ROLLBACK: what was taken of it must go, and it counts as one without anything
+ABORTED = (
+    4  # the log ends without its commit (the server crashed): what was copied of it is dropped
 )
+# It ends with ROLLBACK: what was copied of it is dropped, and it counts as executed, without events.
+ROLLED_BACK = 8
 
 
 class Events(NamedTuple):
@@ -45,12 +46,8 @@ class Events(NamedTuple):
 
     @classmethod
     def empty(cls, n: int) -> Events:
-        return cls(
-            np.empty(n, np.int64),
-            np.empty(n, np.int64),
-            np.empty(n, np.uint8),
-            np.empty(n, np.int32),
-        )
+        i64 = np.empty((2, n), np.int64)
+        return cls(i64[0], i64[1], np.empty(n, np.uint8), np.empty(n, np.int32))
 
     def slice(self, lo: int, hi: int) -> Events:
         return Events(self.off[lo:hi], self.size[lo:hi], self.kind[lo:hi], self.route[lo:hi])
@@ -103,7 +100,7 @@ class Transactions(NamedTuple):
 
 @dataclass(slots=True)
 class Fault:
-    """An event that could carry data and was not understood, and the route of the consumers that it concerns."""
+    """An event that could carry data and was not understood. The consumers of `route` must stop at it."""
 
     error: BinlogError
     route: int = ALL
@@ -111,9 +108,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How a file began, as far as it was read. `before`: the file that was read before it, "" for the first one of a
-    stream; `closed`: bytes of that file up to its end, 0 where it does not end in a ROTATE; `previous`: the GTIDs that
-    the file says it follows, None where it has not said so (yet)."""
+    """How a file began.
+
+    `before`: the file that was read before it, "" for the first one of a stream; `closed`: bytes of that file up to its
+    end, 0 if it does not end in a ROTATE; `previous`: the GTIDs that the file says it follows, None if not read (yet).
+    """
 
     before: str
     closed: int
@@ -125,7 +124,7 @@ class Batch:
     """Consecutive events of one file under one FORMAT_DESCRIPTION, and the transactions they belong to.
 
     Offsets in `ev` point into `buf`; both are valid until the splitter's `compact()`. Carried events come first.
-    `file`, `offset`: where the log goes on after the batch. `fault` comes after all of it. `sources`: names of the
+    `file`, `offset`: where the log goes on after the batch. `fault` comes after all events. `sources`: names of the
     GTID sources that `tx.source` counts: a uuid, or MariaDB's "domain-server". `head`: of a batch that begins a file,
     and of those that follow it until one has transactions or the head's GTIDs.
     """
@@ -144,7 +143,7 @@ class Batch:
     head: Head | None = None
 
     def copy(self) -> Batch:
-        """The same with copies of everything that `compact()` would overwrite."""
+        """This batch with copies of everything that `compact()` would overwrite."""
         return replace(self, buf=self.buf.copy(), ev=self.ev.copy(), tx=self.tx.copy())
 
 

@@ -38,7 +38,7 @@ def reframed_bytes_max(size: int) -> int:
 
 @njit
 def unframe(buf: U8, ev: Events, lo: int, hi: int, out: U8, checksum: int) -> int:
-    """The other way: copy the events lo..hi of a buffer without their checksums; returns the bytes written."""
+    """Copy the events lo..hi of a buffer without their checksums; returns the bytes written."""
     off, size = ev.off, ev.size
     at = 0
     for n in range(lo, hi):

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.kernel.jit import part
 
-ALL = -1  # concerns every consumer of the connection
-NO_ROUTE = -2
+ALL = -1  # the event concerns every consumer of the connection
+NO_ROUTE = -2  # it concerns no table
 
 Target = tuple[str, str | None]  # (database, table), or (database, None) for the database itself
 
@@ -40,7 +40,7 @@ def hash_names(
 
 
 @part
-def find_route(  # noqa: PLR0913 - kernels take arrays one by one, see `frames.split`
+def find_route(  # noqa: PLR0913 - kernels take arrays one by one, see `split_packets`
     buf: NDArray[np.uint8],
     database: int,
     database_size: int,
@@ -106,7 +106,7 @@ class Routes:
         return route
 
     def ddl(self, targets: Iterable[Target]) -> int:
-        """Intern what a statement touches. `NO_ROUTE` where that is nothing."""
+        """Intern the tables and databases that a statement changes; `NO_ROUTE` if there are none."""
         key = tuple(sorted(set(targets), key=lambda target: (target[0], target[1] or "")))
         if not key:
             return NO_ROUTE
@@ -133,7 +133,7 @@ class Routes:
 
 
 class Filter:
-    """Which routes one consumer wants: by database, and by table where tables are given."""
+    """The databases and tables of one consumer; without `tables`, all tables of its databases."""
 
     def __init__(
         self, databases: Iterable[str], tables: Iterable[tuple[str, str]] | None = None
@@ -143,7 +143,7 @@ class Filter:
         self._mask: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
 
     def route_mask(self, routes: Routes) -> NDArray[np.uint8]:
-        """One byte per route, 1 = wanted; extended as routes are added."""
+        """One byte per route, 1 = the consumer's; extended as routes are added."""
         known = len(self._mask)
         if known < len(routes):
             more = [any(map(self._matches, targets)) for targets in routes.targets[known:]]
@@ -158,5 +158,5 @@ class Filter:
 
 
 def _name(raw: bytes) -> str:
-    # Identifiers are stored in utf8mb3 by every server; anything else must not stop the others' routing.
+    # Every server stores identifiers in utf8mb3; other bytes must not stop the routing of other tables.
     return raw.decode("utf-8", "surrogateescape")

@@ -1,8 +1,8 @@
 """The kernel that walks a buffer of packets (or of a file's events): framing, checksums, transactions, routes.
 
-It fills `Events` and `Transactions`, keeps what survives a call in one array of integers, and comes back with a
-reason when it needs more bytes or something that only Python can do. What is checked here: sizes against packets,
-every event's CRC32, and that rows stand in transactions and refer to table maps.
+It fills `Events` and `Transactions`, keeps its state in one array of integers, and returns a reason when it needs more
+bytes or something that only Python can do. It checks sizes against packets, every event's CRC32, and that rows stand in
+transactions and refer to table maps.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dispatcher.binlog.stream.batch import (
 from dispatcher.binlog.stream.routes import ALL, NO_ROUTE, find_route
 from dispatcher.model.gtid import GNO_MAX
 
-# Why the kernel came back.
+# Why the kernel returned.
 MORE, FULL, PYTHON, NEW_TABLE, NEW_SOURCE, LARGE, PACKET, CHECKSUM, MALFORMED = range(9)
 WHY = (
     "",
@@ -55,11 +55,11 @@ WHY = (
 
 OUTSIDE = 3  # index in WHY
 
-# What survives between calls, by its place in the state array.
-AT = 0  # next byte to look at
+# The state between calls: indexes in its array.
+AT = 0  # next byte to read
 END = 1  # bytes in the buffer
-CHECKED = 2  # do events end in a CRC32?
-PACKETS = 3  # packets of the protocol, or bare events of a file?
+CHECKED = 2  # 1 if events end in a CRC32
+PACKETS = 3  # 1 for packets of the protocol, 0 for bare events of a file
 FILE_POS = 4  # offset in the source's file after the last event
 TX = 5  # NO_TX, TX_STARTED, TX_BEGUN, TX_XA
 SOURCE = 6  # of the open transaction: index of its GTID's source, -1 = no GTID
@@ -69,17 +69,17 @@ MAPS = 9  # table maps of the open statement
 HEAD = 10  # index of the open statement's first event (text or table map), -1 = none
 N_EVENTS = 11
 N_TXS = 12
-OFF = 13  # the event that the kernel came back for: offset,
+OFF = 13  # the event that the kernel returned for: offset,
 SIZE = 14  # size,
 NEXT = 15  # and what follows it
 REASON = 16  # index in WHY
 TIMESTAMP = 17  # of the last event
 TX_FIRST = 18  # of the open transaction: index of its first event
 TX_FLAGS = 19
-STOP = 20  # of the event that is looked at: end of its body, without checksum;
+STOP = 20  # of the event that is being read: end of its body, without checksum;
 KIND = 21  # its kind, route,
 ROUTE = 22
-ENDS = 23  # and whether its transaction ends with it
+ENDS = 23  # 1 if its transaction ends with it
 OPENED = 24  # transactions that began
 JOINED = 25  # where an event stands whose packets were joined, -1 = none
 STATE_SIZE = 26
@@ -113,7 +113,7 @@ class Names(NamedTuple):
 
 
 def _rows_kinds() -> U8:
-    """By type code: are its first eight bytes a table id and the flags of a rows event?"""
+    """By type code: 1 if its body begins with a table id and the flags of a rows event."""
     table = np.zeros(256, dtype=np.uint8)
     for kind in EventType:
         name = kind.name.removeprefix("MARIADB_").removeprefix("PARTIAL_")

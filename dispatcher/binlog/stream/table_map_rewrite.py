@@ -1,10 +1,10 @@
-"""Put other TABLE_MAPs in the place of those in a batch; the kernels behind `dispatch.enrichment`.
+"""Replace TABLE_MAPs of a batch by enriched ones; the kernels behind `dispatch.enrichment`.
 
-A TABLE_MAP is known again by its route, table id and size: within one run of a server a table id never stands for two
-definitions, and two settings of `binlog_row_metadata` differ in size. So whether an event is to be replaced is one
-comparison per event, and an event is looked at by Python only when one of the three is new.
+Route, table id and size identify a TABLE_MAP: within one run of a server a table id never stands for two definitions,
+and two settings of `binlog_row_metadata` differ in size. So the kernel decides with one comparison per event whether to
+replace it, and Python reads an event only if one of the three is new.
 
-What it is replaced by is a *tail*, the body behind table id and flags; those, and the header, stay the event's own.
+The replacement is a *tail*, the body behind table id and flags; these, and the header, stay as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dispatcher.binlog.event.header import HEADER_SIZE
+from dispatcher.binlog.event.header import HEADER_SIZE, SIZE_AT
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, u16, u32
 from dispatcher.binlog.kernel.crc import crc32
 from dispatcher.binlog.kernel.intrinsics import copy
@@ -22,13 +22,12 @@ from dispatcher.binlog.stream.batch import DDL, KIND_MASK, TABLE_MAP, Batch, Eve
 from dispatcher.binlog.table_map.wire import POST_HEADER_SIZE
 
 KEEP = -1  # the tail of an event that stays as it is
-_SIZE_AT = 9
 _HEAD = HEADER_SIZE + POST_HEADER_SIZE
 
 
 @dataclass(slots=True)
 class TableIdCache:
-    """By route: table id and size of the newest TABLE_MAP that was looked at (-1 = none), and its tail's number."""
+    """By route: table id and size of the newest TABLE_MAP that was read (-1 = none), and its tail's number."""
 
     ids: I64 = field(default_factory=lambda: np.full(64, -1, dtype=np.int64))
     sizes: I64 = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
@@ -49,14 +48,14 @@ class TableIdCache:
 
 @dataclass(slots=True)
 class MetadataSuffixes:
-    """Bodies to be written, back to back."""
+    """The tails, back to back: tail n is data[starts[n]:starts[n + 1]]."""
 
     data: U8 = field(default_factory=lambda: np.zeros(1 << 12, dtype=np.uint8))
     starts: I64 = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
     count: int = 0
 
     def add(self, body: bytes) -> int:
-        """`body`: a TABLE_MAP's, whole. Its number."""
+        """Add the tail of a TABLE_MAP's whole `body`; returns its number."""
         tail = np.frombuffer(body, dtype=np.uint8)[POST_HEADER_SIZE:]
         start = int(self.starts[self.count])
         while start + len(tail) > len(self.data):
@@ -73,11 +72,11 @@ class MetadataSuffixes:
 
 
 @njit
-def next_unresolved(  # noqa: PLR0913 - kernels take arrays one by one, see `frames.split`
+def next_unresolved(  # noqa: PLR0913 - kernels take arrays one by one, see `split_packets`
     buf: U8, ev: Events, wanted: U8, ids: I64, sizes: I64, tails: I32, out: I32, start: int
 ) -> int:
-    """The next event that Python must look at: a statement, or a wanted TABLE_MAP that is new. Before it `out` holds
-    the tail of each event."""
+    """Index of the next event that Python must read: a statement, or a TABLE_MAP of a wanted route that is new. `out`
+    holds the tails of the events before it."""
     ev_off, ev_size, ev_kind, ev_route = ev.off, ev.size, ev.kind, ev.route
     for i in range(start, len(ev_off)):
         out[i] = KEEP
@@ -104,7 +103,7 @@ def read_table_id(buf: U8, at: int) -> int:
 def rewrite(  # noqa: PLR0913 - as above
     buf: U8, ev: Events, which: I32, data: U8, starts: I64, out: U8, at: int, checksum: int
 ) -> None:
-    """Write each event that gets a tail to `out` from `at` on, and let `ev` point there."""
+    """Write each event that gets a new tail to `out` from offset `at` on, and let `ev` point there."""
     ev_off, ev_size = ev.off, ev.size
     for i in range(len(ev_off)):
         tail = which[i]
@@ -116,7 +115,7 @@ def rewrite(  # noqa: PLR0913 - as above
         copy(out, at, buf, ev_off[i], _HEAD)
         copy(out, at + _HEAD, data, start, length)
         for n in range(4):
-            out[at + _SIZE_AT + n] = (size >> (8 * n)) & 0xFF
+            out[at + SIZE_AT + n] = (size >> (8 * n)) & 0xFF
         if checksum:
             crc = crc32(out, at, at + size - 4)
             for n in range(4):
@@ -126,9 +125,9 @@ def rewrite(  # noqa: PLR0913 - as above
 
 
 def replace_table_maps(batch: Batch, which: I32, tails: MetadataSuffixes) -> Batch:
-    """The batch with the tails `which` (one per event) in its TABLE_MAPs; the same one where there is none.
+    """The batch with the tails `which` (one per event) in its TABLE_MAPs; the same batch if all are KEEP.
 
-    The buffer is the splitter's, and so are its arrays: the new batch has its own.
+    The buffer and the arrays are the splitter's, so a new batch has its own.
     """
     named = which[which >= 0]
     if not len(named):

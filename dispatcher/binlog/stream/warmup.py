@@ -1,7 +1,7 @@
-"""Make the daemon's kernels ready before the first byte is read.
+"""Load or compile the daemon's kernels before the first byte is read.
 
 On a machine that has never run them they are compiled, which takes seconds; later they come from numba's cache in a
-fraction of one. In the middle of a stream either would hold up every consumer and every health check.
+fraction of one. In the middle of a stream either would delay every consumer and every health check.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _NotKept(Exception):
 
 
 class _Refusing(numba_event.Listener):
-    """Hears of each kernel that is about to be compiled; none is that is kept."""
+    """Raises at the first kernel that is about to be compiled because the cache lacks it."""
 
     def on_start(self, event: Any) -> None:  # noqa: ARG002
         raise _NotKept
@@ -36,7 +36,7 @@ class _Refusing(numba_event.Listener):
 
 
 def load_kept_kernels() -> bool:
-    """Load them; False as soon as one is found that would have to be compiled, which is not begun."""
+    """Load all kernels from the cache; False, with nothing compiled, as soon as one is not there."""
     try:
         with numba_event.install_listener("numba:compile", _Refusing()):
             load_kernels()

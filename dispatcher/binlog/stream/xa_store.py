@@ -1,20 +1,20 @@
-"""XA transactions that are prepared: their rows are kept until XA COMMIT, which is where they happen.
+"""Prepared XA transactions: their rows are kept until XA COMMIT, which is where consumers get them.
 
 XA PREPARE writes a transaction's rows into the log, XA COMMIT or XA ROLLBACK stands somewhere behind it, under a GTID
-of its own: minutes or files later, from another session, after a restart of the server or of the daemon. `XaStore` is
-what is kept of one connection key, shared by the splitters of all its dispatchers, which read different parts of one
-log at their own pace.
+of its own: minutes or files later, from another session, after a restart of the server or of the daemon. An `XaStore`
+keeps them for one connection key; the splitters of all its dispatchers share it, which read different parts of one log
+at their own pace.
 
-* A transaction is known by its xid and its mark, the offset behind the GTID event of its prepare; xids are used again.
-  Where a dispatcher reads a part again nothing is added, and what has ended stays so.
+* The xid and the mark, the offset behind the GTID event of the prepare, identify a transaction; xids are used again.
+  A dispatcher that reads a part again adds nothing, and a transaction that has ended stays so.
 * An end belongs to the last prepare of its xid that lies before it, so one that reads old parts of a log finds what
   was prepared there. GTIDs tell it where marks cannot, which is on another server after a failover.
-* Bounded in bytes; one that is open may take what is left. What has ended is kept for those alone who have not passed
-  its end; it goes first where room is short. What does not fit at all is kept without rows, as a fault of the tables
-  that it changed.
+* The store is bounded in bytes; an open transaction may take what is left. One that has ended is kept for consumers
+  that have not passed its end, and dropped first if room is short. One that does not fit at all is kept without rows,
+  as a fault of the tables that it changed.
 * Nothing is lost by a restart: `changes` says what is to be stored, in one go with progress and never after it.
 
-Pure. `state.store` makes it durable, and the client, which knows how far all consumers are, calls `forget`.
+Pure. `state.store` makes it durable; `forget` is called with the progress of all consumers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ENTRY_BYTES = 512  # about what one costs beside its rows
 
 @dataclass(frozen=True, slots=True)
 class XaFault:
-    """Why some must stop where a transaction is committed. `targets`: the tables it is about, None = any."""
+    """Why consumers of `targets` (None = all) must stop where a transaction is committed."""
 
     kind: ErrorKind
     what: str
@@ -84,7 +84,7 @@ class XaChanges:
 class XaStore:
     """The prepared transactions of one connection key. `stored`: those of the store, in the order of their numbers.
 
-    `server`: the uuid of the server that is read from now on; each login sets it before anything is read.
+    `server`: the uuid of the server that is read; set at login, before anything is read.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX, stored: Iterable[XaEntry] = ()) -> None:
@@ -113,7 +113,7 @@ class XaStore:
     def keep(
         self, xid: str, at: LogPoint, rows: Payload | None, faults: tuple[XaFault, ...]
     ) -> None:
-        """A prepare was read."""
+        """Keep a transaction whose prepare was read."""
         end = None
         for known in list(self._by_xid.get(xid, ())):
             if _same(known.at, at):
@@ -128,7 +128,7 @@ class XaStore:
         self._add(XaEntry(self._next, xid, at, rows, faults, end))
 
     def find(self, xid: str, end: LogPoint) -> XaEntry | None:
-        """Which transaction ends here? None where its prepare was not read, or is forgotten."""
+        """The transaction that ends at `end`; None if its prepare was not read, or was forgotten."""
         found = None
         for entry in self._by_xid.get(xid, ()):
             if entry.end is not None and _same(entry.end, end):
@@ -140,12 +140,12 @@ class XaStore:
         return found
 
     def ended(self, entry: XaEntry, end: LogPoint) -> None:
-        """Its XA COMMIT or XA ROLLBACK was read."""
+        """Note that the XA COMMIT or XA ROLLBACK of `entry` was read at `end`."""
         if entry.number in self._entries:
             self._end(entry, end)
 
     def has_room(self, size: int) -> bool:
-        """Do so many bytes more fit? Makes room by forgetting what has ended, the oldest first."""
+        """True if `size` bytes more fit. Makes room by dropping ended transactions, the oldest first."""
         while self.bytes + size > self.bytes_max and self._ended:
             self._drop(next(iter(self._ended.values())))
         return self.bytes + size <= self.bytes_max
@@ -153,7 +153,7 @@ class XaStore:
     # -- the core --------------------------------------------------------------------------------------------
 
     def forget(self, passed: Callable[[LogPoint], bool]) -> None:
-        """Drop what has ended at a spot that everybody has acknowledged, for good."""
+        """Drop transactions whose end all consumers have acknowledged for good, as `passed` tells."""
         for entry in list(self._ended.values()):
             assert entry.end is not None
             if passed(entry.end):
@@ -191,7 +191,7 @@ class XaStore:
         return XaChanges(fixed, tuple(ended), tuple(gone))
 
     def stored(self, changes: XaChanges) -> None:
-        """They are durable."""
+        """Note that `changes` are durable."""
         for entry in changes.put:
             self._stored[entry.number] = entry.end
         self._stored |= dict(changes.ended)
@@ -254,14 +254,14 @@ def _same(one: LogPoint, two: LogPoint) -> bool:
 
 
 def _elsewhere(one: LogPoint, two: LogPoint) -> bool:
-    """Are they of two files of one name, as before and after a reset?"""
+    """True if they lie in two files of one name, as before and after a reset."""
     a, b = one.mark, two.mark
     known = 0 not in (a.created, b.created)
     return _one_log(one, two) and a.file == b.file and known and a.created != b.created
 
 
 def _before(one: LogPoint, two: LogPoint) -> bool:
-    """Does one lie before the other, as far as can be told? Where it cannot, on two servers, it is taken to."""
+    """True if `one` lies before `two`, or if that cannot be told, on two servers."""
     if _one_log(one, two):
         return one.mark.key < two.mark.key and not _elsewhere(one, two)
     return one.source != two.source or one.gno < two.gno
