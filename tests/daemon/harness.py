@@ -75,6 +75,12 @@ class Problem(Exception):
         return str(self.body.get("kind"))
 
 
+def _processor_wait_s(pid: int, thread: int) -> float:
+    """For how long a thread was ready to run and did not (the second number of proc(5)'s schedstat)."""
+    text = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text(encoding="ascii")
+    return int(text.split()[1]) / 1e9
+
+
 class Api:
     """The daemon's HTTP API; every call has a connection of its own."""
 
@@ -180,6 +186,16 @@ class Daemon:
     def resident_bytes(self) -> int:
         pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def livez_s(self) -> float:
+        """Ask `/livez`. Returns how long the answer took, without the time in which the daemon's event loop or this
+        thread was ready to run, but other programs had the processors."""
+        threads = (self.pid, self.pid), (os.getpid(), threading.get_native_id())
+        waited_s = sum(_processor_wait_s(*thread) for thread in threads)
+        began = time.monotonic()
+        assert Api(self.port).text("/livez") == "ok\n"
+        took_s = time.monotonic() - began
+        return took_s - (sum(_processor_wait_s(*thread) for thread in threads) - waited_s)
 
     def stored(self, consumer: str) -> Json:
         """The consumer's row in the state store: acknowledged and covered positions."""

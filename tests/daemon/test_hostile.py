@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import PASSWORD, Api, Daemon, Reader, inserted_ids, load, until
+from tests.daemon.harness import PASSWORD, Daemon, Reader, inserted_ids, load, until
 from tests.servers import Server
 from tests.support.hostile_answers import ANSWERS, DUMPS, FLOODS, dumps
 from tests.support.hostile_server import Answers, HostileServer
@@ -43,8 +40,7 @@ def hostile_servers() -> dict[str, Answers]:
 
 @dataclass
 class Scene:
-    """What a daemon did while it read hostile servers. `live_s`: how long each /livez took, without the time in which
-    a thread of the daemon or of this process was ready to run, but waited for a processor."""
+    """What a daemon did while it read hostile servers. `live_s`: see `Daemon.livez_s`."""
 
     daemon: Daemon
     good: Reader
@@ -55,24 +51,9 @@ class Scene:
     read: list[int] = field(default_factory=list)
 
 
-def processor_wait_s(pid: int) -> float:
-    """For how long the threads of a process were ready to run, but other programs had the processors."""
-    waited_ns = 0
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
-            waited_ns += int((thread / "schedstat").read_text(encoding="ascii").split()[1])
-    return waited_ns / 1e9
-
-
 def watch(scene: Scene, done: threading.Event) -> None:
-    api = Api(scene.daemon.port)
-    pids = scene.daemon.pid, os.getpid()
     while not done.wait(0.05):
-        waited = sum(map(processor_wait_s, pids))
-        began = time.monotonic()
-        assert api.text("/livez") == "ok\n"
-        took = time.monotonic() - began
-        scene.live_s.append(took - max(0.0, sum(map(processor_wait_s, pids)) - waited))
+        scene.live_s.append(scene.daemon.livez_s())
         scene.resident.append(scene.daemon.resident_bytes)
 
 

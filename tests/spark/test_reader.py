@@ -169,7 +169,7 @@ def test_a_newer_reader_fences_this_one(daemon: FakeDaemon, new_reader: Any) -> 
         older.latestOffset(start, ALL)
     assert caught.value.kind is ErrorKind.SESSION_FENCED
     assert "session 1 is not the newest" in str(caught.value)
-    assert "two readers need two consumers" in str(caught.value)
+    assert "declare a second consumer for a second reader" in str(caught.value)
 
 
 def test_a_consumer_that_has_failed_for_good(daemon: FakeDaemon, new_reader: Any) -> None:
