@@ -44,7 +44,8 @@ class Assignment:
         if dispatcher.phase is not Phase.STREAMING or not consumer.started or not consumer.verified:
             return False
         if consumer.detached_at < dispatcher.stream_begun_at:
-            # The log may have been reset since, and the consumer's file and offset name another place: a login tells.
+            # The log may have been reset since the consumer was detached; then its file and offset mean another place.
+            # Only a login can check that.
             return False
         unhindered = _unhindered((consumer, *dispatcher.attached), now)
         return unhindered and self._may_join_stream(consumer, dispatcher)

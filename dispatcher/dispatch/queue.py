@@ -95,8 +95,8 @@ class Queue:
         self.queued = ExecutedPosition(GtidSet(), "", 0, 0)
         self.acknowledged = self._covered = self.queued
         self.delivered_seq = 0
-        # A reader asks for everything up to here, which was delivered before a restart. It fitted into the queue then;
-        # batches of other sizes may make it a little larger now, which must not keep it out.
+        # Everything up to this seq was delivered before a restart, so the reader may ask for it again. The queue takes
+        # it even if it exceeds the limit: batches of other sizes can make it a little larger than it was.
         self.needed_seq = 0
         self.files = QueueFiles()
         self.transactions = self.events = 0  # queued and not acknowledged

@@ -125,8 +125,8 @@ class FetchedDefinition:
 
 @dataclass(frozen=True, slots=True)
 class StoredVersions:
-    """What the state store holds: the server, up to where its log was read, and of each version its name, start, end,
-    definition, and whether it is open."""
+    """What the state store holds. `position`: how far the server's log was read; `versions`: name, start, end and
+    definition of each version of a table, and True if the version is open."""
 
     server: str
     position: LogPosition | None

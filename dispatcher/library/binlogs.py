@@ -30,7 +30,7 @@ RECHECK_S = 1.0
 
 
 class StreamOwner(Protocol):
-    """The client of a binlog, as far as the binlog needs it."""
+    """The part of `BinlogClient` that a `Binlog` uses."""
 
     @property
     def stores(self) -> bool:

@@ -34,7 +34,7 @@ def warnings_of(tree: Tree) -> tuple[str, ...]:
 
 
 def password_warnings(consumers: Mapping[str, ConsumerSettings]) -> tuple[str, ...]:
-    """One line per connection to another machine on which an impostor of the server can learn the password."""
+    """One warning for each connection to another machine whose password an impostor of the server could learn."""
     names_by_risk: dict[str, list[str]] = {}
     for name, consumer in consumers.items():
         if consumer.mysql is None or all(host.loopback for host in consumer.mysql.addresses):

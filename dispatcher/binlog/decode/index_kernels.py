@@ -157,7 +157,7 @@ def same(buf: U8, a: Int, a_end: Int, b: Int, b_end: Int) -> bool:
 
 @njit
 def slot_of(arrays: Arrays, table_id: Int) -> Int:
-    """The slot of a table id in the hash table: that of its version, or a free one."""
+    """The slot of the hash table with the current version of a table id, or the free slot where it would go."""
     mask = len(arrays.slots) - 1
     at = (table_id * 0x9E3779B1 >> 7) & mask
     while arrays.slots[at] > 0 and arrays.versions[arrays.slots[at] - 1, TABLE_ID] != table_id:

@@ -295,7 +295,7 @@ def _check_magic(data: bytes, name: str) -> None:
 
 def _no_format(data: bytes, at: int) -> BinlogError:
     if data[at + 4] == EventType.START_V3:
-        # Only the event's size tells version 1 (3.23), with headers of 13 bytes, from version 3 (4.0, 4.1).
+        # Version 1 (MySQL 3.23, headers of 13 bytes) and version 3 (4.0, 4.1) differ only in the size of this event.
         version = 1 if _size(data, at) < 75 else 3
         return BinlogError(
             ErrorKind.UNSUPPORTED_EVENT,

@@ -111,7 +111,7 @@ def parse_format_description(event: bytes) -> FormatDescription:
         raise BinlogError(
             ErrorKind.UNSUPPORTED_EVENT,
             f"{name} of binlog version {version} with headers of {header_size} bytes (server {text!r})",
-            remedy="only version 4 with headers of 19 bytes, which MySQL writes since 5.0, is read",
+            remedy="only binlogs of version 4 with headers of 19 bytes (MySQL 5.0 and later) are read",
         )
     sizes = event[fixed : -CHECKSUM_SIZE - 1 if has_algorithm else len(event)]
     started, in_use = int.from_bytes(event[71:75], "little"), bool(event[17] & FLAG_IN_USE)

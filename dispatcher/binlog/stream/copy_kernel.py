@@ -55,7 +55,7 @@ STATE_SIZE = 13
 NONE = -1
 EARLIER = -2  # in a segment before the one in use
 
-# Why the kernel came back.
+# Why the kernel returned to Python.
 DONE, NEED_ROOM, PATCH_RECORD, PATCH_ROWS, REMEMBER, UNDO = range(6)
 
 

@@ -64,11 +64,12 @@ class EmbeddedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """An embedded transaction that is being read, and where the splitter goes on behind it.
+    """An embedded transaction that is being read, and where the splitter continues after it.
 
-    `buf`, `fill`: the buffer that holds its event; `at`, `stop`, `packets`, `counted_to`: what the kernel's state and
-    the batch builder had there. `start`, `end`: offsets in the file before and behind the event. `opened`: how many
-    transactions had begun by then. `runs`: the rest of its events, None for a small one.
+    `buf`, `fill`: the buffer with the event that holds the transaction; `at`, `stop`, `packets`, `counted_to`: values
+    of the kernel's state and the batch builder, restored when the transaction has been read. `start`, `end`: offsets in
+    the file before and behind the event. `opened`: how many transactions had begun by then. `runs`: the transaction's
+    events that are not in the buffer yet, None if all are.
     """
 
     buf: U8

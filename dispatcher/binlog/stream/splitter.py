@@ -41,7 +41,7 @@ from dispatcher.binlog.stream.xa_recorder import XaRecorder
 from dispatcher.binlog.stream.xa_store import XaStore
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
-# What a call of `split` may do in Python: some 40 ms, in the units of `work_of`.
+# The most work in Python of one call of `split`, in units of `work_of` (some 40 us each): some 40 ms.
 WORK_MAX = 1024
 
 _PACKET_HEADER = 4  # 3 bytes of size, 1 of sequence number; the payload is a status byte, 0 for an event, and the event

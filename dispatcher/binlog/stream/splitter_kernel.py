@@ -69,15 +69,17 @@ MAPS = 9  # table maps of the open statement
 HEAD = 10  # index of the open statement's first event (text or table map), -1 = none
 N_EVENTS = 11
 N_TXS = 12
-OFF = 13  # the event that the kernel returned for: offset,
-SIZE = 14  # size,
-NEXT = 15  # and what follows it
+# The event that the kernel returned for.
+OFF = 13
+SIZE = 14
+NEXT = 15  # offset behind it
 REASON = 16  # index in WHY
 TIMESTAMP = 17  # of the last event
 TX_FIRST = 18  # of the open transaction: index of its first event
 TX_FLAGS = 19
-STOP = 20  # of the event that is being read: end of its body, without checksum;
-KIND = 21  # its kind, route,
+# The event that is being read.
+STOP = 20  # end of its body, without the checksum
+KIND = 21
 ROUTE = 22
 ENDS = 23  # 1 if its transaction ends with it
 OPENED = 24  # transactions that began

@@ -1,9 +1,9 @@
 """Parses TABLE_MAP events: the columns of the rows that follow.
 
 Every TABLE_MAP has the columns' types and sizes. Names, signedness, character sets, labels and the primary key are
-optional fields: servers write all of them since MySQL 8.0.14 / MariaDB 10.5 with binlog_row_metadata=FULL, signedness
-and character sets only with MINIMAL, and none before. A definition from information_schema can supply the rest
-(`with_columns`); nothing is guessed, and a table whose columns have no names cannot be decoded.
+optional fields. MySQL 8.0 and MariaDB 10.5 and later write all of them with binlog_row_metadata=FULL, and only
+signedness and character sets with MINIMAL; older servers write none. A definition from information_schema can supply
+the rest (`with_columns`); nothing is guessed, and a table whose columns have no names cannot be decoded.
 
 Source: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event).
 """

@@ -94,8 +94,8 @@ def blocking_dump(
 class BlockingDump:
     """The answer to a dump request, to be read as events or as batches. Raises `BinlogError` if it breaks off.
 
-    The socket is read past the driver, which would make an object of each packet, and would read an event of any size
-    before it could be refused.
+    It reads the socket itself: PyMySQL makes an object of each packet, and reads an event of any size before the event
+    can be refused.
     """
 
     def __init__(self, connection: Connection, label: str) -> None:
