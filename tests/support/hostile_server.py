@@ -166,7 +166,7 @@ class Answers:
                 return
         variables, file = self.all_variables(), self.log.file
         if statement.startswith("SHOW GLOBAL VARIABLES"):
-            session.rows([(name, value) for name, value in variables.items()])
+            session.rows([row for row in variables.items() if f"'{row[0]}'" in statement])
         elif statement.startswith("SELECT @@GLOBAL"):
             names = [part.strip().removeprefix("@@GLOBAL.") for part in statement[7:].split(",")]
             session.rows([tuple(variables[name] for name in names)])

@@ -48,7 +48,6 @@ _VARIABLES = (
     "binlog_checksum",
     "gtid_mode",
     "gtid_executed",
-    "gtid_purged",
     "gtid_binlog_pos",
     "gtid_strict_mode",
     "expire_logs_days",
@@ -80,7 +79,7 @@ class ServerFacts:
     gtid_mode: str  # "" on MariaDB, where GTIDs are always on
     gtid_strict_mode: bool  # MariaDB
     gtid_executed: str  # MariaDB: gtid_binlog_pos
-    gtid_purged: str
+    gtid_purged: str  # "" on MariaDB
     files: tuple[BinlogFile, ...]  # oldest first; () without a binlog
     file: str  # where the next event goes
     offset: int
@@ -310,7 +309,7 @@ def _facts(variables: Mapping[str, str]) -> ServerFacts:
         gtid_mode=get("gtid_mode").upper(),
         gtid_strict_mode=_is_on(variables, "gtid_strict_mode"),
         gtid_executed=gtid_text(executed, mariadb=mariadb),
-        gtid_purged="" if mariadb else gtid_text(get("gtid_purged"), mariadb=False),
+        gtid_purged="",
         files=(),
         file="",
         offset=0,
