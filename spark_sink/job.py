@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from spark_sink import register
-from spark_sink.settings import JobSettings, load_settings
+from spark_sink.mirror.settings import JobSettings, load_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from spark_sink.mirror import Mirror
+    from spark_sink.mirror.apply import Mirror
 
 log = logging.getLogger("spark_sink.job")
 
@@ -75,8 +75,8 @@ class Job:
         self._stopping = True
 
     def _start(self, spark: SparkSession, consumer: str) -> Running:
-        from spark_sink.mirror import Mirror  # noqa: PLC0415
-        from spark_sink.target import folder_name  # noqa: PLC0415
+        from spark_sink.mirror.apply import Mirror  # noqa: PLC0415
+        from spark_sink.mirror.delta import folder_name  # noqa: PLC0415
 
         settings = self._settings
         mirror = Mirror(

@@ -15,8 +15,8 @@ import pytest
 
 from spark_sink import register
 from spark_sink.job import spark_session
-from spark_sink.settings import load_settings
-from spark_sink.target import folder_name
+from spark_sink.mirror.delta import folder_name
+from spark_sink.mirror.settings import load_settings
 from tests.servers import Server
 from tests.support.fake_daemon import FakeDaemon, fake_daemon
 from tests.support.java import QUICK_JAVA

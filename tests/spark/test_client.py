@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
-from spark_sink.client import ConsumerClient, DaemonEndpoint
+from spark_sink.source.client import ConsumerClient, DaemonEndpoint
 from tests.support.fake_daemon import Answer, FakeDaemon, fake_daemon, position, problem
 
 
@@ -208,7 +208,7 @@ def test_a_missing_token_file_is_reported(tmp_path: Path) -> None:
 
 def test_importing_the_source_loads_nothing_heavy() -> None:
     code = (
-        "import sys, spark_sink.source; "
+        "import sys, spark_sink.source.data_source; "
         "heavy = {'pydantic', 'pymysql', 'uvicorn', 'asyncio', 'numba', 'pyarrow', 'fastapi', 'rich'}; "
         "sys.exit(','.join(sorted(heavy & set(sys.modules))) or 0)"
     )

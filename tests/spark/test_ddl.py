@@ -9,7 +9,7 @@ import pytest
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.sql.statement import DdlKind
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.ddl import HARMLESS, MirrorAction, changes_of
+from spark_sink.mirror.statements import HARMLESS, MirrorAction, changes_of
 from tests.servers import Server
 from tests.support.dumps import shared
 from tests.support.server_log import fresh_log, read_log

@@ -7,8 +7,8 @@ import pytest
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import UserError
 from dispatcher.model.position import Position
-from spark_sink.options import KEYS, MAX_PARTITIONS, SourceOptions, parse_size
-from spark_sink.settings import load_settings
+from spark_sink.mirror.settings import load_settings
+from spark_sink.source.options import KEYS, MAX_PARTITIONS, SourceOptions, parse_size
 
 GOOD = {"url": "http://daemon:8085", "consumer": "shop"}
 START = Position("s", "", "binlog.000001", 4, 0, 0)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog.decode.missing_columns import NAMES
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.ddl import MirrorAction, MirrorChange, changes_of
-from spark_sink.keyed import key_events, require_columns
-from spark_sink.plan import RawEntry, RowRun, Statement, steps
-from spark_sink.target import folder_name, name_of_folder
+from spark_sink.mirror.delta import folder_name, name_of_folder
+from spark_sink.mirror.keyed import key_events, require_columns
+from spark_sink.mirror.plan import RawEntry, RowRun, Statement, steps
+from spark_sink.mirror.statements import MirrorAction, MirrorChange, changes_of
 
 
 def entry(

@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import KEYS
-from spark_sink.options import SourceOptions
-from spark_sink.source import BinlogDataSource, BinlogStreamReader, Slice
+from spark_sink.source.data_source import BinlogDataSource, BinlogStreamReader, Slice
+from spark_sink.source.options import SourceOptions
 from tests.support.fake_daemon import FakeDaemon, position, problem
 
 ALL = ReadAllAvailable()

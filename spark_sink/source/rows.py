@@ -19,7 +19,7 @@ from dispatcher.binlog.decode.json_render import json_text
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.options import SourceOptions
+from spark_sink.source.options import SourceOptions
 
 ENTRY_BITS = 32  # entry = slice number << 32 | index in the slice: the order of the stream
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import Position
-from spark_sink.client import DaemonEndpoint
+from spark_sink.source.client import DaemonEndpoint
 
 KEYS = {
     "url": "address of the daemon, like http://host:8085",

@@ -36,8 +36,8 @@ from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from spark_sink.client import ConsumerClient, PolledRange, Session
-from spark_sink.options import SourceOptions
+from spark_sink.source.client import ConsumerClient, PolledRange, Session
+from spark_sink.source.options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +53,7 @@ RAW_SCHEMA = (
 
 
 class BinlogDataSource(DataSource):
-    """`spark.readStream.format("binlog")`. Its options are `spark_sink.options.KEYS`."""
+    """`spark.readStream.format("binlog")`. Its options are `spark_sink.source.options.KEYS`."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
@@ -66,7 +66,7 @@ class BinlogDataSource(DataSource):
     def schema(self) -> StructType | str:
         if self._parsed.raw:
             return RAW_SCHEMA
-        from spark_sink import rows  # noqa: PLC0415 - loads pyarrow and numba
+        from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
 
         return rows.spark_schema(rows.stream_schema(self._parsed, _definition(self._parsed)))
 
@@ -177,7 +177,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Slice)
-        from spark_sink import rows  # noqa: PLC0415 - loads pyarrow and numba
+        from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
 
         client = ConsumerClient(self._options.address, self._options.consumer)
         try:

@@ -29,10 +29,10 @@ from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink import keyed, plan
-from spark_sink.ddl import MirrorAction, changes_of
-from spark_sink.rows import spark_schema
-from spark_sink.target import MirroredTable, StepSession, Version, folder_name, name_of_folder
+from spark_sink.mirror import keyed, plan
+from spark_sink.mirror.delta import MirroredTable, StepSession, Version, folder_name, name_of_folder
+from spark_sink.mirror.statements import MirrorAction, changes_of
+from spark_sink.source.rows import spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,8 +24,8 @@ from pydantic_settings import (
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import ErrorKind, UserError
-from spark_sink.client import DaemonEndpoint
-from spark_sink.options import parse_size
+from spark_sink.source.client import DaemonEndpoint
+from spark_sink.source.options import parse_size
 
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)\Z")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.ddl import MirrorChange
+from spark_sink.mirror.statements import MirrorChange
 
 TableName = tuple[str, str]  # database, table
 
