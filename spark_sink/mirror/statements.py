@@ -1,11 +1,11 @@
 """Decides what a statement in the stream does to mirrored tables: nothing, empty them, or stop the mirror.
 
 A statement that is not understood stops the mirror, because it may have changed rows that no rows event holds.
-`CREATE TABLE` does nothing: the mirror creates the target table with its first rows, and it emptied a table of the same
-name when that was dropped.
+`CREATE TABLE` does nothing: the mirror creates the target table with its first rows, and it emptied a table of the
+same name when that was dropped.
 
-An ALTER TABLE that keeps the existing rows, or adds columns that are NULL in them, does nothing either: the mirror adds
-the columns with the first rows that have them, because only these tell the exact types.
+An ALTER TABLE that keeps the existing rows, or adds columns that are NULL in them, does nothing either: the mirror
+adds the columns with the first rows that have them, because only these tell the exact types.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dispatcher.binlog.sql.alter_table import row_changing_clause
-from dispatcher.binlog.sql.lexer import SqlTokens
+from dispatcher.binlog.sql.clauses import ColumnClause
+from dispatcher.binlog.sql.lexer import Name, SqlTokens
 from dispatcher.binlog.sql.statement import DdlKind, parse_statement
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
@@ -35,10 +36,97 @@ class MirrorChange:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """`like`: the table whose columns it has, without rows; `selects`: CREATE ... SELECT, whose rows the log holds as
+    rows; `replaces`: OR REPLACE, so a table of this name is dropped first; `if_not_exists`: nothing happens if there
+    is one; `cascades`: foreign keys with ON DELETE or ON UPDATE actions, whose changes a server may not log."""
+
+    name: Name
+    like: Name | None = None
+    selects: bool = False
+    replaces: bool = False
+    if_not_exists: bool = False
+    cascades: tuple[str, ...] = ()
+
+    @property
+    def tables(self) -> tuple[Name, ...]:
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    name: Name
+
+    @property
+    def tables(self) -> tuple[Name, ...]:
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTable:
+    name: Name
+
+    @property
+    def tables(self) -> tuple[Name, ...]:
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True)
+class DropDatabase:
+    """Drops all tables of the database: `tables` is empty."""
+
+    database: str
+
+    @property
+    def tables(self) -> tuple[Name, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTables:
+    """`pairs`: (old, new), one after the other: with `t -> old, new -> t`, `new` becomes `t`."""
+
+    pairs: tuple[tuple[Name, Name], ...]
+
+    @property
+    def tables(self) -> tuple[Name, ...]:
+        return tuple(dict.fromkeys(name for pair in self.pairs for name in pair))
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """`clauses`: those that concern columns and keys; `strict`: a value that does not fit makes the statement fail,
+    so no value was cut; `copy_reason`: not "": rows change in a way that the log does not hold; the clause, for a
+    message. A RENAME TO of the statement is an effect of its own, `RenameTables`, that follows this one."""
+
+    name: Name
+    clauses: tuple[ColumnClause, ...] = ()
+    strict: bool = True
+    copy_reason: str = ""
+    cascades: tuple[str, ...] = ()
+
+    @property
+    def tables(self) -> tuple[Name, ...]:
+        return (self.name,)
+
+
+TableEffect = CreateTable | DropTable | TruncateTable | DropDatabase | RenameTables | AlterTable
+
+
+def effects_of(query: str, database: str, sql_mode: int = 0) -> list[TableEffect]:
+    """What one statement, run with the default `database`, does to tables, in order.
+
+    A table may be in several effects: EXCHANGE PARTITION changes two, CONVERT TABLE drops one.
+    Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that is not understood.
+    """
+    raise NotImplementedError
+
+
 # Kinds that change neither rows nor columns of a mirrored table. OTHER: servers, tablespaces, plug-ins.
 HARMLESS = frozenset((
-    DdlKind.ACCOUNT, DdlKind.ALTER_DATABASE, DdlKind.CREATE_DATABASE, DdlKind.INDEX, DdlKind.MAINTENANCE, DdlKind.OTHER,
-    DdlKind.ROUTINE, DdlKind.TEMPORARY_TABLE, DdlKind.VIEW,
+    DdlKind.ACCOUNT, DdlKind.ALTER_DATABASE, DdlKind.CREATE_DATABASE, DdlKind.INDEX, DdlKind.MAINTENANCE,
+    DdlKind.OTHER, DdlKind.ROUTINE, DdlKind.TEMPORARY_TABLE, DdlKind.VIEW,
 ))  # fmt: skip
 
 
