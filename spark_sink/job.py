@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from spark_sink.mirror.apply import Mirror
+    from spark_sink.mirror.batch_apply import Mirror
 
 log = logging.getLogger("spark_sink.job")
 
@@ -75,8 +75,8 @@ class Job:
         self._stopping = True
 
     def _start(self, spark: SparkSession, consumer: str) -> Running:
-        from spark_sink.mirror.apply import Mirror  # noqa: PLC0415
-        from spark_sink.mirror.delta import folder_name  # noqa: PLC0415
+        from spark_sink.mirror.batch_apply import Mirror  # noqa: PLC0415
+        from spark_sink.mirror.names import folder_name  # noqa: PLC0415
 
         settings = self._settings
         mirror = Mirror(

@@ -15,7 +15,7 @@ import pytest
 
 from spark_sink import register
 from spark_sink.job import spark_session
-from spark_sink.mirror.delta import folder_name
+from spark_sink.mirror.names import folder_name
 from spark_sink.mirror.settings import load_settings
 from tests.servers import Server
 from tests.support.fake_daemon import FakeDaemon, fake_daemon

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from deploy.demo import delta
-from spark_sink.mirror.delta import folder_name
+from spark_sink.mirror.names import folder_name
 from tests.daemon.conftest import MakeDaemon, Source, make_daemon, source
 from tests.daemon.harness import Daemon, until
 from tests.servers import Server

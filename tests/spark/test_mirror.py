@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.apply import Mirror
+from spark_sink.mirror.batch_apply import Mirror
 from tests.spark.conftest import Source, Target, assert_equal, to_end
 
 

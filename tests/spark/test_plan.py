@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog.decode.missing_columns import NAMES
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.delta import folder_name, name_of_folder
-from spark_sink.mirror.keyed import key_events, require_columns
-from spark_sink.mirror.plan import RawEntry, RowRun, Statement, steps
+from spark_sink.mirror.batch_keyed import key_events, require_columns
+from spark_sink.mirror.batch_plan import RawEntry, RowRun, Statement, steps
+from spark_sink.mirror.names import folder_name, name_of_folder
 from spark_sink.mirror.statements import MirrorAction, MirrorChange, changes_of
 
 

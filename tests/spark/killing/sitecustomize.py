@@ -56,7 +56,7 @@ def _patch_mirror(module: ModuleType) -> None:
 
 _PATCHES = {
     "dispatcher.binlog.decode.delivered": _patch_delivered,
-    "spark_sink.mirror.apply": _patch_mirror,
+    "spark_sink.mirror.batch_apply": _patch_mirror,
 }
 
 

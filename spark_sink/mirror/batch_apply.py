@@ -29,8 +29,10 @@ from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror import keyed, plan
-from spark_sink.mirror.delta import MirroredTable, StepSession, Version, folder_name, name_of_folder
+from spark_sink.mirror import batch_keyed as keyed
+from spark_sink.mirror import batch_plan as plan
+from spark_sink.mirror.batch_delta import BatchSession, BatchTable, Version
+from spark_sink.mirror.names import folder_name, name_of_folder
 from spark_sink.mirror.statements import MirrorAction, changes_of
 from spark_sink.source.rows import spark_schema
 
@@ -62,12 +64,12 @@ class Mirror:
         self._spark = spark
         self._consumer = consumer
         self._target = target.rstrip("/")
-        self._tables: dict[plan.TableName, MirroredTable] = {}
+        self._tables: dict[plan.TableName, BatchTable] = {}
         self._tables_lock = threading.Lock()
-        self._sessions: SimpleQueue[StepSession] = SimpleQueue()
+        self._sessions: SimpleQueue[BatchSession] = SimpleQueue()
         self._parallel = parallel
         for _ in range(parallel):
-            self._sessions.put(StepSession(spark.newSession()))
+            self._sessions.put(BatchSession(spark.newSession()))
         self._busy = threading.Lock()
         self.failure: BaseException | None = None
 
@@ -147,11 +149,11 @@ class Mirror:
         finally:
             self._sessions.put(session)
 
-    def _table(self, name: plan.TableName) -> MirroredTable:
+    def _table(self, name: plan.TableName) -> BatchTable:
         with self._tables_lock:
             if name not in self._tables:
                 path = "/".join((self._target, *map(folder_name, name)))
-                self._tables[name] = MirroredTable(self._consumer, *name, path)
+                self._tables[name] = BatchTable(self._consumer, *name, path)
             return self._tables[name]
 
     def _in_target(self, database: str) -> Iterable[str]:
@@ -169,7 +171,7 @@ class Mirror:
     # -- one step --------------------------------------------------------------------------------------------
 
     def _rows(
-        self, batch: DataFrame, table: MirroredTable, session: StepSession, run: plan.RowRun
+        self, batch: DataFrame, table: BatchTable, session: BatchSession, run: plan.RowRun
     ) -> None:
         layout = TableMap.parse(run.table_map)
         place = f"consumer {self._consumer}, seq {run.seq}"
@@ -208,7 +210,7 @@ def _own_columns(changes: pa.Schema, layout: TableMap) -> StructType:
     )
 
 
-def _statement(table: MirroredTable, session: StepSession, statement: plan.Statement) -> None:
+def _statement(table: BatchTable, session: BatchSession, statement: plan.Statement) -> None:
     change = statement.change
     if change.action is MirrorAction.EMPTY:
         table.empty(session, Version(statement.epoch, statement.seq))

@@ -1,0 +1,96 @@
+"""Spark's and Delta's private JVM interfaces, all in one place: nothing else of the package touches `_jvm`.
+
+Public APIs have no counterpart: PySpark has none for file systems, and Delta none for recorded versions, for a table's
+version or for the size of its files without a Spark job.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def txn_version(spark: SparkSession, path: str, app_id: str) -> int:
+    """Returns the version that the newest commit of `app_id` in the Delta table at `path` recorded; -1 if none did."""
+    return int(_transaction(spark, path).txnVersion(app_id))
+
+
+def delta_version(spark: SparkSession, path: str) -> int:
+    """Returns the newest version of the Delta table at `path`; -1 if there is no table."""
+    return int(_transaction(spark, path).readVersion())
+
+
+def table_size(spark: SparkSession, path: str) -> tuple[int, int]:
+    """Returns (bytes, files) of the Delta table at `path`, as its last commit recorded them; (-1, -1) if it did not."""
+    checksum: Any = _transaction(spark, path).snapshot().checksumOpt()
+    if not checksum.isDefined():
+        return -1, -1
+    return int(checksum.get().tableSizeBytes()), int(checksum.get().numFiles())
+
+
+def forget_table(spark: SparkSession, path: str) -> None:
+    """Make Delta read the table at `path` anew: another folder may have been renamed to this path."""
+    jvm: Any = spark._jvm  # noqa: SLF001
+    java_session: Any = spark._jsparkSession  # noqa: SLF001
+    log: Any = jvm.org.apache.spark.sql.delta.DeltaLog
+    log.invalidateCache(java_session, jvm.org.apache.hadoop.fs.Path(path))
+
+
+def _transaction(spark: SparkSession, path: str) -> Any:
+    # A transaction begins with the newest snapshot, which a public `DeltaTable` would read with a Spark job.
+    jvm: Any = spark._jvm  # noqa: SLF001
+    java_session: Any = spark._jsparkSession  # noqa: SLF001
+    log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session, path)
+    return log.startTransaction()
+
+
+class FileSystem:
+    """Files and folders of any Hadoop file system, by path."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        jvm: Any = spark._jvm  # noqa: SLF001
+        java_session: Any = spark._jsparkSession  # noqa: SLF001
+        self._path: Any = jvm.org.apache.hadoop.fs.Path
+        self._conf: Any = java_session.sessionState().newHadoopConf()
+
+    def exists(self, path: str) -> bool:
+        where = self._path(path)
+        return bool(where.getFileSystem(self._conf).exists(where))
+
+    def names(self, path: str) -> list[str]:
+        """Returns the names in a folder, sorted; none if there is no such folder."""
+        where = self._path(path)
+        system = where.getFileSystem(self._conf)
+        if not system.exists(where):
+            return []
+        return sorted(str(status.getPath().getName()) for status in system.listStatus(where))
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a folder; the folder above `new` is made. Raises `BinlogError` if it fails or `new` exists."""
+        source, target = self._path(old), self._path(new)
+        system = source.getFileSystem(self._conf)
+        why = "the new folder exists"
+        if not system.exists(target):
+            system.mkdirs(target.getParent())
+            try:
+                if system.rename(source, target):
+                    return
+                why = "the file system refuses it"
+            except Py4JJavaError as error:
+                why = str(error.java_exception.getMessage())
+        raise BinlogError(
+            ErrorKind.INTERNAL,
+            f"cannot rename the folder {old} to {new}: {why}",
+            remedy="check that both folders can be written, and that nothing else writes into the target",
+        )
+
+    def delete(self, path: str) -> None:
+        """Delete a file, or a folder with all that is in it; no error if there is none."""
+        where = self._path(path)
+        where.getFileSystem(self._conf).delete(where, True)
