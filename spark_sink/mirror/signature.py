@@ -1,6 +1,6 @@
 """The columns of a mirrored table as its rows have them, and what a statement makes of them. Pure.
 
-The mirror follows an ALTER TABLE by its effect on the signature: `changes` applies the statement's clauses to the
+The mirror follows an ALTER TABLE by its effect on the signature: `change_of` applies the statement's clauses to the
 stored signature, and says how each column of the table afterwards comes from the table before. The next TABLE_MAP
 must agree (`difference`), which checks the prediction.
 """
@@ -84,7 +84,7 @@ class Recopy:
     reason: str
 
 
-def changes(
+def change_of(
     old: Signature, statement: AlterTable, invalid_dates: InvalidDates
 ) -> SchemaChange | Recopy:
     """How the mirrored table with the signature `old` follows an ALTER TABLE."""

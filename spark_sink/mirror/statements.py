@@ -14,10 +14,18 @@ import itertools
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dispatcher.binlog.sql.alter_clauses import ParsedAlter, parse_alter_table
 from dispatcher.binlog.sql.alter_table import row_changing_clause
 from dispatcher.binlog.sql.clauses import ColumnClause
-from dispatcher.binlog.sql.lexer import Name, SqlTokens
-from dispatcher.binlog.sql.statement import DdlKind, parse_statement
+from dispatcher.binlog.sql.create_table import parse_create_table
+from dispatcher.binlog.sql.lexer import (
+    STRICT_ALL_TABLES,
+    STRICT_TRANS_TABLES,
+    Name,
+    NotUnderstoodError,
+    SqlTokens,
+)
+from dispatcher.binlog.sql.statement import DdlKind, ParsedStatement, parse_statement
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
 
@@ -120,7 +128,75 @@ def effects_of(query: str, database: str, sql_mode: int = 0) -> list[TableEffect
     A table may be in several effects: EXCHANGE PARTITION changes two, CONVERT TABLE drops one.
     Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that is not understood.
     """
-    raise NotImplementedError
+    ddl = parse_statement(query, database, sql_mode)
+    if not ddl.parsed:
+        raise _not_understood(query, database, sql_mode)
+    try:
+        return _effects(ddl, query, database, sql_mode)
+    except NotUnderstoodError:
+        raise _not_understood(query, database, sql_mode) from None
+
+
+def _effects(ddl: ParsedStatement, query: str, database: str, sql_mode: int) -> list[TableEffect]:
+    match ddl.kind:
+        case kind if kind in HARMLESS:
+            return []
+        case DdlKind.DROP_TABLE:
+            return [DropTable(name) for name in ddl.tables]
+        case DdlKind.TRUNCATE:
+            return [TruncateTable(name) for name in ddl.tables]
+        case DdlKind.DROP_DATABASE:
+            return [DropDatabase(name) for name in ddl.databases]
+        case DdlKind.RENAME_TABLE:
+            return [RenameTables(ddl.renamed)]
+        case DdlKind.CREATE_TABLE:
+            made = parse_create_table(query, database, sql_mode)
+            return [
+                CreateTable(
+                    made.table,
+                    made.like,
+                    made.selects,
+                    made.replaces,
+                    made.if_not_exists,
+                    made.cascades,
+                )
+            ]
+        case DdlKind.ALTER_TABLE:
+            return _altered(parse_alter_table(query, database, sql_mode), sql_mode)
+    raise NotUnderstoodError
+
+
+def _altered(parsed: ParsedAlter, sql_mode: int) -> list[TableEffect]:
+    strict = not parsed.ignore and bool(sql_mode & (STRICT_TRANS_TABLES | STRICT_ALL_TABLES))
+    effects: list[TableEffect] = []
+    if parsed.clauses or parsed.copy_reason or parsed.cascades:
+        clauses = tuple(parsed.clauses)
+        effects.append(
+            AlterTable(parsed.table, clauses, strict, parsed.copy_reason, parsed.cascades)
+        )
+    for other, is_gone in parsed.others.items():
+        if is_gone:
+            effects.append(DropTable(other))
+        elif parsed.copy_reason == "CONVERT PARTITION":
+            effects += [
+                CreateTable(other, like=parsed.table),
+                AlterTable(other, copy_reason=parsed.copy_reason),
+            ]
+        else:
+            effects.append(AlterTable(other, copy_reason=parsed.copy_reason))
+    if parsed.renamed_to is not None:
+        effects.append(RenameTables(((parsed.table, parsed.renamed_to),)))
+    return effects
+
+
+def _not_understood(query: str, database: str, sql_mode: int) -> BinlogError:
+    return BinlogError(
+        ErrorKind.UNSUPPORTED_CHANGE,
+        f"a statement that is not understood: {_beginning(query, sql_mode)} ...",
+        where=f"default database {database}" if database else "",
+        remedy="apply to the mirrored tables by hand what it changed, move the consumer behind the statement"
+        f" ({SEEK}), and start the query with a new checkpoint",
+    )
 
 
 # Kinds that change neither rows nor columns of a mirrored table. OTHER: servers, tablespaces, plug-ins.
@@ -137,13 +213,7 @@ def changes_of(query: str, database: str, sql_mode: int = 0) -> list[MirrorChang
     """
     ddl = parse_statement(query, database, sql_mode)
     if not ddl.parsed:
-        raise BinlogError(
-            ErrorKind.UNSUPPORTED_CHANGE,
-            f"a statement that is not understood: {_beginning(query, sql_mode)} ...",
-            where=f"default database {database}" if database else "",
-            remedy="apply to the mirrored tables by hand what it changed, move the consumer behind the statement"
-            f" ({SEEK}), and start the query with a new checkpoint",
-        )
+        raise _not_understood(query, database, sql_mode)
     match ddl.kind:
         case kind if kind in HARMLESS:
             return []
