@@ -205,12 +205,14 @@ def _null_key(changes: pa.RecordBatch, name: str) -> BinlogError:
 
 
 def _last_of_each(keys: Sequence[pa.Array | pa.ChunkedArray], order: pa.Array) -> pa.Array:
-    """Returns the indices of the largest `order` of each key, sorted by order."""
+    """Returns the indices of the largest `order` of each key, sorted by order; of all rows if there is no key."""
     names = [f"k{i}" for i in range(len(keys))]
     count = len(order)
     table = pa.table([*keys, order], names=[*names, "order"])
     # The rows by order, so that the last index of a key in them is its last event.
     sorted_rows = pc.sort_indices(order)
+    if not keys:
+        return sorted_rows
     table = table.take(sorted_rows).append_column("at", pa.array(np.arange(count)))
     last = table.group_by(names, use_threads=False).aggregate([("at", "max")]).column("at_max")
     at = np.sort(last.to_numpy())

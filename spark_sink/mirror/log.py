@@ -200,6 +200,10 @@ class BinlogLog:
                 return LogEnd(number, None)
             appends *= 64
 
+    def last_append(self, consumer: str) -> int:
+        """Returns the number of the consumer's last append, 0 if there is none; cheap, without a Spark job."""
+        return max(0, txn_version(self._spark, self.path, _app_id(consumer)))
+
     def changed(self) -> bool:
         """True if the log has a newer Delta version than at the last call of `entries`."""
         return delta_version(self._spark, self.path) > self._seen

@@ -1,0 +1,362 @@
+"""The tables of one consumer: its queues, the steps that are executed, stopped tables, and the watermark.
+
+The applier's thread reads and starts; steps run in the threads of its pool. The queues are used under a lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.catch_up import CatchUps
+from spark_sink.mirror.control import ControlTable, TableRecord, TableState
+from spark_sink.mirror.copy_track import CopyTrack, TableCopier
+from spark_sink.mirror.delta import StepSession
+from spark_sink.mirror.directory import LIVE, TableDirectory, without_old_names
+from spark_sink.mirror.entries import EntryKind, append_of, last_lsn
+from spark_sink.mirror.faults import fault_of, in_one_line, is_conflict
+from spark_sink.mirror.jvm import FileSystem
+from spark_sink.mirror.log import BinlogLog
+from spark_sink.mirror.names import TableName
+from spark_sink.mirror.plan import RenameBarrier, RowRun, route
+from spark_sink.mirror.policies import ApplyOptions
+from spark_sink.mirror.processor import Processor
+from spark_sink.mirror.queues import QueuedStep, TableQueues
+from spark_sink.mirror.renames import FolderMover, records_after
+from spark_sink.mirror.statements import RenameTables, effects_of
+from spark_sink.mirror.transitions import after_effect, stopped
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("spark_sink.mirror")
+
+ITEMS_MAX = 200_000  # that wait in memory before the log is read on
+INLINE_BYTES_MAX = 256 << 20
+CONFLICTS_MAX = 8
+BACKOFF_MAX_S = 60.0
+CATCH_UP_POLL_S = 1.0
+REPORTED_AFTER = 3  # failures of a step in a row, until its record says so
+
+
+class ApplierServices(Protocol):
+    """What the tables of a consumer need of the applier."""
+
+    def session(self) -> AbstractContextManager[StepSession]: ...
+    def wake(self) -> None: ...
+
+
+class ConsumerTables:
+    """`failure`: why the consumer's entries are not applied any more."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        consumer: str,
+        control: ControlTable,
+        options: ApplyOptions,
+        services: ApplierServices,
+    ) -> None:
+        self._spark = spark
+        self.consumer = consumer
+        self.failure: BinlogError | None = None
+        self._log = BinlogLog(spark.newSession(), options.target)
+        self._control, self._options = control, options
+        self._services = services
+        self._lock = threading.Lock()
+        self._queues = TableQueues(options.step_bytes_max)
+        target = options.target.rstrip("/")
+        self.directory = TableDirectory(consumer, control, lambda folder: f"{target}/{folder}")
+        self._processor = Processor(self.directory, self._log, options)
+        self._mover = FolderMover(spark, self.directory, target)
+        self._failures: dict[tuple[str, str], int] = {}
+        self._read_to = self._written = control.applied(consumer)
+        self._written_at = time.monotonic()
+        self._stopping = False
+        self._running = 0
+        self._append_seen = 0
+        self._looked_at = 0.0
+        self._steps: Executor | None = None
+        self._aside: Executor | None = None
+        self._catch_ups: CatchUps | None = None
+
+    def start(self, steps: Executor, aside: Executor, copier: TableCopier | None) -> None:
+        """Repair what a crash left; then steps may be started."""
+        self._steps, self._aside = steps, aside
+        end = self._log.end(self.consumer)
+        if self._read_to and (end is None or last_lsn(end.append) < self._read_to):
+            self.fail(_log_is_missing(self.consumer, self._log.path))
+            return
+        if end is not None and end.position is not None:
+            self._processor.server = end.position.server
+        self._mover.finish_moves()
+        for record in self.directory.records():
+            if record.state not in (*LIVE, TableState.DROPPED):
+                self.directory.skipped(record, self._read_to)
+        copies = None
+        if copier is not None:
+            files = FileSystem(self._spark)
+            copies = CopyTrack(files, self.directory, self._log, self._mover, copier)
+        self._catch_ups = CatchUps(self._spark, self.directory, self._log, self._options, copies)
+        self.read_requests()
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._catch_ups is not None:
+            self._catch_ups.stopping = True
+
+    def fail(self, error: BinlogError) -> None:
+        """Stop applying this consumer. Its tables stay as they are."""
+        log.error("%s: %s", self.consumer, error)
+        self.failure = error
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def log_end(self) -> int:
+        """Returns the largest lsn that the consumer's log can hold now."""
+        end = self._log.end(self.consumer)
+        return last_lsn(end.append) if end else 0
+
+    def read(self) -> bool:
+        """Read the next entries into the queues. Returns True if there were any."""
+        with self._lock:
+            full = self._queues.items >= ITEMS_MAX or self._queues.inline_bytes >= INLINE_BYTES_MAX
+        newest = self._log.last_append(self.consumer)
+        if full or newest <= self._append_seen:
+            return False
+        entries = self._log.entries(self.consumer, self._read_to)
+        with self._lock:
+            for entry in entries:
+                if entry.kind is EntryKind.END and entry.position is not None:
+                    self._processor.server = entry.position.server
+                for name, item in route(entry, effects_of, self._known, self._options.excluded):
+                    self._queues.add(name, item)
+                self._read_to = entry.lsn
+            # Appends without entries are claims.
+            self._append_seen = append_of(self._read_to) if entries else newest
+        return bool(entries)
+
+    def _known(self) -> list[tuple[str, str]]:
+        return [*self.directory.names(), *self._queues.names()]
+
+    def read_requests(self) -> None:
+        """Begin what was asked for about tables."""
+        asked = {record.table_id for record in self.directory.read()}
+        self._start_catch_ups(asked)
+
+    def _start_catch_ups(self, asked: Iterable[str] = ()) -> None:
+        if self._catch_ups is None or self._aside is None or self._stopping:
+            return
+        for table_id in self._catch_ups.due(asked=asked):
+            self._aside.submit(self._guarded, partial(self._catch_ups.run, table_id))
+
+    # -- steps -----------------------------------------------------------------------------------------------
+
+    def start_steps(self) -> bool:
+        """Start steps that can run, as many as there are threads. Returns True if one was started."""
+        assert self._steps is not None
+        now = time.monotonic()
+        if now > self._looked_at + CATCH_UP_POLL_S:
+            self._looked_at = now
+            self._start_catch_ups()
+        started = False
+        while not self._stopping and self._running < self._options.parallel:
+            with self._lock:
+                step = self._queues.start(now)
+                if step is None:
+                    break
+                self._running += 1
+            started = True
+            self._steps.submit(self._guarded, partial(self._run_step, step))
+        return started
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except (
+            Exception
+        ) as error:  # a bug here must not leave a table waiting for ever without a word
+            log.exception("%s: the applier failed", self.consumer)
+            self.failure = BinlogError(
+                ErrorKind.INTERNAL, in_one_line(error), where=f"consumer {self.consumer}"
+            )
+        finally:
+            self._services.wake()
+
+    def _run_step(self, step: QueuedStep) -> None:
+        began = time.monotonic()
+        try:
+            with self._services.session() as session:
+                rows = self._execute(session, step)
+        except Exception as error:  # noqa: BLE001 - every kind of it is handled
+            self._failed(step, error)
+        else:
+            for name in step.names:
+                self._recovered(name)
+            pause = self._options.policy(step.names[0]).interval_s if rows else 0.0
+            with self._lock:
+                self._queues.done(step, began + pause if pause else 0.0)
+            if rows:
+                seconds = time.monotonic() - began
+                label = ".".join(step.names[0])
+                log.info("%s: %s: %d rows in %.2f s", self.consumer, label, rows, seconds)
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def _execute(self, session: StepSession, step: QueuedStep) -> int:
+        if isinstance(step.work, RenameBarrier):
+            self._rename(session, step.work)
+            return 0
+        return self._processor.execute(session, step.names[0], step.work)
+
+    def _rename(self, session: StepSession, barrier: RenameBarrier) -> None:
+        found = {name: self.directory.find(name, barrier.lsn) for name in barrier.names}
+        tables = {name: record for name, record in found.items() if record is not None}
+        done = [line[0] for r in self.directory.records() for line in r.detail.get("names", ())]
+        if barrier.lsn in done:
+            return
+        with self.directory.exclusive(*(record.table_id for record in tables.values())):
+            # Tables that are stopped or copied may have changed until here.
+            tables = {name: self.directory.record(r.table_id) for name, r in tables.items()}
+            changed = self._renamed(session, barrier, tables)
+            self.directory.save(*changed.values())
+            self._mover.finish_moves()
+        for record in changed.values():
+            log.info("%s: %s: renamed at lsn %d", self.consumer, record.label, barrier.lsn)
+
+    def _renamed(
+        self, session: StepSession, barrier: RenameBarrier, tables: dict[TableName, TableRecord]
+    ) -> dict[str, TableRecord]:
+        """Returns the records that a statement with a RENAME changes, by table id."""
+        changed: dict[str, TableRecord] = {}
+        for effect in barrier.effects:
+            if isinstance(effect, RenameTables):
+                records = records_after(tables, effect.pairs, barrier.lsn)
+                changed |= {record.table_id: record for record in records}
+                continue
+            for name in effect.tables:
+                now = self._processor.situation(name)
+                moved = after_effect(name, tables.get(name), effect, barrier.entry, now)
+                record = self._processor.effect(session, tables.get(name), moved, barrier.entry)
+                if record is not None and record != tables.get(name):
+                    tables[name] = record
+                    changed[record.table_id] = record
+        return changed
+
+    # -- steps that fail -------------------------------------------------------------------------------------
+
+    def _failed(self, step: QueuedStep, error: Exception) -> None:
+        name = step.names[0]
+        count = self._failures[name] = self._failures.get(name, 0) + 1
+        now = time.monotonic()
+        fault = fault_of(error)
+        if fault is not None and isinstance(step.work, RowRun) and len(step.work.entries) > 1:
+            with self._lock:
+                self._queues.again(step, now, alone=True)
+            return
+        if fault is not None:
+            self._quarantine(step, fault)
+            return
+        conflict = is_conflict(error) and count <= CONFLICTS_MAX
+        first = self._options.retry_first_s
+        wait_s = first * count if conflict else min(BACKOFF_MAX_S, first * 2 ** min(count, 20))
+        text = in_one_line(error)
+        log.warning(
+            "%s: %s: tried again in %.1f s: %s", self.consumer, ".".join(name), wait_s, text
+        )
+        log.debug("%s: the whole error", self.consumer, exc_info=error)
+        if count == REPORTED_AFTER:
+            self._report(name, step.work.lsn, text)
+        with self._lock:
+            self._queues.again(step, now + wait_s)
+
+    def _report(self, name: tuple[str, str], lsn: int, text: str) -> None:
+        """Write into the table's record that its steps fail."""
+        record = self.directory.find(name, lsn)
+        if record is not None and record.state in LIVE:
+            self.directory.save(replace(record, reason=f"tried again: {text}").having(failing=lsn))
+
+    def _recovered(self, name: tuple[str, str]) -> None:
+        if self._failures.pop(name, 0) < REPORTED_AFTER:
+            return
+        for record in self.directory.records():
+            if record.name == name and "failing" in record.detail:
+                self.directory.save(replace(record, reason="").having(failing=None))
+
+    def _quarantine(self, step: QueuedStep, fault: BinlogError) -> None:
+        """Stop the tables of a step alone."""
+        for name in step.names:
+            record = self.directory.find(name, step.work.lsn)
+            self._failures.pop(name, None)
+            if record is None or record.state not in LIVE:
+                continue
+            standing = stopped(record, str(fault), step.work.lsn - 1, step.work.lsn)
+            self._processor.write(standing, f"at lsn {step.work.lsn}")
+            self.directory.skipped(standing, step.work.lsn)
+        with self._lock:
+            self._queues.done(step)
+
+    # -- progress --------------------------------------------------------------------------------------------
+
+    def at_rest(self, goal: int) -> bool:
+        """True if everything up to `goal` is applied, or stands in the record of a table, or fails again and again."""
+        with self._lock:
+            watermark = self._queues.watermark(self._read_to)
+            empty = not self._queues.items and not self._running
+        if self._catch_ups is not None and self._catch_ups.busy():
+            return False
+        failing = any(count >= REPORTED_AFTER * 2 for count in self._failures.values())
+        nothing_more = empty and self._log.last_append(self.consumer) <= self._append_seen
+        return watermark >= goal or failing or nothing_more
+
+    def standing(self) -> list[str]:
+        """Returns the tables that are stopped, or whose steps fail."""
+        stopped_ = [r.label for r in self.directory.records() if r.state is TableState.STOPPED]
+        return stopped_ + [".".join(name) for name, count in self._failures.items() if count]
+
+    def lag(self, name: tuple[str, str]) -> int:
+        with self._lock:
+            return self._queues.lag(name)
+
+    @property
+    def applied_to(self) -> int:
+        """The lsn of the watermark that was written last."""
+        return self._written
+
+    def write_watermark(self, now: float, *, last: bool) -> None:
+        """Write how far everything is applied, now and then, and at the end."""
+        if self.failure is not None or (
+            not last and now < self._written_at + self._options.watermark_s
+        ):
+            return
+        with self._lock:
+            watermark = self._queues.watermark(self._read_to)
+        self._written_at = now
+        if watermark <= self._written:
+            return
+        self._control.set_applied(self.consumer, watermark)
+        self._written = watermark
+        outdated = []
+        for record in self.directory.records():
+            shorter = without_old_names(record, watermark)
+            if shorter != record and record.state in (*LIVE, TableState.DROPPED):
+                outdated.append(shorter)
+        self.directory.save(*outdated)
+
+
+def _log_is_missing(consumer: str, path: str) -> BinlogError:
+    return BinlogError(
+        ErrorKind.HISTORY_DIFFERS,
+        f"the tables are ahead of the log at {path}: the log was deleted or restored from an older copy",
+        where=f"consumer {consumer}",
+        remedy="restore the log, or copy the consumer's tables again into another target",
+    )

@@ -1,0 +1,174 @@
+"""A table's copy from its beginning to the moment at which it takes the table's place.
+
+1. S is the end of the log. From here on the table's entries stay in the log (state COPYING, `from_lsn` = S).
+2. The copier copies the rows into _binlog/copies/<table id>; the server has executed at least S before the first row
+   is read, and R when the last one is.
+3. The log is replayed on the copy from S until it has passed R: then the copy equals the server's table at that point.
+   Steps are MERGEs, because rows of before R may be in the copy already.
+4. The copy's folder takes the place of the table's folder, and the replay goes on there until the table is live.
+
+A change of the table's columns between S and R begins the copy again. Every boundary is in the record, so a crash at
+any point repeats at most what lies between two of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.model.position import Position, packed_seq
+from spark_sink.mirror.control import TableRecord, TableState
+from spark_sink.mirror.delta import StepSession
+from spark_sink.mirror.directory import TableDirectory
+from spark_sink.mirror.entries import EntryKind, LogEnd, last_lsn
+from spark_sink.mirror.jvm import FileSystem
+from spark_sink.mirror.names import OWN_FOLDER
+from spark_sink.mirror.renames import MOVED_FROM, FolderMover, folder_of
+
+if TYPE_CHECKING:
+    from spark_sink.mirror.catch_up import CatchUps
+    from spark_sink.mirror.log import BinlogLog
+
+log = logging.getLogger("spark_sink.mirror")
+
+LOG_WAIT_S = 0.5
+
+
+class CopiedTable(Protocol):
+    """What a copy returns. `executed`: R; `signature`: the columns as JSON."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def executed(self) -> Position: ...
+    @property
+    def signature(self) -> str: ...
+
+
+class TableCopier(Protocol):
+    """Copies one table into _binlog/copies/<table id>; a copy that was interrupted goes on."""
+
+    def copy(
+        self,
+        record: TableRecord,
+        *,
+        begin: LogEnd,
+        progress: Callable[[Any], None],
+        stopping: Callable[[], bool],
+    ) -> CopiedTable: ...
+
+
+def copy_folder(table_id: str) -> str:
+    """Returns the folder of a table's copy, below the target."""
+    return f"{OWN_FOLDER}/copies/{table_id}"
+
+
+def position_contains(position: Position, executed: Position) -> bool:
+    """True if everything that is executed at `executed` is executed at `position`, of one server's history."""
+    if executed.gtid and position.gtid:
+        if ":" in executed.gtid:
+            return GtidSet.parse(position.gtid).contains(GtidSet.parse(executed.gtid))
+        if executed.gtid.count("-") == position.gtid.count("-") == 2:
+            here, there = MariadbGtids.parse(position.gtid), MariadbGtids.parse(executed.gtid)
+            return here.contains(there)
+    here_at = packed_seq(position.file, position.offset)
+    return here_at >= packed_seq(executed.file, executed.offset)
+
+
+class CopyTrack:
+    """Of one consumer."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: TableDirectory,
+        binlog_log: BinlogLog,
+        mover: FolderMover,
+        copier: TableCopier,
+    ) -> None:
+        self._files, self._directory, self._log = files, directory, binlog_log
+        self._mover, self._copier = mover, copier
+
+    def run(self, session: StepSession, table_id: str, catch_ups: CatchUps) -> None:
+        """Copy the table, or go on with its copy, up to the point at which it takes the table's place."""
+        record = self._directory.record(table_id)
+        if record.state is TableState.CREATING:
+            record = self._begun(record)
+        if "goal" not in record.detail:
+            copied = record if "executed" in record.detail else self._copied(record, catch_ups)
+            passed = -1 if copied is None else self._passed(copied, catch_ups)
+            if copied is None or passed < 0:
+                return
+            record = copied.having(goal=str(TableState.COMPLETE), passed=passed)
+            self._directory.save(record)
+        if "executed" not in record.detail:
+            return  # the copy has taken the table's place
+        passed = record.detail["passed"]
+        if catch_ups.replay(session, table_id, copy_folder(table_id), passed):
+            self._swap_in(self._directory.record(table_id), passed)
+
+    def _begun(self, record: TableRecord) -> TableRecord:
+        self._files.delete(self._directory.full_path(copy_folder(record.table_id)))
+        end = self._log.end(record.consumer)
+        assert end is not None and end.position is not None
+        record = replace(record, state=TableState.COPYING, from_lsn=last_lsn(end.append))
+        record = replace(record, epoch=end.position.epoch, server=end.position.server)
+        record = record.having(begin=end.position.as_dict(), goal=None, executed=None, passed=None)
+        self._directory.save(record)
+        return record
+
+    def _copied(self, record: TableRecord, catch_ups: CatchUps) -> TableRecord | None:
+        table_id = record.table_id
+
+        def stopping() -> bool:
+            now = self._directory.record(table_id)
+            begun = now.state, now.detail.get("begin")
+            return catch_ups.stopping or begun != (TableState.COPYING, record.detail["begin"])
+
+        begin = LogEnd(record.from_lsn >> 32, Position.from_dict(record.detail["begin"]))
+        result = self._copier.copy(record, begin=begin, progress=_no_progress, stopping=stopping)
+        if stopping():
+            return None
+        now = self._directory.record(table_id)
+        executed = result.executed.as_dict()
+        copied = replace(now, signature=result.signature).having(
+            executed=executed, rows=result.rows
+        )
+        self._directory.save(copied)
+        return copied
+
+    def _passed(self, record: TableRecord, catch_ups: CatchUps) -> int:
+        """Returns the lsn of the first END entry whose position holds R. Waits until the log has it; -1 if stopped."""
+        executed = Position.from_dict(record.detail["executed"])
+        cursor = record.from_lsn
+        while not catch_ups.stopping:
+            entries = self._log.entries(record.consumer, cursor, tables=[])
+            for entry in entries:
+                cursor = entry.lsn
+                position = entry.position if entry.kind is EntryKind.END else None
+                if position is not None and position_contains(position, executed):
+                    return cursor
+            if not entries:
+                time.sleep(LOG_WAIT_S)
+        return -1
+
+    def _swap_in(self, record: TableRecord, passed: int) -> None:
+        """The copy becomes the table's folder; what was there is deleted."""
+        with self._directory.exclusive(record.table_id):
+            record = replace(record, folder=folder_of(record.name), from_lsn=passed).having(
+                **{MOVED_FROM: copy_folder(record.table_id)},
+                begin=None,
+                executed=None,
+                exact_from=passed,
+            )
+            self._directory.save(record)
+            self._mover.finish_moves()
+            self._directory.doubt(record)
+
+
+def _no_progress(_: Any) -> None:
+    return
