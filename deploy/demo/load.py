@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -13,9 +13,15 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from deploy.demo.operations import Shop, Transaction, first_rows, operations
+from deploy.demo.operations import Shop, Statement, Transaction, first_rows, operations
 from deploy.demo.processes import DemoFailed
-from deploy.demo.schema import ADD_COLUMN
+from deploy.demo.schema import (
+    ADD_COLUMNS,
+    DOUBLE_EXISTING_TABLE,
+    EXISTING_TABLE,
+    PARTS,
+    SHADOW_TABLE,
+)
 
 Connect = Callable[[], "Connection[Cursor]"]
 
@@ -31,6 +37,20 @@ class WriteCounts:
     statements: int = 0
     rows: int = 0
     retried: int = 0
+
+
+def make_existing_table(connection: Connection[Cursor]) -> None:
+    """Create a table of `PARTS` rows that the binlog does not hold. The account needs the right to set sql_log_bin."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_log_bin = 0")
+        for statement in EXISTING_TABLE:
+            cursor.execute(statement)
+        rows = 1
+        while rows < PARTS:
+            cursor.execute(DOUBLE_EXISTING_TABLE.format(rows=rows, most=min(rows, PARTS - rows)))
+            rows = min(2 * rows, PARTS)
+        connection.commit()
+        cursor.execute("SET SESSION sql_log_bin = 1")
 
 
 class Writers:
@@ -79,12 +99,18 @@ class Writers:
             sum(count.retried for count in counts),
         )
 
-    def add_column(self) -> None:
-        """Alter a table while the writers write to it."""
-        with closing(self._connect()) as connection, connection.cursor() as cursor:
-            cursor.execute(ADD_COLUMN)
-            cursor.execute("UPDATE shop.customers SET nickname = name WHERE id % 3 = 0")
-            connection.commit()
+    def add_columns(self) -> None:
+        """Alter tables while the writers write to them."""
+        self._execute(ADD_COLUMNS)
+
+    def change_by_shadow(self) -> None:
+        """Change a table through a shadow table, and swap the two, while the writers write to it."""
+        self._execute(SHADOW_TABLE)
+
+    def _execute(self, statements: Iterable[str]) -> None:
+        with closing(self._connect()) as connection:
+            for statement in statements:
+                self._run(connection, Transaction([Statement(statement)]), WriteCounts())
 
     def _write(self, writer: int, seed: int) -> None:
         shop = Shop(writer, random.Random(f"{seed}/{writer}"))  # noqa: S311 - repeatable on purpose

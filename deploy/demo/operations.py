@@ -14,7 +14,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from deploy.demo.schema import SITES
+from deploy.demo.schema import PARTS, SITES
 
 PRODUCTS = 60  # of each writer, inserted before the load begins
 _IDS_PER_WRITER = 1_000_000
@@ -292,6 +292,31 @@ def forget(shop: Shop) -> Transaction:
     return Transaction([Statement(f"DELETE FROM shop.customers WHERE id IN {_in(gone)}")], done)
 
 
+def use_parts(shop: Shop) -> Transaction:
+    """Change rows of the table that is copied meanwhile: updates, a deletion, new rows, and a key that moves."""
+    chance = shop.chance
+    # Each writer has its own ids, so that no key is inserted twice.
+    own = range(shop.writer + 1, PARTS + 1, 3)
+    used = _in(sorted(chance.choice(own) for _ in range(20)))
+    new = PARTS + shop.new_id()
+    columns = "id, code, title, stock, price, weight, added, counted, changed, state"
+    row = [new, f"N{new}", _maybe(chance, _text(chance, 4)), chance.randint(0, 99)]
+    row += [_decimal(chance, 10, 2), _maybe(chance, _double(chance)), _day(chance), None]
+    row += [_moment(chance), "new"]
+    return Transaction(
+        [
+            Statement(
+                f"UPDATE warehouse.parts SET stock = stock - 1, state = 'used' WHERE id IN {used}"
+            ),
+            Statement(f"DELETE FROM warehouse.parts WHERE id = {chance.choice(own)}"),
+            _rows("warehouse.parts", columns, [row]),
+            Statement(
+                f"UPDATE warehouse.parts SET id = {new + PARTS * 10} WHERE id = {chance.choice(own)}"
+            ),
+        ]
+    )
+
+
 _OPERATIONS: tuple[tuple[Callable[[Shop], Transaction], int], ...] = (
     (place_order, 40),
     (new_customers, 12),
@@ -302,6 +327,7 @@ _OPERATIONS: tuple[tuple[Callable[[Shop], Transaction], int], ...] = (
     (rename, 6),
     (reprice, 5),
     (forget, 5),
+    (use_parts, 10),
 )
 
 
