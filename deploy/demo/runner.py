@@ -317,7 +317,7 @@ def _write_for(demo: RunningDemo, load: Writers, seconds: float) -> None:
     began = time.monotonic()
     half = began + seconds / 2
     demo.until("writing", lambda _: time.monotonic() >= half, seconds + 60)
-    load.add_column()
+    load.add_columns()
     demo.until("writing", lambda _: time.monotonic() >= began + seconds, seconds + 60)
 
 

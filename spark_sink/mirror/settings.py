@@ -1,100 +1,158 @@
-"""Settings of the mirror job: command line, then environment (`SPARK_SINK_*`), then defaults.
+"""Settings of the mirror: command line, then environment (`SPARK_SINK_*`), then YAML files, then defaults.
 
-The token is never taken from the command line, which every user of the machine can read. It comes from a file or, if
-none is set, from the environment variable `SPARK_SINK_TOKEN`.
+The files are read as the daemon's are: `${NAME}` stands for an environment variable, unknown and duplicate keys are
+errors, and all errors are reported together with file and line. A token or a password is never taken from the command
+line, which every user of the machine can read.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import (
-    BaseSettings,
-    CliImplicitFlag,
-    NoDecode,
-    SettingsConfigDict,
-    SettingsError,
-)
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
-from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.model.errors import UserError
+from dispatcher.settings.load import raise_findings, read_section
+from dispatcher.settings.model import SettingsSection, parse_listen
+from dispatcher.settings.source import read_sources
+from dispatcher.settings.values import ByteSize, SecretFile, WholeNumber
 from spark_sink.source.client import DaemonEndpoint
-from spark_sink.source.options import parse_size
 
+ENVIRONMENT = "SPARK_SINK_"
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)\Z")
 
 
-class JobSettings(BaseSettings):
-    """Mirror consumers of binlog-dispatcher into Delta tables at TARGET/database/table."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="SPARK_SINK_",
-        extra="forbid",
-        cli_prog_name="python -m spark_sink",
-        cli_kebab_case=True,
-        cli_exit_on_error=False,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-        cli_enforce_required=False,
-    )
-
-    url: str = Field(description="address of the daemon, like http://host:8085")
-    consumer: Annotated[list[str], NoDecode] = Field(
-        min_length=1,
-        description="consumer to mirror; repeat it, or separate by commas, for several",
-    )
-    target: str = Field(description="folder of the Delta tables; any path that Spark can write")
-    checkpoint: str = Field(
-        description="folder of the checkpoints, one per consumer; keep it with the target"
-    )
-    available_now: CliImplicitFlag[bool] = Field(
-        False, description="mirror up to the server's tip at the start, then end"
-    )
-    trigger_interval: str = Field("0 seconds", description="shortest time between two batches")
-    token_file: Path | None = Field(None, description="file that holds the bearer token")
-    ca_file: Path | None = Field(
-        None, description="PEM file of the authority that signed the daemon's certificate"
-    )
-    max_bytes_per_trigger: str | None = Field(None, description="bytes in a batch, like 16MiB")
-    max_partitions: int = Field(4, ge=1, description="slices that a batch is read in at most")
-    retry_timeout_seconds: int = Field(
-        600, ge=1, description="how long to wait for a daemon that does not answer"
-    )
-    parallel_tables: int = Field(
-        2, ge=1, le=64, description="tables merged at a time, per consumer"
-    )
-    invalid_dates: InvalidDates = Field(
-        InvalidDates.NULL,
-        description="what a date like 0000-00-00 becomes: null, error, or text (for every date)",
-    )
-    shuffle_partitions: int = Field(2, ge=1, description="spark.sql.shuffle.partitions of the job")
-    master: str = Field("local[*,4]", description="Spark master; spark-submit's wins")
-    conf: Annotated[list[str], NoDecode] = Field(
-        default_factory=list,
-        description="further Spark setting as key=value; repeat it for several",
-    )
-    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
-
-    @field_validator("consumer", "conf", mode="before")
-    @classmethod
-    def _separate(cls, value: object) -> object:
-        return value.split(",") if isinstance(value, str) else value
-
-    @field_validator("consumer")
-    @classmethod
-    def _distinct(cls, value: list[str]) -> list[str]:
-        names = [name.strip() for name in value]
-        if not all(names):
-            raise ValueError("a name is empty")
-        if len(set(names)) != len(names):
+def _consumers(value: Any) -> Any:
+    """A list of names stands for consumers without settings of their own."""
+    if isinstance(value, str):
+        value = [name.strip() for name in value.split(",")]
+    if isinstance(value, list):
+        if len(set(map(str, value))) != len(value):
             raise ValueError("a consumer is named twice; one query reads one consumer")
-        return names
+        return {str(name): {} for name in value}
+    if isinstance(value, dict):
+        return {name: {} if section is None else section for name, section in value.items()}
+    return value
+
+
+def _pattern(value: str) -> str:
+    if value != "*" and value.count(".") != 1:
+        raise ValueError(f"write it like database.table or database.*, not {value!r}")
+    return value
+
+
+Pattern = Annotated[str, BeforeValidator(_pattern)]
+
+
+class MirroredConsumer(SettingsSection):
+    """A consumer to mirror. `include`, `exclude`: patterns like `shop.*`; a table that is excluded is not mirrored."""
+
+    include: tuple[Pattern, ...] = ("*",)
+    exclude: tuple[Pattern, ...] = ()
+
+    def excludes(self, name: tuple[str, str]) -> bool:
+        label = ".".join(name)
+        included = any(fnmatchcase(label, pattern) for pattern in self.include)
+        return not included or any(fnmatchcase(label, pattern) for pattern in self.exclude)
+
+
+class TableSettings(SettingsSection):
+    """Policies for the tables that a pattern names; None leaves the choice to the next pattern that fits."""
+
+    unknown_tables: Literal["copy", "partial", "stop"] | None = None
+    on_alter: Literal["recopy", "stop", "new_column"] | None = None
+    deletes: Literal["hard", "soft"] | None = None
+    metadata_columns: tuple[Literal["_seq", "_gtid", "_committed_at", "_deleted"], ...] | None = (
+        None
+    )
+    seconds_between_steps: float | None = Field(None, ge=0, le=86_400)
+
+
+class CopySettings(SettingsSection):
+    """The server that existing rows are copied from, and how fast.
+
+    `mysql`: user@host:port of the source, or of a replica of it. `max_rows_per_second`, `pause_above_threads_running`:
+    0 for no limit.
+    """
+
+    mysql: str = Field(min_length=1)
+    password: SecretStr | None = None
+    password_file: SecretFile | None = Field(None, repr=False)
+    tls: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] = "preferred"
+    ca_file: Path | None = None
+    parallel: WholeNumber = Field(2, ge=1, le=64)
+    max_rows_per_second: WholeNumber = Field(0, ge=0)
+    pause_above_threads_running: WholeNumber = Field(0, ge=0)
+    lock_keyless_tables: bool = False
+
+    @model_validator(mode="after")
+    def _one_secret(self) -> CopySettings:
+        if (self.password is None) == (self.password_file is None):
+            raise ValueError("set either password_file or password")
+        return self
+
+    @property
+    def secret(self) -> str:
+        secret = self.password if self.password is not None else self.password_file
+        assert secret is not None
+        return secret.get_secret_value()
+
+
+class SparkSettings(SettingsSection):
+    """The Spark that the job starts itself. `conf` wins over everything that the job sets."""
+
+    master: str = "local[*,4]"
+    driver_memory: Annotated[str, Field(pattern=r"^\d+[kmgt]$")] = "2g"
+    conf: dict[str, str] = Field(default={})
+
+    @field_validator("conf", mode="before")
+    @classmethod
+    def _pairs(cls, value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        if wrong := [pair for pair in value if "=" not in str(pair)]:
+            raise ValueError(f"write it like spark.x=1, not {wrong[0]!r}")
+        return {
+            key.strip(): text.strip() for key, _, text in (pair.partition("=") for pair in value)
+        }
+
+
+class MirrorSettings(SettingsSection):
+    """All settings of the job."""
+
+    url: str
+    consumers: Annotated[dict[str, MirroredConsumer], BeforeValidator(_consumers)] = Field(
+        min_length=1
+    )
+    target: str = Field(min_length=1)
+    stages: Literal["log", "apply", "both"] = "both"
+    token: SecretStr | None = None
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    available_now: bool = False
+    trigger_interval: str = "0 seconds"
+    fail_on_data_loss: bool = True
+    max_bytes_per_trigger: ByteSize | None = Field(None, ge=1)
+    max_partitions: WholeNumber = Field(4, ge=1, le=254)
+    retry_timeout_seconds: WholeNumber = Field(600, ge=1)
+    parallel_tables: WholeNumber = Field(2, ge=1, le=64)
+    max_bytes_per_step: ByteSize = Field(256 * 2**20, ge=2**20)
+    # In YAML null is not a text.
+    invalid_dates: Annotated[
+        InvalidDates, BeforeValidator(lambda value: "null" if value is None else value)
+    ] = InvalidDates.NULL
+    log_days: WholeNumber = Field(7, ge=0, le=36_500)
+    tables: dict[Pattern, TableSettings] = Field(default_factory=dict)
+    copy_from: CopySettings | None = Field(None, alias="copy")
+    spark: SparkSettings = SparkSettings()
+    metrics: str | None = None
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     @field_validator("url")
     @classmethod
@@ -105,13 +163,6 @@ class JobSettings(BaseSettings):
             raise ValueError(f"{error.what}; {error.remedy}") from None
         return value
 
-    @field_validator("conf")
-    @classmethod
-    def _pairs(cls, value: list[str]) -> list[str]:
-        if wrong := [pair for pair in value if "=" not in pair]:
-            raise ValueError(f"write it like spark.x=1, not {wrong[0]!r}")
-        return value
-
     @field_validator("trigger_interval")
     @classmethod
     def _interval(cls, value: str) -> str:
@@ -119,29 +170,37 @@ class JobSettings(BaseSettings):
             raise ValueError("write it like '500 ms', '2 seconds' or '1 minute'")
         return value
 
-    @field_validator("max_bytes_per_trigger")
+    @field_validator("log_level", mode="before")
     @classmethod
-    def _size(cls, value: str | None) -> str | None:
-        if value is not None and parse_size(value) is None:
-            raise ValueError("write it like 16MiB")
+    def _upper(cls, value: Any) -> Any:
+        return value.upper() if isinstance(value, str) else value
+
+    @field_validator("metrics")
+    @classmethod
+    def _listen(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_listen(value)
         return value
 
-    @field_validator("log_level")
-    @classmethod
-    def _level(cls, value: str) -> str:
-        if value.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
-            raise ValueError("must be DEBUG, INFO, WARNING or ERROR")
-        return value.upper()
+    def policy(self, name: tuple[str, str]) -> TableSettings:
+        """Returns the policies of a table: of each the first that a fitting pattern sets, in the order of the file."""
+        label = ".".join(name)
+        chosen: dict[str, Any] = {}
+        for pattern, section in self.tables.items():
+            if fnmatchcase(label, pattern):
+                chosen = section.model_dump(exclude_none=True) | chosen
+        return TableSettings(**chosen)
 
-    def conf_values(self) -> dict[str, str]:
-        """Returns `conf` as setting to value."""
-        pairs = (pair.partition("=") for pair in self.conf)
-        return {key.strip(): value.strip() for key, _, value in pairs}
+    def excluded(self) -> Callable[[tuple[str, str]], bool]:
+        """Returns a function that tells whether no consumer mirrors a table of this name."""
+        consumers = list(self.consumers.values())
+        return lambda name: all(consumer.excludes(name) for consumer in consumers)
 
     def source_options(self, consumer: str) -> dict[str, str]:
         """Returns the options of the source "binlog" for one consumer."""
+        token = None if self.token_file or self.token is None else self.token.get_secret_value()
         optional: dict[str, Any] = {
-            "token": None if self.token_file else os.environ.get("SPARK_SINK_TOKEN"),
+            "token": token,
             "tokenFile": self.token_file,
             "caFile": self.ca_file,
             "maxBytesPerTrigger": self.max_bytes_per_trigger,
@@ -156,30 +215,19 @@ class JobSettings(BaseSettings):
         }
 
 
-def load_settings(arguments: Sequence[str]) -> JobSettings:
-    """Returns the settings from the command line and the environment. Raises `UserError` with all findings at once.
+def load_mirror_settings(
+    paths: Sequence[Path],
+    overrides: Mapping[str, tuple[str, Any]] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> MirrorSettings:
+    """Read and validate the settings. Raises `SettingsError` with all errors.
 
-    `--help` prints the help and ends the process.
+    `paths`: YAML files, or folders of them; later ones override earlier ones. `overrides`: dotted key to (command line
+    option, value). `environment` defaults to that of the process.
     """
-    try:
-        return JobSettings(_cli_parse_args=list(arguments))  # type: ignore[call-arg]
-    except ValidationError as error:
-        findings = [
-            f"{_option(finding['loc'])}{_reason(finding['msg'])}" for finding in error.errors()
-        ]
-    except SettingsError as error:
-        findings = [str(error).removeprefix("error parsing CLI: ")]
-    raise UserError(
-        ErrorKind.SETTINGS,
-        "; ".join(findings),
-        remedy=f"see {Path(sys.executable).name} -m spark_sink --help",
-    )
-
-
-def _option(location: Sequence[Any]) -> str:
-    return f"--{str(location[0]).replace('_', '-')}: " if location else ""
-
-
-def _reason(message: str) -> str:
-    text = message.removeprefix("Value error, ")
-    return "is missing" if text == "Field required" else text
+    given = os.environ if environment is None else environment
+    tree = read_sources(paths, overrides or {}, given, prefix=ENVIRONMENT)
+    settings = read_section(tree, (), MirrorSettings, tree.values)
+    raise_findings(tree)
+    assert settings is not None  # otherwise there are findings
+    return settings

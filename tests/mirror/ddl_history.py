@@ -345,7 +345,9 @@ class History:
         if self._chance.random() < 0.5:
             table.columns.append(ColumnModel(name, "datetime", 0))
             return Change(
-                (f"ALTER TABLE {table.name} ADD COLUMN `{name}` datetime DEFAULT CURRENT_TIMESTAMP",),
+                (
+                    f"ALTER TABLE {table.name} ADD COLUMN `{name}` datetime DEFAULT CURRENT_TIMESTAMP",
+                ),
                 recopied,
             )
         narrow = [column for column in table.columns if column.kind == "datetime"]

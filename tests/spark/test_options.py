@@ -7,7 +7,6 @@ import pytest
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import UserError
 from dispatcher.model.position import Position
-from spark_sink.mirror.settings import load_settings
 from spark_sink.source.options import KEYS, MAX_PARTITIONS, SourceOptions, parse_size
 
 GOOD = {"url": "http://daemon:8085", "consumer": "shop"}
@@ -99,44 +98,3 @@ def test_sizes(text: str, size: int) -> None:
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5m", "1t", "m", "1mm"])
 def test_texts_that_are_not_sizes(text: str) -> None:
     assert parse_size(text) is None
-
-
-def test_settings_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_SINK_TOKEN", "secret")
-    monkeypatch.setenv("SPARK_SINK_MAX_BYTES_PER_TRIGGER", "8MiB")
-    settings = load_settings(
-        [*JOB, "--consumer", "billing", "--available-now", "--conf", "spark.a=b=c"]
-    )
-    assert settings.consumer == ["shop", "billing"]
-    assert settings.available_now
-    assert settings.conf_values() == {"spark.a": "b=c"}
-    options = settings.source_options("billing")
-    assert (options["token"], options["maxBytesPerTrigger"]) == ("secret", "8MiB")
-    assert SourceOptions.parse(options).raw
-    assert "secret" not in repr(settings)
-
-
-def test_a_token_file_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_SINK_TOKEN", "secret")
-    options = load_settings([*JOB, "--token-file", "/run/token"]).source_options("shop")
-    assert options["tokenFile"] == "/run/token"
-    assert "token" not in options
-
-
-@pytest.mark.parametrize(
-    ("arguments", "finding"),
-    [
-        ((), "--url: is missing; --consumer: is missing; --target: is missing; --checkpoint"),
-        ((*JOB, "--url=nowhere"), "--url: not the address of a daemon: 'nowhere'; write it like"),
-        ((*JOB, "--consumer=shop"), "--consumer: a consumer is named twice"),
-        ((*JOB, "--trigger-interval=2"), "--trigger-interval: write it like"),
-        ((*JOB, "--max-bytes-per-trigger=x"), "--max-bytes-per-trigger: write it like 16MiB"),
-        ((*JOB, "--parallel-tables=0"), "--parallel-tables"),
-        ((*JOB, "--token=x"), "unrecognized arguments: --token=x"),
-        ((*JOB, "--conf=x"), "--conf: write it like"),
-    ],
-)
-def test_findings_of_the_job(arguments: tuple[str, ...], finding: str) -> None:
-    with pytest.raises(UserError) as caught:
-        load_settings(arguments)
-    assert finding in caught.value.what

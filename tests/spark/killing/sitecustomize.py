@@ -43,20 +43,8 @@ def _patch_delivered(module: ModuleType) -> None:
     vars(module)["decode_table"] = killing
 
 
-def _patch_mirror(module: ModuleType) -> None:
-    run_all: Callable[..., None] = module.Mirror._run_all
-
-    def killing(*arguments: Any) -> None:
-        run_all(*arguments)
-        if _pass("merged"):
-            os.killpg(os.getpgrp(), signal.SIGKILL)
-
-    module.Mirror._run_all = killing
-
-
 _PATCHES = {
     "dispatcher.binlog.decode.delivered": _patch_delivered,
-    "spark_sink.mirror.batch_apply": _patch_mirror,
 }
 
 
