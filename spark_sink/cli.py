@@ -153,8 +153,9 @@ def run(  # noqa: PLR0913 - each option is one setting
             log_level=log_level,
         )
         from spark_sink.job import Job  # noqa: PLC0415
+        from spark_sink.mirror.assembly import make_applier  # noqa: PLC0415
 
-        code = Job(settings, None).run()
+        code = Job(settings, make_applier if settings.stages != "log" else None).run()
     raise typer.Exit(code)
 
 
