@@ -10,16 +10,20 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.settings.model import parse_listen
 from spark_sink.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_sink.mirror.log_stage import LogStage
+    from spark_sink.mirror.progress import ConsumerProgress
     from spark_sink.mirror.settings import MirrorSettings
 
 log = logging.getLogger("spark_sink.mirror")
@@ -33,6 +37,7 @@ class ApplyStage(Protocol):
 
     def run(self, stop: threading.Event, drain: bool) -> int: ...
     def wake(self) -> None: ...
+    def progress(self) -> Iterable[ConsumerProgress]: ...
 
 
 class Job:
@@ -66,6 +71,34 @@ class Job:
     def _run(self, spark: SparkSession) -> int:
         settings = self._settings
         applier = self._make_applier(spark, settings) if self._make_applier else None
+        with self._metrics(applier):
+            return self._run_stages(spark, applier)
+
+    @contextmanager
+    def _metrics(self, applier: ApplyStage | None) -> Iterator[None]:
+        """Serve metrics, if the settings want them. Raises `BinlogError` SETTINGS if nothing can listen there."""
+        if self._settings.metrics is None or applier is None:
+            yield
+            return
+        from spark_sink.mirror.metrics import serve_metrics  # noqa: PLC0415
+
+        listen = parse_listen(self._settings.metrics)
+        try:
+            server = serve_metrics(listen.host, listen.port, applier.progress)
+        except OSError as error:
+            raise BinlogError(
+                ErrorKind.SETTINGS,
+                f"metrics cannot be served at {self._settings.metrics}: {error.strerror}",
+                remedy="set metrics to an address of this host with a free port",
+            ) from None
+        try:
+            yield
+        finally:
+            server.shutdown()
+            server.server_close()
+
+    def _run_stages(self, spark: SparkSession, applier: ApplyStage | None) -> int:
+        settings = self._settings
         if settings.available_now:
             failed = self._log(spark, applier) if settings.stages != "apply" else 0
             if applier is not None and not self._stop.is_set():

@@ -19,7 +19,6 @@ from deploy.demo.schema import (
     ADD_COLUMNS,
     DOUBLE_EXISTING_TABLE,
     EXISTING_TABLE,
-    PARTS,
     SHADOW_TABLE,
 )
 
@@ -39,16 +38,16 @@ class WriteCounts:
     retried: int = 0
 
 
-def make_existing_table(connection: Connection[Cursor]) -> None:
-    """Create a table of `PARTS` rows that the binlog does not hold. The account needs the right to set sql_log_bin."""
+def make_existing_table(connection: Connection[Cursor], parts: int) -> None:
+    """Create a table of `parts` rows that the binlog does not hold. The account needs the right to set sql_log_bin."""
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_log_bin = 0")
         for statement in EXISTING_TABLE:
             cursor.execute(statement)
         rows = 1
-        while rows < PARTS:
-            cursor.execute(DOUBLE_EXISTING_TABLE.format(rows=rows, most=min(rows, PARTS - rows)))
-            rows = min(2 * rows, PARTS)
+        while rows < parts:
+            cursor.execute(DOUBLE_EXISTING_TABLE.format(rows=rows, most=min(rows, parts - rows)))
+            rows = min(2 * rows, parts)
         connection.commit()
         cursor.execute("SET SESSION sql_log_bin = 1")
 
@@ -56,8 +55,9 @@ def make_existing_table(connection: Connection[Cursor]) -> None:
 class Writers:
     """Writer threads, each with its own connection."""
 
-    def __init__(self, connect: Connect, *, seed: int, writers: int = 3) -> None:
-        self._connect = connect
+    def __init__(self, connect: Connect, *, seed: int, parts: int, writers: int = 3) -> None:
+        """`parts`: rows of warehouse.parts."""
+        self._connect, self._parts = connect, parts
         self._go_on = threading.Event()
         self._stop = threading.Event()
         self._written = [WriteCounts() for _ in range(writers)]
@@ -113,7 +113,8 @@ class Writers:
                 self._run(connection, Transaction([Statement(statement)]), WriteCounts())
 
     def _write(self, writer: int, seed: int) -> None:
-        shop = Shop(writer, random.Random(f"{seed}/{writer}"))  # noqa: S311 - repeatable on purpose
+        chance = random.Random(f"{seed}/{writer}")  # noqa: S311 - repeatable on purpose
+        shop = Shop(writer, chance, parts=self._parts)
         try:
             with closing(self._connect()) as connection:
                 for transaction in first_rows(shop):

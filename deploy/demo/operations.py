@@ -14,7 +14,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from deploy.demo.schema import PARTS, SITES
+from deploy.demo.schema import SITES
 
 PRODUCTS = 60  # of each writer, inserted before the load begins
 _IDS_PER_WRITER = 1_000_000
@@ -57,6 +57,7 @@ class Shop:
     customers: list[int] = field(default_factory=list)
     products: list[int] = field(default_factory=list)
     orders: list[int] = field(default_factory=list)  # in the order of their ids
+    parts: int = 1_000_000  # rows of warehouse.parts at the beginning
     _next: int = 0
 
     def new_id(self) -> int:
@@ -296,9 +297,9 @@ def use_parts(shop: Shop) -> Transaction:
     """Change rows of the table that is copied meanwhile: updates, a deletion, new rows, and a key that moves."""
     chance = shop.chance
     # Each writer has its own ids, so that no key is inserted twice.
-    own = range(shop.writer + 1, PARTS + 1, 3)
+    own = range(shop.writer + 1, shop.parts + 1, 3)
     used = _in(sorted(chance.choice(own) for _ in range(20)))
-    new = PARTS + shop.new_id()
+    new = shop.parts + shop.new_id()
     columns = "id, code, title, stock, price, weight, added, counted, changed, state"
     row = [new, f"N{new}", _maybe(chance, _text(chance, 4)), chance.randint(0, 99)]
     row += [_decimal(chance, 10, 2), _maybe(chance, _double(chance)), _day(chance), None]
@@ -311,7 +312,7 @@ def use_parts(shop: Shop) -> Transaction:
             Statement(f"DELETE FROM warehouse.parts WHERE id = {chance.choice(own)}"),
             _rows("warehouse.parts", columns, [row]),
             Statement(
-                f"UPDATE warehouse.parts SET id = {new + PARTS * 10} WHERE id = {chance.choice(own)}"
+                f"UPDATE warehouse.parts SET id = {new + 10**8} WHERE id = {chance.choice(own)}"
             ),
         ]
     )

@@ -45,7 +45,7 @@ STATEMENTS = (
 )
 
 # A table that is older than the binlog: its rows are written with sql_log_bin=0, so only a copy can bring them.
-PARTS = 1_000_000
+EXISTING = "warehouse.parts"
 EXISTING_TABLE = (
     """CREATE TABLE warehouse.parts (
         id INT UNSIGNED NOT NULL PRIMARY KEY, code CHAR(12) NOT NULL, title VARCHAR(80), stock INT NOT NULL,
@@ -54,7 +54,7 @@ EXISTING_TABLE = (
     """INSERT INTO warehouse.parts VALUES
         (1, 'P1', 'part 1', 100, 1.25, 0.1, '2020-01-01', NULL, '2024-02-29 12:00:00.000001', 'new')""",
 )
-# Repeated until there are PARTS rows: each statement doubles the table.
+# Repeated until there are enough rows: each statement doubles the table.
 DOUBLE_EXISTING_TABLE = """INSERT INTO warehouse.parts
     SELECT id + {rows}, CONCAT('P', id + {rows}), IF(id % 7 = 0, NULL, CONCAT('part ', id + {rows})),
         stock + id % 13, price + id % 97, weight * 1.000001 + id, added + INTERVAL id % 900 DAY,
@@ -86,3 +86,11 @@ SHADOW_TABLE = (
     "RENAME TABLE shop.products TO shop._products_old, shop._products_new TO shop.products",
     "DROP TABLE shop._products_old",
 )
+
+# What happened to tables besides changes of rows, for the table of results.
+EVENTS = {
+    EXISTING: "copied while it was written to",
+    "shop.customers": "got a column",
+    "shop.order_lines": "got a column with a default",
+    "shop.products": "replaced by a shadow table",
+}

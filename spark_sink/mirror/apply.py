@@ -33,6 +33,7 @@ from spark_sink.mirror.control import ControlTable
 from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.maintenance import Maintenance
 from spark_sink.mirror.policies import ApplyOptions
+from spark_sink.mirror.progress import ConsumerProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,6 +89,10 @@ class Applier:
         """The log may have new entries: look now."""
         with self._wake:
             self._wake.notify_all()
+
+    def progress(self) -> list[ConsumerProgress]:
+        """Returns how far each consumer is applied."""
+        return [tables.progress() for tables in self._consumers]
 
     # -- the loop --------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from spark_sink.mirror.names import TableName
 from spark_sink.mirror.plan import RenameBarrier, RowRun, route
 from spark_sink.mirror.policies import ApplyOptions
 from spark_sink.mirror.processor import Processor
+from spark_sink.mirror.progress import ConsumerProgress, ProgressCounter
 from spark_sink.mirror.queues import QueuedStep, TableQueues
 from spark_sink.mirror.renames import FolderMover, records_after
 from spark_sink.mirror.statements import RenameTables, effects_of
@@ -78,6 +79,7 @@ class ConsumerTables:
         self._processor = Processor(self.directory, self._log, options)
         self._mover = FolderMover(spark, self.directory, target)
         self._failures: dict[tuple[str, str], int] = {}
+        self.counter = ProgressCounter(consumer)
         self._read_to = self._written = control.applied(consumer)
         self._written_at = time.monotonic()
         self._stopping = False
@@ -140,6 +142,7 @@ class ConsumerTables:
                 for name, item in route(entry, effects_of, self._known, self._options.excluded):
                     self._queues.add(name, item)
                 self._read_to = entry.lsn
+            self.counter.read(entries)
             # Appends without entries are claims.
             self._append_seen = append_of(self._read_to) if entries else newest
         return bool(entries)
@@ -201,6 +204,7 @@ class ConsumerTables:
         else:
             for name in step.names:
                 self._recovered(name)
+            self.counter.stepped(rows)
             pause = self._options.policy(step.names[0]).interval_s if rows else 0.0
             with self._lock:
                 self._queues.done(step, began + pause if pause else 0.0)
@@ -255,6 +259,7 @@ class ConsumerTables:
     # -- steps that fail -------------------------------------------------------------------------------------
 
     def _failed(self, step: QueuedStep, error: Exception) -> None:
+        self.counter.failed()
         name = step.names[0]
         count = self._failures[name] = self._failures.get(name, 0) + 1
         now = time.monotonic()
@@ -306,6 +311,13 @@ class ConsumerTables:
             self._queues.done(step)
 
     # -- progress --------------------------------------------------------------------------------------------
+
+    def progress(self) -> ConsumerProgress:
+        """Returns how far the consumer is applied."""
+        with self._lock:
+            watermark, waiting = self._queues.watermark(self._read_to), self._queues.items
+        states = [record.state for record in self.directory.records()]
+        return self.counter.progress(watermark, waiting, states)
 
     def at_rest(self, goal: int) -> bool:
         """True if everything up to `goal` is applied, or stands in the record of a table, or fails again and again."""
