@@ -1,11 +1,14 @@
 """Spark's and Delta's private JVM interfaces, all in one place: nothing else of the package touches `_jvm`.
 
-Public APIs have no counterpart: PySpark has none for file systems, and Delta none for recorded versions, for a table's
-version or for the size of its files without a Spark job.
+Public APIs have no counterpart: PySpark has none for file systems, and Delta none for recorded versions, for a
+table's version or for the size of its files without a Spark job.
 """
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def txn_version(spark: SparkSession, path: str, app_id: str) -> int:
-    """Returns the version that the newest commit of `app_id` in the Delta table at `path` recorded; -1 if none did."""
+    """Returns the version that the newest commit of `app_id` in the Delta table at `path` recorded; -1 if none
+    did."""
     return int(_transaction(spark, path).txnVersion(app_id))
 
 
@@ -27,7 +31,8 @@ def delta_version(spark: SparkSession, path: str) -> int:
 
 
 def table_size(spark: SparkSession, path: str) -> tuple[int, int]:
-    """Returns (bytes, files) of the Delta table at `path`, as its last commit recorded them; (-1, -1) if it did not."""
+    """Returns (bytes, files) of the Delta table at `path`, as its last commit recorded them; (-1, -1) if it did
+    not."""
     checksum: Any = _transaction(spark, path).snapshot().checksumOpt()
     if not checksum.isDefined():
         return -1, -1
@@ -40,6 +45,77 @@ def forget_table(spark: SparkSession, path: str) -> None:
     java_session: Any = spark._jsparkSession  # noqa: SLF001
     log: Any = jvm.org.apache.spark.sql.delta.DeltaLog
     log.invalidateCache(java_session, jvm.org.apache.hadoop.fs.Path(path))
+
+
+def table_properties(spark: SparkSession, path: str) -> dict[str, str]:
+    """Returns the properties of the Delta table at `path`."""
+    properties: Any = _transaction(spark, path).metadata().configuration()
+    jvm: Any = spark._jvm  # noqa: SLF001
+    return dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(properties))
+
+
+def schema_fields(spark: SparkSession, path: str) -> list[dict[str, Any]]:
+    """Returns the fields of the Delta table at `path` in Spark's JSON form, with the metadata that Delta keeps in
+    them and hides from readers: a column's name in the files, and the types that it had."""
+    fields = json.loads(_transaction(spark, path).metadata().schemaString())["fields"]
+    assert isinstance(fields, list)
+    return fields
+
+
+def widens(spark: SparkSession, before: str, after: str) -> bool:
+    """True if Delta can change a column's type by metadata alone. Types are in Spark's JSON form."""
+    jvm: Any = spark._jvm  # noqa: SLF001
+    kinds = [jvm.org.apache.spark.sql.types.DataType.fromJson(text) for text in (before, after)]
+    atomic: Any = jvm.java.lang.Class.forName("org.apache.spark.sql.types.AtomicType")
+    if not all(atomic.isInstance(kind) for kind in kinds):
+        return False
+    return bool(jvm.org.apache.spark.sql.delta.TypeWidening.isTypeChangeSupported(*kinds))
+
+
+def commit_schema(
+    spark: SparkSession,
+    path: str,
+    app_id: str,
+    version: int,
+    fields: Sequence[Mapping[str, Any]],
+    properties: Mapping[str, str],
+) -> None:
+    """Replace the schema of the Delta table at `path` in one commit that records `version` for `app_id`.
+
+    `fields`: as `schema_fields` returns them; a new field has no metadata. Column mapping by name and, for changed
+    types, type widening must be enabled. `properties` are set, too. Delta's SQL has one commit per column instead,
+    without a version.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001
+    delta: Any = jvm.org.apache.spark.sql.delta
+    transaction = _transaction(spark, path)
+    metadata: Any = transaction.metadata()
+    text = json.dumps({"type": "struct", "fields": list(fields)})
+    schema = jvm.org.apache.spark.sql.types.DataType.fromJson(text)
+    # Readers need to know which types a column had when its files were written.
+    schema = delta.TypeWideningMetadata.addTypeWideningMetadata(
+        transaction, schema, metadata.schema()
+    )
+    configuration: Any = metadata.configuration()
+    for name, value in properties.items():
+        configuration = configuration.updated(name, value)
+    changed = metadata.copy(
+        metadata.id(),
+        metadata.name(),
+        metadata.description(),
+        metadata.format(),
+        schema.json(),
+        metadata.partitionColumns(),
+        configuration,
+        metadata.createdTime(),
+    )
+    transaction.updateMetadata(changed, False)
+    now: Any = jvm.scala.Option.apply(int(time.time() * 1000))
+    actions: Any = jvm.java.util.ArrayList()
+    actions.add(delta.actions.SetTransaction(app_id, version, now))
+    sequence = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
+    operation: Any = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$ManualUpdate$")
+    transaction.commit(sequence, getattr(operation, "MODULE$"))
 
 
 def _transaction(spark: SparkSession, path: str) -> Any:

@@ -110,9 +110,15 @@ class AlterTable:
 
     name: Name
     clauses: tuple[ColumnClause, ...] = ()
-    strict: bool = True
     copy_reason: str = ""
     cascades: tuple[str, ...] = ()
+    sql_mode: int = 0
+    ignore: bool = False
+
+    @property
+    def strict(self) -> bool:
+        """A value that does not fit makes the statement fail, so no value was cut."""
+        return not self.ignore and bool(self.sql_mode & (STRICT_TRANS_TABLES | STRICT_ALL_TABLES))
 
     @property
     def tables(self) -> tuple[Name, ...]:
@@ -167,12 +173,13 @@ def _effects(ddl: ParsedStatement, query: str, database: str, sql_mode: int) -> 
 
 
 def _altered(parsed: ParsedAlter, sql_mode: int) -> list[TableEffect]:
-    strict = not parsed.ignore and bool(sql_mode & (STRICT_TRANS_TABLES | STRICT_ALL_TABLES))
     effects: list[TableEffect] = []
     if parsed.clauses or parsed.copy_reason or parsed.cascades:
         clauses = tuple(parsed.clauses)
         effects.append(
-            AlterTable(parsed.table, clauses, strict, parsed.copy_reason, parsed.cascades)
+            AlterTable(
+                parsed.table, clauses, parsed.copy_reason, parsed.cascades, sql_mode, parsed.ignore
+            )
         )
     for other, is_gone in parsed.others.items():
         if is_gone:

@@ -27,15 +27,23 @@ class Literal:
     text: str = ""
 
 
+class Computed(StrEnum):
+    """Why the server computes a column's values in rows that exist, or in new ones."""
+
+    NO = ""
+    GENERATED = "a generated column"
+    EXPRESSION = "a default that is not a constant"
+    AUTO_INCREMENT = "AUTO_INCREMENT"
+
+
 @dataclass(frozen=True, slots=True)
 class DefinedColumn:
     """A column definition of a statement.
 
     `type`: as information_schema prints it, in lower case, labels as they are written: `int unsigned`, `varchar(20)`,
     `enum('a','b')`, `text`; `charset`: of the column, "" if the definition does not tell; `nullable`: None if the
-    definition has neither NULL nor NOT NULL; `default`: None without DEFAULT; `computed`: why the values of existing
-    rows are not in the statement (a generated column, a default that is an expression, AUTO_INCREMENT), else "";
-    `primary`: the definition says PRIMARY KEY.
+    definition has neither NULL nor NOT NULL; `default`: None without DEFAULT, or if it is no constant; `primary`:
+    the definition says PRIMARY KEY.
     """
 
     name: str
@@ -43,7 +51,7 @@ class DefinedColumn:
     charset: str = ""
     nullable: bool | None = None
     default: Literal | None = None
-    computed: str = ""
+    computed: Computed = Computed.NO
     primary: bool = False
 
 

@@ -9,7 +9,7 @@ TABLE"; sql_yacc.yy of both (column_attribute, field_spec).
 from __future__ import annotations
 
 from dispatcher.binlog.sql import data_types
-from dispatcher.binlog.sql.clauses import DefinedColumn, Literal, LiteralKind
+from dispatcher.binlog.sql.clauses import Computed, DefinedColumn, Literal, LiteralKind
 from dispatcher.binlog.sql.data_types import DataType
 from dispatcher.binlog.sql.lexer import NotUnderstoodError, SqlToken, SqlTokens
 
@@ -21,7 +21,6 @@ _ATTRIBUTES = (
     "AS", "SRID", "REF_SYSTEM_ID", "REFERENCES", "CONSTRAINT", "CHECK", "SERIAL", "WITH", "WITHOUT", "COMPRESSED",
     "VIRTUAL", "STORED", "PERSISTENT", "ENFORCED",
 )  # fmt: skip
-_EXPRESSION = "a default that is not a constant"
 
 
 def defined_column(tokens: SqlTokens) -> DefinedColumn:
@@ -39,7 +38,7 @@ class _Definition:
         self._kind = kind
         self._nullable: bool | None = False if kind.serial else None
         self._default: Literal | None = None
-        self._computed = "AUTO_INCREMENT" if kind.serial else ""
+        self._computed = Computed.AUTO_INCREMENT if kind.serial else Computed.NO
         self._primary = False
 
     def parse(self) -> DefinedColumn:
@@ -64,7 +63,7 @@ class _Definition:
         elif tokens.accept("DEFAULT"):
             self._set_default()
         elif tokens.accept("SERIAL", "DEFAULT", "VALUE") or tokens.accept("AUTO_INCREMENT"):
-            self._computed, self._nullable = "AUTO_INCREMENT", False
+            self._computed, self._nullable = Computed.AUTO_INCREMENT, False
         elif word in ("GENERATED", "AS"):
             self._generated()
         elif tokens.accept("COLLATE"):
@@ -136,7 +135,7 @@ class _Definition:
         if tokens.accept("GENERATED"):
             tokens.accept("ALWAYS")
         tokens.expect("AS")
-        self._computed = "a generated column"
+        self._computed = Computed.GENERATED
         if tokens.accept("ROW"):  # MariaDB: START or END
             tokens.advance()
         else:
@@ -150,7 +149,7 @@ class _Definition:
         ):
             self._default = literal
             return
-        self._computed = _EXPRESSION
+        self._computed = Computed.EXPRESSION
         while (following := self._tokens.peek()) is not None:
             if following.keyword in _ENDS or following.keyword in _ATTRIBUTES:
                 return

@@ -40,6 +40,8 @@ _BYTES_OF = {
     "char": "binary", "varchar": "varbinary", "tinytext": "tinyblob", "text": "blob", "mediumtext": "mediumblob",
     "longtext": "longblob",
 }  # fmt: skip
+# First words of the types that have a character set.
+TEXT_WORDS = frozenset((*_BYTES_OF, "enum", "set"))
 _NATIONAL = "utf8mb3"
 _ESCAPES = {"\\": r"\\", "\0": r"\0", "\n": r"\n", "\r": r"\r"}
 
@@ -58,7 +60,7 @@ def data_type(tokens: SqlTokens) -> DataType:
     if text == "serial":
         return DataType("bigint unsigned", serial=True)
     word = text.partition("(")[0]
-    if word in _BYTES_OF or word in ("enum", "set"):
+    if word in TEXT_WORDS:
         charset = _charset(tokens) or charset
     return in_charset(DataType(text, charset), charset)
 
