@@ -26,7 +26,7 @@ from spark_sink.mirror.directory import LIVE, TableDirectory
 from spark_sink.mirror.entries import LogEntry
 from spark_sink.mirror.names import TableName, folder_name, quoted
 from spark_sink.mirror.plan import GapItem, RowRun, StatementItem, UnclearItem, Work
-from spark_sink.mirror.policies import ApplyOptions, Deletes, MetadataColumn
+from spark_sink.mirror.policies import ApplyOptions, Deletes, MetadataColumn, UnfollowedChange
 from spark_sink.mirror.signature import Signature, difference, new_columns
 from spark_sink.mirror.steps import RowLayout, RowStep
 from spark_sink.mirror.transitions import (
@@ -256,7 +256,7 @@ class Processor:
         new = Signature.of_table_map(layout.table_map, self._options.invalid_dates)
         table = self._directory.table(record)
         if (version := record.detail.get("new_column")) is not None:
-            change = new_columns(Signature.from_json(record.signature), new, None, version)
+            change = new_columns(Signature.from_json(record.signature), new, version)
             schema_changes.execute(session.spark, table.path, table.app_id, version, change)
             record = replace(record, signature=change.signature.to_json())
             record = record.having(new_column=None)
@@ -317,17 +317,24 @@ class Processor:
             now = self.situation(before.name)
             raise TableNeedsCopyError(needs_copy(before, moved.recopy, entry.lsn, now))
         try:
-            self._change(session, table, moved, entry)
+            refused = self._change(session, table, moved, entry)
         except Exception:
             self._directory.doubt(record)
             raise
+        if refused:
+            assert before is not None
+            now = self.situation(before.name)
+            if now.policy.unfollowed is UnfollowedChange.NEW_COLUMN:
+                return replace(before, from_lsn=entry.lsn).having(new_column=entry.lsn)
+            raise TableNeedsCopyError(needs_copy(before, refused, entry.lsn, now))
         self._directory.committed(record, entry.lsn)
         self._directory.layout_unchecked(record)
         return record
 
     def _change(
         self, session: StepSession, table: MirroredTable, moved: Transition, entry: LogEntry
-    ) -> None:
+    ) -> str:
+        """Returns why existing rows do not follow; "" if all is done."""
         assert moved.record is not None
         policy = self._options.policy(moved.record.name)
         soft = policy.deletes is Deletes.SOFT and moved.work is DeltaWork.TRUNCATE
@@ -340,6 +347,7 @@ class Processor:
                 table.update(session, entry.lsn, {deleted: F.lit(True)}, f"NOT {deleted}")
             case DeltaWork.SCHEMA:
                 assert moved.change is not None
-                schema_changes.execute(
+                return schema_changes.execute(
                     session.spark, table.path, table.app_id, entry.lsn, moved.change
                 )
+        return ""
