@@ -181,7 +181,7 @@ class ConsumerService(Protocol):
 
     async def binlog(
         self, name: str, session: int, start: position.Position, end: position.Position
-    ) -> list[bytes | memoryview]: ...
+    ) -> tuple[list[bytes | memoryview], bool]: ...
 
     async def slices(
         self, name: str, session: int, start: position.Position, end: position.Position, n: int

@@ -159,16 +159,19 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
         },
     )
     async def binlog(consumer: ConsumerName, body: RangeRequest) -> Response:
-        """Return the range (start, end] as a binlog file. Repeatable for any range after the acknowledged position."""
+        """Return the range (start, end] as a binlog file. Repeatable for any range after the acknowledged position.
+
+        The header `Binlog-Gap: true` says that the server had purged part of the range, which is missing.
+        """
         answers.acquire(consumer)
         try:
-            parts = await daemon.binlog(
+            parts, gap = await daemon.binlog(
                 consumer, body.session, body.start.value(), body.end.value()
             )
         except BaseException:
             answers.release(consumer)
             raise
-        return BinlogAnswer(parts, lambda: answers.release(consumer))
+        return BinlogAnswer(parts, lambda: answers.release(consumer), gap=gap)
 
     @router.get("/tables/{name}", operation_id="table", openapi_extra=scopes(Scope.READ))
     async def table(consumer: ConsumerName, name: TableName) -> TableAnswer:
@@ -182,8 +185,12 @@ class BinlogAnswer(StreamingResponse):
 
     media_type = "application/octet-stream"
 
-    def __init__(self, parts: list[bytes | memoryview], done: Callable[[], None]) -> None:
+    def __init__(
+        self, parts: list[bytes | memoryview], done: Callable[[], None], *, gap: bool
+    ) -> None:
         headers = {"Content-Length": str(sum(len(part) for part in parts))}
+        if gap:
+            headers["Binlog-Gap"] = "true"
         super().__init__(_stream(parts), headers=headers)
         self._done = done
 

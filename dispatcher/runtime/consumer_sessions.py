@@ -162,8 +162,9 @@ class ConsumerSessions:
 
     async def binlog(
         self, name: str, number: int, start: Position, end: Position
-    ) -> list[bytes | memoryview]:
-        """Return the bytes of (start, end]; waits while the range is read from the server again.
+    ) -> tuple[list[bytes | memoryview], bool]:
+        """Return the bytes of (start, end], and whether it begins before a purge gap; waits while the range is read
+        from the server again.
 
         Data before a purge gap is gone: of a range that begins before it, returns the part behind it.
         """
@@ -176,7 +177,8 @@ class ConsumerSessions:
                 where=session.where,
                 remedy="read the open answers to their end, or close their connections",
             )
-        return session.queue.read(session.now(start), session.now(end))
+        parts = session.queue.read(session.now(start), session.now(end))
+        return parts, session.before_gap(start)
 
     async def slices(
         self, name: str, number: int, start: Position, end: Position, n: int

@@ -29,6 +29,7 @@ from dispatcher.model.position import Position
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 10.0
 READ_BYTES = 1 << 20
+GAP_HEADER = "Binlog-Gap"
 
 _KIND_OF_STATUS = {
     401: ErrorKind.UNAUTHORIZED,
@@ -88,22 +89,36 @@ class DaemonEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session of one consumer. `head`: the server's newest position when it was opened."""
+    """A session of one consumer. `head`: the server's newest position when it was opened; `gap`: the server had purged
+    transactions after the position that was asked for, and the consumer goes on behind them, at `position`."""
 
     number: int
     position: Position
     head: Position
     max_bytes_in_binlog_queue: int
+    gap: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PolledRange:
-    """The range after a position, up to `end`: `bytes` of delivered binlog in `transactions` transactions."""
+    """The range after a position, up to `end`: `bytes` of delivered binlog in `transactions` transactions.
+
+    `gap`: the server had purged what followed the position, and the consumer goes on at `end`.
+    """
 
     end: Position
     head: Position
     bytes: int
     transactions: int
+    gap: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveredRange:
+    """`data`: a delivered binlog; `gap`: the part of the range that the server had purged is missing."""
+
+    data: memoryview
+    gap: bool
 
 
 class ConsumerClient:
@@ -140,6 +155,7 @@ class ConsumerClient:
             position=self._position(answer, "position"),
             head=self._position(answer, "head"),
             max_bytes_in_binlog_queue=self._value(answer, "max_bytes_in_binlog_queue", int),
+            gap=self._value(answer, "gap", bool),
         )
 
     def poll(
@@ -165,6 +181,7 @@ class ConsumerClient:
             head=self._position(answer, "head"),
             bytes=self._value(answer, "bytes", int),
             transactions=self._value(answer, "transactions", int),
+            gap=self._value(answer, "gap", bool),
         )
 
     def slices(self, session: int, start: Position, end: Position, n: int) -> list[Position]:
@@ -173,10 +190,11 @@ class ConsumerClient:
         cuts = self._value(self._object("POST", "slices", body), "cuts", list)
         return [Position.from_dict(cut) for cut in cuts]
 
-    def binlog(self, session: int, start: Position, end: Position) -> bytes:
-        """Returns the delivered binlog of (start, end]."""
+    def binlog(self, session: int, start: Position, end: Position) -> DeliveredRange:
+        """Returns the delivered binlog of (start, end]; it is in memory once."""
         body = {"session": session, "start": start.as_dict(), "end": end.as_dict()}
-        return self._call("POST", "binlog", body)
+        headers, data = self._call("POST", "binlog", body)
+        return DeliveredRange(memoryview(data), gap=headers.get(GAP_HEADER) == "true")
 
     def acknowledge(self, session: int, position: Position) -> Position:
         """Returns the acknowledged position."""
@@ -195,7 +213,7 @@ class ConsumerClient:
     # -- one call, with retries ------------------------------------------------------------------------------
 
     def _object(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        data = self._call(method, path, body)
+        _, data = self._call(method, path, body)
         try:
             answer = json.loads(data)
         except ValueError:
@@ -204,7 +222,9 @@ class ConsumerClient:
             raise self._unexpected(f"the answer to {method} {path} is not a JSON object")
         return answer
 
-    def _call(self, method: str, path: str, body: dict[str, Any] | None) -> bytes:
+    def _call(
+        self, method: str, path: str, body: dict[str, Any] | None
+    ) -> tuple[http.client.HTTPMessage, bytearray]:
         deadline: float | None = None
         attempt = 0
         while True:
@@ -226,7 +246,7 @@ class ConsumerClient:
                 )
             else:
                 if status == 200:
-                    return data
+                    return headers, data
                 fault = self._problem(status, data)
                 if status not in (429, 503):
                     raise fault
@@ -247,7 +267,7 @@ class ConsumerClient:
 
     def _once(
         self, method: str, path: str, body: dict[str, Any] | None
-    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+    ) -> tuple[int, http.client.HTTPMessage, bytearray]:
         reused = self._connection is not None
         try:
             return self._exchange(method, path, body)
@@ -260,7 +280,7 @@ class ConsumerClient:
 
     def _exchange(
         self, method: str, path: str, body: dict[str, Any] | None
-    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+    ) -> tuple[int, http.client.HTTPMessage, bytearray]:
         if self._connection is None:
             self._connection = self._connect()
         headers = {
@@ -272,15 +292,10 @@ class ConsumerClient:
         payload = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         self._connection.request(method, f"{self._path}/{path}", body=payload, headers=headers)
         with self._connection.getresponse() as response:
-            data = bytearray()
-            while part := response.read(READ_BYTES):
-                data += part
-            # read(n) reports no error for an incomplete body; the announced length shows it.
-            if response.length:
-                raise http.client.IncompleteRead(b"", response.length)
+            data = _body(response)
             if response.will_close:
                 self.close()
-            return response.status, response.headers, bytes(data)
+            return response.status, response.headers, data
 
     def _connect(self) -> http.client.HTTPConnection:
         parts = urlsplit(self._address.url)
@@ -301,7 +316,7 @@ class ConsumerClient:
 
     # -- answers ---------------------------------------------------------------------------------------------
 
-    def _problem(self, status: int, data: bytes) -> BinlogError:
+    def _problem(self, status: int, data: bytearray) -> BinlogError:
         """Returns the daemon's RFC 9457 problem document as an error; for any other body the error names the status."""
         try:
             problem = json.loads(data)
@@ -340,6 +355,23 @@ class ConsumerClient:
             where=self._where,
             remedy="use the same version of binlog-dispatcher on both sides",
         )
+
+
+def _body(response: http.client.HTTPResponse) -> bytearray:
+    """Returns the body, received into one buffer if its length is announced."""
+    length = response.length
+    if length is None:
+        return bytearray(response.read())
+    data = bytearray(length)
+    with memoryview(data) as view:
+        at = 0
+        while at < length and (read := response.readinto(view[at : at + READ_BYTES])):
+            at += read
+    if at < length:
+        raise http.client.IncompleteRead(b"", length - at)
+    # Reading to the end tells the connection that it is free for the next request.
+    response.read()
+    return data
 
 
 def _retry_after(headers: http.client.HTTPMessage) -> float:

@@ -19,9 +19,10 @@ Importing this module loads pyspark's type classes only; numpy, numba and pyarro
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -42,14 +43,37 @@ from spark_sink.source.options import SourceOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger("spark_sink.source")
+
 WAIT_MS = 1000
 SLICE_BYTES_MIN = 1 << 20  # for fewer bytes, another task costs more than it saves
 
-RAW_SCHEMA = (
-    "entry bigint NOT NULL, database string, table string, layout string, epoch bigint NOT NULL,"
-    " first_seq bigint NOT NULL, last_seq bigint NOT NULL, rows bigint NOT NULL, table_map binary,"
-    " payload binary, ddl string, sql_mode bigint, file string, pos bigint"
+_RAW_COLUMNS = (
+    ("entry", "long", False),
+    ("kind", "string", False),
+    ("database", "string", True),
+    ("table", "string", True),
+    ("layout", "string", True),
+    ("epoch", "long", False),
+    ("first_seq", "long", False),
+    ("last_seq", "long", False),
+    ("rows", "long", False),
+    ("inserts", "long", True),
+    ("updates", "long", True),
+    ("deletes", "long", True),
+    ("table_map", "binary", True),
+    ("payload", "binary", True),
+    ("query", "string", True),
+    ("sql_mode", "long", True),
+    ("file", "string", True),
+    ("pos", "long", True),
+    ("committed_at", "timestamp", True),
+    ("position", "string", True),
+    ("gap", "boolean", True),
 )
+RAW_SCHEMA = StructType()
+for _column in _RAW_COLUMNS:
+    RAW_SCHEMA.add(*_column)
 
 
 class BinlogDataSource(DataSource):
@@ -86,12 +110,19 @@ def _definition(options: SourceOptions) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Slice(InputPartition):
-    """The part of a batch for one task: the delivered bytes of (start, end], read under `session`."""
+    """The part of a batch for one task: the delivered bytes of (start, end], read under `session`.
+
+    `batch_end`: in a batch's last slice, if it is read raw, the position that the batch ends with; `gap`: the server
+    had purged what came before the batch; `markers`: the range is known to hold no data, so it is not read.
+    """
 
     session: int
     number: int
     start: Position
     end: Position
+    batch_end: Position | None = None
+    gap: bool = False
+    markers: bool = False
 
 
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -106,6 +137,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Position | None = None
         self._head: Position | None = None
         self._planned: tuple[Position, PolledRange] | None = None
+        self._gap_at: Position | None = None  # behind the newest gap
 
     def __getstate__(self) -> dict[str, Any]:
         # The executors get the options, not this process's connection and session.
@@ -134,6 +166,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         after = Position.from_dict(start)
         if self._target is not None and after.order >= self._target.order:
+            if after.order > self._target.order:
+                self._check_ahead(after)
             return start
         session = self._session_at(after)
         polled = self._poll(session, after, self._max_bytes(limit, session))
@@ -153,17 +187,22 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # moved that past the planned end, which happens only if the range between them is empty.
         if first.order >= last.order:
             return []
-        n = self._options.max_partitions
+        n, markers = self._options.max_partitions, False
         if self._planned and (self._planned[0], self._planned[1].end) == (first, last):
             polled = self._planned[1]
-            if polled.transactions == 0:
-                return []
+            markers = polled.transactions == 0
             n = min(n, max(1, polled.bytes // SLICE_BYTES_MIN))
+        if markers and not self._options.raw:
+            return []
         between = self._client_now().slices(session.number, first, last, n) if n > 1 else []
-        bounds = [first, *between, last]
-        return [
-            Slice(session.number, number, *pair) for number, pair in enumerate(pairwise(bounds))
+        slices = [
+            Slice(session.number, number, *pair, markers=markers)
+            for number, pair in enumerate(pairwise([first, *between, last]))
         ]
+        if self._options.raw:
+            gap = first.epoch != last.epoch or first == self._gap_at
+            slices[-1] = replace(slices[-1], batch_end=last, gap=gap)
+        return slices
 
     def commit(self, end: dict[str, Any]) -> None:
         """Does nothing: see the module."""
@@ -179,12 +218,18 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Slice)
         from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
 
+        if partition.markers:
+            return rows.read_slice(self._options, self._schema, partition, b"")
         client = ConsumerClient(self._options.address, self._options.consumer)
         try:
-            data = client.binlog(partition.session, partition.start, partition.end)
+            delivered = client.binlog(partition.session, partition.start, partition.end)
         finally:
             client.close()
-        return rows.read_slice(self._options, self._schema, partition.number, data)
+        if delivered.gap and self._options.fail_on_data_loss:
+            raise self._data_loss(partition.start, None)
+        if partition.batch_end is not None:
+            partition = replace(partition, gap=partition.gap or delivered.gap)
+        return rows.read_slice(self._options, self._schema, partition, delivered.data)
 
     # -- the session -----------------------------------------------------------------------------------------
 
@@ -194,9 +239,44 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _open(self, after: Position | None) -> Session:
-        self._session = self._client_now().open_session(after)
-        self._head = self._session.head
-        return self._session
+        session = self._client_now().open_session(after)
+        if session.gap and after is not None:
+            self._skip_gap(after, session.position)
+        self._session, self._head = session, session.head
+        return session
+
+    def _check_ahead(self, after: Position) -> None:
+        """Raise unless `after`, which is ahead of this run's target, lies in the server's log after all."""
+        session = self._session_at(after)  # the daemon refuses a position of another history
+        if after.order > session.head.order:
+            raise BinlogError(
+                ErrorKind.POSITION_UNKNOWN,
+                f"the checkpoint is at {_described(after)}, ahead of the server's newest position"
+                f" {_described(session.head)}",
+                where=f"consumer {self._options.consumer}",
+                remedy="the server was restored or replaced: copy the tables afresh, and start with a new checkpoint",
+            )
+
+    def _skip_gap(self, after: Position, goes_on: Position) -> None:
+        """Go on behind a gap, or raise, as `failOnDataLoss` says."""
+        loss = self._data_loss(after, goes_on)
+        if self._options.fail_on_data_loss:
+            raise loss
+        if self._gap_at != goes_on:
+            self._gap_at = goes_on
+            log.warning("%s: %s", loss.where, loss.what)
+
+    def _data_loss(self, after: Position, goes_on: Position | None) -> BinlogError:
+        what = f"the server has purged changes after {_described(after)}"
+        if goes_on is not None:
+            what += f"; the consumer goes on at {_described(goes_on)}"
+        return BinlogError(
+            ErrorKind.POSITION_PURGED,
+            what,
+            where=f"consumer {self._options.consumer}",
+            remedy="copy the tables afresh and start there; or set the option failOnDataLoss to false to go on without"
+            " these changes",
+        )
 
     def _session_at(self, start: Position) -> Session:
         """Returns the session, opened at `start` if this is the first call with an offset of Spark's.
@@ -220,6 +300,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 markers=self._target is not None,
             )
             self._head = polled.head
+            if polled.gap:
+                self._skip_gap(after, polled.end)
             if self._target is None or polled.end != after:
                 return polled
             if time.monotonic() > deadline:
@@ -238,3 +320,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxBytes) and limit.max_bytes > 0:
             return limit.max_bytes
         return self._options.max_bytes or max(1, session.max_bytes_in_binlog_queue // 4)
+
+
+def _described(position: Position) -> str:
+    return f"epoch {position.epoch}, seq {position.seq} ({position.file}:{position.offset})"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import Position
+from spark_sink.mirror.entries import SLICES_MAX
 from spark_sink.source.client import DaemonEndpoint
 
 KEYS = {
@@ -26,8 +27,9 @@ KEYS = {
     "raw": "true: one row per table, layout and slice, not decoded",
     "invalidDates": "null (default), error or text: what a date like 0000-00-00 becomes; text makes every date text",
     "startingOffsets": "stored (default), or a position as JSON; a checkpoint wins over it",
+    "failOnDataLoss": "true (default): stop if the server has purged changes that were not read; false: go on",
     "maxBytesPerTrigger": "bytes in a batch, like 16MiB; default a quarter of the queue's limit",
-    "maxPartitions": "slices that a batch is read in at most, default 4",
+    "maxPartitions": "slices that a batch is read in at most, default 4, at most 254",
     "retryTimeoutSeconds": "how long to wait for a daemon that does not answer, default 600",
 }
 _SPELLED = {key.lower(): key for key in KEYS}
@@ -35,6 +37,7 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE = re.compile(r"(\d{1,15})\s*(b|[kmg]?(?:i?b)?)\Z", re.IGNORECASE)
 
 MAX_PARTITIONS = 4
+PARTITIONS_MAX = SLICES_MAX - 1  # slices are numbered in the order of the mirror's log
 RETRY_TIMEOUT_S = 600.0
 
 
@@ -50,6 +53,7 @@ class SourceOptions:
     max_bytes: int | None = None
     max_partitions: int = MAX_PARTITIONS
     invalid_dates: InvalidDates = InvalidDates.NULL
+    fail_on_data_loss: bool = True
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -90,12 +94,21 @@ class _ValueParser:
         address, consumer = self._address(), self._values.get("consumer", "")
         table, raw, start = self._table(), self._flag("raw"), self._start()
         max_bytes = self._size("maxBytesPerTrigger")
-        max_partitions = self._count("maxPartitions", MAX_PARTITIONS)
+        max_partitions = self._count("maxPartitions", MAX_PARTITIONS, PARTITIONS_MAX)
         invalid_dates = self._invalid_dates()
+        fail_on_data_loss = self._flag("failOnDataLoss", "true")
         if address is None:
             return None
         return SourceOptions(
-            address, consumer, table, raw, start, max_bytes, max_partitions, invalid_dates
+            address,
+            consumer,
+            table,
+            raw,
+            start,
+            max_bytes,
+            max_partitions,
+            invalid_dates,
+            fail_on_data_loss,
         )
 
     def _address(self) -> DaemonEndpoint | None:
@@ -147,18 +160,16 @@ class _ValueParser:
             )
             return InvalidDates.NULL
 
-    def _flag(self, key: str) -> bool:
-        text = self._values.get(key, "false").lower()
+    def _flag(self, key: str, default: str = "false") -> bool:
+        text = self._values.get(key, default).lower()
         if text not in ("true", "false"):
             self._findings.append(f"option {key!r} must be true or false, not {text!r}")
         return text == "true"
 
-    def _count(self, key: str, default: int) -> int:
+    def _count(self, key: str, default: int, most: int = 1_000_000) -> int:
         text = self._values.get(key, str(default))
-        if not (text.isdecimal() and 1 <= int(text) <= 1_000_000):
-            self._findings.append(
-                f"option {key!r} must be a number from 1 to 1000000, not {text!r}"
-            )
+        if not (text.isdecimal() and 1 <= int(text) <= most):
+            self._findings.append(f"option {key!r} must be a number from 1 to {most}, not {text!r}")
             return default
         return int(text)
 

@@ -19,9 +19,9 @@ from dispatcher.binlog.decode.json_render import json_text
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.entries import EntryKind, entry_number
+from spark_sink.source.data_source import Slice
 from spark_sink.source.options import SourceOptions
-
-ENTRY_BITS = 32  # entry = slice number << 32 | index in the slice: the order of the stream
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -49,31 +49,45 @@ def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) 
 
 
 def read_slice(
-    options: SourceOptions, schema: StructType, number: int, data: bytes
+    options: SourceOptions, schema: StructType, part: Slice, data: bytes | memoryview
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of one slice, in the form that the options select."""
     expected = to_arrow_schema(schema, timezone="UTC")
     if options.raw:
-        return _raw(expected, number, data)
+        return _raw(expected, part, data)
     if options.table is not None:
         return _typed(expected, options.table, data, options.invalid_dates)
     return _json(expected, data, options.invalid_dates)
 
 
-def _raw(expected: pa.Schema, number: int, data: bytes) -> Iterator[pa.RecordBatch]:
-    for index, item in enumerate(delivered.split_by_table(data)):
-        row: dict[str, Any] = {"entry": number << ENTRY_BITS | index, "epoch": item.epoch}
-        if isinstance(item, delivered.Ddl):
-            row |= {"first_seq": item.seq, "last_seq": item.seq, "rows": 0, "ddl": item.query}
-            row |= {name: getattr(item, name) for name in ("database", "sql_mode", "file", "pos")}
-        else:
-            row |= {name: getattr(item, name) for name in item.__slots__}
-        # One batch per entry: Arrow's 32-bit offsets bound the bytes of a column of a batch.
+def _raw(expected: pa.Schema, part: Slice, data: bytes | memoryview) -> Iterator[pa.RecordBatch]:
+    index = 0
+    # One batch per entry: Arrow's 32-bit offsets bound the bytes of a column of a batch.
+    for item in delivered.split_by_table(data) if data else ():
+        row = _statement_row(item) if isinstance(item, delivered.Ddl) else _rows_row(item)
+        row["entry"] = entry_number(part.number, index)
+        yield pa.RecordBatch.from_pylist([row], schema=expected)
+        index += 1
+    if part.batch_end is not None:
+        row = {"entry": entry_number(part.number, index), "kind": EntryKind.END, "rows": 0}
+        row |= {"epoch": part.batch_end.epoch, "gap": part.gap}
+        row |= dict.fromkeys(("first_seq", "last_seq"), part.batch_end.seq)
+        row["position"] = part.batch_end.to_json()
         yield pa.RecordBatch.from_pylist([row], schema=expected)
 
 
+def _statement_row(ddl: delivered.Ddl) -> dict[str, Any]:
+    names = ("epoch", "database", "query", "sql_mode", "file", "pos", "committed_at")
+    row = {name: getattr(ddl, name) for name in names}
+    return row | {"kind": EntryKind.STATEMENT, "first_seq": ddl.seq, "last_seq": ddl.seq, "rows": 0}
+
+
+def _rows_row(part: delivered.TableSlice) -> dict[str, Any]:
+    return {name: getattr(part, name) for name in part.__slots__} | {"kind": EntryKind.ROWS}
+
+
 def _json(
-    expected: pa.Schema, data: bytes, invalid_dates: InvalidDates
+    expected: pa.Schema, data: bytes | memoryview, invalid_dates: InvalidDates
 ) -> Iterator[pa.RecordBatch]:
     for item in delivered.changes(data, invalid_dates=invalid_dates):
         if isinstance(item, delivered.Ddl):
@@ -96,7 +110,10 @@ def _ddl_row(ddl: delivered.Ddl) -> dict[str, Any]:
 
 
 def _typed(
-    expected: pa.Schema, table: tuple[str, str], data: bytes, invalid_dates: InvalidDates
+    expected: pa.Schema,
+    table: tuple[str, str],
+    data: bytes | memoryview,
+    invalid_dates: InvalidDates,
 ) -> Iterator[pa.RecordBatch]:
     for item in delivered.split_by_table(data):
         if isinstance(item, delivered.TableSlice) and (item.database, item.table) == table:

@@ -74,7 +74,7 @@ def test_each_consumer_gets_its_databases(
     for database in (one, two):
         for chunk in (997, 1 << 20):
             data = delivered_to(Filter([database]), log, chunk)
-            parts = delivered.split_by_table(data)
+            parts = list(delivered.split_by_table(data))
             assert parts
             if not bare:
                 assert told(data, {database}) == told(with_records(log, file), {database})

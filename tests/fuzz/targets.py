@@ -55,7 +55,7 @@ def splitter(data: bytes) -> None:
     if split.format is not None:
         shown = b"".join((MAGIC, split.format.raw, *taken.read(0, taken.committed)))
         with suppress(BinlogError):
-            delivered.split_by_table(shown)
+            list(delivered.split_by_table(shown))
 
 
 def log(data: bytes) -> None:

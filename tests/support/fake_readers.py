@@ -22,6 +22,7 @@ class FakeReaders:
         self.calls: list[str] = []
         self.sought: list[StartSettings] = []
         self.parts: list[bytes | memoryview] = [b"\xfebin", b"x" * 10]
+        self.gap = False
 
     def _called(self, call: str, name: str) -> None:
         self.calls.append(call)
@@ -55,9 +56,9 @@ class FakeReaders:
 
     async def binlog(
         self, name: str, session: int, start: Position, end: Position
-    ) -> list[bytes | memoryview]:
+    ) -> tuple[list[bytes | memoryview], bool]:
         self._called("binlog", name)
-        return list(self.parts)
+        return list(self.parts), self.gap
 
     async def slices(
         self, name: str, session: int, start: Position, end: Position, n: int

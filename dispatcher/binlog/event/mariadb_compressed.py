@@ -93,7 +93,7 @@ def _uncompress(cursor: ByteCursor) -> bytes:
     return data
 
 
-def plain_log(data: bytes) -> bytes:
+def plain_log(data: bytes | memoryview) -> bytes | memoryview:
     """Decompress every compressed event of a whole binlog (magic first); returns `data` itself if there is none.
 
     `log_pos` in the headers stays that of the source, so it no longer tells an event's offset in the result. Raises
@@ -101,7 +101,7 @@ def plain_log(data: bytes) -> bytes:
     """
     if data[: len(MAGIC)] != MAGIC:
         return data
-    out: list[bytes] = []
+    out: list[bytes | memoryview] = []
     at = copied = len(MAGIC)
     checksum = False
     while len(data) - at >= HEADER_SIZE:
@@ -110,9 +110,10 @@ def plain_log(data: bytes) -> bytes:
             break
         try:
             if kind == EventType.FORMAT_DESCRIPTION:
-                checksum = parse_format_description(data[at : at + size]).checksum
+                checksum = parse_format_description(bytes(data[at : at + size])).checksum
             elif is_compressed(kind):
-                out += (data[copied:at], plain_event(data[at : at + size], checksum=checksum))
+                event = bytes(data[at : at + size])
+                out += (data[copied:at], plain_event(event, checksum=checksum))
                 copied = at + size
         except BinlogError as error:
             raise error.at(f"offset {at}") from None

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
-from spark_sink.source.client import ConsumerClient, DaemonEndpoint
+from spark_sink.source.client import ConsumerClient, DaemonEndpoint, DeliveredRange
 from tests.support.fake_daemon import Answer, FakeDaemon, fake_daemon, position, problem
 
 
@@ -70,7 +70,9 @@ def test_all_calls_over_one_connection(daemon: FakeDaemon) -> None:
     polled = client.poll(session.number, position(0), max_bytes=25, wait_ms=0)
     assert (polled.end, polled.bytes, polled.transactions) == (ends[1], 20, 2)
     assert client.slices(1, position(0), ends[3], 2) == [ends[1]]
-    assert client.binlog(1, ends[0], ends[3]) == b"head" + bytes(30)
+    assert client.binlog(1, ends[0], ends[3]) == DeliveredRange(
+        memoryview(b"head" + bytes(30)), gap=False
+    )
     assert client.acknowledge(1, ends[1]) == ends[1]
     assert client.table("shop.orders") == {"columns": []}
     assert client._connection is not None

@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import KEYS
-from spark_sink.source.data_source import BinlogDataSource, BinlogStreamReader, Slice
+from spark_sink.source.data_source import RAW_SCHEMA, BinlogDataSource, BinlogStreamReader, Slice
 from spark_sink.source.options import SourceOptions
-from tests.support.fake_daemon import FakeDaemon, position, problem
+from tests.support.fake_daemon import Answer, FakeDaemon, position, problem
 
 ALL = ReadAllAvailable()
 
@@ -159,6 +159,135 @@ def test_available_now_over_nothing_but_markers(daemon: FakeDaemon, new_reader: 
     assert end == tip.as_dict()
     assert reader.partitions(start, end) == []
     assert reader.latestOffset(end, ALL) == end
+
+
+def test_raw_slices_end_with_the_position_of_the_batch(daemon: FakeDaemon, new_reader: Any) -> None:
+    ends = [daemon.add(b"x" * 10) for _ in range(6)]
+    reader = new_reader(maxPartitions="3", raw="true")
+    slices = reader.partitions(ends[0].as_dict(), ends[4].as_dict())
+    assert [part.batch_end for part in slices] == [None, None, ends[4]]
+    assert not any(part.gap or part.markers for part in slices)
+
+
+def test_raw_markers_are_a_slice_that_reads_nothing(daemon: FakeDaemon, new_reader: Any) -> None:
+    reader = new_reader(raw="true")
+    start = reader.initialOffset()
+    tip = daemon.add(b"", marker=True)
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(start, ALL)
+    assert end == tip.as_dict()
+    (only,) = reader.partitions(start, end)
+    assert only == Slice(1, 0, position(0), tip, batch_end=tip, markers=True)
+    reader = BinlogStreamReader(reader._options, RAW_SCHEMA)
+    (row,) = [row for batch in reader.read(only) for row in batch.to_pylist()]
+    assert (row["kind"], row["entry"], row["position"]) == ("end", 0, tip.to_json())
+    assert "binlog" not in calls(daemon)
+
+
+# -- changes that the server has purged ----------------------------------------------------------------------
+
+
+def test_a_gap_that_a_poll_finds_is_an_error(daemon: FakeDaemon, new_reader: Any) -> None:
+    one = daemon.add(b"x" * 10)
+    reader = new_reader()
+    reader.latestOffset(reader.initialOffset(), ALL)
+    behind = daemon.purge()
+    with pytest.raises(BinlogError) as caught:
+        reader.latestOffset(one.as_dict(), ALL)
+    assert caught.value.kind is ErrorKind.POSITION_PURGED
+    text = str(caught.value)
+    assert f"purged changes after epoch {one.epoch}, seq {one.seq} (binlog.000001:" in text
+    assert f"goes on at epoch {behind.epoch}, seq {behind.seq}" in text
+    assert "failOnDataLoss" in text
+
+
+@pytest.mark.parametrize("first", ["latestOffset", "partitions"])
+def test_a_gap_that_a_session_finds_is_an_error(
+    daemon: FakeDaemon, new_reader: Any, first: str
+) -> None:
+    one, two = daemon.add(b"x" * 10), daemon.add(b"x" * 10)
+    daemon.purge()
+    reader = new_reader()
+    second = ALL if first == "latestOffset" else two.as_dict()
+    with pytest.raises(BinlogError, match="the server has purged changes after"):
+        getattr(reader, first)(one.as_dict(), second)
+
+
+def test_a_gap_under_a_planned_batch_is_an_error(daemon: FakeDaemon, new_reader: Any) -> None:
+    one, two = daemon.add(b"x" * 10), daemon.add(b"x" * 10)
+    reader = new_reader()
+    (part,) = reader.partitions(one.as_dict(), two.as_dict())[:1]
+    daemon.purge()
+    with pytest.raises(BinlogError, match="the server has purged changes after"):
+        reader.read(part)
+
+
+def test_without_failing_a_gap_is_logged_once_and_marked(
+    daemon: FakeDaemon, new_reader: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = daemon.add(b"x" * 10)
+    reader = new_reader(failOnDataLoss="false", raw="true")
+    reader.latestOffset(reader.initialOffset(), ALL)
+    behind = daemon.purge()
+    for _ in range(2):
+        assert reader.latestOffset(one.as_dict(), ALL) == behind.as_dict()
+    (record,) = caplog.records
+    assert "consumer shop: the server has purged changes after" in record.getMessage()
+    (part,) = reader.partitions(one.as_dict(), behind.as_dict())
+    assert part.gap and part.batch_end == behind
+    end = daemon.add(b"x")
+    (part,) = new_reader(failOnDataLoss="false", raw="true").partitions(
+        behind.as_dict(), end.as_dict()
+    )
+    assert not part.gap
+
+
+def test_without_failing_a_gap_before_the_first_batch_is_marked(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    one = daemon.add(b"x" * 10)
+    behind = daemon.purge()
+    reader = new_reader(failOnDataLoss="false", raw="true", startingOffsets=one.to_json())
+    assert reader.initialOffset() == behind.as_dict()
+    end = daemon.add(b"x" * 10)
+    assert reader.latestOffset(behind.as_dict(), ALL) == end.as_dict()
+    (part,) = reader.partitions(behind.as_dict(), end.as_dict())
+    assert part.gap
+
+
+# -- a checkpoint that is ahead of the server ----------------------------------------------------------------
+
+
+def test_available_now_from_a_checkpoint_ahead_of_the_server(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    daemon.add(b"x")
+    reader = new_reader()
+    reader.prepareForTriggerAvailableNow()
+    with pytest.raises(BinlogError, match="seq 7 is ahead of the server"):
+        reader.latestOffset(position(7).as_dict(), ALL)
+
+
+def test_available_now_from_a_checkpoint_that_the_daemon_accepts_and_the_server_has_not_reached(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    old, tip = daemon.add(b"x"), daemon.add(b"x")
+    reader = new_reader()
+    reader.prepareForTriggerAvailableNow()
+    daemon.transactions.pop()
+    # The daemon answers as for a reader that may be ahead of a lagging replica.
+    answer = {
+        "session": 1,
+        "position": tip.as_dict(),
+        "head": old.as_dict(),
+        "max_bytes_in_binlog_queue": 1,
+        "gap": False,
+    }
+    daemon.faults["session"] = [Answer(body=json.dumps(answer).encode())]
+    reader._target = old
+    with pytest.raises(BinlogError, match="ahead of the server's newest position") as caught:
+        reader.latestOffset(tip.as_dict(), ALL)
+    assert caught.value.kind is ErrorKind.POSITION_UNKNOWN
 
 
 def test_a_newer_reader_fences_this_one(daemon: FakeDaemon, new_reader: Any) -> None:

@@ -1,4 +1,4 @@
-"""Options of the source and settings of the job: all findings at once, each with its remedy."""
+"""Options of the source: all findings at once, each with its remedy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from spark_sink.source.options import KEYS, MAX_PARTITIONS, SourceOptions, parse
 
 GOOD = {"url": "http://daemon:8085", "consumer": "shop"}
 START = Position("s", "", "binlog.000001", 4, 0, 0)
-JOB = ("--url=http://d:1", "--target=/t", "--checkpoint=/c", "--consumer=shop")
 
 
 def test_defaults() -> None:
