@@ -169,11 +169,9 @@ def _mentioned(entry: LogEntry, known: Callable[[], Iterable[TableName]]) -> lis
     """The tables whose names are words of a statement that is not understood; if there are none, all tables of its
     default database, or of all databases."""
     tables = list(dict.fromkeys(known()))
-    try:
-        words = {token.text for token in SqlTokens(entry.query, entry.sql_mode)}
-    except BinlogError:
-        words = set()
-    if named := [name for name in tables if name[1] in words]:
+    tokens = SqlTokens(entry.query, entry.sql_mode)
+    words = {name.lower() for token in tokens if (name := token.name)}
+    if named := [name for name in tables if name[1].lower() in words]:
         return named
     return [name for name in tables if name[0] == entry.database] or tables
 

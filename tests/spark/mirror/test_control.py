@@ -1,0 +1,189 @@
+"""What of the rows of the control table counts, and which tables the names of the log mean."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_sink.mirror.catch_up import after_request
+from spark_sink.mirror.control import TableRecord, TableState, handled, latest_rows, superseded
+from spark_sink.mirror.directory import find_record, name_at, renamed, without_old_names
+from spark_sink.mirror.renames import MOVED_FROM, names_after, records_after
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def row(serial: int, kind: str, **fields: Any) -> dict[str, Any]:
+    texts = (
+        "consumer",
+        "table_id",
+        "database",
+        "table",
+        "folder",
+        "server",
+        "signature",
+        "reason",
+        "request",
+        "detail",
+    )
+    values: dict[str, Any] = dict.fromkeys(texts, "") | {
+        "state": "complete",
+        "epoch": 0,
+        "from_lsn": 0,
+    }
+    return values | {"serial": serial, "at": AT, "kind": kind} | fields
+
+
+def record(name: str, **fields: Any) -> TableRecord:
+    values = {"table_id": name, "consumer": "shop", "database": "db", "table": name} | fields
+    return TableRecord(**values)
+
+
+def test_the_newest_row_of_a_table_and_of_a_consumer_count() -> None:
+    found = latest_rows(
+        [
+            row(3, "table", table_id="x", table="b", from_lsn=7),
+            row(1, "table", table_id="x", table="a"),
+            row(2, "consumer", consumer="shop", from_lsn=5, request="run1"),
+            row(4, "consumer", consumer="shop", from_lsn=6, request="run2"),
+        ]
+    )
+    assert (found.records["x"].table, found.records["x"].from_lsn) == ("b", 7)
+    assert (found.applied, found.runs, found.serial) == ({"shop": 6}, {"shop": "run2"}, 4)
+
+
+def test_a_request_stands_until_a_row_of_the_table_names_it() -> None:
+    rows = [
+        row(1, "table", table_id="x", state="stopped"),
+        row(2, "request", table_id="x", request="skip", detail='{"id": "r1"}'),
+        # Written by the applier, which had not seen the request.
+        row(3, "table", table_id="x", state="stopped", reason="later"),
+    ]
+    asked = latest_rows(rows).records["x"]
+    assert (asked.request, asked.reason) == ("skip", "later")
+    done = handled(asked)
+    assert (done.request, done.detail) == ("", {"handled": "r1"})
+    rows.append(row(4, "table", table_id="x", detail='{"handled": "r1"}'))
+    assert latest_rows(rows).records["x"].request == ""
+    rows.append(row(5, "request", table_id="x", request="recopy", detail='{"id": "r2"}'))
+    assert latest_rows(rows).records["x"].request == "recopy"
+
+
+history = st.lists(
+    st.tuples(st.sampled_from(["table", "consumer", "request"]), st.sampled_from("xy")), max_size=20
+)
+
+
+@given(history, st.data())
+def test_compaction_changes_nothing_that_counts(
+    kinds: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    rows = []
+    for number, (kind, of) in enumerate(kinds, 1):
+        serial = (
+            number if data.draw(st.booleans()) else max(1, number - 1)
+        )  # two writers at one time
+        fields = {"consumer": of} if kind == "consumer" else {"table_id": of}
+        detail = f'{{"id": "r{number}"}}' if kind == "request" else ""
+        rows.append(
+            row(serial, kind, **fields, from_lsn=number, detail=detail, request=f"q{number}")
+        )
+    gone = superseded(rows)
+    before, after = latest_rows(rows), latest_rows([r for r in rows if r["serial"] not in gone])
+    assert after == before
+
+
+def test_a_table_is_found_by_the_name_that_it_had() -> None:
+    swapped = renamed(record("t", serial=1), ("db", "old"), 10)
+    new = renamed(record("ghost", serial=2), ("db", "t"), 10)
+    dropped = record("dropped", table="old", state=TableState.DROPPED, from_lsn=3, serial=9)
+    tables = [swapped, new, dropped]
+
+    def found(name: str, lsn: int) -> str | None:
+        table = find_record(tables, ("db", name), lsn)
+        return table.table_id if table else None
+
+    assert (found("t", 10), found("t", 11)) == ("t", "ghost")
+    assert (found("ghost", 10), found("ghost", 11)) == ("ghost", None)
+    assert (found("old", 10), found("old", 11)) == ("dropped", "t")
+    again = renamed(swapped, ("db", "older"), 20)
+    assert [name_at(again, lsn)[1] for lsn in (5, 10, 15, 20, 21)] == [
+        "t",
+        "t",
+        "old",
+        "old",
+        "older",
+    ]
+    assert name_at(without_old_names(again, 10), 5) == ("db", "old")
+    assert without_old_names(again, 20).detail == {}
+
+
+def test_renames_are_executed_one_after_the_other() -> None:
+    a, b, c = ("db", "a"), ("db", "b"), ("db", "c")
+    assert names_after([a, b], [(a, c), (b, a), (c, b)]) == {a: b, b: a}
+    assert names_after([a], [(a, b), (b, c)]) == {a: c}
+    assert names_after([a], [(b, c)]) == {a: a}
+
+
+def test_a_swap_moves_folders_and_takes_the_place_of_a_dropped_table() -> None:
+    tables = {
+        ("db", "t"): record("t", folder="db/t", from_lsn=1),
+        ("db", "ghost"): record("ghost", folder="db/ghost"),
+        ("db", "old"): record("old", folder="db/old", state=TableState.DROPPED),
+    }
+    pairs = [(("db", "t"), ("db", "old")), (("db", "ghost"), ("db", "t"))]
+    after = {r.table_id: r for r in records_after(tables, pairs, 10)}
+    assert {i: (r.name[1], r.folder, r.detail.get(MOVED_FROM)) for i, r in after.items()} == {
+        "t": ("old", "db/old", "db/t"),
+        "ghost": ("t", "db/t", "db/ghost"),
+        "old": ("old", "", None),
+    }
+    assert after["t"].from_lsn == after["ghost"].from_lsn == 10
+
+
+@pytest.mark.parametrize(
+    ("state", "expected", "from_lsn"),
+    [
+        (TableState.COMPLETE, TableState.COMPLETE, 10),
+        (TableState.STOPPED, TableState.STOPPED, 4),
+        (TableState.COPYING, TableState.CREATING, 10),
+    ],
+)
+def test_a_rename_of_a_table_that_is_not_live(
+    state: TableState, expected: TableState, from_lsn: int
+) -> None:
+    pairs = [(("db", "t"), ("db", "u"))]
+    (after,) = records_after({("db", "t"): record("t", state=state, from_lsn=4)}, pairs, 10)
+    assert (after.state, after.from_lsn, after.name) == (expected, from_lsn, ("db", "u"))
+
+
+@pytest.mark.parametrize(
+    ("request_", "state", "goal", "from_lsn"),
+    [
+        ("applied", TableState.STOPPED, "complete", 8),
+        ("skip", TableState.STOPPED, "partial", 8),
+        ("partial", TableState.STOPPED, "partial", 7),
+        ("retry", TableState.STOPPED, "complete", 7),
+        ("recopy", TableState.CREATING, None, 7),
+        ("copy", TableState.CREATING, None, 7),
+    ],
+)
+def test_what_a_request_makes_of_a_stopped_table(
+    request_: str, state: TableState, goal: str | None, from_lsn: int
+) -> None:
+    detail = {"failed": 8, "was": "complete", "asked": {"id": "r"}, "exact_from": 2}
+    before = record("t", state=TableState.STOPPED, from_lsn=7, request=request_, detail=detail)
+    after = after_request(before)
+    assert (after.state, after.detail.get("goal"), after.from_lsn) == (state, goal, from_lsn)
+    assert (after.request, after.detail["handled"]) == ("", "r")
+    assert ("exact_from" in after.detail) == (request_ == "retry")
+
+
+def test_a_request_to_go_on_does_not_concern_a_live_table() -> None:
+    before = record("t", request="skip", detail={"asked": {"id": "r"}})
+    after = after_request(before)
+    assert (after.state, after.detail) == (TableState.COMPLETE, {"handled": "r"})
