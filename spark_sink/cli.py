@@ -5,6 +5,7 @@ Exit codes: 0 success, 2 invalid input or settings, 1 any other error. Each comm
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ import typer
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from spark_sink.mirror.settings import MirrorSettings
 
 EXIT_FAULT, EXIT_INPUT = 1, 2
@@ -157,6 +160,110 @@ def run(  # noqa: PLR0913 - each option is one setting
 
         code = Job(settings, make_applier if settings.stages != "log" else None).run()
     raise typer.Exit(code)
+
+
+Tables = Annotated[
+    list[str], typer.Argument(help="Tables like shop.orders, or patterns like 'shop.*'.")
+]
+
+
+@contextmanager
+def _spark_of(
+    config: list[Path] | None, target: str | None, conf: list[str] | None
+) -> Iterator[tuple[SparkSession, MirrorSettings]]:
+    """Spark and the settings of a command that reads or writes the target."""
+    with faults_as_exit_codes():
+        # The daemon and its consumers do not matter here.
+        settings = settings_of(
+            config,
+            url=None if config else "http://127.0.0.1:1",
+            consumers=None if config else ["none"],
+            target=target,
+            spark__conf=conf or None,
+            log_level=None if config else "WARNING",
+        )
+        from spark_sink.session import spark_session  # noqa: PLC0415
+
+        spark = spark_session(settings)
+        try:
+            yield spark, settings
+        finally:
+            spark.stop()
+
+
+@app.command()
+def tables(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Tables, or patterns like 'shop.*'. Default: all.")
+    ] = None,
+    *,
+    config: Config = None,
+    target: Target = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per table.")] = False,
+    conf: Conf = None,
+) -> None:
+    """Show state, lag and last error of the mirrored tables."""
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror.commands import table_lines  # noqa: PLC0415
+
+        lines = table_lines(spark, settings.target, tables or [])
+    if as_json:
+        for line in lines:
+            typer.echo(json.dumps(line.as_dict()))
+        return
+    for line in lines:
+        lag = "" if line.lag_s is None else f", {line.waiting_rows} rows behind, {line.lag_s:.0f} s"
+        reason = f": {line.reason}" if line.reason else ""
+        typer.echo(f"{line.consumer}  {line.table}  {line.state}{lag}{reason}")
+
+
+@app.command()
+def resolve(
+    tables: Tables,
+    *,
+    how: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            help="applied: I have applied the change by hand. skip: leave it out. retry: try it again."
+            " recopy: copy the table. partial: go on without the older rows.",
+        ),
+    ],
+    config: Config = None,
+    target: Target = None,
+    conf: Conf = None,
+) -> None:
+    """Say how stopped tables go on. The running job does it, or the next one."""
+    with faults_as_exit_codes():
+        from spark_sink.mirror.commands import Resolution  # noqa: PLC0415
+
+        if how not in set(Resolution):
+            choices = ", ".join(Resolution)
+            raise UserError(ErrorKind.REQUEST, f"--as {how} is none of {choices}")
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror import commands  # noqa: PLC0415
+
+        chosen = commands.resolve(spark, settings.target, tables, Resolution(how))
+    for record in chosen:
+        typer.echo(f"{record.label}: {how}")
+
+
+@app.command()
+def adopt(
+    tables: Tables,
+    *,
+    consumer: Annotated[str, typer.Option(help="The consumer that gets the tables.")],
+    config: Config = None,
+    target: Target = None,
+    conf: Conf = None,
+) -> None:
+    """Give tables that another consumer mirrored, with the rows that they have, to a consumer."""
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror import commands  # noqa: PLC0415
+
+        adopted = commands.adopt(spark, settings.target, consumer, tables)
+    for record in adopted:
+        typer.echo(f"{record.label}: of {consumer}")
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # A table's state, and the versions that its commits record, are in the checksum file of each commit, so that the next
 # commit does not compute them with Spark jobs: a MERGE of few rows takes one second in place of five.
-_SMALL_TABLES = {
+SMALL_TABLES = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.databricks.delta.incremental.commit.enabled": "true",
@@ -46,7 +46,7 @@ def spark_session(settings: MirrorSettings) -> SparkSession:
 
     builder = SparkSession.builder.appName("binlog-dispatcher mirror")
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    given = _SMALL_TABLES | (_DELTA if submitted else _standalone(settings)) | settings.spark.conf
+    given = SMALL_TABLES | (_DELTA if submitted else _standalone(settings)) | settings.spark.conf
     for key, value in given.items():
         builder = builder.config(key, value)
     try:

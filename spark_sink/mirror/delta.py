@@ -24,6 +24,7 @@ from pyspark.sql.types import StructField, StructType
 
 from spark_sink.mirror import jvm
 from spark_sink.mirror.names import quoted
+from spark_sink.session import SMALL_TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -55,10 +56,11 @@ class StepSession:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark.newSession()
-        given = spark.sparkContext.getConf()
-        self._choices = {name: value for name, value in _SMALL.items() if not given.contains(name)}
+        given = dict(spark.sparkContext.getConf().getAll())
+        users = {name for name, value in given.items() if value != SMALL_TABLES.get(name)}
+        self._choices = {name: value for name, value in _SMALL.items() if name not in users}
         for name, value in _ALWAYS.items():
-            if not given.contains(name):
+            if name not in users:
                 self.spark.conf.set(name, value)
         self._small = False
 
