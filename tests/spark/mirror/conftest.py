@@ -34,7 +34,7 @@ def raw_rows(data: bytes, end: str, *, gap: bool = False) -> list[dict[str, Any]
     for item in delivered.split_by_table(data) if data else ():
         row = dict.fromkeys(_NAMES) | {"entry": len(rows), "epoch": item.epoch}
         if isinstance(item, delivered.Ddl):
-            names = ("database", "query", "sql_mode", "file", "pos")
+            names: tuple[str, ...] = ("database", "query", "sql_mode", "file", "pos")
             row |= {"kind": "statement", "first_seq": item.seq, "last_seq": item.seq}
         else:
             names = tuple(name for name in item.__slots__ if name in row)

@@ -93,7 +93,7 @@ def test_a_statement_goes_to_each_of_its_tables_with_its_own_effects() -> None:
 
 
 def test_a_rename_is_one_barrier_of_all_its_tables() -> None:
-    effects = [AlterTable(A, copy_reason="x"), RenameTables(((A, C), (B, A)))]
+    effects: list[TableEffect] = [AlterTable(A, copy_reason="x"), RenameTables(((A, C), (B, A)))]
     items = routed(statement(1), effects)
     assert [name for name, _ in items] == [A, C, B]
     (barrier,) = {id(item) for _, item in items}
@@ -292,6 +292,7 @@ def test_whatever_finishes_first_each_table_gets_its_work_in_order_and_all_ends(
 
 
 def test_effects_that_are_not_renames_are_statements() -> None:
-    for effect in (CreateTable(A), TruncateTable(A)):
+    effects: list[TableEffect] = [CreateTable(A), TruncateTable(A)]
+    for effect in effects:
         ((name, item),) = routed(statement(1), [effect])
         assert (name, item) == (A, StatementItem(statement(1), (effect,)))
