@@ -136,8 +136,10 @@ class CatchUps:
         return "goal" in record.detail or (copied and self._copies is not None)
 
     def busy(self) -> bool:
+        """True if a catch-up runs, or has to be started."""
+        waiting = {r.table_id for r in self._directory.records() if r.request or self._waits(r)}
         with self._lock:
-            return bool(self._active)
+            return bool(self._active or waiting - self._given_up)
 
     def run(self, table_id: str) -> None:
         """Do what was asked for about a table, and bring it to where the log is."""

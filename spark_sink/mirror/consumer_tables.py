@@ -28,7 +28,7 @@ from spark_sink.mirror.log import BinlogLog
 from spark_sink.mirror.names import TableName
 from spark_sink.mirror.plan import RenameBarrier, RowRun, route
 from spark_sink.mirror.policies import ApplyOptions
-from spark_sink.mirror.processor import Processor
+from spark_sink.mirror.processor import Processor, TableNeedsCopyError
 from spark_sink.mirror.progress import ConsumerProgress, ProgressCounter
 from spark_sink.mirror.queues import QueuedStep, TableQueues
 from spark_sink.mirror.renames import FolderMover, records_after
@@ -99,7 +99,11 @@ class ConsumerTables:
             return
         if end is not None and end.position is not None:
             self._processor.server = end.position.server
-        self._mover.finish_moves()
+        try:
+            self._mover.finish_moves()
+        except BinlogError as error:
+            self.fail(error)
+            return
         for record in self.directory.records():
             if record.state not in (*LIVE, TableState.DROPPED):
                 self.directory.skipped(record, self._read_to)
@@ -227,6 +231,7 @@ class ConsumerTables:
         tables = {name: record for name, record in found.items() if record is not None}
         done = [line[0] for r in self.directory.records() for line in r.detail.get("names", ())]
         if barrier.lsn in done:
+            self._mover.finish_moves()
             return
         with self.directory.exclusive(*(record.table_id for record in tables.values())):
             # Tables that are stopped or copied may have changed until here.
@@ -250,7 +255,10 @@ class ConsumerTables:
             for name in effect.tables:
                 now = self._processor.situation(name)
                 moved = after_effect(name, tables.get(name), effect, barrier.entry, now)
-                record = self._processor.effect(session, tables.get(name), moved, barrier.entry)
+                try:
+                    record = self._processor.effect(session, tables.get(name), moved, barrier.entry)
+                except TableNeedsCopyError as error:
+                    record = error.record
                 if record is not None and record != tables.get(name):
                     tables[name] = record
                     changed[record.table_id] = record
@@ -268,7 +276,7 @@ class ConsumerTables:
             with self._lock:
                 self._queues.again(step, now, alone=True)
             return
-        if fault is not None:
+        if fault is not None and not isinstance(step.work, RenameBarrier):
             self._quarantine(step, fault)
             return
         conflict = is_conflict(error) and count <= CONFLICTS_MAX
@@ -321,14 +329,13 @@ class ConsumerTables:
 
     def at_rest(self, goal: int) -> bool:
         """True if everything up to `goal` is applied, or stands in the record of a table, or fails again and again."""
-        with self._lock:
-            watermark = self._queues.watermark(self._read_to)
-            empty = not self._queues.items and not self._running
         if self._catch_ups is not None and self._catch_ups.busy():
             return False
-        failing = any(count >= REPORTED_AFTER * 2 for count in self._failures.values())
-        nothing_more = empty and self._log.last_append(self.consumer) <= self._append_seen
-        return watermark >= goal or failing or nothing_more
+        if any(count >= REPORTED_AFTER * 2 for count in self._failures.values()):
+            return True
+        with self._lock:
+            # All entries of an append are read together.
+            return self._queues.watermark(last_lsn(self._append_seen)) >= goal
 
     def standing(self) -> list[str]:
         """Returns the tables that are stopped, or whose steps fail."""

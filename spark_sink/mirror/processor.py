@@ -170,6 +170,7 @@ class Processor:
             policy,
             self._options.invalid_dates,
             exact and rest.entries[0].lsn > record.detail["exact_from"],
+            record.detail.get("after_seq", -1),
         )
         try:
             step.commit(session, self._log)

@@ -106,7 +106,11 @@ class RowLayout:
 
 @dataclass(frozen=True, slots=True)
 class RowStep:
-    """A step of rows. `exact`: the table was equal to the server's before the run, so an inserted row is not in it."""
+    """A step of rows.
+
+    `exact`: the table was equal to the server's before the run, so an inserted row is not in it; `after_seq`: changes
+    of transactions up to this one are in the table already, -1 for none.
+    """
 
     consumer: str
     table: MirroredTable
@@ -115,6 +119,7 @@ class RowStep:
     policy: TablePolicy
     invalid_dates: InvalidDates
     exact: bool
+    after_seq: int = -1
 
     @property
     def small(self) -> bool:
@@ -174,7 +179,7 @@ class RowStep:
     def _decoded(self) -> Iterator[pa.RecordBatch]:
         for entry in self.run.entries:
             assert entry.payload is not None
-            yield from delivered.decode_table(entry.payload, invalid_dates=self.invalid_dates)
+            yield from _decode(entry.payload, self.invalid_dates, self.after_seq)
 
     def _local(self, session: StepSession, events: pa.Table) -> DataFrame:
         return session.spark.createDataFrame(events, spark_schema(events.schema))
@@ -185,7 +190,9 @@ class RowStep:
         """The last event of each key of each payload, with `lsn`."""
         schema = spark_schema(form.schema).add("lsn", LongType())
         payloads = self._payloads(session, log)
-        return payloads.mapInArrow(partial(_reduce, form, self.invalid_dates), schema)
+        return payloads.mapInArrow(
+            partial(_reduce, form, self.invalid_dates, self.after_seq), schema
+        )
 
     def _payloads(self, session: StepSession, log: BinlogLog) -> DataFrame:
         lsns = [entry.lsn for entry in self.run.entries]
@@ -228,7 +235,7 @@ class RowStep:
             tables = [keyed.row_counts_of(batch) for batch in self._decoded()]
             return session.spark.createDataFrame(_joined(tables), schema)
         payloads = self._payloads(session, log)
-        return payloads.mapInArrow(partial(_count, self.invalid_dates), schema)
+        return payloads.mapInArrow(partial(_count, self.invalid_dates, self.after_seq), schema)
 
     def _count_lines(self, session: StepSession, sums: DataFrame) -> DataFrame:
         """Returns `row`, `removes`: for each row of fewer than before, one line that removes all equal ones and as many
@@ -268,27 +275,42 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
+def _decode(
+    payload: bytes, invalid_dates: InvalidDates, after_seq: int
+) -> Iterator[pa.RecordBatch]:
+    """Decode a payload to the changes of transactions behind `after_seq`."""
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    for batch in delivered.decode_table(payload, invalid_dates=invalid_dates):
+        if after_seq < 0:
+            yield batch
+        else:
+            yield batch.filter(pc.greater(batch.column("seq"), after_seq))
+
+
 def _reduce(
-    form: keyed.EventForm, invalid_dates: InvalidDates, batches: Iterator[pa.RecordBatch]
+    form: keyed.EventForm,
+    invalid_dates: InvalidDates,
+    after_seq: int,
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Decode payloads into the last event of each key of each of them. Runs on the executors."""
     import pyarrow as pa  # noqa: PLC0415
 
     for batch in batches:
         for lsn, payload in zip(batch.column("lsn"), batch.column("payload"), strict=True):
-            decoded = delivered.decode_table(payload.as_py(), invalid_dates=invalid_dates)
-            events = keyed.last_events(decoded, form)
+            events = keyed.last_events(_decode(payload.as_py(), invalid_dates, after_seq), form)
             lsns = pa.repeat(lsn, events.num_rows)
             yield from events.append_column("lsn", lsns).to_batches(max_chunksize=1 << 16)
 
 
 def _count(
-    invalid_dates: InvalidDates, batches: Iterator[pa.RecordBatch]
+    invalid_dates: InvalidDates, after_seq: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Decode payloads into rows with counts. Runs on the executors."""
     for batch in batches:
         for payload in batch.column("payload"):
-            for changes in delivered.decode_table(payload.as_py(), invalid_dates=invalid_dates):
+            for changes in _decode(payload.as_py(), invalid_dates, after_seq):
                 yield from keyed.row_counts_of(changes).to_batches()
 
 
