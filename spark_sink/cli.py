@@ -243,7 +243,7 @@ def resolve(
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.mirror import commands  # noqa: PLC0415
 
-        chosen = commands.resolve(spark, settings.target, tables, Resolution(how))
+        chosen = commands.request_resolution(spark, settings.target, tables, Resolution(how))
     for record in chosen:
         typer.echo(f"{record.label}: {how}")
 
@@ -261,7 +261,7 @@ def adopt(
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.mirror import commands  # noqa: PLC0415
 
-        adopted = commands.adopt(spark, settings.target, consumer, tables)
+        adopted = commands.adopt_tables(spark, settings.target, consumer, tables)
     for record in adopted:
         typer.echo(f"{record.label}: of {consumer}")
 

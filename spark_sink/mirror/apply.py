@@ -24,6 +24,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,8 @@ class Applier:
                 tables.stop()
             for pool in (aside, steps):
                 pool.shutdown(wait=True, cancel_futures=True)
-            self._write_watermarks(last=True)
+            for tables in self._consumers:
+                tables.write_watermark(time.monotonic(), last=True)
         failed = [t for t in self._consumers if t.failure or (drain and t.standing())]
         return 1 if failed else 0
 
@@ -108,39 +110,30 @@ class Applier:
         goals = {tables.consumer: tables.log_end() for tables in self._consumers if drain}
         while not stop.is_set():
             active = [tables for tables in self._consumers if not tables.failure]
-            progress = self._read(active)
+            progress = False
             for tables in active:
-                progress |= tables.start_steps()
-            if drain and all(tables.at_rest(goals[tables.consumer]) for tables in active):
-                return
+                progress |= tables.attempt(partial(self._forward, tables), drain=drain)
             if not active:
                 return
-            self._write_watermarks()
+            if drain and all(t.at_rest(goals[t.consumer]) for t in active if not t.failure):
+                return
             if self._maintenance.is_due() and (maintenance is None or maintenance.done()):
                 maintenance = aside.submit(self._maintenance.run, self._consumers)
             if not progress:
                 with self._wake:
                     self._wake.wait(self._options.poll_s)
 
-    def _read(self, active: list[ConsumerTables]) -> bool:
-        """Read new entries and requests. Returns True if there were any."""
-        if self._control.changed():
-            runs = self._control.rows().runs
-            for tables in active:
-                if runs.get(tables.consumer) != self._run_id:
-                    tables.fail(_superseded(tables.consumer))
-                else:
-                    tables.read_requests()
-        found = False
-        for tables in active:
-            if not tables.failure:
-                found |= tables.read()
-        return found
-
-    def _write_watermarks(self, *, last: bool = False) -> None:
-        now = time.monotonic()
-        for tables in self._consumers:
-            tables.write_watermark(now, last=last)
+    def _forward(self, tables: ConsumerTables) -> bool:
+        """Read requests and new entries, start steps. Returns True if anything was done."""
+        if tables.requests_changed(self._control.rows()):
+            if self._control.rows().runs.get(tables.consumer) != self._run_id:
+                tables.fail(_superseded(tables.consumer))
+                return False
+            tables.read_requests()
+        found = tables.read()
+        started = tables.start_steps()
+        tables.write_watermark(time.monotonic(), last=False)
+        return found or started
 
     # -- for the tables of a consumer --------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ log = logging.getLogger("spark_sink.mirror")
 FAILURES_MAX = 8
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 60.0
+AGAIN_S = 60.0  # after a catch-up that has failed
 
 
 class TableAside(TableDirectory):
@@ -110,14 +111,15 @@ class CatchUps:
         self.stopping = False
         self._lock = threading.Lock()
         self._active: set[str] = set()
-        self._given_up: set[str] = set()
+        self._given_up: dict[str, float] = {}  # until when
 
     def begin(self, table_id: str, *, again: bool) -> bool:
         """True if a catch-up of the table has to be started now; `again`: also if one has failed before."""
         with self._lock:
-            if table_id in self._active or (table_id in self._given_up and not again):
+            waits = self._given_up.get(table_id, 0.0) > time.monotonic() and not again
+            if table_id in self._active or waits:
                 return False
-            self._given_up.discard(table_id)
+            self._given_up.pop(table_id, None)
             self._active.add(table_id)
             return True
 
@@ -139,27 +141,43 @@ class CatchUps:
         """True if a catch-up runs, or has to be started."""
         waiting = {r.table_id for r in self._directory.records() if r.request or self._waits(r)}
         with self._lock:
-            return bool(self._active or waiting - self._given_up)
+            return bool(self._active or waiting - self._given_up.keys())
 
     def run(self, table_id: str) -> None:
-        """Do what was asked for about a table, and bring it to where the log is."""
-        finished = False
-        session = StepSession(self._spark)
+        """Do what was asked for about a table, and bring it to where the log is. Failures are tried again later."""
+        failed = True
         try:
-            record = self._directory.record(table_id)
-            if record.request:
-                record = self._asked(record)
-            copied = record.state in (TableState.CREATING, TableState.COPYING)
-            if copied and self._copies is not None:
-                self._copies.run(session, table_id, self)
-            if "goal" in self._directory.record(table_id).detail:
-                self.replay(session, table_id)
-            finished = True
+            self._run(StepSession(self._spark), table_id)
+            failed = False
+        except Exception as error:
+            fault = fault_of(error)
+            text = str(fault) if fault is not None else in_one_line(error)
+            self._report(table_id, text)
+            log.debug("the whole error", exc_info=error)
         finally:
             with self._lock:
                 self._active.discard(table_id)
-                if not finished:
-                    self._given_up.add(table_id)
+                if failed:
+                    self._given_up[table_id] = time.monotonic() + AGAIN_S
+
+    def _run(self, session: StepSession, table_id: str) -> None:
+        record = self._directory.record(table_id)
+        if record.request:
+            record = self._asked(record)
+        copied = record.state in (TableState.CREATING, TableState.COPYING)
+        if copied and self._copies is not None:
+            self._copies.run(session, table_id, self)
+        if "goal" in self._directory.record(table_id).detail:
+            self.replay(session, table_id)
+
+    def _report(self, table_id: str, text: str) -> None:
+        """Log a failure, and write it into the record."""
+        record = self._directory.record(table_id)
+        log.warning("%s: %s: tried again in %d s: %s", record.consumer, record.label, AGAIN_S, text)
+        try:
+            self._directory.save(replace(record, reason=f"tried again: {text}"))
+        except Exception as error:  # noqa: BLE001 - the log has the failure
+            log.warning("%s: %s: %s", record.consumer, record.label, in_one_line(error))
 
     # -- requests --------------------------------------------------------------------------------------------
 

@@ -139,7 +139,7 @@ def _time(micros: int | None) -> datetime | None:
     return None if micros is None else datetime.fromtimestamp(micros / 1e6, UTC)
 
 
-def resolve(
+def request_resolution(
     spark: SparkSession, target: str, patterns: Sequence[str], resolution: Resolution
 ) -> list[TableRecord]:
     """Request how tables go on. Returns the tables that it concerns.
@@ -161,7 +161,7 @@ def resolve(
     return chosen
 
 
-def adopt(
+def adopt_tables(
     spark: SparkSession, target: str, consumer: str, patterns: Sequence[str]
 ) -> list[TableRecord]:
     """Give tables of other consumers, or Delta tables without an owner, to `consumer`, with the rows that they have.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.catch_up import CatchUps
-from spark_sink.mirror.control import ControlTable, TableRecord, TableState
+from spark_sink.mirror.control import ControlRows, ControlTable, TableRecord, TableState
 from spark_sink.mirror.copy_track import CopyTrack, TableCopier
 from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.directory import LIVE, TableDirectory, without_old_names
@@ -43,6 +43,7 @@ log = logging.getLogger("spark_sink.mirror")
 ITEMS_MAX = 200_000  # that wait in memory before the log is read on
 INLINE_BYTES_MAX = 256 << 20
 CONFLICTS_MAX = 8
+ATTEMPTS_MAX = 6  # of the applier's own thread in a row, until a drain gives up
 BACKOFF_MAX_S = 60.0
 CATCH_UP_POLL_S = 1.0
 REPORTED_AFTER = 3  # failures of a step in a row, until its record says so
@@ -85,6 +86,9 @@ class ConsumerTables:
         self._stopping = False
         self._running = 0
         self._append_seen = 0
+        self._serial = -1
+        self._attempts = 0
+        self._retry_at = 0.0
         self._looked_at = 0.0
         self._steps: Executor | None = None
         self._aside: Executor | None = None
@@ -124,7 +128,39 @@ class ConsumerTables:
         log.error("%s: %s", self.consumer, error)
         self.failure = error
 
+    def attempt(self, work: Callable[[], bool], *, drain: bool) -> bool:
+        """Do work of the applier's own thread. Faults that may pass are tried again with backoff, others end it.
+
+        `drain`: give up after some failures in a row.
+        """
+        now = time.monotonic()
+        if now < self._retry_at:
+            return False
+        try:
+            done = work()
+        except BinlogError as error:
+            self.fail(error)
+        except Exception as error:
+            self._attempts += 1
+            wait_s = min(BACKOFF_MAX_S, self._options.retry_first_s * 2 ** min(self._attempts, 20))
+            text = in_one_line(error)
+            log.warning("%s: tried again in %.1f s: %s", self.consumer, wait_s, text)
+            log.debug("%s: the whole error", self.consumer, exc_info=error)
+            self._retry_at = now + wait_s
+            if drain and self._attempts >= ATTEMPTS_MAX:
+                self.fail(BinlogError(ErrorKind.INTERNAL, text, where=f"consumer {self.consumer}"))
+        else:
+            self._attempts = 0
+            return done
+        return False
+
     # -- reading ---------------------------------------------------------------------------------------------
+
+    def requests_changed(self, rows: ControlRows) -> bool:
+        """True if the control table has rows that were not looked at."""
+        changed = rows.serial != self._serial
+        self._serial = rows.serial
+        return changed
 
     def log_end(self) -> int:
         """Returns the largest lsn that the consumer's log can hold now."""
@@ -163,7 +199,7 @@ class ConsumerTables:
         if self._catch_ups is None or self._aside is None or self._stopping:
             return
         for table_id in self._catch_ups.due(asked=asked):
-            self._aside.submit(self._guarded, partial(self._catch_ups.run, table_id))
+            self._aside.submit(self._catch_ups.run, table_id)
 
     # -- steps -----------------------------------------------------------------------------------------------
 
@@ -188,12 +224,13 @@ class ConsumerTables:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except (
-            Exception
-        ) as error:  # a bug here must not leave a table waiting for ever without a word
-            log.exception("%s: the applier failed", self.consumer)
-            self.failure = BinlogError(
-                ErrorKind.INTERNAL, in_one_line(error), where=f"consumer {self.consumer}"
+        except Exception as error:
+            # A step's failures are handled before; this is a bug, and a table would wait for ever without a word.
+            log.exception("%s: the applier has failed", self.consumer)
+            self.fail(
+                BinlogError(
+                    ErrorKind.INTERNAL, in_one_line(error), where=f"consumer {self.consumer}"
+                )
             )
         finally:
             self._services.wake()
@@ -204,7 +241,10 @@ class ConsumerTables:
             with self._services.session() as session:
                 rows = self._execute(session, step)
         except Exception as error:  # noqa: BLE001 - every kind of it is handled
-            self._failed(step, error)
+            try:
+                self._failed(step, error)
+            except Exception as second:  # noqa: BLE001 - such as a control table that cannot be written
+                self._again(step, second)
         else:
             for name in step.names:
                 self._recovered(name)
@@ -279,18 +319,23 @@ class ConsumerTables:
         if fault is not None and not isinstance(step.work, RenameBarrier):
             self._quarantine(step, fault)
             return
-        conflict = is_conflict(error) and count <= CONFLICTS_MAX
+        if count == REPORTED_AFTER:
+            self._report(name, step.work.lsn, in_one_line(error))
+        self._again(step, error)
+
+    def _again(self, step: QueuedStep, error: Exception) -> None:
+        """Try a step again: at once after a conflict with another writer, else with backoff."""
+        name, count = step.names[0], self._failures.get(step.names[0], 1)
         first = self._options.retry_first_s
+        conflict = is_conflict(error) and count <= CONFLICTS_MAX
         wait_s = first * count if conflict else min(BACKOFF_MAX_S, first * 2 ** min(count, 20))
         text = in_one_line(error)
         log.warning(
             "%s: %s: tried again in %.1f s: %s", self.consumer, ".".join(name), wait_s, text
         )
         log.debug("%s: the whole error", self.consumer, exc_info=error)
-        if count == REPORTED_AFTER:
-            self._report(name, step.work.lsn, text)
         with self._lock:
-            self._queues.again(step, now + wait_s)
+            self._queues.again(step, time.monotonic() + wait_s)
 
     def _report(self, name: tuple[str, str], lsn: int, text: str) -> None:
         """Write into the table's record that its steps fail."""
@@ -338,8 +383,9 @@ class ConsumerTables:
             return self._queues.watermark(last_lsn(self._append_seen)) >= goal
 
     def standing(self) -> list[str]:
-        """Returns the tables that are stopped, or whose steps fail."""
-        stopped_ = [r.label for r in self.directory.records() if r.state is TableState.STOPPED]
+        """Returns the tables that are stopped or not copied yet, or whose steps fail."""
+        live = (*LIVE, TableState.DROPPED)
+        stopped_ = [r.label for r in self.directory.records() if r.state not in live]
         return stopped_ + [".".join(name) for name, count in self._failures.items() if count]
 
     def lag(self, name: tuple[str, str]) -> int:

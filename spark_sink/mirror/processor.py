@@ -159,9 +159,12 @@ class Processor:
         policy = self._options.policy(record.name)
         key = record.detail.get("unique_key", ())
         layout = RowLayout.of(rest, self._options.invalid_dates, key)
-        record = self._fitting(session, record, rest, layout, layout.stored_columns(policy))
+        columns = layout.stored_columns(policy)
+        record = self._fitting(session, record, rest, layout, columns)
+        record = self._with_metadata(session, record, columns)
         table = self._directory.table(record)
         exact = record.state is TableState.COMPLETE and "exact_from" in record.detail
+        session.expect(rest.payload_bytes, table.size_bytes(session.spark))
         step = RowStep(
             record.consumer,
             table,
@@ -219,6 +222,21 @@ class Processor:
         signature = Signature.of_table_map(layout.table_map, self._options.invalid_dates)
         epoch = record.epoch or run.entries[0].epoch
         record = replace(record, signature=signature.to_json(), epoch=epoch)
+        self._save(record)
+        return record
+
+    def _with_metadata(
+        self, session: StepSession, record: TableRecord, columns: StructType
+    ) -> TableRecord:
+        """Returns the record with a Delta table that has the metadata columns of the policy."""
+        wanted = list(self._options.policy(record.name).extra)
+        if set(wanted) <= set(record.detail.get("metadata", ())):
+            return record
+        table = self._directory.table(record)
+        existing = set(table.columns(session.spark).names)
+        if added := [c for c in columns if c.name in wanted and c.name not in existing]:
+            table.add_columns(session.spark, StructType(added))
+        record = record.having(metadata=wanted)
         self._save(record)
         return record
 
@@ -339,7 +357,7 @@ class Processor:
         assert moved.record is not None
         policy = self._options.policy(moved.record.name)
         soft = policy.deletes is Deletes.SOFT and moved.work is DeltaWork.TRUNCATE
-        session.expect(0)
+        session.expect(0, table.size_bytes(session.spark))
         match moved.work:
             case DeltaWork.DROP | DeltaWork.TRUNCATE if not soft:
                 table.empty(session, entry.lsn)
