@@ -100,8 +100,6 @@ class Client:
         self.consumers[spec.name] = consumer = Consumer(spec, stored, self._allocate)
         return consumer.fail(error) if error else []
 
-    # -- the step --------------------------------------------------------------------------------------------
-
     def start(self, now: float = 0.0) -> list[Effect]:
         failed = [consumer for consumer in self.consumers.values() if consumer.failed]
         return [*(effect for c in failed for effect in c.failure_effects()), *self._settle(now)]

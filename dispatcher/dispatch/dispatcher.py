@@ -232,7 +232,7 @@ class Dispatcher:
 
     def _roll_back(self, now: float) -> None:
         """Drop the open transaction: the next stream begins at a transaction boundary."""
-        self.gate.drop()
+        self.gate.release()
         for consumer in self.attached:
             consumer.queue.rollback()
             consumer.wait_budget.end(now)

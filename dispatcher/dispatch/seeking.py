@@ -235,9 +235,6 @@ def _created(consumer: Consumer, after: Position) -> int:
     return abs(stored.created) if stored.covered.file == after.file else 0
 
 
-# -- both -----------------------------------------------------------------------------------------------------
-
-
 def _epoch_of(consumer: Consumer) -> int | None:
     """Returns None if no progress is stored."""
     if consumer.started:

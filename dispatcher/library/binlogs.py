@@ -216,8 +216,6 @@ class Binlog:
             if position.order > session.acknowledged.order:
                 await session.acknowledge(position)
 
-    # -- the end ---------------------------------------------------------------------------------------------
-
     async def close(self) -> None:
         """Stop reading. What was acknowledged stays stored; a new binlog of this name goes on from there.
 

@@ -117,8 +117,6 @@ class DispatcherRunner:
         assert self._attempt is not None and not self._attempt.closed(), "no connection is open"
         return self._attempt
 
-    # -- the task --------------------------------------------------------------------------------------------
-
     async def run(self) -> None:
         """Execute the orders until retired."""
         if self._before is not None:

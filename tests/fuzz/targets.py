@@ -214,7 +214,6 @@ _CONTROL: tuple[Callable[[bytes], object], ...] = (
     lambda body: control.parse_heartbeat(41, body, 4),
     control.parse_binlog_checkpoint,
     control.parse_start_encryption,
-    control.parse_start_v3,
     control.parse_transaction_context,
     control.parse_view_change,
     lambda body: control.parse_load_block(9, body),

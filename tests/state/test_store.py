@@ -19,11 +19,12 @@ import pytest
 from dispatcher.binlog.event.transaction_payload import Compression, Payload
 from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault, XaStore
 from dispatcher.dispatch.effects import StoreVersions
+from dispatcher.dispatch.specs import Progress
 from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
 from dispatcher.state.schema import SCHEMA_VERSION
-from dispatcher.state.store import StateStore, StoredProgress
+from dispatcher.state.store import StateStore
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -53,14 +54,14 @@ def test_saved_progress_is_loaded(store: StateStore) -> None:
     store.save(
         [("shop", position(1), position(5), 1700000000), ("billing", position(2), position(2), 0)]
     )
-    assert store.load("shop") == StoredProgress(position(1), position(5), 0, 1700000000)
-    assert store.load("billing") == StoredProgress(position(2), position(2), 0, 0)
+    assert store.load("shop") == Progress(position(1), position(5), 1700000000)
+    assert store.load("billing") == Progress(position(2), position(2), 0)
 
 
 def test_a_later_save_replaces_the_earlier(store: StateStore) -> None:
     store.save([("shop", position(1), position(1), 7)])
     store.save([("shop", position(3), position(4), 8)])
-    assert store.load("shop") == StoredProgress(position(3), position(4), 0, 8)
+    assert store.load("shop") == Progress(position(3), position(4), 8)
 
 
 def test_a_position_may_go_back(store: StateStore) -> None:
@@ -87,9 +88,11 @@ def test_session_numbers_increase_and_are_based_on_the_time(path: Path) -> None:
 def test_progress_and_sessions_are_independent(store: StateStore) -> None:
     first = store.next_session("shop")
     store.save([("shop", position(1), position(1), 5)])
-    assert store.load("shop") == StoredProgress(position(1), position(1), first, 5)
+    assert store.load("shop") == Progress(position(1), position(1), 5)
+    assert store.session("shop") == first
     second = store.next_session("shop")
-    assert store.load("shop") == StoredProgress(position(1), position(1), second, 5)
+    assert store.load("shop") == Progress(position(1), position(1), 5)
+    assert store.session("shop") == second
 
 
 def test_forget_removes_everything_of_one_consumer(store: StateStore) -> None:
@@ -109,7 +112,8 @@ def test_reopening_finds_all(path: Path) -> None:
     first.close()
     second = StateStore(path)
     assert second.installation_id == first.installation_id
-    assert second.load("shop") == StoredProgress(position(1), position(5), session, 9)
+    assert second.load("shop") == Progress(position(1), position(5), 9)
+    assert second.session("shop") == session
     second.close()
 
 
@@ -117,7 +121,7 @@ def test_names_and_positions_may_be_any_text(store: StateStore) -> None:
     name = "läden'; DROP TABLE consumer; --"
     odd = Position("", "", "Ünicode.000001", 2**62, 2**63 - 1, 3)
     store.save([(name, odd, odd, 0)])
-    assert store.load(name) == StoredProgress(odd, odd, 0, 0)
+    assert store.load(name) == Progress(odd, odd, 0)
 
 
 def test_the_file_syncs_every_commit(store: StateStore, path: Path) -> None:
@@ -141,13 +145,13 @@ def test_a_failed_save_stores_none_of_its_rows(store: StateStore) -> None:
 def test_readers_in_other_threads_see_whole_saves(store: StateStore) -> None:
     store.save([("shop", position(1), position(1), 1)])
     done = threading.Event()
-    torn: list[StoredProgress] = []
+    torn: list[Progress] = []
 
     def read() -> None:
         while not done.is_set():
             stored = store.load("shop")
             assert stored is not None
-            if not stored.acknowledged.seq == stored.covered.seq == stored.file_created:
+            if not stored.acknowledged.seq == stored.covered.seq == stored.created:
                 torn.append(stored)
 
     readers = [threading.Thread(target=read) for _ in range(3)]

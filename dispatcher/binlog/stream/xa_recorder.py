@@ -135,8 +135,6 @@ class XaRecorder:
             crc = zlib.crc32(buf[off:stop].tobytes())
             buf[stop : stop + 4] = list(crc.to_bytes(4, "little"))
 
-    # -- smaller parts -----------------------------------------------------------------------------------------
-
     def _end(
         self, xid: Xid, event: EventHeader, out: Batches, *, commit: bool
     ) -> EmbeddedTransaction | None:

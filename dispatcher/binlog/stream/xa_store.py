@@ -150,8 +150,6 @@ class XaStore:
             self._drop(next(iter(self._ended.values())))
         return self.bytes + size <= self.bytes_max
 
-    # -- the core --------------------------------------------------------------------------------------------
-
     def forget(self, passed: Callable[[LogPoint], bool]) -> None:
         """Drop transactions whose end all consumers have acknowledged for good, as `passed` tells."""
         for entry in list(self._ended.values()):
@@ -207,8 +205,6 @@ class XaStore:
                 self._dirty.pop(number, None)
             else:
                 self._dirty[number] = None
-
-    # -- smaller parts ---------------------------------------------------------------------------------------
 
     def _add(self, entry: XaEntry) -> None:
         self._next = max(self._next, entry.number + 1)
