@@ -389,7 +389,7 @@ class Dispatcher:
         """Fail every consumer whose filter matches the event behind a batch, except those already past it."""
         effects: list[Effect] = []
         for consumer in list(self.attached):
-            mask = consumer.queue.wanted.route_mask(self._routes)
+            mask = consumer.queue.filter.route_mask(self._routes)
             if fault.route != ALL and not (fault.route >= 0 and mask[fault.route]):
                 continue
             if not self._is_past(consumer.queue.queued, batch):

@@ -12,15 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.binlog.event.header import (
-    CHECKSUM_SIZE,
-    EVENT_BYTES_MAX,
-    HEADER_SIZE,
-    LOG_POS_AT,
-    SIZE_AT,
-    TIMESTAMP_AT,
-    TYPE_AT,
-)
+from dispatcher.binlog.event import header
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, u16, u32, u64
 from dispatcher.binlog.kernel.crc import crc32
@@ -126,6 +118,8 @@ def _rows_kinds() -> U8:
 _IS_ROWS = _rows_kinds()
 _BEGIN = np.frombuffer(b"BEGIN", dtype=np.uint8).copy()
 _COMMIT = np.frombuffer(b"COMMIT", dtype=np.uint8).copy()
+_LOGICAL_CLOCK = 2  # LOGICAL_TIMESTAMP_TYPECODE
+_NO_TABLE_ID = 0xFFFFFF
 _OK = -1  # go on
 
 
@@ -186,23 +180,25 @@ def _next_event(buf: U8, st: I64) -> int:  # noqa: PLR0911 - one return per reas
             return PACKET
         size -= 1
         st[OFF], st[SIZE], st[NEXT] = off, size, following
-        if size < HEADER_SIZE or u32(buf, off + SIZE_AT) != size:
+        if size < header.HEADER_SIZE or u32(buf, off + header.SIZE_AT) != size:
             return _malformed(st, 1)
     else:
-        if end - at < HEADER_SIZE:
+        if end - at < header.HEADER_SIZE:
             return MORE
-        off, size = at, u32(buf, at + SIZE_AT)
+        off, size = at, u32(buf, at + header.SIZE_AT)
         st[OFF], st[SIZE], st[NEXT] = off, size, at + size
-        if size < HEADER_SIZE or size > EVENT_BYTES_MAX:
-            return _malformed(st, 1 if size < HEADER_SIZE else 8)
+        if size < header.HEADER_SIZE or size > header.EVENT_BYTES_MAX:
+            return _malformed(st, 1 if size < header.HEADER_SIZE else 8)
         if at + size > end:
             return MORE
     st[STOP] = off + size
     # A FORMAT_DESCRIPTION says of itself whether it has a checksum.
-    if st[CHECKED] and buf[off + TYPE_AT] != EventType.FORMAT_DESCRIPTION:
-        st[STOP] -= CHECKSUM_SIZE
+    if st[CHECKED] and buf[off + header.TYPE_AT] != EventType.FORMAT_DESCRIPTION:
+        st[STOP] -= header.CHECKSUM_SIZE
         stop = st[STOP]
-        if size < HEADER_SIZE + CHECKSUM_SIZE or crc32(buf, off, stop) != u32(buf, stop):
+        if size < header.HEADER_SIZE + header.CHECKSUM_SIZE or crc32(buf, off, stop) != u32(
+            buf, stop
+        ):
             return CHECKSUM
     return _OK
 
@@ -216,23 +212,25 @@ def open_transaction(st: I64, state: int, source: int, gno: int, commit_us: int)
 
 @part
 def _gtid(buf: U8, st: I64, sources: NDArray[np.uint64], n_sources: int) -> int:
-    """GTID and ANONYMOUS_GTID: flags 1, source 16, number 8, then since 5.7 logical clock type 1 and two numbers 8, and
-    since 8.0 the commit time: 7 bytes of microseconds, whose bit 55 says that the original commit time follows."""
+    """GTID and ANONYMOUS_GTID. MySQL 5.6 writes them up to the number, 5.7 adds the logical clock, 8.0 the commit time:
+    microseconds, whose bit 55 says that the original commit time follows."""
     off, stop = st[OFF], st[STOP]
-    body = off + HEADER_SIZE
+    body = off + header.HEADER_SIZE
     if st[TX] != NO_TX:
         return _malformed(st, 5)
-    if stop - body < 25:
+    if stop - body < header.GTID_CLOCK_AT:
         return _malformed(st, 2)
     source = -1
-    if buf[off + TYPE_AT] == EventType.GTID:
-        source = _find_source(buf, body + 1, sources, n_sources)
+    if buf[off + header.TYPE_AT] == EventType.GTID:
+        source = _find_source(buf, body + header.GTID_SOURCE_AT, sources, n_sources)
         if source < 0:
             return NEW_SOURCE
-    commit_us = u32(buf, off + TIMESTAMP_AT) * 1_000_000
-    if stop - body >= 50 and buf[body + 25] == 2:
-        commit_us = u64(buf, body + 42) & ((1 << 55) - 1)
-    gno = u64(buf, body + 17)
+    commit_us = u32(buf, off + header.TIMESTAMP_AT) * 1_000_000
+    # The kernel reads 8 bytes, of which the time takes 7.
+    has_commit_time = stop - body > header.GTID_COMMIT_AT + header.GTID_COMMIT_SIZE
+    if has_commit_time and buf[body + header.GTID_CLOCK_AT] == _LOGICAL_CLOCK:
+        commit_us = u64(buf, body + header.GTID_COMMIT_AT) & ((1 << 55) - 1)
+    gno = u64(buf, body + header.GTID_NUMBER_AT)
     if source >= 0 and not 0 < gno < GNO_MAX:
         return _malformed(st, 9)
     open_transaction(st, TX_STARTED, source, gno, commit_us)
@@ -244,15 +242,22 @@ def _gtid(buf: U8, st: I64, sources: NDArray[np.uint64], n_sources: int) -> int:
 def _query(buf: U8, st: I64) -> int:
     """BEGIN and COMMIT to the letter; any other statement is for Python to classify."""
     off, stop = st[OFF], st[STOP]
-    body = off + HEADER_SIZE
-    if stop - body < 13:
+    body = off + header.HEADER_SIZE
+    if stop - body < header.QUERY_FIXED_SIZE:
         return _malformed(st, 2)
-    query = body + 13 + u16(buf, body + 11) + int(buf[body + 8]) + 1
+    database_size = int(buf[body + header.QUERY_DATABASE_SIZE_AT])
+    query = (
+        body
+        + header.QUERY_FIXED_SIZE
+        + u16(buf, body + header.QUERY_STATUS_SIZE_AT)
+        + database_size
+        + 1
+    )
     if query > stop:
         return _malformed(st, 2)
     if st[TX] < TX_BEGUN and _same(buf, query, stop - query, _BEGIN):
         if st[TX] == NO_TX:  # no GTID event before it: 5.6 without GTIDs
-            open_transaction(st, TX_BEGUN, -1, 0, u32(buf, off + TIMESTAMP_AT) * 1_000_000)
+            open_transaction(st, TX_BEGUN, -1, 0, u32(buf, off + header.TIMESTAMP_AT) * 1_000_000)
         st[TX], st[KIND] = TX_BEGUN, FRAME
         return _OK
     if st[TX] == TX_BEGUN and _same(buf, query, stop - query, _COMMIT):
@@ -265,13 +270,13 @@ def _query(buf: U8, st: I64) -> int:
 def _table_map(
     buf: U8, st: I64, map_id: I64, map_route: I32, slots: I32, names: U8, spans: I64
 ) -> int:
-    body, stop = st[OFF] + HEADER_SIZE, st[STOP]
+    body, stop = st[OFF] + header.HEADER_SIZE, st[STOP]
     if st[TX] < TX_BEGUN:
         return _malformed(st, 3)
-    if stop - body < 10:
+    if stop - body < header.TABLE_HEAD_SIZE + 2:
         return _malformed(st, 2)
-    database_size = int(buf[body + 8])
-    database = body + 9
+    database_size = int(buf[body + header.TABLE_HEAD_SIZE])
+    database = body + header.TABLE_HEAD_SIZE + 1
     table = database + database_size + 2
     if table > stop or table + buf[table - 1] >= stop:
         return _malformed(st, 2)
@@ -294,10 +299,10 @@ def _table_map(
 
 @part
 def _rows(buf: U8, st: I64, map_id: I64, map_route: I32) -> int:
-    body, stop = st[OFF] + HEADER_SIZE, st[STOP]
+    body, stop = st[OFF] + header.HEADER_SIZE, st[STOP]
     if st[TX] < TX_BEGUN:
         return _malformed(st, 3)
-    if stop - body < 8:
+    if stop - body < header.TABLE_HEAD_SIZE:
         return _malformed(st, 2)
     table_id = u64(buf, body) & TABLE_ID_MASK
     route = NO_ROUTE
@@ -305,9 +310,9 @@ def _rows(buf: U8, st: I64, map_id: I64, map_route: I32) -> int:
         if map_id[m] == table_id:
             route = map_route[m]
             break
-    ends = u16(buf, body + 6) & 1
+    ends = u16(buf, body + header.ROWS_FLAGS_AT) & header.STMT_END_F
     # The server closes a statement whose last table was not logged with rows for "no table".
-    if route == NO_ROUTE and not (ends and table_id in (0, 0xFFFFFF)):
+    if route == NO_ROUTE and not (ends and table_id in (0, _NO_TABLE_ID)):
         return _malformed(st, 4)
     st[KIND], st[ROUTE] = ROWS, route
     if ends:
@@ -346,7 +351,7 @@ def split_packets(
         if code != _OK:
             return code
         st[ROUTE], st[ENDS] = ALL, 0
-        kind = buf[st[OFF] + TYPE_AT]
+        kind = buf[st[OFF] + header.TYPE_AT]
         if kind == EventType.TABLE_MAP:
             code = _table_map(buf, st, map_id, map_route, slots, arena, spans)
         elif _IS_ROWS[kind]:
@@ -360,8 +365,8 @@ def split_packets(
         if code != _OK:
             return code
         off, size = st[OFF], st[SIZE]
-        st[FILE_POS] = advance_position(st[FILE_POS], u32(buf, off + LOG_POS_AT), size)
-        st[TIMESTAMP] = u32(buf, off + TIMESTAMP_AT)
+        st[FILE_POS] = advance_position(st[FILE_POS], u32(buf, off + header.LOG_POS_AT), size)
+        st[TIMESTAMP] = u32(buf, off + header.TIMESTAMP_AT)
         ev_off[n], ev_size[n], ev_kind[n], ev_route[n] = off, size, st[KIND], st[ROUTE]
         st[N_EVENTS], st[AT] = n + 1, st[NEXT]
         if st[ENDS]:

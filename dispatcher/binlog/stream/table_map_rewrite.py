@@ -73,9 +73,9 @@ class MetadataSuffixes:
 
 @njit
 def next_unresolved(  # noqa: PLR0913 - kernels take arrays one by one, see `split_packets`
-    buf: U8, ev: Events, wanted: U8, ids: I64, sizes: I64, tails: I32, out: I32, start: int
+    buf: U8, ev: Events, route_mask: U8, ids: I64, sizes: I64, tails: I32, out: I32, start: int
 ) -> int:
-    """Index of the next event that Python must read: a statement, or a TABLE_MAP of a wanted route that is new. `out`
+    """Index of the next event that Python must read: a statement, or a new TABLE_MAP of a route in the mask. `out`
     holds the tails of the events before it."""
     ev_off, ev_size, ev_kind, ev_route = ev.off, ev.size, ev.kind, ev.route
     for i in range(start, len(ev_off)):
@@ -85,7 +85,7 @@ def next_unresolved(  # noqa: PLR0913 - kernels take arrays one by one, see `spl
             return i
         if kind == TABLE_MAP:
             route = ev_route[i]
-            if wanted[route]:
+            if route_mask[route]:
                 at = ev_off[i] + HEADER_SIZE
                 if ids[route] == read_table_id(buf, at) and sizes[route] == ev_size[i]:
                     out[i] = tails[route]
