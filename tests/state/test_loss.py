@@ -59,7 +59,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[StateStore]:
-    """A store in which `shop` has acknowledged 7."""
+    """A store in which the acknowledged seq of `shop` is 7."""
     store = StateStore(path)
     store.save([("shop", position(7), position(8), 5)])
     yield store
@@ -122,7 +122,7 @@ def test_nothing_is_acknowledged_while_the_file_is_replaced(
             attempt()
         assert caught.value.kind is ErrorKind.STATE_STORE
         assert "restart the daemon" in caught.value.remedy
-    # The remedy that needs no restart: what is open is written where it was.
+    # The remedy without a restart: with the path free, the open store is written there again.
     path.rename(tmp_path / "away.db")
     save(store, 10)
     assert acknowledged(path) == 10
@@ -137,7 +137,7 @@ def test_a_truncated_store_is_distinguished_from_a_new_one(path: Path, store: St
         StateStore(path)
     assert str(store.installation_id) in caught.value.what
     assert "delete it" in caught.value.remedy
-    # Once more: the note of it is not lost by the attempt. Then the remedy.
+    # A second attempt finds it as well: the first one has not changed the lock file. Then the remedy.
     with pytest.raises(BinlogError, match="the file is empty"):
         StateStore(path)
     path.unlink()

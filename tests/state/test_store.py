@@ -1,4 +1,4 @@
-"""The state store is durable: what it has confirmed survives the process."""
+"""The state store is durable: what it has stored survives a kill of the process."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def kill(child: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("seen", [1, 7, 40])
-def test_what_save_returned_from_survives_sigkill(path: Path, seen: int) -> None:
+def test_saved_progress_survives_sigkill(path: Path, seen: int) -> None:
     child = start_child(path, 10_000)
     read_until(child, str(seen))
     kill(child)
@@ -319,10 +319,10 @@ def no_umask() -> Iterator[None]:
 def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
     store = StateStore(tmp_path / "new" / "state.db")
     store.save([("shop", position(1), position(1), 0)])
-    found = modes(tmp_path / "new")
+    file_modes = modes(tmp_path / "new")
     store.close()
-    assert found.keys() == {"state.db", "state.db-wal", "state.db-shm", "state.db.lock"}
-    assert set(found.values()) == {"600"}
+    assert file_modes.keys() == {"state.db", "state.db-wal", "state.db-shm", "state.db.lock"}
+    assert set(file_modes.values()) == {"600"}
     assert modes(tmp_path)["new"] == "700"
 
 
@@ -474,15 +474,15 @@ def test_prepared_transactions_are_stored_with_progress(tmp_path: Path) -> None:
         changes = XaChanges(ENTRIES, (), ())
         store.save([("shop", position(1), position(2), 9)], "a", changes)
         store.save([], "b", XaChanges(ENTRIES[:1], (), ()))
-        store.save([], "a", changes)  # said again after a failure elsewhere
+        store.save([], "a", changes)  # the same changes again, as after a failed save
     with closing(StateStore(tmp_path / "state.db")) as store:
         assert store.load("shop") is not None
         assert fields(store.load_prepared("a")) == fields(ENTRIES)
         assert fields(store.load_prepared("b")) == fields(ENTRIES[:1])
         store.save([], "a", XaChanges((), ((1, END),), (2, 77)))
-        found = store.load_prepared("a")
-        assert [(e.number, e.end) for e in found] == [(1, END), (5, AT)]
-        prepared = XaStore(stored=found)
+        entries = store.load_prepared("a")
+        assert [(e.number, e.end) for e in entries] == [(1, END), (5, AT)]
+        prepared = XaStore(stored=entries)
         assert (len(prepared), prepared.changes()) == (2, None)
 
 
