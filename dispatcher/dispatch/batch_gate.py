@@ -31,7 +31,7 @@ class BatchGate:
 
     @property
     def fetching(self) -> bool:
-        """True if a request is under way, also one whose batch is held no longer."""
+        """True if a request has no answer yet, even if its batch is no longer held."""
         return bool(self._awaited)
 
     @property
@@ -44,7 +44,7 @@ class BatchGate:
         self._fetches = 0
 
     def passed(self) -> None:
-        """A batch needed no fetch, or no further one."""
+        """Note that the batch needs no further fetch."""
         self._fetches = 0
 
     def release(self) -> BatchReceived | None:

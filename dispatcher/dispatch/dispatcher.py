@@ -4,8 +4,8 @@ A dispatcher rewrites the TABLE_MAPs of each batch (`enrichment`) and pushes it 
 fails the consumers that a fault of the log concerns, and makes a lost connection again (`retry`). `client` decides
 which consumers are attached.
 
-A batch about which the server must be asked is held (`batch_gate`), and reading pauses as for a full queue until the
-answer comes; what cannot be known then fails the consumers that need it.
+If a batch raises a question that only the server can answer, it is held (`batch_gate`), and reading pauses as for a
+full queue until the answer comes. If the answer does not suffice, the consumers that need it fail.
 
 Phases: connecting → streaming ⇄ paused → (closed for want of room) → connecting ...; a log that has an end: → ended.
 """
@@ -161,7 +161,7 @@ class Dispatcher:
         at: LogPosition | None = LogPosition(read.file, read.offset, view.created.get(read.file, 0))
         same = before is not None and before.gtids == read.gtids and versions.server == view.server
         if view.mode is Mode.GTID:
-            # A set does not tell where in the log it ends, and the file beside it is only where it was computed.
+            # A GTID set does not tell where it ends in the log; the file beside it only says where it was computed.
             at = self.enrichment.position if same else None
             gaps = may_skip(read.gtids, GtidSet.parse(view.executed))
         versions.login(view.server, [name for name, _ in view.files])
@@ -340,8 +340,8 @@ class Dispatcher:
     def server_polled(
         self, view: ServerView, positions: list[QueuedPosition], *, answers_held: bool, now: float
     ) -> list[Effect]:
-        """Compare what the server said with where the consumers stood when it was asked. `answers_held`: a batch was
-        held for this poll then."""
+        """Compare the server's view with the consumers' positions when it was asked. `answers_held`: a held batch
+        waited for this poll."""
         if error := history_error(view, positions):
             return self.login_again(error.what, now)
         if not answers_held or (held := self.gate.release()) is None:

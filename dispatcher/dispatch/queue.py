@@ -275,9 +275,8 @@ class Queue:
     def locate(self, position: Position) -> tuple[int, ExecutedPosition]:
         """Returns (logical offset, executed position) of a position that was handed out and is not yet acknowledged.
 
-        The executed position is the one that the queue has recorded itself, at the position's seq or the nearest before
-        it: no transaction of the consumer lies between. Of the position only the seq is used, if the rest does not
-        contradict.
+        The queue has recorded executed positions itself. Returned is the one at the position's seq or the nearest
+        before it; the consumer has no transaction between the two. The position's other fields are only checked.
 
         Raises UserError: older than the acknowledged one, ahead of what is queued (`RANGE_UNAVAILABLE`), or not of
         this history.

@@ -130,8 +130,9 @@ class StateStore:
         client: str = "",
         prepared: XaChanges | None = None,
     ) -> None:
-        """Store (consumer, acknowledged, covered, file_created) of several consumers and the changes of their client's
-        prepared transactions, in one transaction.
+        """Store progress and the changes of a client's prepared transactions, in one transaction.
+
+        `progress`: (consumer, acknowledged, covered, creation time of `covered.file`) of several consumers.
         """
         rows = [(c, a.to_json(), covered.to_json(), created) for c, a, covered, created in progress]
         if not rows and prepared is None:

@@ -131,7 +131,7 @@ class LogReader:
             raise error.at(f"{self.name}, offset {self.offset}") from None
         rest = data[at:]
         self._parts, self._have = [rest], len(rest)
-        # Wait for the whole next event, so that a large one is not framed again with every chunk.
+        # Wait for the whole event: a large one would be searched again with every chunk.
         self._need = _size(rest, 0) if len(rest) >= HEADER_SIZE else 1
 
     def jump(self, offset: int) -> None:

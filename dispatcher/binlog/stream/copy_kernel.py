@@ -179,10 +179,10 @@ def _unit_bytes(  # noqa: PLR0913 - kernels take arrays one by one, see `copy_sh
     head: int,
     text: bool,
 ) -> int:
-    """Bytes of a rows or DDL event `i` and of all that must stand before it and was not copied yet.
+    """Return the bytes of rows or DDL event `i` and of the events before it that must be copied first.
 
-    `first`: the transaction's first event; `head`: that of the statement, -1 if its head was copied; `text`: with its
-    text?
+    `first`: index of the transaction's first event; `head`: of the statement's first event, -1 if its head was copied;
+    `text`: True if the statement's text is copied.
     """
     need = int(size[i])
     if not cs[BEGUN]:

@@ -1,8 +1,8 @@
-"""The kernel that walks a buffer of packets (or of a file's events): framing, checksums, transactions, routes.
+"""The kernel that reads a buffer of packets, or of a file's events: framing, checksums, transactions, routes.
 
-It fills `Events` and `Transactions`, keeps its state in one array of integers, and returns a reason when it needs more
-bytes or something that only Python can do. It checks sizes against packets, every event's CRC32, and that rows stand in
-transactions and refer to table maps.
+It fills `Events` and `Transactions`, keeps its state in one array of integers, and returns a reason code when it needs
+more bytes, or for an event that only Python reads. It checks the sizes of events and packets, the CRC32 of every event,
+and that rows lie inside a transaction and refer to a table map.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ TX = 5  # NO_TX, TX_STARTED, TX_BEGUN, TX_XA
 SOURCE = 6  # of the open transaction: index of its GTID's source, -1 = no GTID
 GNO = 7
 COMMIT_US = 8
-MAPS = 9  # table maps of the open statement
+MAPS = 9  # number of table maps of the open statement
 HEAD = 10  # index of the open statement's first event (text or table map), -1 = none
 N_EVENTS = 11
 N_TXS = 12
@@ -73,31 +73,31 @@ TX_FLAGS = 19
 STOP = 20  # end of its body, without the checksum
 KIND = 21
 ROUTE = 22
-ENDS = 23  # 1 if its transaction ends with it
-OPENED = 24  # transactions that began
-JOINED = 25  # where an event stands whose packets were joined, -1 = none
+ENDS = 23  # 1 if the event ends its transaction
+OPENED = 24  # number of transactions that began
+JOINED = 25  # offset of an event whose packets were joined, -1 = none
 STATE_SIZE = 26
 
-# None; its GTID was seen; its BEGIN was seen, or implied; likewise its XA START, and only Python can end it.
+# No transaction; its GTID was read; its BEGIN was read or implied; its XA START was, and only Python can end it.
 NO_TX, TX_STARTED, TX_BEGUN, TX_XA = 0, 1, 2, 3
 EVENTS_MAX = 1 << 16
 MAPS_MAX = 4096
-SLACK = MAPS_MAX + 64  # for what an open transaction carries, listed again behind a full batch
+SLACK = MAPS_MAX + 64  # room for the carried events, which are listed again behind a full batch
 SOURCES_MAX = 1024
 PACKET_MAX = 0xFFFFFF
 TABLE_ID_MASK = (1 << 48) - 1
 
 
 class TableMaps(NamedTuple):
-    """The table maps of the open statement: table id and route, the first `st[MAPS]` entries are in force."""
+    """Table ids and routes of the open statement's table maps. The first `st[MAPS]` entries are in use."""
 
     id: I64
     route: I32
 
 
 class Names(NamedTuple):
-    """What `routes.find` looks in, and the sources of GTIDs, `n_sources` of them: 16 bytes, and 1 where they are a UUID
-    (others are found by name)."""
+    """The tables that `routes.find_route` searches, and the `n_sources` sources of GTIDs: 16 bytes of each, and 1 if it
+    is a UUID (Python finds the others by name)."""
 
     slots: I32
     names: U8
@@ -107,7 +107,7 @@ class Names(NamedTuple):
 
 
 def _rows_kinds() -> U8:
-    """By type code: 1 if its body begins with a table id and the flags of a rows event."""
+    """Returns one byte per type code: 1 if the body begins with the table id and flags of a rows event."""
     table = np.zeros(256, dtype=np.uint8)
     for kind in EventType:
         name = kind.name.removeprefix("MARIADB_").removeprefix("PARTIAL_")
@@ -144,10 +144,10 @@ def _same(buf: U8, at: int, size: int, word: U8) -> bool:
 
 @part
 def advance_position(position: int, log_pos: int, size: int) -> int:
-    """The 64-bit offset after an event of `size` bytes whose header says `log_pos` (32 bits, 0 = unknown).
+    """Return the 64-bit offset after an event of `size` bytes whose header has `log_pos` (32 bits, 0 = unknown).
 
-    `log_pos` wraps at 4 GiB, and a dump by GTID leaves events out, so neither alone tells the offset. Offsets in a file
-    only grow: a smaller `log_pos` has wrapped. (More than 4 GiB left out in one piece cannot be told.)
+    `log_pos` wraps at 4 GiB, and a dump by GTIDs leaves events out, so neither the sizes nor `log_pos` alone give the
+    offset. Offsets in a file only grow, so a smaller `log_pos` has wrapped. (A gap of more than 4 GiB is not detected.)
     """
     if log_pos == 0:
         return position + size
@@ -164,7 +164,7 @@ def _malformed(st: I64, reason: int) -> int:
 
 @part
 def _next_event(buf: U8, st: I64) -> int:  # noqa: PLR0911 - one return per reason
-    """Find the next whole event: its offset, size and what follows it in `st`. Its checksum is right, if it has one."""
+    """Find the next complete event, verify its checksum if it has one, and set OFF, SIZE, NEXT and STOP in `st`."""
     at, end = st[AT], st[END]
     if st[PACKETS] and at != st[JOINED]:
         if end - at < 4:
@@ -192,7 +192,7 @@ def _next_event(buf: U8, st: I64) -> int:  # noqa: PLR0911 - one return per reas
         if at + size > end:
             return MORE
     st[STOP] = off + size
-    # A FORMAT_DESCRIPTION says of itself whether it has a checksum.
+    # A FORMAT_DESCRIPTION itself tells whether it ends in a checksum.
     if st[CHECKED] and buf[off + header.TYPE_AT] != EventType.FORMAT_DESCRIPTION:
         st[STOP] -= header.CHECKSUM_SIZE
         stop = st[STOP]
@@ -240,7 +240,7 @@ def _gtid(buf: U8, st: I64, sources: NDArray[np.uint64], n_sources: int) -> int:
 
 @part
 def _query(buf: U8, st: I64) -> int:
-    """BEGIN and COMMIT to the letter; any other statement is for Python to classify."""
+    """Read a QUERY that is exactly BEGIN or COMMIT. Python classifies all other statements."""
     off, stop = st[OFF], st[STOP]
     body = off + header.HEADER_SIZE
     if stop - body < header.QUERY_FIXED_SIZE:
@@ -311,7 +311,7 @@ def _rows(buf: U8, st: I64, map_id: I64, map_route: I32) -> int:
             route = map_route[m]
             break
     ends = u16(buf, body + header.ROWS_FLAGS_AT) & header.STMT_END_F
-    # The server closes a statement whose last table was not logged with rows for "no table".
+    # If the last table of a statement was not logged, the server ends the statement with rows for "no table".
     if route == NO_ROUTE and not (ends and table_id in (0, _NO_TABLE_ID)):
         return _malformed(st, 4)
     st[KIND], st[ROUTE] = ROWS, route
@@ -336,8 +336,8 @@ def _other(st: I64, kind: int) -> int:
 def split_packets(
     buf: U8, st: I64, ev: Events, tx: Transactions, maps: TableMaps, names: Names
 ) -> int:
-    """Fill the arrays from buf[st[AT]:st[END]] until something needs Python; returns why."""
-    # Taking an array out of a tuple counts it in and out, atomically: once here, not once an event.
+    """Fill the arrays from buf[st[AT]:st[END]] until Python must act; returns the reason code."""
+    # Reading an array from a tuple changes its reference count atomically, twice: once per call here, not per event.
     ev_off, ev_size, ev_kind, ev_route = ev.off, ev.size, ev.kind, ev.route
     tx_first, tx_last, tx_flags, tx_source = tx.first, tx.last, tx.flags, tx.source
     tx_gno, tx_end, tx_commit_us = tx.gno, tx.end, tx.commit_us

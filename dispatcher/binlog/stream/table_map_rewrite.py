@@ -55,7 +55,7 @@ class MetadataSuffixes:
     count: int = 0
 
     def add(self, body: bytes) -> int:
-        """Add the tail of a TABLE_MAP's whole `body`; returns its number."""
+        """Add the tail of a TABLE_MAP whose body is `body`; returns the tail's number."""
         tail = np.frombuffer(body, dtype=np.uint8)[POST_HEADER_SIZE:]
         start = int(self.starts[self.count])
         while start + len(tail) > len(self.data):
@@ -125,9 +125,9 @@ def rewrite(  # noqa: PLR0913 - as above
 
 
 def replace_table_maps(batch: Batch, which: I32, tails: MetadataSuffixes) -> Batch:
-    """The batch with the tails `which` (one per event) in its TABLE_MAPs; the same batch if all are KEEP.
+    """Return a batch whose TABLE_MAPs have the tails `which` (one number per event), or `batch` itself if all are KEEP.
 
-    The buffer and the arrays are the splitter's, so a new batch has its own.
+    The new batch has a buffer and arrays of its own, because those of `batch` belong to the splitter.
     """
     named = which[which >= 0]
     if not len(named):

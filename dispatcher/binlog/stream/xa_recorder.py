@@ -173,7 +173,7 @@ class XaRecorder:
         return EmbeddedTransaction(rows, xid, self._builder.format.mariadb, faults)
 
     def _log_point(self, offset: int) -> LogPoint:
-        """`offset`: behind the GTID event of the open transaction."""
+        """Return the place of the open transaction in the log; `offset`: behind its GTID event."""
         builder = self._builder
         st, file = builder.state, builder.file
         source = builder.sources[int(st[k.SOURCE])] if st[k.SOURCE] >= 0 else ""
