@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dispatcher.binlog.event.header import CHECKSUM_SIZE, HEADER_SIZE, TYPE_AT
 from dispatcher.binlog.event.mariadb_compressed import plain_event
 from dispatcher.binlog.event.query import read_statement
 from dispatcher.binlog.event.types import EventType
@@ -324,8 +325,8 @@ def _start(version: Version) -> int:
 def altered_tables(event: bytes, *, checksum: bool) -> AlteredTables:
     """Returns the tables that a QUERY event (MariaDB's compressed ones too) may alter."""
     plain = plain_event(event, checksum=checksum)
-    body = plain[19 : len(plain) - 4 * checksum]
-    if plain[4] != EventType.QUERY:
+    body = plain[HEADER_SIZE : len(plain) - CHECKSUM_SIZE * checksum]
+    if plain[TYPE_AT] != EventType.QUERY:
         return AlteredTables(any=True)
     database, text, sql_mode = read_statement(body)
     parsed = parse_statement(text, database, sql_mode, ROUTING_BOUNDS)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dispatcher.binlog.charset import transcode
 from dispatcher.binlog.charset.collations import BINARY, charset_of, conversion_of
 from dispatcher.binlog.decode import arrow_buffers, cells, json_partial, jsonb, row_walk, temporals
+from dispatcher.binlog.decode.invalid import Invalid
 from dispatcher.binlog.table_map import inet
 from dispatcher.binlog.table_map.column_types import (
     COMPRESSED_TYPES,
@@ -70,20 +71,6 @@ class Decoded:
 
     array: pa.Array
     invalid_dates: int = 0
-
-
-class Invalid(Exception):
-    """A cell that is invalid for its type, or whose value the log does not hold."""
-
-    def __init__(
-        self,
-        row: int,
-        why: str,
-        *,
-        kind: ErrorKind = ErrorKind.INVALID_VALUE,
-        remedy: str | None = None,
-    ) -> None:
-        self.row, self.why, self.kind, self.remedy = row, why, kind, remedy
 
 
 Decode = Callable[[Bytes, Offsets], Decoded]
@@ -347,10 +334,7 @@ def _documents(buf: Bytes, at: Offsets) -> Decoded:
 
 
 def _json_texts(offsets: Long, data: Bytes, valid: NDArray[np.bool_]) -> Decoded:
-    try:
-        return Decoded(jsonb.json_strings(data, offsets, valid))
-    except jsonb.InvalidJson as error:
-        raise Invalid(error.row, error.why) from None
+    return Decoded(jsonb.json_strings(data, offsets, valid))
 
 
 def decode_partial_json(buf: Bytes, at: Offsets, before: Offsets) -> Decoded:

@@ -18,14 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dispatcher.binlog.decode import arrow_buffers, column_decoders, row_walk
-from dispatcher.binlog.decode.column_decoders import (
-    Bytes,
-    Decode,
-    Decoded,
-    Invalid,
-    Offsets,
-    Unsupported,
-)
+from dispatcher.binlog.decode.column_decoders import Bytes, Decode, Decoded, Offsets, Unsupported
+from dispatcher.binlog.decode.invalid import Invalid
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type, cell_width
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind

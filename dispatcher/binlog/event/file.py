@@ -16,7 +16,7 @@ sql/binlog_istream.cc (magic numbers); MariaDB, sql/log_event.cc (Start_encrypti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -193,14 +193,6 @@ class LogReader:
                 ErrorKind.CHECKSUM_MISMATCH, type_name(int(line[0, TYPE])), remedy=_REMEDY
             )
         return Block(self.name, self.format, data, line)
-
-
-def read_blocks(chunks: Iterable[bytes], name: str) -> Iterator[Block]:
-    """Yield all blocks of a file. Raises `BinlogError` with file and offset after the last readable block."""
-    reader = LogReader(name)
-    for chunk in chunks:
-        yield from reader.feed(chunk)
-    reader.end()
 
 
 def frame_events(

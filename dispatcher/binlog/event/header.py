@@ -100,6 +100,10 @@ class FormatDescription:
         """True if table ids take 4 bytes, as in 5.1 before 5.1.4, instead of 6."""
         return self.post_headers[EventType.TABLE_MAP - 1 : EventType.TABLE_MAP] == b"\6"
 
+    def with_long_table_id(self, body: bytes) -> bytes:
+        """Return the body of a TABLE_MAP or rows event with a table id of 6 bytes."""
+        return body[:4] + b"\0\0" + body[4:] if self.short_table_ids else body
+
 
 def parse_format_description(event: bytes) -> FormatDescription:
     """Read a whole FORMAT_DESCRIPTION_EVENT, header included, and verify its checksum if it has one.
