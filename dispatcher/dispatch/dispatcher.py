@@ -268,7 +268,7 @@ class Dispatcher:
         effects: list[Effect] = []
         for consumer, failure in demand.failing(outcome.failures):
             effects += self.fail(consumer, failure.error, now)
-        after = self._read_after(batch, gtids)
+        after = self._read_after(batch, gtids, created)
         self.continuity.advance(after, gtids)
         for consumer, in_sync in demand.consumers():
             if consumer.dispatcher == self.number:
@@ -352,7 +352,7 @@ class Dispatcher:
             return self.login_again(f"{held.batch.file} follows another file than was read", now)
         return self.receive(held.batch, held.created, now)
 
-    def _read_after(self, batch: Batch, gtids: BatchGtids) -> ExecutedPosition:
+    def _read_after(self, batch: Batch, gtids: BatchGtids, created: int) -> ExecutedPosition:
         """Returns the position after the last complete transaction of a batch.
 
         It is never inside a transaction, where no dump may begin. Outside of one it moves on over other events, such as
@@ -376,6 +376,10 @@ class Dispatcher:
             if not count and (not before.file or (file_number(file), offset) < before.log_order):
                 return before
             return ExecutedPosition(executed, file, offset, before.seq + count)
+        if not count and not created and file != before.file:
+            # The head of the new file has not come yet. A position there could not be told from one in a file of the
+            # same name after a RESET.
+            return before
         seq = packed_seq(file, offset)
         return before if seq <= before.seq else ExecutedPosition(executed, file, offset, seq)
 
