@@ -1,10 +1,10 @@
-"""Routing against the wire: the daemon with one HTTP reader ÷ a bare `recv` drain of the same log.
+"""Compares the daemon with one HTTP reader to a plain `recv` loop over the same log.
 
-The daemon runs as its command line starts it and stands at the end of the log. Each round drains the log bare, then
-lets a reader open a session at the log's start: the daemon dumps it again, checks, routes and queues it, and the
-reader fetches everything over HTTP and acknowledges it, each acknowledgement durable. Time counts from the moment when
-there is something to read, on both sides: neither login is in it. Rounds alternate; the ratio is that of the medians.
-No TLS on either side: it would cost both the same.
+The daemon is started by its command line and has read the log to its end. Each round measures both. First a program
+receives the whole dump and does nothing else. Then a reader opens a session at the beginning of the log: the daemon
+requests the dump again, verifies, routes and queues it, and the reader fetches everything over HTTP and acknowledges it
+durably. On both sides the time begins when there are bytes to read, so no login is included. The ratio is that of the
+medians. Neither side uses TLS, which would cost both the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _START_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Medians in seconds; `ratio` is wire ÷ daemon: 1 would be the speed of the wire."""
+    """Medians in seconds. `ratio`: wire / daemon; 1 means that the daemon is as fast as the plain loop."""
 
     log: GeneratedLog
     wire_s: float
@@ -46,7 +46,7 @@ class Result:
 
 
 def measure(generate: Callable[[Instance], GeneratedLog], *, rounds: int = ROUNDS) -> Result:
-    """Generate a log on a server of its own and measure it."""
+    """Generate a log on a new server, and measure it."""
     with start_server("mysql97") as server:
         server.add_user(_USER, _PASSWORD)
         prepare(server)
@@ -75,7 +75,7 @@ def _run(module: str, *arguments: object) -> dict[str, float]:
 
 
 def _range(port: int, log: GeneratedLog) -> tuple[dict[str, Any], int]:
-    """The position before the log, and the seq after it. The log is the newest, so the tip is its end."""
+    """Returns the position before the log, and the seq after it. It is the newest log, so its end is the server's."""
     acknowledged = _get(port)["acknowledged"]
     start = {**acknowledged, "gtid": log.gtid_before, "file": log.file, "offset": 4}
     start["seq"] = log.seq_before
@@ -84,7 +84,7 @@ def _range(port: int, log: GeneratedLog) -> tuple[dict[str, Any], int]:
 
 @contextmanager
 def _daemon(server: Instance) -> Iterator[int]:
-    """A daemon that streams at the end of the server's log; its port."""
+    """Runs a daemon that has read the server's log to its end; yields its port."""
     with tempfile.TemporaryDirectory(prefix="bd-bench-") as folder:
         port = _free_port()
         config = Path(folder, "dispatcher.yaml")

@@ -2,8 +2,8 @@
 
 A consumer may attach where the dispatcher has read nothing that the consumer has not queued, because the dispatcher
 will not read it again; and where the two are near each other in the log, because the dispatcher delivers nothing to the
-consumer before it reaches the consumer's position. The *queued* position counts: by what was delivered or acknowledged,
-the consumer would be given transactions twice.
+consumer before it reaches the consumer's position. The *queued* position counts. If the delivered or the acknowledged
+position counted, the consumer would get some transactions twice.
 
 A dispatcher may stand inside a transaction, part of which it has already copied to its consumers. Then a consumer may
 attach only if it has queued that transaction, because it passes over the rest. On a stream that never pauses this is
@@ -98,8 +98,7 @@ def has_transaction(queued: ExecutedPosition, transaction: OpenTransaction) -> b
 def is_near(
     files: ServerFiles | None, mode: Mode, a: ExecutedPosition, b: ExecutedPosition, bytes_max: int
 ) -> bool:
-    """True if consumers at these positions may begin on one dump. `files`: None if those of their server are not
-    known."""
+    """True if one dump may serve consumers at these positions. `files`: None if the server's files are not known."""
     distance = files.distance(mode, a, b) if files is not None else None
     if distance is not None:
         return distance <= bytes_max
@@ -116,7 +115,7 @@ def group_ahead(
     positions: Sequence[tuple[T, ExecutedPosition]],
     bytes_max: int,
 ) -> list[T]:
-    """Of consumers with their positions: the one furthest ahead, and those near to it and to each other."""
+    """Returns the consumer furthest ahead, and the others that are near it and near each other."""
     ordered = sorted(positions, key=lambda pair: pair[1].seq, reverse=True)
     group: list[tuple[T, ExecutedPosition]] = []
     for consumer, queued in ordered:

@@ -95,7 +95,7 @@ class Backpressure:
 
     @property
     def _memory_exhausted(self) -> bool:
-        """True if no queue may grow. Not before a transaction is complete: until then no reader could make room."""
+        """True if no queue may grow. All may while none has a complete transaction: no reader could make room yet."""
         if not self._bytes_max or self._held_bytes < self._bytes_max:
             return False
         return any(consumer.queue.transactions for consumer in self._active())

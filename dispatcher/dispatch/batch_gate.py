@@ -31,7 +31,7 @@ class BatchGate:
 
     @property
     def fetching(self) -> bool:
-        """True if a request is under way, also one whose batch is held no longer."""
+        """True if a request has no answer yet, even if its batch is no longer held."""
         return bool(self._awaited)
 
     @property
@@ -40,19 +40,15 @@ class BatchGate:
 
     def begin(self) -> None:
         """A stream begins."""
-        self.drop()
+        self.release()
         self._fetches = 0
 
-    def drop(self) -> None:
-        """The stream ends, and with it the held batch."""
-        self.held, self.awaits_poll = None, False
-
     def passed(self) -> None:
-        """A batch needed no fetch, or no further one."""
+        """Note that the batch needs no further fetch."""
         self._fetches = 0
 
     def release(self) -> BatchReceived | None:
-        """Returns the batch, which is held no longer."""
+        """Returns the held batch, which is held no longer; None if there is none."""
         held, self.held, self.awaits_poll = self.held, None, False
         return held
 

@@ -100,8 +100,6 @@ class Client:
         self.consumers[spec.name] = consumer = Consumer(spec, stored, self._allocate)
         return consumer.fail(error) if error else []
 
-    # -- the step --------------------------------------------------------------------------------------------
-
     def start(self, now: float = 0.0) -> list[Effect]:
         failed = [consumer for consumer in self.consumers.values() if consumer.failed]
         return [*(effect for c in failed for effect in c.failure_effects()), *self._settle(now)]
@@ -184,8 +182,8 @@ class Client:
         return sorted({name for c in dispatcher.attached if (name := _file_of(c))})
 
     def offsets_to_probe(self, number: int) -> list[tuple[str, int]]:
-        """Returns the files and offsets at which the history check needs to know what stands there, also for the other
-        dispatchers. To be called after `files_to_probe`."""
+        """Returns the files and offsets whose events the history check needs, also for the other dispatchers. Call
+        `files_to_probe` first."""
         positions = [consumer.position for consumer in self._attached(number)]
         own = [(p.file, p.offset) for p in positions if p is not None]
         return history_check.offsets_to_probe([*own, *self._history.offsets(number)])
@@ -272,8 +270,8 @@ class Client:
         return effects
 
     def _update_files(self, view: ServerView) -> None:
-        """Take over a view, which may be a while old: where a dispatcher has read beyond its end, the log has grown.
-        Dispatchers that read another log were closed before (`HistoryWatch`)."""
+        """Take the files of a view. The view may be old: if a dispatcher has read beyond its end, the log has grown.
+        Dispatchers that read another log are closed already (`HistoryWatch`)."""
         end = file_number(view.file), view.offset
         late = any(
             d.read.log_order > end

@@ -51,7 +51,7 @@ class Consumer:
         return self.progress.covered if self.progress else None
 
     def fail(self, error: BinlogError) -> list[Effect]:
-        """Stop it until a reader seeks, or an operator mends the cause and restarts the daemon."""
+        """Stop the consumer until a reader seeks, or until an operator corrects the cause and restarts the daemon."""
         self.failed = self.error = error
         self.queue.rollback()
         return self.failure_effects()

@@ -126,8 +126,7 @@ class Continuity:
         return True
 
     def _fits(self, previous: Gtids, read: Gtids, *, whole: bool) -> bool:
-        """`whole`: True if the file follows everything that was read; False for the file that a dump by GTIDs begins
-        with."""
+        """`whole`: True if the file follows everything that was read; False for the first file of a dump by GTIDs."""
         if isinstance(previous, MariadbGtids) or isinstance(read, MariadbGtids):
             assert isinstance(previous, MariadbGtids) and isinstance(read, MariadbGtids)
             return not whole or previous.agrees(read)

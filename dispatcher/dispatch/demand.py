@@ -1,4 +1,4 @@
-"""Which consumers of a dispatcher take part of a batch, and of which of its transactions."""
+"""Which consumers of a dispatcher get events of a batch, and of which of its transactions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ class _ConsumerDemand:
     consumer: Consumer
     in_sync: bool  # its queue stands where the dispatcher stands
     route_mask: U8  # one byte per route
-    executed: U8 | None  # one byte per transaction, 1 = already in the queue; None: none is
+    already_executed: U8 | None  # one byte per transaction, 1 = already in the queue; None: all 0
 
-    def takes(self, route: int, t: int) -> bool:
-        return bool(self.route_mask[route]) and (self.executed is None or not self.executed[t])
+    def includes(self, route: int, t: int) -> bool:
+        """True if the consumer gets events of a route in transaction `t` of the batch."""
+        executed = self.already_executed
+        return bool(self.route_mask[route]) and (executed is None or not executed[t])
 
 
 class Demand:
@@ -41,20 +43,20 @@ class Demand:
             queue, queued = consumer.queue, consumer.queue.queued
             in_sync = queued is read or (queued.gtids == read.gtids and queued.seq == read.seq)
             in_sync = in_sync and gtids.all_after(queue.mode, read)
-            executed = None if in_sync else gtids.already_executed(queue.mode, queued)
-            route_mask = queue.wanted.route_mask(routes)
-            self._demands.append(_ConsumerDemand(consumer, in_sync, route_mask, executed))
+            already_executed = None if in_sync else gtids.already_executed(queue.mode, queued)
+            route_mask = queue.filter.route_mask(routes)
+            self._demands.append(_ConsumerDemand(consumer, in_sync, route_mask, already_executed))
 
     def consumers(self) -> list[tuple[Consumer, bool]]:
         """Returns each consumer, and whether it is in sync with the dispatcher."""
         return [(demand.consumer, demand.in_sync) for demand in self._demands]
 
     def route_mask(self) -> U8:
-        """Returns one byte per route: 1 = some consumer takes it of some transaction."""
+        """Returns one byte per route: 1 = some consumer gets its events in some transaction."""
         masks: Sequence[U8] = [
             demand.route_mask
             for demand in self._demands
-            if demand.executed is None or not bool(demand.executed.all())
+            if demand.already_executed is None or not demand.already_executed.all()
         ]
         if len(masks) == 1:
             return masks[0]
@@ -67,9 +69,9 @@ class Demand:
         proven = current = later = False
         for demand in self._demands:
             if demand.consumer.spec.assume_current_schema:
-                current = current or demand.takes(route, t)
+                current = current or demand.includes(route, t)
             elif demand.route_mask[route]:
-                proven = proven or demand.takes(route, t)
+                proven = proven or demand.includes(route, t)
                 later = True
         return SchemaRequirement(proven, current, later)
 
@@ -82,7 +84,8 @@ class Demand:
             own = [
                 failure
                 for failure in ordered
-                if demand.takes(failure.route, failure.t) and (failure.even_current or not current)
+                if demand.includes(failure.route, failure.t)
+                and (failure.even_current or not current)
             ]
             if own:
                 out.append((demand.consumer, own[0]))

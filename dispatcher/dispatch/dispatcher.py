@@ -4,8 +4,8 @@ A dispatcher rewrites the TABLE_MAPs of each batch (`enrichment`) and pushes it 
 fails the consumers that a fault of the log concerns, and makes a lost connection again (`retry`). `client` decides
 which consumers are attached.
 
-A batch about which the server must be asked is held (`batch_gate`), and reading pauses as for a full queue until the
-answer comes; what cannot be known then fails the consumers that need it.
+If a batch raises a question that only the server can answer, it is held (`batch_gate`), and reading pauses as for a
+full queue until the answer comes. If the answer does not suffice, the consumers that need it fail.
 
 Phases: connecting → streaming ⇄ paused → (closed for want of room) → connecting ...; a log that has an end: → ended.
 """
@@ -161,7 +161,7 @@ class Dispatcher:
         at: LogPosition | None = LogPosition(read.file, read.offset, view.created.get(read.file, 0))
         same = before is not None and before.gtids == read.gtids and versions.server == view.server
         if view.mode is Mode.GTID:
-            # A set does not tell where in the log it ends, and the file beside it is only where it was computed.
+            # A GTID set does not tell where it ends in the log; the file beside it only says where it was computed.
             at = self.enrichment.position if same else None
             gaps = may_skip(read.gtids, GtidSet.parse(view.executed))
         versions.login(view.server, [name for name, _ in view.files])
@@ -232,7 +232,7 @@ class Dispatcher:
 
     def _roll_back(self, now: float) -> None:
         """Drop the open transaction: the next stream begins at a transaction boundary."""
-        self.gate.drop()
+        self.gate.release()
         for consumer in self.attached:
             consumer.queue.rollback()
             consumer.wait_budget.end(now)
@@ -268,7 +268,7 @@ class Dispatcher:
         effects: list[Effect] = []
         for consumer, failure in demand.failing(outcome.failures):
             effects += self.fail(consumer, failure.error, now)
-        after = self._read_after(batch, gtids)
+        after = self._read_after(batch, gtids, created)
         self.continuity.advance(after, gtids)
         for consumer, in_sync in demand.consumers():
             if consumer.dispatcher == self.number:
@@ -340,8 +340,8 @@ class Dispatcher:
     def server_polled(
         self, view: ServerView, positions: list[QueuedPosition], *, answers_held: bool, now: float
     ) -> list[Effect]:
-        """Compare what the server said with where the consumers stood when it was asked. `answers_held`: a batch was
-        held for this poll then."""
+        """Compare the server's view with the consumers' positions when it was asked. `answers_held`: a held batch
+        waited for this poll."""
         if error := history_error(view, positions):
             return self.login_again(error.what, now)
         if not answers_held or (held := self.gate.release()) is None:
@@ -352,7 +352,7 @@ class Dispatcher:
             return self.login_again(f"{held.batch.file} follows another file than was read", now)
         return self.receive(held.batch, held.created, now)
 
-    def _read_after(self, batch: Batch, gtids: BatchGtids) -> ExecutedPosition:
+    def _read_after(self, batch: Batch, gtids: BatchGtids, created: int) -> ExecutedPosition:
         """Returns the position after the last complete transaction of a batch.
 
         It is never inside a transaction, where no dump may begin. Outside of one it moves on over other events, such as
@@ -376,6 +376,10 @@ class Dispatcher:
             if not count and (not before.file or (file_number(file), offset) < before.log_order):
                 return before
             return ExecutedPosition(executed, file, offset, before.seq + count)
+        if not count and not created and file != before.file:
+            # The head of the new file has not come yet. A position there could not be told from one in a file of the
+            # same name after a RESET.
+            return before
         seq = packed_seq(file, offset)
         return before if seq <= before.seq else ExecutedPosition(executed, file, offset, seq)
 
@@ -389,7 +393,7 @@ class Dispatcher:
         """Fail every consumer whose filter matches the event behind a batch, except those already past it."""
         effects: list[Effect] = []
         for consumer in list(self.attached):
-            mask = consumer.queue.wanted.route_mask(self._routes)
+            mask = consumer.queue.filter.route_mask(self._routes)
             if fault.route != ALL and not (fault.route >= 0 and mask[fault.route]):
                 continue
             if not self._is_past(consumer.queue.queued, batch):

@@ -33,8 +33,8 @@ class StartDump:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection, or give up the attempt to make one; no event of it is stepped any more. A Connect may
-    follow; with `next_host` it goes to the source's next host, if there is one."""
+    """Close the connection, or give up the attempt to make one. None of its events is stepped any more. A Connect may
+    follow. `next_host`: that Connect uses the source's next host, if there are several."""
 
     dispatcher: int
     reason: str

@@ -94,7 +94,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class SeekRequested:
-    """A reader names a position outside of its consumer's queue. `view`: asked for after that, with the results of the
+    """A reader names a position outside of its consumer's queue. `view`: asked for afterwards, with the results of the
     searches that `seeking.seek_starts` names; `fresh`: True if no session was opened yet under this state store."""
 
     consumer: str

@@ -65,7 +65,7 @@ def parse_gtids(mode: Mode, text: str) -> Gtids:
 
 
 def executed_of(mode: Mode, position: Position) -> ExecutedPosition:
-    """Returns the parts of a position that tell up to where the log was read, as it says them."""
+    """Returns the parts of a position that say how far the log was read, without computing `seq`."""
     gtids = parse_gtids(mode, position.gtid)
     return ExecutedPosition(gtids, position.file, position.offset, position.seq)
 
@@ -79,7 +79,7 @@ def make_executed(mode: Mode, gtids: str, file: str, offset: int) -> ExecutedPos
 
 
 def without_file(executed: ExecutedPosition) -> ExecutedPosition:
-    """Returns the position with its GTIDs only, for a server whose files are not those that it was read from."""
+    """Returns the position with its GTIDs only, for another server, whose files differ."""
     return ExecutedPosition(executed.gtids, "", 0, executed.seq)
 
 
@@ -98,7 +98,8 @@ GtidRunList = list[tuple[str, int, int, int]]
 
 @dataclass(slots=True)
 class GtidRanges:
-    """The runs of one source in a batch: their indexes, numbers, and how often the numbers break before each."""
+    """The runs of one source in a batch. `index`: in `BatchGtids.runs`; `start`, `end`: the numbers [start, end);
+    `breaks`: how many gaps between numbers lie before the run."""
 
     source: str
     index: NDArray[np.int64]

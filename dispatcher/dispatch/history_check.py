@@ -29,7 +29,7 @@ _PROBES_MAX = 8
 
 
 def offsets_to_probe(offsets: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Of files and offsets, those that the server is asked about: the last one in each file, and a few more."""
+    """Choose the files and offsets to ask the server about: the last one in each file, and a few more."""
     ordered = sorted({(file, offset) for file, offset in offsets if file})
     last = {file: (file, offset) for file, offset in ordered}
     others = [at for at in ordered if at != last[at[0]]]

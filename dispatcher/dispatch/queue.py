@@ -86,8 +86,8 @@ class Queue:
     `allocate`: allocates segments on disk for transactions that do not fit; without it they stay in memory.
     """
 
-    def __init__(self, wanted: Filter, bytes_max: int, allocate: Allocate | None = None) -> None:
-        self.wanted = wanted
+    def __init__(self, filter_: Filter, bytes_max: int, allocate: Allocate | None = None) -> None:
+        self.filter = filter_
         self.bytes_max = bytes_max
         self.server = ""
         self.epoch = 0
@@ -95,8 +95,8 @@ class Queue:
         self.queued = ExecutedPosition(GtidSet(), "", 0, 0)
         self.acknowledged = self._covered = self.queued
         self.delivered_seq = 0
-        # Everything up to this seq was delivered before a restart, so the reader may ask for it again. The queue takes
-        # it even if it exceeds the limit: batches of other sizes can make it a little larger than it was.
+        # Everything up to this seq was delivered before a restart, so the reader may ask for it again. It is accepted
+        # even if it exceeds the limit: batches of other sizes can make the queue a little larger than it was.
         self.needed_seq = 0
         self.files = QueueFiles()
         self.transactions = self.events = 0  # queued and not acknowledged
@@ -232,10 +232,10 @@ class Queue:
         Raises BinlogError if there is no room on disk; then nothing of the batch counts, and `rollback()` must follow.
         """
         in_sync = in_sync and gtids.all_after(self.mode, self.queued)
-        executed = None if in_sync else gtids.already_executed(self.mode, self.queued)
+        already_executed = None if in_sync else gtids.already_executed(self.mode, self.queued)
         base, start = self.queued.gtids, self._log.committed
         appended, seq = self._log.append(
-            batch, self.wanted.route_mask(routes), executed, epoch=self.epoch, seq=self.queued.seq,
+            batch, self.filter.route_mask(routes), already_executed, epoch=self.epoch, seq=self.queued.seq,
             packed=self.mode is not Mode.GTID,
         )  # fmt: skip
         self.files.read(batch.file, created)
@@ -275,9 +275,8 @@ class Queue:
     def locate(self, position: Position) -> tuple[int, ExecutedPosition]:
         """Returns (logical offset, executed position) of a position that was handed out and is not yet acknowledged.
 
-        The executed position is the one that the queue has recorded itself, at the position's seq or the nearest before
-        it: no transaction of the consumer lies between. Of the position only the seq is used, if the rest does not
-        contradict.
+        The queue has recorded executed positions itself. Returned is the one at the position's seq or the nearest
+        before it; the consumer has no transaction between the two. The position's other fields are only checked.
 
         Raises UserError: older than the acknowledged one, ahead of what is queued (`RANGE_UNAVAILABLE`), or not of
         this history.

@@ -33,12 +33,12 @@ class QueueFiles:
         return self._created.get(file, 0)
 
     def read(self, file: str, created: int) -> None:
-        """Record when a file was created that is being read; 0 = unknown."""
+        """Record the creation time of a file that is being read; 0 = unknown."""
         if created:
             self._created[file] = created
 
     def learn_created(self, file: str, created: int) -> None:
-        """Record when a server says that a file was created, unless that is known; 0 = it does not say."""
+        """Record the creation time that a server reports for a file, unless it is known; 0 = not reported."""
         if created:
             self._created.setdefault(file, created)
 

@@ -158,7 +158,7 @@ def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
     server = queue.server if consumer.started else view.server
     if after.server != server or after.file not in dict(view.files):
         executed = without_file(executed)
-    # Only the reader says that all of the set lies before its file and offset, so no creation time belongs to it.
+    # Only the reader claims that the whole set lies before its file and offset, so no creation time is recorded for it.
     return Target(server, view.mode, after.epoch, executed, 0)
 
 
@@ -233,9 +233,6 @@ def _created(consumer: Consumer, after: Position) -> int:
     if stored is None or stored.covered.server != after.server:
         return 0
     return abs(stored.created) if stored.covered.file == after.file else 0
-
-
-# -- both -----------------------------------------------------------------------------------------------------
 
 
 def _epoch_of(consumer: Consumer) -> int | None:

@@ -26,7 +26,7 @@ class ServerView:
     `created`: creation times of the files that were asked for, s since 1970; `knows_tables`: True if the source can be
     asked for the definition of a table; `starts`: the positions of the starts that the log was searched for, or an
     error where a start means none, such as an offset inside a transaction; `boundaries`: of the files and offsets that
-    were asked for, as far as the server could be asked.
+    were asked for; one that the server could not be asked about is missing.
     """
 
     server: str

@@ -21,7 +21,7 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class AtGtid:
-    """The transactions that are not in an executed set; `gtids`: its text, of MySQL or of MariaDB."""
+    """The first transaction that an executed set does not contain. `gtids`: the set as text, MySQL's or MariaDB's."""
 
     gtids: str
 
@@ -46,7 +46,7 @@ Start = Earliest | Latest | AtGtid | AtFile | AtTime
 
 
 def starts_to_search(starts: Iterable[Start]) -> list[Start]:
-    """Returns the starts whose position only a search of the server's log can tell."""
+    """Returns the starts whose positions must be searched for in the server's log."""
     return [start for start in starts if not isinstance(start, Earliest | Latest)]
 
 

@@ -1,7 +1,6 @@
-"""What `GET /v1/binlogs` tells of a consumer, one row each; the metrics are computed from the same.
+"""The rows of `GET /v1/binlogs`, one for each consumer. The metrics are computed from the same rows.
 
-The first 19 columns are those of ClickHouse's `system.mysql_binlogs`, under their own names, for the people who know
-them; the others are added here.
+The first 19 columns have the names and meanings of ClickHouse's `system.mysql_binlogs`; the others are this daemon's.
 """
 
 from __future__ import annotations

@@ -159,8 +159,8 @@ class TransactionIndex:
     def _locate(
         self, run: GtidRun, gtids: BatchGtids, tx: NDArray[np.int32]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        """Add the intervals up to the last of the transactions. Returns, of each transaction, how far along the
-        interval log it lies, and the last of `gtids.runs` that was used."""
+        """Add the intervals up to the last of the transactions. Returns the place of each transaction in the interval
+        log (index, number), and the index of the last of `gtids.runs` that was used."""
         at, number = len(run.intervals) - 1, run.intervals[-1][2] if run.intervals else 0
         if not gtids.runs:
             return _same(len(tx), at), _same(len(tx), number), -1

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dispatcher.binlog.event.header import CHECKSUM_SIZE, HEADER_SIZE, TYPE_AT
 from dispatcher.binlog.event.mariadb_compressed import plain_event
 from dispatcher.binlog.event.query import read_statement
 from dispatcher.binlog.event.types import EventType
@@ -182,7 +183,7 @@ class Versions:
         self.position = to
 
     def end_altered(self, statement: AlteringStatement) -> None:
-        """The stream has come to a statement: end the versions of the tables that it may alter."""
+        """End the versions of the tables that a statement, which the stream has reached, may alter."""
         if self._statements_here and self._statements_here[0].before.key != statement.before.key:
             self._statements_here.clear()
         self._statements_here.append(statement)
@@ -205,7 +206,7 @@ class Versions:
         return version if version is not None else self._reopen(name, at)
 
     def _reopen(self, name: Name, at: LogPosition) -> Version | None:
-        """Open the newest version that holds at `at`. Where a statement stands there are two, before and after it."""
+        """Open the newest version that holds at `at`. At a statement two hold: the one before it and the one after."""
         for version in reversed(self._versions.get(name, ())):
             if not version.holds(at):
                 continue
@@ -249,7 +250,7 @@ class Versions:
     def _add_segment(
         self, fetched: FetchedDefinition, low: LogPosition, high: LogPosition, *, last: bool
     ) -> None:
-        """One definition holds from `low` to `high`: the fetched one in the last segment."""
+        """Note that one definition holds from `low` to `high`. In the last segment it is the fetched one."""
         versions = self._versions.setdefault(fetched.name, [])
         error = fetched.definition if isinstance(fetched.definition, BinlogError) else None
         current = None if isinstance(fetched.definition, BinlogError) else fetched.definition
@@ -324,8 +325,8 @@ def _start(version: Version) -> int:
 def altered_tables(event: bytes, *, checksum: bool) -> AlteredTables:
     """Returns the tables that a QUERY event (MariaDB's compressed ones too) may alter."""
     plain = plain_event(event, checksum=checksum)
-    body = plain[19 : len(plain) - 4 * checksum]
-    if plain[4] != EventType.QUERY:
+    body = plain[HEADER_SIZE : len(plain) - CHECKSUM_SIZE * checksum]
+    if plain[TYPE_AT] != EventType.QUERY:
         return AlteredTables(any=True)
     database, text, sql_mode = read_statement(body)
     parsed = parse_statement(text, database, sql_mode, ROUTING_BOUNDS)

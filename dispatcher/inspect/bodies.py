@@ -15,7 +15,16 @@ from dispatcher.binlog.event import control, mariadb_compressed
 from dispatcher.binlog.event import gtid as gtid_events
 from dispatcher.binlog.event import transaction_payload as payloads
 from dispatcher.binlog.event.file import parse_format
-from dispatcher.binlog.event.header import FLAG_IGNORABLE, FormatDescription, parse_rotate
+from dispatcher.binlog.event.header import (
+    FLAG_IGNORABLE,
+    GTID_CLOCK_AT,
+    GTID_NUMBER_AT,
+    GTID_SOURCE_AT,
+    HEADER_SIZE,
+    EventHeader,
+    FormatDescription,
+    parse_rotate,
+)
 from dispatcher.binlog.event.query import Query, parse_query
 from dispatcher.binlog.event.record import parse_record
 from dispatcher.binlog.event.types import EventType, type_name
@@ -60,7 +69,7 @@ class BodyParser:
             if kind == _FORMAT_DESCRIPTION:
                 self._tables.clear()
                 return _format(parse_format(raw))
-            body = raw[19 : len(raw) - tail]
+            body = raw[HEADER_SIZE : len(raw) - tail]
             if kind == _TABLE_MAP:
                 table = self._tables.map(body, log)
                 if table.map_fields is None:
@@ -233,9 +242,10 @@ def _load(kind: int, _raw: bytes, body: bytes) -> Fields:
 
 
 def _gtid(kind: int, _raw: bytes, body: bytes) -> Fields:
-    if kind == _GTID and len(body) >= 25:
+    if kind == _GTID and len(body) >= GTID_CLOCK_AT:
         # Filters and summaries need the GTID alone; the rest is parsed if the event is shown.
-        text = f"{gtid_events.uuid_text(body[1:17])}:{int.from_bytes(body[17:25], 'little')}"
+        number = int.from_bytes(body[GTID_NUMBER_AT:GTID_CLOCK_AT], "little")
+        text = f"{gtid_events.uuid_text(body[GTID_SOURCE_AT:GTID_NUMBER_AT])}:{number}"
         return Fields(gtid=text, complete_later=partial(_complete_gtid, kind, body))
     fields = Fields()
     _complete_gtid(kind, body, fields)
@@ -267,7 +277,7 @@ def _complete_gtid(kind: int, body: bytes, fields: Fields) -> None:
 
 
 def _mariadb_gtid(_kind: int, raw: bytes, body: bytes) -> Fields:
-    gtid = gtid_events.parse_mariadb_gtid(body, int.from_bytes(raw[5:9], "little"))
+    gtid = gtid_events.parse_mariadb_gtid(body, EventHeader.read(raw).server_id)
     flags = [name for bit, name in _MARIADB_FLAGS if gtid.flags & bit]
     data: dict[str, Any] = {"gtid": str(gtid), "gtid_flags": flags}
     if gtid.commit_id is not None:
@@ -342,7 +352,7 @@ def _incident(body: bytes) -> Fields:
 
 
 def _heartbeat(kind: int, raw: bytes, body: bytes) -> Fields:
-    heartbeat = control.parse_heartbeat(kind, body, int.from_bytes(raw[13:17], "little"))
+    heartbeat = control.parse_heartbeat(kind, body, EventHeader.read(raw).log_pos)
     return Fields(asdict(heartbeat), note=f"{heartbeat.file}:{heartbeat.position}")
 
 

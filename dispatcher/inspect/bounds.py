@@ -100,7 +100,7 @@ def _wrong(option: str, what: str, remedy: str = _REMEDY) -> UserError:
 
 
 class Range:
-    """Tells of each event, in order, whether it lies in [start, stop). `done`: True once the stop is reached."""
+    """Decides for each event, in order, whether it lies in [start, stop). `done`: True once the stop is reached."""
 
     def __init__(self, start: Bound | None, stop: Bound | None) -> None:
         self._start = start

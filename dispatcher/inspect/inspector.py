@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dispatcher.binlog.event import transaction_payload as payloads
 from dispatcher.binlog.event.file import LOG_POS, OFFSET, SIZE, START, Block, frame_events
-from dispatcher.binlog.event.header import FormatDescription
+from dispatcher.binlog.event.header import HEADER_SIZE, FormatDescription
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.inspect.bodies import BodyParser
@@ -96,7 +96,7 @@ class Inspection:
             if holds(entry):
                 self._admit(entry, raw, tail, log)
                 if kind == _TRANSACTION_PAYLOAD and not entry.error:
-                    self._payload(block, entry, raw[19 : size - tail])
+                    self._payload(block, entry, raw[HEADER_SIZE : size - tail])
             elif self._range.done:
                 return
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from dispatcher.binlog.decode import arrow_buffers
 from dispatcher.binlog.decode.delivered import TableChanges, changes, row_counts
 from dispatcher.binlog.decode.row_walk import ROW_BITS
-from dispatcher.binlog.event.header import HEADER, MAGIC, FormatDescription
+from dispatcher.binlog.event.header import HEADER, HEADER_SIZE, MAGIC, TYPE_AT, FormatDescription
 from dispatcher.binlog.event.mariadb_compressed import is_compressed, plain_event
 from dispatcher.binlog.event.record import Record, encode_record
 from dispatcher.binlog.event.types import EventType
@@ -30,10 +30,10 @@ RenderRows = Callable[[TableChanges, Table], pa.StringArray]
 
 
 def _event(kind: int, body: bytes) -> bytes:
-    return HEADER.pack(0, kind, 0, 19 + len(body), 0, 0) + body
+    return HEADER.pack(0, kind, 0, HEADER_SIZE + len(body), 0, 0) + body
 
 
-_FORMAT = struct.pack("<H50sIB", 4, b"8.0.0", 0, 19) + bytes(41 + 5)
+_FORMAT = struct.pack("<H50sIB", 4, b"8.0.0", 0, HEADER_SIZE) + bytes(41 + 5)
 _HEAD = (
     MAGIC
     + _event(EventType.FORMAT_DESCRIPTION, _FORMAT)
@@ -68,10 +68,8 @@ class RowReader:
             except BinlogError as error:
                 _fail(entry, error_text(error))
                 return
-        kind, body = raw[4], raw[19 : len(raw) - tail]
-        if log.short_table_ids:
-            body = body[:4] + b"\0\0" + body[4:]
-        self._pending.append(_RowsEvent(entry, table, _event(kind, body)))
+        body = log.with_long_table_id(raw[HEADER_SIZE : len(raw) - tail])
+        self._pending.append(_RowsEvent(entry, table, _event(raw[TYPE_AT], body)))
         self.bytes += len(body)
 
     def flush(self) -> None:

@@ -21,7 +21,13 @@ from dispatcher.binlog.event.file import (
     parse_format,
 )
 from dispatcher.binlog.event.gtid import parse_mariadb_gtid_list, parse_previous_gtids
-from dispatcher.binlog.event.header import FLAG_ARTIFICIAL, HEADER_SIZE, FormatDescription
+from dispatcher.binlog.event.header import (
+    FLAG_ARTIFICIAL,
+    HEADER_SIZE,
+    TYPE_AT,
+    EventHeader,
+    FormatDescription,
+)
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.inspect.bounds import Bound, GtidBound, PositionBound, Range
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
@@ -81,7 +87,9 @@ def _any_before(server: LogServer, file: str, start: GtidBound) -> bool:
             for line in block.events.tolist():
                 at, size, kind = line[:3]
                 if kind in _GTID_LISTS:
-                    return _lists_any(block.buf[at + 19 : at + size - block.tail], kind, start)
+                    return _lists_any(
+                        block.buf[at + HEADER_SIZE : at + size - block.tail], kind, start
+                    )
                 if kind != EventType.FORMAT_DESCRIPTION:
                     return False
     return False
@@ -100,6 +108,11 @@ def _lists_any(body: bytes, kind: int, start: GtidBound) -> bool:
     )
 
 
+def _names_file(rotate: EventHeader) -> bool:
+    """True if a ROTATE is made for the dump, and so names the file that follows; in a file it names the next one."""
+    return bool(rotate.flags & FLAG_ARTIFICIAL) or not rotate.timestamp
+
+
 class DumpReader:
     """Makes blocks of the events of a dump."""
 
@@ -115,9 +128,8 @@ class DumpReader:
             if len(event) < HEADER_SIZE:
                 yield from self._blocks(plain)
                 raise self._error(ErrorKind.MALFORMED_EVENT, f"an event of {len(event)} bytes")
-            kind = event[4]
-            artificial = int.from_bytes(event[17:19], "little") & FLAG_ARTIFICIAL
-            starts_file = kind == EventType.ROTATE and (artificial or event[:4] == bytes(4))
+            kind = event[TYPE_AT]
+            starts_file = kind == EventType.ROTATE and _names_file(EventHeader.read(event))
             if not (starts_file or kind == EventType.FORMAT_DESCRIPTION or kind in HEARTBEATS):
                 plain.append(event)
                 continue

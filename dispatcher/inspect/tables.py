@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dispatcher.binlog.charset.collations import BINARY
-from dispatcher.binlog.event.header import FormatDescription
+from dispatcher.binlog.event.header import HEADER_SIZE, TABLE_ID_SIZE, FormatDescription
 from dispatcher.binlog.table_map.column_types import (
     CHARACTER_TYPES,
     LABEL_TYPES,
@@ -52,8 +52,7 @@ class Tables:
 
     def map(self, body: bytes, log: FormatDescription) -> Table:
         """Put a TABLE_MAP's body into force. Raises `BinlogError` if not even the table's name can be read."""
-        if log.short_table_ids:
-            body = body[:4] + b"\0\0" + body[4:]
+        body = log.with_long_table_id(body)
         if (table := self._cached.get(body)) is None:
             table = _table(body)
             if len(self._cached) >= _CACHED_MAX:
@@ -69,11 +68,12 @@ class Tables:
 
 def rows_table_id(raw: bytes, log: FormatDescription) -> int:
     """Returns the table id of a whole rows event."""
-    return int.from_bytes(raw[19 : 23 if log.short_table_ids else 25], "little")
+    size = 4 if log.short_table_ids else TABLE_ID_SIZE
+    return int.from_bytes(raw[HEADER_SIZE : HEADER_SIZE + size], "little")
 
 
 def _table(body: bytes) -> Table:
-    number = int.from_bytes(body[:6], "little")
+    number = int.from_bytes(body[:TABLE_ID_SIZE], "little")
     try:
         parsed = TableMap.parse(body)
     except BinlogError as error:

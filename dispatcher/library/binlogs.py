@@ -15,7 +15,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from dispatcher.dispatch import status
@@ -216,8 +215,6 @@ class Binlog:
             if position.order > session.acknowledged.order:
                 await session.acknowledge(position)
 
-    # -- the end ---------------------------------------------------------------------------------------------
-
     async def close(self) -> None:
         """Stop reading. What was acknowledged stays stored; a new binlog of this name goes on from there.
 
@@ -241,12 +238,7 @@ class Binlog:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _raise_closed(self) -> None:

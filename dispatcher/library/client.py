@@ -14,7 +14,6 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import UUID, uuid4
 
@@ -211,12 +210,7 @@ class BinlogClient:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # -- binlogs ---------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import pyarrow as pa
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges
 from dispatcher.binlog.event.gtid import parse_gtid_event, parse_mariadb_gtid
-from dispatcher.binlog.event.header import CHECKSUM_SIZE, HEADER_SIZE, MAGIC
+from dispatcher.binlog.event.header import CHECKSUM_SIZE, HEADER_SIZE, MAGIC, EventHeader
 from dispatcher.binlog.event.record import Record, parse_record
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.segments import release_pages
@@ -174,11 +174,10 @@ class Transaction:
         """Returns (type, server id, body) of an event before the first rows. These events lie in one part."""
         head, at = self._single.parts[0], 0
         for _ in range(number):
-            at += int.from_bytes(head[at + 9 : at + 13], "little")
-        end = at + int.from_bytes(head[at + 9 : at + 13], "little")
-        checksum = CHECKSUM_SIZE if self._single.format.checksum else 0
-        body = bytes(head[at + HEADER_SIZE : end - checksum])
-        return head[at + 4], int.from_bytes(head[at + 5 : at + 9], "little"), body
+            at += EventHeader.read(head, at).size
+        header = EventHeader.read(head, at)
+        end = at + header.size - CHECKSUM_SIZE * self._single.format.checksum
+        return header.type, header.server_id, bytes(head[at + HEADER_SIZE : end])
 
 
 class DecodeGroup:

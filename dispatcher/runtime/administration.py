@@ -59,7 +59,7 @@ async def _order(session: ConsumerSession, start: Start) -> RelocationRequested:
     view = await _view(session, start, ())
     epoch_min = int(time.time())
     place = seeking.relocation_target(session.consumer, start, view, epoch_min).executed
-    if place.file and place.file not in view.created:  # which reveals a later reset
+    if place.file and place.file not in view.created:  # the creation time reveals a later reset
         view = await _view(session, start, [place.file])
         seeking.relocation_target(session.consumer, start, view, epoch_min)
     return RelocationRequested(session.consumer.name, start, view, epoch_min)

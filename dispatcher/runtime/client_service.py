@@ -139,7 +139,7 @@ class ClientService:
         del self.sessions[name]
 
     async def change(self, consumer: ConsumerDecl) -> ConsumerSession:
-        """Let a consumer go on as it is declared now, from what it has acknowledged, with the sessions it has."""
+        """Apply a changed declaration: the consumer goes on from what it has acknowledged, and keeps its sessions."""
         name = consumer.spec.name
         number = self.sessions[name].number
         progress = await self.runner.store_queue.stored(name)
@@ -157,7 +157,7 @@ class ClientService:
 
 
 def _created(stored: Progress | None, position: Position) -> int:
-    """Return when a position's file was created, 0 if unknown. It tells the file from another one of its name."""
+    """Return when a position's file was created, 0 if unknown. It distinguishes files with the same name."""
     if stored is None:
         return 0
     covered = stored.covered

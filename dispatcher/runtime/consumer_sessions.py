@@ -235,8 +235,6 @@ class ConsumerSessions:
     def names(self) -> list[str]:
         return list(self._sessions)
 
-    # -- parts -----------------------------------------------------------------------------------------------
-
     def get(self, name: str) -> ConsumerSession:
         session = self._sessions.get(name)
         if session is None:

@@ -1,10 +1,10 @@
 """One dispatcher's task: connect, log in, request the dump, read; again and again, until it is retired.
 
-The orders of the rules are kept in an `_Attempt`, one for each `Connect`, and executed by one task: there is only one
-connection at a time whatever the rules order meanwhile. After `Close` the rules get no more events of that attempt. A
-login that is still running in its thread cannot be cancelled, so its result is closed, and only then the next attempt
-begins. For the same reason a dispatcher with the number of a retired one waits until that one has ended: both have the
-same identity, and of two replicas with one identity the server kills the older.
+The orders of the rules are kept in an `_Attempt`, one for each `Connect`, and executed by one task. So there is only
+one connection at a time, even if the rules order the next one early. After `Close` the rules get no more events of that
+attempt. A login that is still running in its thread cannot be cancelled, so its result is closed, and only then the
+next attempt begins. For the same reason a dispatcher with the number of a retired one waits until that one has ended:
+both have the same identity, and of two replicas with one identity the server kills the older.
 """
 
 from __future__ import annotations
@@ -117,8 +117,6 @@ class DispatcherRunner:
         assert self._attempt is not None and not self._attempt.closed(), "no connection is open"
         return self._attempt
 
-    # -- the task --------------------------------------------------------------------------------------------
-
     async def run(self) -> None:
         """Execute the orders until retired."""
         if self._before is not None:
@@ -148,7 +146,7 @@ class DispatcherRunner:
                     await self._until(attempt.closed)
 
     async def _connection(self, attempt: _Attempt) -> None:
-        """Raises BinlogError."""
+        """Log in, request the dump and read it until the attempt is closed. Raises BinlogError."""
         if attempt.closed():
             return
         name, client = f"log in {self.number}", self._owner.client

@@ -21,19 +21,6 @@ from dispatcher.model.position import Position
 T = TypeVar("T")
 
 
-class StoredConsumers(Protocol):
-    """What is stored of one consumer."""
-
-    @property
-    def acknowledged(self) -> Position: ...
-
-    @property
-    def covered(self) -> Position: ...
-
-    @property
-    def file_created(self) -> int: ...
-
-
 class StoreProtocol(Protocol):
     """A state store. Every method waits for the disk and raises BinlogError (STATE_STORE)."""
 
@@ -44,7 +31,7 @@ class StoreProtocol(Protocol):
     def epoch(self) -> int:
         """The epoch of consumers of which nothing is stored."""
 
-    def load(self, consumer: str) -> StoredConsumers | None: ...
+    def load(self, consumer: str) -> Progress | None: ...
 
     def save(
         self,
@@ -88,14 +75,11 @@ class StoreThread:
     async def load(self, consumer: str) -> Progress | BinlogError | None:
         """Return what is stored of a consumer, or why only that consumer's state cannot be read (STORED_POSITION)."""
         try:
-            stored = await self._call(lambda: self._state.load(consumer))
+            return await self._call(lambda: self._state.load(consumer))
         except BinlogError as error:
             if error.kind is not ErrorKind.STORED_POSITION:
                 raise
             return error
-        if stored is None:
-            return None
-        return Progress(stored.acknowledged, stored.covered, stored.file_created)
 
     async def save(
         self, progress: Sequence[tuple[str, Progress]], client: str, prepared: XaStore

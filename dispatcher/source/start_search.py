@@ -23,7 +23,6 @@ itself, and those that the server has purged, which it may count without having 
 
 from __future__ import annotations
 
-import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -33,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dispatcher.binlog.event.gtid import parse_gtid_event
+from dispatcher.binlog.event.header import EventHeader, has_valid_checksum
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.dispatch.executed_position import (
@@ -264,19 +264,20 @@ class _Reading:
 
 def commit_us(event: bytes, body: bytes) -> int:
     """Return the commit time (µs) in the first event of a transaction, as the splitter reads it."""
-    code = event[4]
+    header = EventHeader.read(event)
+    code = header.type
     if code in (EventType.GTID, EventType.GTID_TAGGED, EventType.ANONYMOUS_GTID):
         moment = parse_gtid_event(code, body).immediate_commit_us
         if moment:
             return moment
-    return int.from_bytes(event[:4], "little") * 1_000_000
+    return header.timestamp * 1_000_000
 
 
 def is_whole_event(event: bytes, offset: int, *, checksum: bool) -> bool:
     """True if an event says that it begins at `offset`, of which it has 32 bits, and its checksum, if any, is right."""
-    if int.from_bytes(event[13:17], "little") != (offset + len(event)) & 0xFFFF_FFFF:
+    if EventHeader.read(event).log_pos != (offset + len(event)) & 0xFFFF_FFFF:
         return False
-    return not checksum or zlib.crc32(event[:-4]) == int.from_bytes(event[-4:], "little")
+    return not checksum or has_valid_checksum(event)
 
 
 def _check_exists(log: SearchableLog, file: str, offset: int) -> None:

@@ -28,12 +28,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
 from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.effects import StoreVersions
+from dispatcher.dispatch.specs import Progress
 from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
@@ -59,16 +59,6 @@ _VERSION_COLUMNS = (
     " end_created, open, definition"
 )
 _Row = tuple[int, str | None, str | None, int]  # session, acknowledged, covered, file_created
-
-
-@dataclass(frozen=True, slots=True)
-class StoredProgress:
-    """The state of one consumer. `file_created`: when `acknowledged.file` was created, s since 1970; 0 = unknown."""
-
-    acknowledged: Position
-    covered: Position
-    session: int
-    file_created: int
 
 
 class StateStore:
@@ -115,20 +105,20 @@ class StateStore:
     def __repr__(self) -> str:
         return f"StateStore({str(self._path)!r})"
 
-    def load(self, consumer: str) -> StoredProgress | None:
-        """The stored state of a consumer; None before its first `save`.
+    def load(self, consumer: str) -> Progress | None:
+        """The stored progress of a consumer; None before its first `save`.
 
         Raises BinlogError: STORED_POSITION if only this consumer's row is unreadable, STATE_STORE for the whole store.
         """
         row = self._row(consumer)
         if row is None:
             return None
-        session, acknowledged, covered, file_created = row
+        _, acknowledged, covered, file_created = row
         if acknowledged is None or covered is None:
             return None
         try:
             positions = Position.from_json(acknowledged), Position.from_json(covered)
-            return StoredProgress(*positions, int(session), int(file_created))
+            return Progress(*positions, int(file_created))
         except (BinlogError, ValueError, TypeError) as error:
             what = error.what if isinstance(error, BinlogError) else str(error)
             where = f"consumer {consumer}, {self._path}"
@@ -140,8 +130,9 @@ class StateStore:
         client: str = "",
         prepared: XaChanges | None = None,
     ) -> None:
-        """Store (consumer, acknowledged, covered, file_created) of several consumers and the changes of their client's
-        prepared transactions, in one transaction.
+        """Store progress and the changes of a client's prepared transactions, in one transaction.
+
+        `progress`: (consumer, acknowledged, covered, creation time of `covered.file`) of several consumers.
         """
         rows = [(c, a.to_json(), covered.to_json(), created) for c, a, covered, created in progress]
         if not rows and prepared is None:

@@ -1,4 +1,4 @@
-"""The API over services that answer at once, called without a network."""
+"""The API with fake services that answer immediately, called without a network."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def readers() -> FakeReaders:
 
 @pytest.fixture
 def make_api(readers: FakeReaders) -> Callable[..., Api]:
-    """`make_api(tokens=..., hosts=..., open_=..., listen=..., limits=...)`"""
+    """Returns `make_api(tokens=..., hosts=..., open_=..., listen=..., limits=...)`"""
 
     def make(
         tokens: Collection[Token] = (),
@@ -60,7 +60,7 @@ def make_api(readers: FakeReaders) -> Callable[..., Api]:
 
 @pytest.fixture
 def connect(make_api: Callable[..., Api]) -> Connect:
-    """`connect(token, tokens=..., ...)`: a client of such an API, on the loopback."""
+    """Returns `connect(token, tokens=..., ...)`, which makes a client of such an API, on the loopback."""
 
     def client(token: str = "", **settings: object) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(make_api(**settings).asgi, raise_app_exceptions=False)

@@ -232,7 +232,7 @@ async def test_openapi_describes_every_call(connect: Connect) -> None:
 # -- settings that are read again ----------------------------------------------------------------------------
 
 
-async def test_tokens_hosts_and_openings_are_replaced_together(
+async def test_tokens_hosts_and_open_calls_are_replaced_together(
     make_api: Callable[..., Api],
 ) -> None:
     api = make_api(tokens=TOKENS, hosts=("old.example",))

@@ -55,7 +55,7 @@ async def test_a_body_that_is_not_json_is_400(connect: Connect, body: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "detail"),
     [
         ({"after": {"server": 7}}, "body.after"),
         ({"unknown": 1}, "unknown"),
@@ -63,9 +63,9 @@ async def test_a_body_that_is_not_json_is_400(connect: Connect, body: bytes) -> 
         ({"read_only": "yes"}, "read_only"),
     ],
 )
-async def test_a_wrong_field_is_422_and_named(connect: Connect, body: Any, says: str) -> None:
+async def test_a_wrong_field_is_422_and_named(connect: Connect, body: Any, detail: str) -> None:
     async with connect() as client:
-        assert says in problem(await client.post(SESSION, json=body), 422)["detail"]
+        assert detail in problem(await client.post(SESSION, json=body), 422)["detail"]
 
 
 async def test_a_number_beyond_64_bits_is_422(connect: Connect) -> None:
@@ -120,9 +120,9 @@ async def test_a_body_is_read_up_to_the_limit_only(connect: Connect) -> None:
     async with connect(
         FULL, tokens=TOKENS, limits=ApiLimitSettings.model_construct(max_bytes_in_request=50_000)
     ) as client:
-        told = problem(await client.post(SESSION, content=body, headers=JSON), 413)
+        document = problem(await client.post(SESSION, content=body, headers=JSON), 413)
     assert body.read == 2
-    assert "50000 bytes" in told["detail"] and "api.max_bytes_in_request" in told["hint"]
+    assert "50000 bytes" in document["detail"] and "api.max_bytes_in_request" in document["hint"]
 
 
 async def test_a_body_that_is_announced_too_large_is_not_read(connect: Connect) -> None:

@@ -1,4 +1,4 @@
-"""HTTP on the wire: what comes late, is too large or is not read, and what connections survive."""
+"""HTTP on the wire: late, large and unread requests and answers, and which connections stay open."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Client:
         self.send("\r\n".join([*head, "", ""]).encode() + body)
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
-        """(status, headers, body) of the next answer."""
+        """Reads (status, headers, body) of the next answer."""
         async with asyncio.timeout(DEADLINE_S):
             first, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().splitlines()
             headers = {
@@ -61,13 +61,13 @@ class Client:
         return int(first.split()[1]), headers, body
 
     async def problem(self) -> tuple[int, str]:
-        """(status, detail) of a problem document."""
+        """Reads (status, detail) of a problem document."""
         status, headers, body = await self.answer()
         assert headers["content-type"] == "application/problem+json", body
         return status, json.loads(body)["detail"]
 
     async def rest(self) -> bytes:
-        """What comes until the connection is closed."""
+        """Reads until the connection is closed."""
         data = b""
         async with asyncio.timeout(DEADLINE_S):
             try:
@@ -85,12 +85,12 @@ Serve = Callable[..., Awaitable[Connect]]
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # the condition has no event
+            await asyncio.sleep(0.01)  # uvicorn sets no event for it
 
 
 @pytest.fixture
 def open_connections() -> set[Any]:
-    """Those that the listener knows."""
+    """Returns the connections of the listener."""
     return set()
 
 

@@ -1,4 +1,4 @@
-"""What people ask of a daemon with a thousand consumers holds up nothing else."""
+"""A request for the status of a thousand consumers does not block other requests."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from dispatcher.telemetry.metrics import Metrics
 
 CONSUMERS = 1000
 STALL_MAX_S = 0.020
-ATTEMPTS = 3  # the first one may search for garbage of its own
+ATTEMPTS = 3  # it may collect its own garbage first
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa943{:04x}"
 
 
 def make_client(label: str, names: list[str]) -> Client:
-    """A client that connects; its consumers have places."""
+    """Returns a client that connects, and whose consumers have positions."""
     client = Client(label, [ConsumerSpec(name, (name,), None, 1 << 20) for name in names], {})
     client.start()
     gtids = ",".join(f"{UUID.format(n)}:1-1000:1002-2000" for n in range(4))
@@ -69,7 +69,7 @@ def api(clients: list[Client]) -> Api:
 
 
 class Stall:
-    """The longest work, in s, between two turns of the loop since it was made.
+    """The longest time in s that the loop ran without a turn, since this object was made.
 
     CPU time of the loop's thread: other processes of a busy machine do not count.
     """
@@ -92,7 +92,7 @@ class Stall:
 
 @pytest.fixture(autouse=True)
 def frozen() -> Iterator[None]:
-    """No search for garbage in what the tests have imported; the daemon leaves out its own imports, too."""
+    """Exempt what the tests have imported from garbage collection, as the daemon does with its imports."""
     gc.collect()
     gc.freeze()
     yield
@@ -100,7 +100,7 @@ def frozen() -> Iterator[None]:
 
 
 async def get(api: Api, path: str) -> bytes:
-    """The body of an answer, without a client's own work on the loop."""
+    """Returns the body of an answer, without the work of an HTTP client on the loop."""
     scope = {
         "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "root_path": "",
         "query_string": b"", "headers": [(b"host", b"127.0.0.1")], "http_version": "1.1",
@@ -123,7 +123,7 @@ async def get(api: Api, path: str) -> bytes:
 async def test_the_loop_stays_responsive_while_a_thousand_consumers_are_listed(
     api: Api, path: str
 ) -> None:
-    await get(api, "/livez")  # the first request of all builds the framework's middleware
+    await get(api, "/livez")  # the first request builds the framework's middleware
     stalls = []
     for _ in range(ATTEMPTS):
         stall = Stall()

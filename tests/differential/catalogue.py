@@ -11,13 +11,13 @@ from tests.differential import literals
 from tests.differential.literals import Literals
 from tests.servers import Server
 
-_SMALL_KEY_CHARACTERS = 40  # fits into a key of 767 bytes, with four bytes each
+_SMALL_KEY_CHARACTERS = 40  # at most: with four bytes each they fit into a key of 767 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """`sql`: the type as in CREATE TABLE; `reading`: see `readings`; `keyed`: may stand in a key; `changes`:
-    expressions on the column itself, {} for its name."""
+    """`sql`: the type as in CREATE TABLE; `reading`: see `readings`; `keyed`: True if a key may contain it; `changes`:
+    expressions on the column itself, with {} for its name."""
 
     sql: str
     reading: str
@@ -29,12 +29,12 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a server can do, as far as tables depend on it."""
+    """The features of a server on which tables depend."""
 
     kind: str
     collations: Mapping[str, Sequence[str]] = field(repr=False)  # per character set
     generated: bool
-    invisible: str  # the clause; "" where there are none
+    invisible: str  # the clause of CREATE TABLE; "" if the server has no compressed columns
     old_temporals: bool = (
         False  # the server creates TIME, DATETIME and TIMESTAMP in the form from before 5.6
     )
@@ -62,32 +62,32 @@ Kinds = dict[str, st.SearchStrategy[Declared]]
 
 
 def kinds(features: Features) -> Kinds:
-    """Strategies for declarations, by a name for people."""
-    found: Kinds = {**_numbers(), **_temporals(features), **_texts(features), **_bytes()}
-    found["geometry"] = st.sampled_from(
+    """Returns strategies for declarations, by a readable name."""
+    by_name: Kinds = {**_numbers(), **_temporals(features), **_texts(features), **_bytes()}
+    by_name["geometry"] = st.sampled_from(
         [
             Declared(kind, "geometry", literals.geometries(kind), large=True)
             for kind in literals.GEOMETRIES
         ]
     )
     if features.kind == "mysql97":
-        found["json"] = st.just(
+        by_name["json"] = st.just(
             Declared(
                 "JSON", "text", literals.json_values(), changes=literals.json_changes(), large=True
             )
         )
-        found["vector"] = st.sampled_from((1, 3, 16, 2048)).map(
+        by_name["vector"] = st.sampled_from((1, 3, 16, 2048)).map(
             lambda n: Declared(
                 f"VECTOR({n})", "vector", literals.vectors(min(n, 16), exact=False), large=True
             )
         )
     if features.mariadb:
-        found |= _mariadb(features)
-    return found  # fmt: skip
+        by_name |= _mariadb(features)
+    return by_name  # fmt: skip
 
 
 def _numbers() -> Kinds:
-    found: Kinds = {}
+    by_name: Kinds = {}
     for name, bits in (
         ("TINYINT", 8),
         ("SMALLINT", 16),
@@ -101,26 +101,26 @@ def _numbers() -> Kinds:
             Declared(f"{name} {more}", reading, literals.integers(bits, unsigned=True), keyed=True)
             for more in ("UNSIGNED", "ZEROFILL")
         )
-        found[name.lower()] = st.sampled_from((signed, unsigned, filled))
-    found["bool"] = st.just(Declared("BOOL", "integer", literals.integers(8, unsigned=False)))
-    found["year"] = st.just(Declared("YEAR", "integer", literals.years(), keyed=True))
-    found["decimal"] = _decimals()
-    found["float"] = st.sampled_from(
+        by_name[name.lower()] = st.sampled_from((signed, unsigned, filled))
+    by_name["bool"] = st.just(Declared("BOOL", "integer", literals.integers(8, unsigned=False)))
+    by_name["year"] = st.just(Declared("YEAR", "integer", literals.years(), keyed=True))
+    by_name["decimal"] = _decimals()
+    by_name["float"] = st.sampled_from(
         [
             Declared(sql, "float", literals.floats())
             for sql in ("FLOAT", "FLOAT UNSIGNED", "FLOAT(7,3)", "FLOAT ZEROFILL")
         ]
     )
-    found["double"] = st.sampled_from(
+    by_name["double"] = st.sampled_from(
         [
             Declared(sql, "float", literals.doubles())
             for sql in ("DOUBLE", "DOUBLE UNSIGNED", "DOUBLE(20,5)", "FLOAT(53)")
         ]
     )
-    found["bit"] = st.one_of(st.sampled_from((1, 7, 8, 9, 64)), st.integers(1, 64)).map(
+    by_name["bit"] = st.one_of(st.sampled_from((1, 7, 8, 9, 64)), st.integers(1, 64)).map(
         lambda n: Declared(f"BIT({n})", "bytes", literals.bits(n))
     )
-    return found  # fmt: skip
+    return by_name  # fmt: skip
 
 
 @st.composite
@@ -152,7 +152,7 @@ def _temporals(features: Features) -> Kinds:
 
 
 _TEXT_TYPES = ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
-# One of each family oftener than by chance, and all the others.
+# The common collations of each family more often than by chance, and all others.
 _OFTEN = ("utf8mb4", "latin1", "gbk", "sjis", "utf16", "gb18030", "ujis", "ucs2")
 
 
@@ -196,7 +196,7 @@ def _labelled(
 ) -> Declared:
     n = draw(st.sampled_from(counts))
     letters = st.sampled_from("aé €жк中語かｶ한'\\\"`-")
-    # A number makes labels differ in every collation; where a letter is lacking it becomes a question mark.
+    # The number makes labels differ in every collation; a letter that the character set lacks becomes a question mark.
     odd = draw(st.lists(st.text(letters, max_size=4), min_size=min(n, 3), max_size=min(n, 3)))
     labels = [f"{odd[i] if i < len(odd) else 'v'}{i}" for i in range(n)]
     quoted = ", ".join(
@@ -235,7 +235,7 @@ def _mariadb(features: Features) -> Kinds:
             Declared("VARCHAR(60) COMPRESSED CHARACTER SET ucs2", "text", literals.texts()),
         ]
     )  # fmt: skip
-    found: Kinds = {
+    by_name: Kinds = {
         "compressed": compressed,
         "json": st.just(
             Declared(
@@ -247,7 +247,7 @@ def _mariadb(features: Features) -> Kinds:
         "inet4": st.just(Declared("INET4", "inet4", literals.addresses4(), keyed=True)),
     }
     if features.kind == "mariadb118":
-        found["vector"] = st.sampled_from((1, 3, 16)).map(
+        by_name["vector"] = st.sampled_from((1, 3, 16)).map(
             lambda n: Declared(f"VECTOR({n})", "bytes", literals.vectors(n, exact=True))
         )
-    return found
+    return by_name

@@ -1,8 +1,8 @@
-"""Compares the table's history in the log with that which SELECT saw.
+"""Compares a table's history in the log with what SELECT returned after each transaction.
 
-The changes are applied, one after another, to a table in memory: a row's image before a change must equal the row that
-is there, cell by cell, and after each transaction the whole must equal what SELECT showed then. A cell that a partial
-image does not hold is nothing to compare; the row in memory keeps it.
+The changes are applied in order to a table in memory. The before-image of a change must equal the row in memory, cell
+by cell, and after each transaction the table in memory must equal the answer of SELECT. A cell that a partial image
+does not hold is not compared; the row in memory keeps its value.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tests.differential.servers import Ran, Row, Snapshot
 
 
 class Differs(Exception):
-    """What the log says is not what SELECT said."""
+    """The log and SELECT differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """In place of a value that an INSERT's partial image does not hold."""
+    """Stands for a value that the partial image of an INSERT does not hold."""
 
 
 _ABSENT = Absent()
@@ -30,26 +30,26 @@ _ABSENT = Absent()
 
 def check(ran: Ran, changes: Iterable[Mapping[str, Any]], *, full: bool) -> None:
     """Raises `Differs`. `changes`: rows of `change_schema`, in order; `full`: no column may be absent."""
-    wanted: list[Snapshot] = [{}]
-    wanted += (
+    expected: list[Snapshot] = [{}]
+    expected += (
         now for last, now in itertools.pairwise([{}, *ran.snapshots]) if not _equal(last, now)
     )
     place = _History(ran, full=full)
-    found: list[Snapshot] = [{}]
+    actual: list[Snapshot] = [{}]
     at = 1
     for seq, group in itertools.groupby(changes, key=lambda change: change["seq"]):
         for change in group:
             place.apply(change)
-        place.complete(wanted[at] if at < len(wanted) else {})
-        if not _equal(place.rows, found[-1]):
-            if at >= len(wanted):
+        place.complete(expected[at] if at < len(expected) else {})
+        if not _equal(place.rows, actual[-1]):
+            if at >= len(expected):
                 raise Differs(f"transaction {seq} changed rows where SELECT saw no change")
-            _compare(place.rows, wanted[at], f"after transaction {at} (seq {seq})")
-            found.append({number: dict(row) for number, row in place.rows.items()})
+            _compare(place.rows, expected[at], f"after transaction {at} (seq {seq})")
+            actual.append({number: dict(row) for number, row in place.rows.items()})
             at += 1
-    if at < len(wanted):
+    if at < len(expected):
         raise Differs(
-            f"the log ends after {at - 1} changes of the table, SELECT saw {len(wanted) - 1}"
+            f"the log ends after {at - 1} changes of the table, SELECT saw {len(expected) - 1}"
         )
 
 
@@ -64,8 +64,8 @@ class _History:
     def apply(self, change: Mapping[str, Any]) -> None:
         before, after = self._image(change, "before"), self._image(change, "after")
         op = change["op"]
-        wanted = {"insert": (False, True), "update": (True, True), "delete": (True, False)}[op]
-        if (before is not None, after is not None) != wanted:
+        expected = {"insert": (False, True), "update": (True, True), "delete": (True, False)}[op]
+        if (before is not None, after is not None) != expected:
             raise Differs(f"{op} has the images {before!r} and {after!r}")
         number, old = None, {}
         if before is not None:
@@ -102,35 +102,35 @@ class _History:
         return {name: value for name, value in image.items() if name not in absent}
 
     def complete(self, snapshot: Snapshot) -> None:
-        """Where an INSERT's image lacked a column, the table's default stands there."""
+        """Set the columns that the image of an INSERT lacked to the values that SELECT returned: their defaults."""
         for number, row in self.rows.items():
             for name, value in row.items():
                 if isinstance(value, Absent) and number in snapshot:
                     row[name] = snapshot[number][name]
 
 
-def _equal(one: Snapshot, other: Snapshot) -> bool:
-    return not any(_differences(one, other))
+def _equal(a: Snapshot, b: Snapshot) -> bool:
+    return not any(_differences(a, b))
 
 
-def _differences(found: Snapshot, wanted: Snapshot) -> Iterator[str]:
-    if found.keys() != wanted.keys():
-        yield f"rows {sorted(found)}, not {sorted(wanted)}"
+def _differences(actual: Snapshot, expected: Snapshot) -> Iterator[str]:
+    if actual.keys() != expected.keys():
+        yield f"rows {sorted(actual)}, not {sorted(expected)}"
         return
-    for number, row in found.items():
+    for number, row in actual.items():
         for name, value in row.items():
-            if not same(value, wanted[number][name]):
-                yield f"row {number}, column {name!r}: {short(value)}, not {short(wanted[number][name])}"
+            if not same(value, expected[number][name]):
+                yield f"row {number}, column {name!r}: {short(value)}, not {short(expected[number][name])}"
 
 
-def _compare(found: Snapshot, wanted: Snapshot, where: str) -> None:
-    for difference in _differences(found, wanted):
+def _compare(actual: Snapshot, expected: Snapshot, where: str) -> None:
+    for difference in _differences(actual, expected):
         raise Differs(f"{where}, {difference}")
 
 
-def _cell(found: Value, wanted: Value, where: str) -> None:
-    if wanted is not _ABSENT and not same(found, wanted):
-        raise Differs(f"{where}: {short(found)}, not {short(wanted)}")
+def _cell(actual: Value, expected: Value, where: str) -> None:
+    if expected is not _ABSENT and not same(actual, expected):
+        raise Differs(f"{where}: {short(actual)}, not {short(expected)}")
 
 
 def short(value: Value) -> str:

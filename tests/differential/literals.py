@@ -1,7 +1,7 @@
 """Strategies for the values to store, as SQL literals: extreme, zero, empty and random ones.
 
-Statements run with INSERT IGNORE and without strict mode, so a value that a column cannot hold is clipped, cut or
-replaced by the server; what SELECT then shows is the truth in any case.
+Statements run with INSERT IGNORE and without strict mode, so the server clips, cuts or replaces a value that a
+column cannot hold. The expected value is always what SELECT returns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Literals = st.SearchStrategy[str]
 
 
 def mixed(special: Sequence[str], random: Literals) -> Literals:
-    """One of the special values about as often as a random one."""
+    """Draws a special value about as often as a random one."""
     return st.one_of(st.sampled_from(list(special)), random)
 
 
@@ -117,7 +117,7 @@ def times() -> Literals:
     )  # fmt: skip
 
 
-# Letters that some character sets share, some have alone and some lack; controls, spaces at the end, quotes.
+# Letters that many, one or few character sets have; control characters, trailing spaces, quotes.
 _LETTERS = (
     "abz AZ09'\"\\`%_;-\t\n\r\x00\x1a\x7f\x80\x9f\u00a0éäöüßÿœ€žŁĞışęąļяжЫЮїґΩαωÅאבتسุกพԱაბ中文漢字語かなカナｶﾅ한글"
     "\uff0c。①纊犾―\uff5e∥\uff0d￠￡￢¥‾〜‖\u2212丂亐㐂𠀀😀𝄞🇩\u200d\u0301\ufeff\ue000\uf8f0\U0010ffff\U0002f800"
@@ -125,7 +125,7 @@ _LETTERS = (
 
 
 def texts(length: int = 40) -> Literals:
-    """Unicode, converted by the server into the column's character set; sometimes long, often with spaces behind."""
+    """Unicode texts, which the server converts to the column's character set: some long, many with trailing spaces."""
     alphabets = st.one_of(
         st.text(st.sampled_from(_LETTERS), max_size=length),
         st.text(st.characters(codec="utf-8"), max_size=length),
@@ -139,7 +139,7 @@ def texts(length: int = 40) -> Literals:
 
 
 def raw_texts() -> Literals:
-    """Bytes of the column's own character set; the server keeps those before the first invalid one."""
+    """Bytes in the column's character set. The server keeps the bytes before the first invalid one."""
     pairs = st.tuples(st.integers(0x81, 0xFE), st.integers(0x30, 0xFE)).map(bytes)
     raw = st.one_of(st.binary(max_size=6), st.lists(pairs, max_size=8).map(b"".join))
     return raw.map(lambda raw: f"_binary {hexadecimal(raw)}")
@@ -156,7 +156,7 @@ def binaries() -> Literals:
 
 
 def members(labels: int, *, many: bool) -> Literals:
-    """Of an ENUM or SET, by number: 0 is the invalid value of the one, the empty set of the other."""
+    """Members of an ENUM or SET, by number. 0 is the invalid value of an ENUM, and the empty SET."""
     if not many:
         return mixed(["0", "1", str(labels)], st.integers(0, labels).map(str))
     return mixed(["0", str(2**labels - 1)], st.integers(0, 2**labels - 1).map(str))
@@ -200,7 +200,7 @@ def _json_inner(inner: Literals) -> Literals:
 
 
 def json_values() -> Literals:
-    """Documents made by the server's functions, so that all its scalar types occur in them; some over 64 KiB."""
+    """Documents made by the server's functions, so that they contain all its scalar types; some exceed 64 KiB."""
     made = st.recursive(_JSON_LEAVES, _json_inner, max_leaves=8)
     large = made.map(lambda value: f"JSON_ARRAY({value}, REPEAT('x', 70000), {value})")
     texts = st.recursive(
@@ -214,7 +214,7 @@ def json_values() -> Literals:
 
 
 def json_changes() -> Literals:
-    """Expressions that change a document in place; {} is the column."""
+    """Expressions that change a document in place; {} stands for the column."""
     paths = st.sampled_from(("$.a", "$[0]", "$[1]", "$.b.a", "$[last]", '$."é"', "$"))
     values = _JSON_LEAVES
     some = [

@@ -1,4 +1,4 @@
-"""One round of the proof: generated tables on one server under one setting, read back through the daemon's own code."""
+"""One round: generated tables on one server under one setting, read back through the daemon's own code."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How the server logs. `variables`: global ones of the server; `wanted`: the sorts of tables, and how many;
-    `old_temporals`: the server makes TIME, DATETIME and TIMESTAMP in the form from before 5.6; `as_logged`: what is
-    decoded is what the log holds, without what the daemon adds to table maps."""
+    """How the server logs. `variables`: global ones of the server; `wanted`: the kinds of tables, and the number of
+    each; `old_temporals`: the server makes TIME, DATETIME and TIMESTAMP in the form from before 5.6; `as_logged`: table
+    maps are decoded as the log holds them, without what the daemon adds."""
 
     name: str
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`sql`: what repeats it, on a server with the setting's variables."""
+    """`sql`: statements that reproduce it on a server with the setting's variables."""
 
     why: str
     sql: str
@@ -51,7 +51,7 @@ class Proved:
 
 
 def prove(server: Server, database: str, setting: Setting, tables: Sequence[Table]) -> Proved:
-    """Run all tables in one log, compare each; a table that differs is run again, smaller and smaller."""
+    """Run all tables in one log and compare each. A table that differs is reduced as long as it differs."""
     proved = Proved()
     with variables(server, setting.variables):
         faults = _faults(server, database, setting, tables, proved)
@@ -64,7 +64,7 @@ def prove(server: Server, database: str, setting: Setting, tables: Sequence[Tabl
 def _faults(
     server: Server, database: str, setting: Setting, tables: Sequence[Table], proved: Proved
 ) -> list[tuple[Ran, str]]:
-    """What is wrong with which table. A log that cannot be taken apart is made again, in halves."""
+    """Returns the fault of each table that has one. If the log cannot be decoded, its tables run again in halves."""
     done, log = run(server, database, tables, as_logged=setting.as_logged)
     definitions = {f"{database}.{ran.table.name}": ran.definition for ran in done if ran.created}
     try:
@@ -150,5 +150,5 @@ def _quoted(table: Table) -> str:
 
 
 def _sort(why: str) -> str:
-    """The beginning of a reason: another sort of failure is another finding."""
+    """Returns the beginning of a reason. Failures with different beginnings are different findings."""
     return why[:20]

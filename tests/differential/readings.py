@@ -2,8 +2,8 @@
 
 Connections for reading have no conversions (`conv={}`, `use_unicode=False`), `time_zone = '+00:00'` and utf8mb4 as
 the character set of results, so a column's answer is exactly the text that the server prints. Two kinds need more:
-FLOAT and DOUBLE(m,d) are printed rounded, but an expression of type DOUBLE is printed with all digits that its bits
-need, and multiplying by one changes no bit, not even the sign of zero, as adding zero would.
+the server rounds FLOAT and DOUBLE(m,d) when it prints them, but it prints an expression of type DOUBLE with all digits
+that its bits need. Multiplying by one changes no bit; adding zero would change the sign of -0.0.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _TIME = re.compile(r"(-?)(\d{2,3}):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
 
 
 def _moment(raw: bytes) -> dt.datetime | None:
-    """None for what is no date: the default policy for those."""
-    found = _DATE.fullmatch(raw.decode())
-    if found is None:
+    """Returns None for an invalid date, as the default policy does."""
+    match = _DATE.fullmatch(raw.decode())
+    if match is None:
         raise AssertionError(f"SELECT shows a date as {raw!r}")
-    year, month, day, hour, minute, second = (int(found[i] or 0) for i in range(1, 7))
+    year, month, day, hour, minute, second = (int(match[i] or 0) for i in range(1, 7))
     try:
         return dt.datetime(  # noqa: DTZ001 - a wall clock's time
-            year, month, day, hour, minute, second, int((found[7] or "").ljust(6, "0"))
+            year, month, day, hour, minute, second, int((match[7] or "").ljust(6, "0"))
         )
     except ValueError:
         return None
@@ -57,16 +57,16 @@ def _instant(raw: bytes) -> dt.datetime | None:
 
 
 def _time(raw: bytes) -> int:
-    found = _TIME.fullmatch(raw.decode())
-    if found is None:
+    match = _TIME.fullmatch(raw.decode())
+    if match is None:
         raise AssertionError(f"SELECT shows a time as {raw!r}")
-    seconds = int(found[2]) * 3600 + int(found[3]) * 60 + int(found[4])
-    micros = seconds * 1_000_000 + int((found[5] or "").ljust(6, "0"))
-    return -micros if found[1] else micros
+    seconds = int(match[2]) * 3600 + int(match[3]) * 60 + int(match[4])
+    micros = seconds * 1_000_000 + int((match[5] or "").ljust(6, "0"))
+    return -micros if match[1] else micros
 
 
 class Unholdable(Exception):
-    """SELECT sends text that is no Unicode (half of a surrogate pair in a ucs2 column): nothing in Arrow holds it."""
+    """SELECT sent text that is not Unicode (half of a surrogate pair in a ucs2 column), which Arrow cannot hold."""
 
 
 def _text(raw: bytes) -> str:
@@ -105,7 +105,7 @@ READINGS: dict[str, Reading] = {
     **dict.fromkeys(("uuid", "inet6", "inet4"), Reading("{}", _text)),
 }
 
-# Where the log does not say what these are, the stored bytes arrive.
+# If the log does not tell these types, the decoder returns the stored bytes.
 STORED = {
     "uuid": Reading("{}", _uuid),
     "inet6": Reading("{}", lambda raw: IPv6Address(raw.decode()).packed),
@@ -113,14 +113,14 @@ STORED = {
 }
 
 
-def same(found: Value, wanted: Value) -> bool:
-    """Equal, of one type, and to the bit: -0.0 is not 0.0, 1.50 is not 1.5."""
-    if type(found) is not type(wanted):
+def same(actual: Value, expected: Value) -> bool:
+    """True if the values have one type and are equal to the bit: -0.0 differs from 0.0, and 1.50 from 1.5."""
+    if type(actual) is not type(expected):
         return False
-    if isinstance(found, float) and isinstance(wanted, float):
-        return struct.pack("<d", found) == struct.pack("<d", wanted)
-    if isinstance(found, Decimal):
-        return str(found) == str(wanted)
-    if isinstance(found, list) and isinstance(wanted, list):
-        return len(found) == len(wanted) and all(map(same, found, wanted))
-    return found == wanted
+    if isinstance(actual, float) and isinstance(expected, float):
+        return struct.pack("<d", actual) == struct.pack("<d", expected)
+    if isinstance(actual, Decimal):
+        return str(actual) == str(expected)
+    if isinstance(actual, list) and isinstance(expected, list):
+        return len(actual) == len(expected) and all(map(same, actual, expected))
+    return actual == expected

@@ -1,4 +1,4 @@
-"""Reduces a failing table as long as it fails, and prints the rest as SQL that reproduces the failure."""
+"""Makes a failing table smaller as long as it fails, and prints it as SQL that reproduces the failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Fails = Callable[[Table], bool]
 
 
 def reduced(table: Table, fails: Fails, *, seconds: float) -> Table:
-    """The smallest found within the time: no single cut of `_smaller` leaves a table that fails."""
+    """Returns the smallest failing table found in time: every further cut of `_smaller` leaves a table that passes."""
     until = time.monotonic() + seconds
     done = False
     while not done:
@@ -27,15 +27,15 @@ def reduced(table: Table, fails: Fails, *, seconds: float) -> Table:
 
 
 def _smaller(table: Table) -> Iterator[Table]:
-    """Every table with one cut, the large cuts first."""
+    """Yields tables with one part less, large parts first."""
     for i in range(len(table.transactions)):
         rest = table.transactions[:i] + table.transactions[i + 1 :]
         if rest:
             yield replace(table, transactions=rest)
     others = [column.name for column in table.columns if column.name != table.rid]
-    for gone in (others[::2], others[1::2], *([name] for name in others)):
-        if gone:
-            yield _without(table, gone)
+    for removed in (others[::2], others[1::2], *([name] for name in others)):
+        if removed:
+            yield _without(table, removed)
     for i, steps in enumerate(table.transactions):
         for cut in _cuts(steps):
             yield replace(
@@ -45,7 +45,7 @@ def _smaller(table: Table) -> Iterator[Table]:
 
 
 def _plainer(table: Table) -> Iterator[Table]:
-    """Every table that says one thing less."""
+    """Yields tables with one clause, setting or change less."""
     if table.keys:
         yield replace(table, keys=())
     if len(table.primary) > 1:
@@ -65,40 +65,40 @@ def _plainer(table: Table) -> Iterator[Table]:
 
 
 def _without(table: Table, names: list[str]) -> Table:
-    gone = set(names)
+    removed = set(names)
 
-    def step(one: Step) -> Step | None:
-        if isinstance(one, Insert):
-            kept = [i for i, name in enumerate(one.columns) if name not in gone]
-            rows = tuple(tuple(row[i] for i in kept) for row in one.rows)
-            return replace(one, columns=tuple(one.columns[i] for i in kept), rows=rows)
-        if isinstance(one, Update):
-            values = tuple(value for value in one.values if value[0] not in gone)
-            return replace(one, values=values) if values else None
-        if isinstance(one, Undone):
-            inner = step(one.step)
+    def step(change: Step) -> Step | None:
+        if isinstance(change, Insert):
+            kept = [i for i, name in enumerate(change.columns) if name not in removed]
+            rows = tuple(tuple(row[i] for i in kept) for row in change.rows)
+            return replace(change, columns=tuple(change.columns[i] for i in kept), rows=rows)
+        if isinstance(change, Update):
+            values = tuple(value for value in change.values if value[0] not in removed)
+            return replace(change, values=values) if values else None
+        if isinstance(change, Undone):
+            inner = step(change.step)
             return Undone(inner) if isinstance(inner, (Update, Delete)) else None
-        return one
+        return change
 
     transactions = []
     for steps in table.transactions:
-        kept = tuple(found for one in steps if (found := step(one)) is not None)
+        kept = tuple(shorter for change in steps if (shorter := step(change)) is not None)
         if kept:
             transactions.append(kept)
     return replace(
         table,
-        columns=tuple(column for column in table.columns if column.name not in gone),
-        primary=tuple(name for name in table.primary if name not in gone),
+        columns=tuple(column for column in table.columns if column.name not in removed),
+        primary=tuple(name for name in table.primary if name not in removed),
         keys=(),
         transactions=tuple(transactions),
     )
 
 
 def _cuts(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
-    for i, one in enumerate(steps):
+    for i, change in enumerate(steps):
         if len(steps) > 1:
             yield steps[:i] + steps[i + 1 :]
-        for smaller in _cut(one):
+        for smaller in _cut(change):
             yield steps[:i] + (smaller,) + steps[i + 1 :]
 
 
@@ -123,24 +123,24 @@ def _cut(step: Step) -> Iterator[Step]:
 
 
 def _renamed(table: Table, old: str, new: str) -> Table:
-    def name(one: str) -> str:
-        return new if one == old else one
+    def renamed(name: str) -> str:
+        return new if name == old else name
 
-    def step(one: Step) -> Step:
-        if isinstance(one, Insert):
-            return replace(one, columns=tuple(map(name, one.columns)))
-        if isinstance(one, Update):
-            values = tuple((name(column), value) for column, value in one.values)
-            return replace(one, rid=name(one.rid), values=values)
-        if isinstance(one, Undone):
-            inner = step(one.step)
-            return Undone(inner) if isinstance(inner, (Update, Delete)) else one
-        return replace(one, rid=name(one.rid))
+    def step(change: Step) -> Step:
+        if isinstance(change, Insert):
+            return replace(change, columns=tuple(map(renamed, change.columns)))
+        if isinstance(change, Update):
+            values = tuple((renamed(column), value) for column, value in change.values)
+            return replace(change, rid=renamed(change.rid), values=values)
+        if isinstance(change, Undone):
+            inner = step(change.step)
+            return Undone(inner) if isinstance(inner, (Update, Delete)) else change
+        return replace(change, rid=renamed(change.rid))
 
     columns = tuple(
         replace(
             column,
-            name=name(column.name),
+            name=renamed(column.name),
             clauses=column.clauses if column.written else column.clauses.replace(f"`{old}`", f"`{new}`"),
         )
         for column in table.columns
@@ -148,9 +148,9 @@ def _renamed(table: Table, old: str, new: str) -> Table:
     transactions = tuple(tuple(map(step, steps)) for steps in table.transactions)
     return replace(
         table,
-        rid=name(table.rid),
+        rid=renamed(table.rid),
         columns=columns,
-        primary=tuple(map(name, table.primary)),
+        primary=tuple(map(renamed, table.primary)),
         keys=(),
         transactions=transactions,
     )

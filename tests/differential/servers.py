@@ -26,7 +26,7 @@ from tests.differential.tables import Table, quoted
 from tests.servers import Server
 from tests.support.server_log import fresh_log, read_log
 
-# Values out of range are clipped instead of refused; a zero in an AUTO_INCREMENT column would be a number.
+# The server clips values out of range instead of refusing them, and stores a zero in an AUTO_INCREMENT column.
 _SESSION = (
     "SET SESSION sql_mode = 'ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO'",
     "SET SESSION time_zone = '+00:00'",
@@ -40,8 +40,8 @@ Snapshot = dict[int, Row]
 @dataclass(slots=True)
 class Ran:
     """What a server made of a table. `snapshots`: after each transaction, by row number; `refused`: statements that
-    the server did not take, with its words; `definition`: what information_schema says of it; `unholdable`: SELECT
-    showed text that Arrow cannot hold."""
+    the server refused, with its messages; `definition`: from information_schema; `unholdable`: True if
+    SELECT returned text that Arrow cannot hold."""
 
     table: Table
     database: str
@@ -55,7 +55,7 @@ class Ran:
 
 @contextmanager
 def variables(server: Server, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Global variables of the server, put back afterwards."""
+    """Set global variables of the server, and restore them afterwards."""
     before = {name: server.execute(f"SELECT @@GLOBAL.{name}")[0][0] for name in wanted}
     try:
         server.execute(*(f"SET GLOBAL {name} = {value}" for name, value in wanted.items()))
@@ -73,13 +73,17 @@ def literal(value: object) -> str:
 def run(
     server: Server, database: str, tables: Sequence[Table], *, as_logged: bool
 ) -> tuple[list[Ran], bytes]:
-    """Create, fill, change and empty the tables; what SELECT said on the way, and the log of it. `as_logged`: values of
-    types that the log does not tell are to be read as it stores them."""
+    """Create, fill, change and empty the tables. Returns what SELECT returned after each step, and the log.
+
+    `as_logged`: read values of types that the log does not tell as it stores them.
+    """
     file = fresh_log(server)
     done = []
     with ExitStack() as open_:
         reading = open_.enter_context(_session(server, (), conv={}, use_unicode=False))
-        writing: dict[tuple[str, ...], Cursor] = {}  # a session's settings stay with it
+        writing: dict[
+            tuple[str, ...], Cursor
+        ] = {}  # the settings of one session must not affect the next table
         for table in tables:
             if table.settings not in writing:
                 writing[table.settings] = open_.enter_context(_session(server, table.settings))
@@ -114,7 +118,7 @@ def _tried(cursor: Cursor, statement: str, ran: Ran) -> bool:
         cursor.execute(statement)
     except pymysql.MySQLError as error:
         if error.args[0] in (2006, 2013):
-            raise  # the connection is gone: that is no refusal
+            raise  # the connection was lost, so the server has not refused the statement
         ran.refused.append(f"{error.args}: {statement[:2000]}")
         return False
     return True
@@ -144,7 +148,7 @@ def _select(cursor: Cursor, ran: Ran) -> Snapshot:
     )
     cursor.execute(f"SELECT {asked} FROM {_place(ran)}")
     names = [column.name for column in columns]
-    found: Snapshot = {}
+    snapshot: Snapshot = {}
     for raw in cursor.fetchall():
         values = (
             None if cell is None else reading.value(cell)
@@ -152,13 +156,13 @@ def _select(cursor: Cursor, ran: Ran) -> Snapshot:
         )
         row = dict(zip(names, values, strict=True))
         number = row[ran.table.rid]
-        assert isinstance(number, int) and number not in found
-        found[number] = row
-    return found
+        assert isinstance(number, int) and number not in snapshot
+        snapshot[number] = row
+    return snapshot
 
 
 def enriched(log: bytes, definitions: Mapping[str, Any], *, mariadb: bool) -> bytes:
-    """`log`, delivered, with table maps as the daemon completes them from what information_schema says."""
+    """Returns `log` as delivered, with the table maps that the daemon completes from information_schema."""
     out, at = bytearray(log[:4]), 4
     checksum = False
     while at < len(log):
@@ -179,7 +183,7 @@ def enriched(log: bytes, definitions: Mapping[str, Any], *, mariadb: bool) -> by
 
 
 def delivered_to(databases: Sequence[str], log: bytes, chunk: int = 1 << 20) -> bytes:
-    """What the daemon hands a consumer of these databases from a log file: its own cutting and copying."""
+    """Returns what the daemon delivers to a consumer of these databases, by its own splitter and copy kernel."""
     splitter = Splitter(Routes(), packets=False, checksum=True, buffer_bytes=1 << 16)
     consumer, taken, seq = Filter(databases), ConsumerLog(), 0
     out, written, raw = bytearray(MAGIC), 0, b""

@@ -13,7 +13,7 @@ from tests.differential.catalogue import Declared, Features, kinds
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`sql`: type; `clauses`: what follows it; `written`: can be given a value (a generated column cannot)."""
+    """`sql`: type; `clauses`: what follows it; `written`: False for a generated column, which has no value."""
 
     name: str
     sql: str
@@ -25,7 +25,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Rows of literals for `columns`. The row number `rid` is among them, as any other column is."""
+    """Rows of literals for `columns`, which contain the row number `rid` like any other column."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -62,7 +62,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A change that a ROLLBACK TO SAVEPOINT takes back."""
+    """A change that ROLLBACK TO SAVEPOINT undoes."""
 
     step: Update | Delete
 
@@ -76,8 +76,8 @@ Step = Insert | Update | Delete | Undone
 @dataclass(frozen=True, slots=True)
 class Table:
     """`rid`: name of the column that numbers the rows and is never updated; `keys`: clauses of CREATE TABLE;
-    `primary`: columns of the primary key; each of `transactions` is one in the log, or none; `settings`: statements of
-    the session before all others; `full`: the session logs all columns of a row."""
+    `primary`: columns of the primary key; each of `transactions` is at most one in the log; `settings`:
+    statements that the session runs first; `full`: True if the session logs all columns of a row."""
 
     name: str
     rid: str
@@ -96,18 +96,22 @@ class Table:
         return f"CREATE TABLE {table} (\n  {inside}\n) ENGINE={self.engine}"
 
     def statements(self, table: str) -> Iterator[list[str]]:
-        """The statements of each transaction."""
+        """Yields the statements of each transaction."""
         for steps in self.transactions:
             if len(steps) == 1 and not isinstance(steps[0], Undone):
                 yield [steps[0].sql(table)]
                 continue
-            found = ["BEGIN"]
+            statements = ["BEGIN"]
             for step in steps:
                 if isinstance(step, Undone):
-                    found += ["SAVEPOINT `s p`", step.sql(table), "ROLLBACK TO SAVEPOINT `s p`"]
+                    statements += [
+                        "SAVEPOINT `s p`",
+                        step.sql(table),
+                        "ROLLBACK TO SAVEPOINT `s p`",
+                    ]
                 else:
-                    found.append(step.sql(table))
-            yield [*found, "COMMIT"]
+                    statements.append(step.sql(table))
+            yield [*statements, "COMMIT"]
 
 
 def quoted(name: str) -> str:
@@ -120,9 +124,9 @@ def _list(numbers: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What tables to make. `only`: names of kinds, None for all; `rows`, `columns`: at most; `settings`: of the
-    session; `full`: the session logs all columns of a row. Where it does not, the row number is in the primary key,
-    or a row could not be found again."""
+    """The tables to generate. `only`: names of kinds, None = all; `rows`, `columns`: at most; `settings`: of the
+    session; `full`: True if the session logs all columns of a row. If it does not, the row number must be in the
+    primary key, because otherwise a changed row could not be found."""
 
     only: tuple[str, ...] | None = None
     rows: int = 6
@@ -137,13 +141,13 @@ _KINDS: dict[int, tuple[Features, dict[str, st.SearchStrategy[Declared]]]] = {}
 
 
 def _kinds(features: Features) -> dict[str, st.SearchStrategy[Declared]]:
-    """Strategies are made once: making and checking them takes longer than drawing from them."""
+    """Cached: to build and check the strategies takes longer than to draw from them."""
     if id(features) not in _KINDS:
         _KINDS[id(features)] = (features, kinds(features))
     return _KINDS[id(features)][1]
 
 
-# Of every script, within what identifiers may hold (the BMP); a number behind them makes them differ.
+# Letters of many scripts that identifiers may contain (the BMP). A trailing number makes the names differ.
 _NAME_LETTERS = st.text("abzAZ_ $`'\"\\.%?é中ж0;-#/*{}", max_size=10)
 
 
@@ -158,7 +162,7 @@ def _name(draw: st.DrawFn, number: int, most: int = 64) -> str:
 def tables(draw: st.DrawFn, features: Features, wanted: Wanted) -> Table:
     catalogue = _kinds(features)
     names = list(wanted.only) if wanted.only else list(catalogue)
-    # Hypothesis likes short lists; a permutation's beginning is as long as it is told to be, and of all kinds alike.
+    # Hypothesis prefers short lists. The beginning of a permutation has the wanted length, and all kinds are as likely.
     number = draw(st.integers(2, wanted.columns))
     chosen = draw(st.permutations(names))[:number]
     declared = {draw(_name(i)): draw(catalogue[name]) for i, name in enumerate(chosen, start=1)}
@@ -200,7 +204,7 @@ def tables(draw: st.DrawFn, features: Features, wanted: Wanted) -> Table:
 
 @st.composite
 def _column(draw: st.DrawFn, name: str, kind: Declared, features: Features) -> Column:
-    # A column in a primary key must be NOT NULL, and is made so by the server.
+    # The server makes the columns of a primary key NOT NULL.
     clauses = draw(st.sampled_from(("", "", "", "NOT NULL")))
     if kind.sql.startswith("TIMESTAMP"):
         clauses = ""
@@ -211,7 +215,7 @@ def _column(draw: st.DrawFn, name: str, kind: Declared, features: Features) -> C
 
 @st.composite
 def _extra_columns(draw: st.DrawFn, features: Features, rid: str) -> list[Column]:
-    found = []
+    columns = []
     for i, (sql, reading, expression) in enumerate(
         (
             ("BIGINT", "integer", "{} * 3"),
@@ -221,15 +225,15 @@ def _extra_columns(draw: st.DrawFn, features: Features, rid: str) -> list[Column
         kept = draw(st.sampled_from(("", "", "VIRTUAL", "STORED")))
         if kept:
             clauses = f"GENERATED ALWAYS AS ({expression.replace('{}', quoted(rid))}) {kept}"
-            found.append(Column(f"generated {i}.", sql, reading, clauses, written=False))
-    return found
+            columns.append(Column(f"generated {i}.", sql, reading, clauses, written=False))
+    return columns
 
 
 @st.composite
 def _keys(
     draw: st.DrawFn, declared: Mapping[str, Declared], rid: str, columns: Sequence[Column], *, keyed: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:  # fmt: skip
-    """The primary key's columns, and clauses for further keys."""
+    """Draws the columns of the primary key, and clauses for further keys."""
     able = [name for name, kind in declared.items() if kind.keyed]
     if any(column.clauses == "INVISIBLE" for column in columns):
         able = [c.name for c in columns if c.name in able and c.clauses != "INVISIBLE"]
@@ -257,14 +261,14 @@ def _transactions(
     numbered: bool,
     replaces: bool,
 ) -> tuple[tuple[Step, ...], ...]:
-    """`plain`: the engine has no transactions; `numbered`: the row number alone is the primary key, so that REPLACE
-    finds the row that it is to replace."""
+    """`plain`: True if the engine has no transactions; `numbered`: True if the row number alone is the primary key, by
+    which REPLACE finds the row to replace."""
     n = draw(st.integers(1, rows))
-    # Where MariaDB does not log all columns, the row that REPLACE changes lacks those that it was not given, and that
-    # so have a default again: its own replicas keep the old values.
+    # If MariaDB does not log all columns, the image of a row that REPLACE changes lacks the columns without a value.
+    # These get their defaults; its own replicas keep the old values.
     verbs = ("INSERT IGNORE", "REPLACE") if replaces else ("INSERT IGNORE",)
     some = st.lists(st.integers(1, n), min_size=1, max_size=n, unique=True).map(tuple)
-    found: list[tuple[Step, ...]] = [(draw(_insert(declared, rid, range(1, n + 1))),)]
+    transactions: list[tuple[Step, ...]] = [(draw(_insert(declared, rid, range(1, n + 1))),)]
     for _ in range(draw(st.integers(1, 3))):
         steps: list[Step] = []
         for _ in range(1 if plain else draw(st.sampled_from((1, 1, 2, 3)))):
@@ -277,9 +281,9 @@ def _transactions(
             rids = draw(some)
             step = Delete(rid, rids) if what == "delete" else draw(_update(declared, rid, rids))
             steps.append(Undone(step) if not plain and draw(st.integers(0, 5)) == 0 else step)
-        found.append(tuple(steps))
-    found.append((Delete(rid, tuple(range(1, n + 1))),))
-    return tuple(found)
+        transactions.append(tuple(steps))
+    transactions.append((Delete(rid, tuple(range(1, n + 1))),))
+    return tuple(transactions)
 
 
 @st.composite
@@ -320,10 +324,10 @@ def _update(
 def generate(
     features: Features, wanted: Wanted, number: int, random_seed: int, label: str = ""
 ) -> list[Table]:
-    """`number` tables; the same for the same seed, server version and catalogue. `label` makes their names differ
-    from those of others."""
-    found: list[Table] = []
-    # Behind its first ten examples hypothesis mostly varies the ones that it has; here each is to be a new one.
+    """Returns `number` tables, the same for the same seed, server version and catalogue. `label`: a part of their
+    names."""
+    tables_: list[Table] = []
+    # After ten examples hypothesis mostly varies those that it has; each table should be a new one.
     for start in range(0, number, _AT_ONCE):
 
         @seed(random_seed * 10_000 + start)
@@ -336,12 +340,12 @@ def generate(
         )
         @given(tables(features, wanted))
         def collect(table: Table) -> None:
-            found.append(table)
+            tables_.append(table)
 
         collect()
         if start:
-            del found[start]  # the simplest table of all, once more
+            del tables_[start]  # hypothesis begins with the simplest table each time
     return [
         replace(table, name=f"{table.name} {label}.{i}"[-64:])
-        for i, table in enumerate(found[:number])
+        for i, table in enumerate(tables_[:number])
     ]

@@ -1,9 +1,9 @@
-"""Against real servers: every cell decoded from the log equals that which SELECT showed.
+"""Against real servers: every cell decoded from the log equals what SELECT returned.
 
 Tables over all types and character sets of a server are generated, filled, changed and emptied, under every setting of
-the server that changes what a log holds; everything of one setting goes into one log, which is read once. `make test`
-runs some tables, the same in every run; `make test-deep` goes on for DEEP_MINUTES with random seeds, which it prints.
-A table that differs is made smaller and printed as SQL.
+the server that changes what a log holds; all tables of one setting go into one log, which is read once. `make test`
+runs the same tables each time; `make test-deep` runs for DEEP_MINUTES with random seeds, which it prints. A table that
+differs is reduced and printed as SQL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from tests.differential.tables import Wanted, generate
 from tests.servers import Server
 
 _DEEP_MINUTES = float(os.environ.get("DEEP_MINUTES", "0"))
-_REFUSED_AT_MOST = 0.2  # of the statements, or the generator is of no use
+_REFUSED_AT_MOST = (
+    0.2  # of the statements: if the server refuses more, the generator must be corrected
+)
 
 NewDatabase = Callable[[Server], str]
 
@@ -46,7 +48,7 @@ def _settings(kind: str) -> list[Setting]:
     elif kind == "mariadb118":
         usual.append((_NODUP, 6))
     settings = [Setting("as it is", {}, tuple(usual)), Setting("bare", bare, ((Wanted(), 6),))]
-    if kind != "mysql56":  # whose log is of no use as it is
+    if kind != "mysql56":  # whose log does not name columns or types
         settings.append(Setting("as logged", {}, ((Wanted(), 6),), as_logged=True))
     if kind.startswith("mariadb"):
         compressed = {"log_bin_compress": "ON", "log_bin_compress_min_len": "10"}
@@ -85,7 +87,7 @@ def _prove(server: Server, database: str, setting: Setting, seed: int) -> Proved
 
 
 @pytest.mark.timeout(400)  # kernels may have to be compiled
-def test_the_log_decodes_to_what_select_showed(
+def test_the_log_decodes_to_what_select_returned(
     any_server: Server, new_database: NewDatabase
 ) -> None:
     database = new_database(any_server)

@@ -17,40 +17,29 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog.event.header import parse_format_description
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.stream.batch import Closed
-from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.dispatch.effects import FetchSchema
 from dispatcher.dispatch.events import SchemaFetched, Tick
-from dispatcher.dispatch.executed_position import Mode, make_executed
+from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.specs import ConsumerSpec, Earliest, Latest, Progress
 from dispatcher.dispatch.versions import (
-    AlteringStatement,
-    Definition,
     FetchedDefinition,
     LogPosition,
     Name,
-    TransactionStarts,
-    altering_statements,
 )
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position, packed_seq
 from tests.support.event_encoder import SERVER, LogWriter, opaque_rows_body
-from tests.support.fake_server import SERVER_NAME, Feed, Server, gtid_set
+from tests.support.fake_server import SERVER_NAME, Server, gtid_set
 from tests.support.random_log import OTHER_SERVER
 from tests.support.rows_encoder import Spec, table_map
-from tests.support.simulation import BUFFER, World
+from tests.support.simulation import World
+from tests.support.table_definitions import definition, statements_from
 
 SEEDS = st.integers(0, 2**32 - 1)
 WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
 ORDERS, ITEMS, PEOPLE = ("shop", "requests"), ("shop", "items"), ("crm", "people")
 TABLES = (ORDERS, ITEMS, PEOPLE)
-
-
-def definition(name: Name, column: str) -> Definition:
-    columns = [{"name": column, "mysql_type": "int", "nullable": True, "charset": None}]
-    return {"database": name[0], "table": name[1], "columns": columns, "key": [], "primary": []}
 
 
 class History:
@@ -195,25 +184,11 @@ class Tables(World):
             )
         between = tuple(
             statement
-            for statement in self._statements(request)
+            for statement in statements_from(log, request.start)
             if request.all_tables
             or any(statement.altered.concerns(name) for name in request.tables)
         )
         self.step(SchemaFetched(request, tuple(found), between))
-
-    def _statements(self, request: FetchSchema) -> list[AlteringStatement]:
-        """Read ahead as `runtime.table_lookup` does."""
-        routes, starts = Routes(), TransactionStarts()
-        start = make_executed(Mode.FILE, "", request.start.file, request.start.offset)
-        feed = Feed(Server(self.history.log, Mode.FILE), start)
-        splitter = Splitter(routes, packets=True, checksum=feed.checksum, buffer_bytes=BUFFER)
-        found: list[AlteringStatement] = []
-        for batch in splitter.feed(feed.take(1 << 40)):
-            assert not isinstance(batch, Closed)
-            created = {file.name: file.created for file in self.history.log.files}[batch.file]
-            found += altering_statements(batch, created, starts, routes)
-            starts.after(batch, created)
-        return found
 
     def tick(self) -> None:
         self.now += self.rng.choice((0.1, 1.0, 6.0))

@@ -129,8 +129,8 @@ def _control() -> Iterator[bytes]:
         5: (7).to_bytes(8, "little"),
         6: ce.xa_prepare_body(xid), 7: ee.incident_body("gone"), 8: b"binlog.000001",
         9: ce.heartbeat_v2_body("binlog.000001", 2**33), 10: ce.binlog_checkpoint_body("binlog.000001"),
-        11: ce.start_encryption_body(1, 1, bytes(12)), 12: ce.start_v3_body(3, "4.1.22", 1),
-        14: ce.view_change_body("1:2", 3, {b"a": b"b"}), 15: (1).to_bytes(4, "little") + b"block",
+        11: ce.start_encryption_body(1, 1, bytes(12)),
+        13: ce.view_change_body("1:2", 3, {b"a": b"b"}), 14: (1).to_bytes(4, "little") + b"block",
     }  # fmt: skip
     for which, body in made.items():
         yield bytes((which,)) + body

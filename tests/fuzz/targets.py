@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 
-from dispatcher.binlog.decode import delivered, json_partial, jsonb
+from dispatcher.binlog.decode import delivered, json_partial
 from dispatcher.binlog.decode.delivered import TableSlice
+from dispatcher.binlog.decode.invalid import Invalid
 from dispatcher.binlog.event import control, gtid, header, mariadb_compressed
 from dispatcher.binlog.event import transaction_payload as payloads
-from dispatcher.binlog.event.file import parse_format, read_blocks
+from dispatcher.binlog.event.file import parse_format
 from dispatcher.binlog.event.header import MAGIC
 from dispatcher.binlog.event.query import parse_query
 from dispatcher.binlog.sql.statement import classify, parse_statement
@@ -28,6 +29,8 @@ from dispatcher.model.errors import BinlogError, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from tests.fuzz import frames
 from tests.support import jsonb_encoder
+from tests.support.json_documents import document_text
+from tests.support.log_blocks import read_blocks
 
 _UNPACKED_MAX = 1 << 22
 
@@ -132,8 +135,8 @@ def gtid_binary(data: bytes) -> None:
 
 
 def json_binary(data: bytes) -> None:
-    with suppress(jsonb.InvalidJson):
-        text = jsonb.document_text(data)
+    with suppress(Invalid):
+        text = document_text(data)
         json.loads(text)
 
 
@@ -141,8 +144,8 @@ def json_diffs(data: bytes) -> None:
     """First two bytes: size of the document before."""
     size = int.from_bytes(data[:2], "little")
     before, diffs = data[2 : 2 + size], data[2 + size :]
-    with suppress(json_partial.CannotApply, jsonb.InvalidJson):
-        jsonb.document_text(json_partial.apply_diffs(before, diffs))
+    with suppress(json_partial.CannotApply, Invalid):
+        document_text(json_partial.apply_diffs(before, diffs))
 
 
 def _finite(text: str) -> float:
@@ -159,7 +162,7 @@ def json_documents(data: bytes) -> None:
         return
     with suppress(UnicodeEncodeError, OverflowError, RecursionError):
         encoded = jsonb_encoder.encode(document)
-        assert jsonb.document_text(encoded) == jsonb_encoder.text(document)
+        assert document_text(encoded) == jsonb_encoder.text(document)
 
 
 def payload(data: bytes) -> None:
@@ -214,7 +217,6 @@ _CONTROL: tuple[Callable[[bytes], object], ...] = (
     lambda body: control.parse_heartbeat(41, body, 4),
     control.parse_binlog_checkpoint,
     control.parse_start_encryption,
-    control.parse_start_v3,
     control.parse_transaction_context,
     control.parse_view_change,
     lambda body: control.parse_load_block(9, body),

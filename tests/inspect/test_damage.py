@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.binlog.event.file import TYPE, LogReader, read_blocks
+from dispatcher.binlog.event.file import TYPE, LogReader
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.inspect import Inspection, InspectOptions
@@ -21,6 +21,7 @@ from dispatcher.inspect.sources import FileArguments
 from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.inspect.conftest import Inspect
 from tests.support.inspect_logs import ORDERS, order, small_log
+from tests.support.log_blocks import read_blocks
 from tests.support.log_file import LogFile, header
 from tests.support.rows_encoder import Spec, integer, table_map
 

@@ -21,9 +21,9 @@ from dispatcher.runtime.tasks import Tasks
 from dispatcher.source.protocols import Source
 from tests.support.event_encoder import LogWriter
 from tests.support.fake_clients import until
-from tests.support.fake_server import Server
 from tests.support.fake_source import DEADLINE_S, FakeSource, write
 
+LoggingIn = tuple[DispatcherRunner, asyncio.Task[None]]
 START = make_executed(Mode.GTID, "", "binlog.000001", 4)
 
 
@@ -78,11 +78,6 @@ def log() -> LogWriter:
 
 
 @pytest.fixture
-def source(log: LogWriter) -> FakeSource:
-    return FakeSource(Server(log, Mode.GTID))
-
-
-@pytest.fixture
 def rules(source: FakeSource) -> Rules:
     return Rules(source)
 
@@ -112,20 +107,34 @@ async def run(rules: Rules) -> AsyncIterator[Run]:
     assert run.errors == []
 
 
-async def test_it_reads_the_whole_log(run: Run, rules: Rules) -> None:
+@pytest.fixture
+async def caught_up(run: Run, rules: Rules) -> DispatcherRunner:
+    """A dispatcher that has read the whole log."""
     runner, _ = run.dispatcher()
     runner.connect(0.0)
-    await until(lambda: rules.transactions == 20, "all of it has come")
+    await until(lambda: rules.transactions == 20, "the whole log is read")
+    return runner
+
+
+@pytest.fixture
+async def logging_in(run: Run, source: FakeSource) -> LoggingIn:
+    """A dispatcher whose login lasts until `source.release()`, and its task."""
+    source.hold()
+    runner, task = run.dispatcher()
+    runner.connect(0.0)
+    await until(lambda: source.opened == [1], "it is logging in")
+    return runner, task
+
+
+@pytest.mark.usefixtures("caught_up")
+async def test_it_reads_the_whole_log(rules: Rules) -> None:
     assert rules.count(LoggedIn) == 1 and rules.count(Lost) == 0
 
 
 async def test_a_login_that_ends_after_close_is_closed_and_gives_no_event(
-    run: Run, rules: Rules, source: FakeSource
+    rules: Rules, source: FakeSource, logging_in: LoggingIn
 ) -> None:
-    source.hold()
-    runner, _ = run.dispatcher()
-    runner.connect(0.0)
-    await until(lambda: source.opened == [1], "it is logging in")
+    runner, _ = logging_in
     runner.close()
     runner.connect(0.0)
     await asyncio.sleep(0.05)
@@ -136,13 +145,10 @@ async def test_a_login_that_ends_after_close_is_closed_and_gives_no_event(
 
 
 async def test_a_login_that_fails_after_close_gives_no_event(
-    run: Run, rules: Rules, source: FakeSource
+    rules: Rules, source: FakeSource, logging_in: LoggingIn
 ) -> None:
-    source.hold()
     source.error = BinlogError(ErrorKind.CONNECT_FAILED, "refused")
-    runner, task = run.dispatcher()
-    runner.connect(0.0)
-    await until(lambda: source.opened == [1], "it is logging in")
+    runner, task = logging_in
     runner.retire()
     source.release()
     await asyncio.wait([task], timeout=DEADLINE_S)
@@ -150,12 +156,9 @@ async def test_a_login_that_fails_after_close_gives_no_event(
 
 
 async def test_a_number_is_reused_when_its_last_connection_has_ended(
-    run: Run, rules: Rules, source: FakeSource
+    run: Run, rules: Rules, source: FakeSource, logging_in: LoggingIn
 ) -> None:
-    source.hold()
-    old, task = run.dispatcher()
-    old.connect(0.0)
-    await until(lambda: source.opened == [1], "the old one is logging in")
+    old, task = logging_in
     old.retire()
     new, _ = run.dispatcher(before=task)
     new.connect(0.0)
@@ -168,12 +171,9 @@ async def test_a_number_is_reused_when_its_last_connection_has_ended(
 
 
 async def test_a_task_that_is_cancelled_leaves_no_connection_behind(
-    run: Run, rules: Rules, source: FakeSource
+    run: Run, rules: Rules, source: FakeSource, logging_in: LoggingIn
 ) -> None:
-    source.hold()
-    runner, task = run.dispatcher()
-    runner.connect(0.0)
-    await until(lambda: source.opened == [1], "it is logging in")
+    _, task = logging_in
     await run.tasks.cancel_all()
     assert task.cancelled() and source.busy == {1: 1}
     source.release()
@@ -200,16 +200,13 @@ async def test_a_paused_or_closed_dispatcher_gives_no_event(
 
 
 async def test_a_lost_connection_is_reported_once_and_made_again_when_ordered(
-    run: Run, rules: Rules, source: FakeSource
+    rules: Rules, source: FakeSource, caught_up: DispatcherRunner
 ) -> None:
-    runner, _ = run.dispatcher()
-    runner.connect(0.0)
-    await until(lambda: rules.transactions == 20, "all of it has come")
     (stream,) = source.live()
     stream.lost = BinlogError(ErrorKind.CONNECTION_LOST, "gone")
-    await until(lambda: rules.count(Lost) == 1, "it is told")
+    await until(lambda: rules.count(Lost) == 1, "the rules are told")
     assert source.live() == []
-    runner.connect(0.01)
+    caught_up.connect(0.01)
     await until(lambda: rules.transactions == 40, "it is read again")
     assert rules.count(Lost) == 1
 

@@ -90,7 +90,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "queues what it has executed",
         "1: a transaction is queued iff it is not in the queued set",
         "dispatch.queue.Queue.push",
-        Assign("executed", "None"),
+        Assign("already_executed", "None"),
     ),
     Mutant(
         "distance does not matter",
@@ -216,7 +216,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "delivers everything to each consumer",
         "2: a consumer gets its own databases",
         "dispatch.queue.Queue.push",
-        Replace("self.wanted.route_mask(routes)", "self.wanted.route_mask(routes) | 1"),
+        Replace("self.filter.route_mask(routes)", "self.filter.route_mask(routes) | 1"),
     ),
     Mutant(
         "covered passes what is queued for the reader",

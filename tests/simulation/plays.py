@@ -7,8 +7,11 @@ below a move, `==`, says which dispatcher serves which consumers, if the move ha
 The moves, where DB:N stands for N transactions of database DB, with one row each:
 
     server gtid|file|mariadb        the kind of positions; first. Options: merge=BYTES (merge_bytes_max),
-                                    queues=BYTES (queues_bytes_max), failover=SECONDS (failover_wait_s)
+                                    queues=BYTES (queues_bytes_max), failover=SECONDS (failover_wait_s),
+                                    metadata=minimal (TABLE_MAPs do not name their columns)
     write DB:N ... [bytes=N]        the server commits transactions, of so many bytes per row
+    alter DB                        ALTER TABLE: the column of its table gets another name
+    prepare XID DB:N ...            XA PREPARE of a transaction; `finish XID`: its XA COMMIT
     rotate                          the server begins a new file
     purge FILE_NUMBER               PURGE BINARY LOGS TO that file
     reset DB:N ...                  RESET BINARY LOGS AND GTIDS, then the transactions; open connections go on
@@ -25,16 +28,22 @@ The moves, where DB:N stands for N transactions of database DB, with one row eac
     lose DISPATCHER                 the connection is lost
     wait SECONDS                    time passes
     ask                             the server is asked what it holds, as it is every 30 seconds
+    answer                          the server answers the newest request for the definitions of tables
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.stream.xa_store import XaEntry, XaStore
+from dispatcher.binlog.table_map.column_types import Type
+from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.dispatch.effects import Effect
-from dispatcher.dispatch.events import Added, Input, Tick
+from dispatcher.dispatch.events import Added, Input, SchemaFetched, Tick
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.specs import (
     ClientLimits,
@@ -45,14 +54,18 @@ from dispatcher.dispatch.specs import (
     OnQueueFull,
     Progress,
 )
+from dispatcher.dispatch.versions import FetchedDefinition, LogPosition
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
 from tests.simulation.transcript import Transcript, counted, of_position
-from tests.support.event_encoder import TIME, LogWriter, Statement
+from tests.support.event_encoder import TIME, Statement, Table
 from tests.support.fake_server import SERVER_NAME, Server, stops_of
 from tests.support.random_log import Wanted
+from tests.support.rows_encoder import Spec, table_map
 from tests.support.simulation import BUFFER, Connection, Link, Reader, World
+from tests.support.table_definitions import definition, statements_from
+from tests.support.xa_log import XaLog
 
 PLAYS = Path(__file__).parent / "plays"
 REPLICA_NAME = "9f3a4c1e-0c5d-11ec-8b1a-0242ac130003"
@@ -77,6 +90,24 @@ def played(text: str) -> str:
     return "\n".join(out) + "\n"
 
 
+class _Log(XaLog):
+    """`columns`: the name of the column of each database's table; None if the log names columns by itself."""
+
+    columns: dict[str, str] | None = None
+
+    def statement_events(
+        self, statement: Statement
+    ) -> Iterator[tuple[int, bytes, str, tuple[Table, ...], bool]]:
+        for kind, body, role, tables, ends in super().statement_events(statement):
+            short = kind == EventType.TABLE_MAP and self.columns is not None
+            yield kind, self._short(tables[0]) if short else body, role, tables, ends
+
+    def _short(self, table: Table) -> bytes:
+        number = self._table_ids[table]
+        spec = Spec("", Type.LONG)
+        return table_map([spec], database=table[0], table=table[1], table_id=number, full=False)
+
+
 class _PlayedWorld(World):
     """A world that writes each step into a transcript, and takes nothing at random."""
 
@@ -91,15 +122,70 @@ class _PlayedWorld(World):
         transcript: Transcript,
     ) -> None:
         self.transcript = transcript
+        self.prepared: dict[int, XaEntry] = {}  # what is stored of prepared transactions
+        self.layouts: dict[str, None] = {}  # the tables that readers got since they were last shown
         super().__init__(random.Random(0), server, specs, stored, limits)
+
+    def boot(self) -> None:
+        super().boot()
+        self.client.prepared = XaStore(stored=self.prepared.values())
+
+    def flush(self) -> None:
+        if self.to_store:
+            self._store_prepared()
+        super().flush()
+
+    def acknowledge(self, name: str, position: Position) -> None:
+        self._store_prepared()
+        super().acknowledge(name, position)
+
+    def _store_prepared(self) -> None:
+        """Store what has changed of prepared transactions, which the daemon does together with progress."""
+        changes = self.client.prepared.changes()
+        if changes is not None:
+            self.prepared |= {entry.number: entry for entry in changes.put}
+            for number, end in changes.ended:
+                self.prepared[number].end = end
+            for number in changes.gone:
+                self.prepared.pop(number, None)
+            self.client.prepared.stored(changes)
+
+    def judge(self, reader: Reader, after: Position, end: Position, got: bytes) -> None:
+        """Of a log that does not name columns, the TABLE_MAPs are shown in the transcript instead of compared."""
+        log = self.server.log
+        assert isinstance(log, _Log)
+        if log.columns is None:
+            super().judge(reader, after, end, got)
+            return
+        want = self.server.expected(reader.wanted, after, end)
+        assert _without_table_maps(got) == _without_table_maps(want)
+        for event in events_of(got):
+            if event[4] == EventType.TABLE_MAP:
+                names = TableMap.parse(event[19:-4])
+                columns = ", ".join(column.name for column in names.columns)
+                self.layouts[f"{names.label} ({columns})"] = None
 
     def stepped(self, event: Input, effects: list[Effect]) -> None:
         self.transcript.stepped(self.now, event, effects)
 
     def connection_of(self, link: Link) -> Connection:
         connection = super().connection_of(link)
+        connection.splitter.prepared = self.client.prepared
         connection.sizes = (BUFFER,)
         return connection
+
+
+def events_of(delivered: bytes) -> Iterator[bytes]:
+    """The events of a delivered binlog without its magic."""
+    at = 0
+    while at < len(delivered):
+        size = int.from_bytes(delivered[at + 9 : at + 13], "little")
+        yield delivered[at : at + size]
+        at += size
+
+
+def _without_table_maps(delivered: bytes) -> list[bytes]:
+    return [event for event in events_of(delivered) if event[4] != EventType.TABLE_MAP]
 
 
 @dataclass
@@ -114,6 +200,7 @@ class Stage:
     row_bytes: int = 100
 
     def __post_init__(self) -> None:
+        self._minimal = False
         self.server = Server(self._log(TIME), self.mode)
         self._world: _PlayedWorld | None = None
         self._assigned = ""
@@ -153,8 +240,15 @@ class Stage:
 
     # -- the server -------------------------------------------------------------------------------------------
 
-    def _server(self, mode: str, merge: str = "", queues: str = "", failover: str = "") -> None:
-        self.mode = _MODES[mode]
+    def _server(
+        self,
+        mode: str,
+        merge: str = "",
+        queues: str = "",
+        failover: str = "",
+        metadata: str = "full",
+    ) -> None:
+        self.mode, self._minimal = _MODES[mode], metadata == "minimal"
         limits = ClientLimits()
         self.limits = replace(
             limits,
@@ -164,17 +258,47 @@ class Stage:
         )
         self.server = Server(self._log(TIME), self.mode)
 
-    def _log(self, now: int) -> LogWriter:
-        return LogWriter(gtid=_WRITER[self.mode], now=now)
+    def _log(self, now: int) -> _Log:
+        log = _Log(gtid=_WRITER[self.mode], now=now)
+        log.columns = {} if self._minimal else None
+        return log
+
+    @property
+    def log(self) -> _Log:
+        log = self.server.log
+        assert isinstance(log, _Log)
+        return log
 
     def _write(self, *transactions: str, bytes: str = "100") -> None:  # noqa: A002 - its name in a play
-        log = self.server.log
         for word in transactions:
             database, _, count = word.partition(":")
             for _ in range(int(count or 1)):
-                log.begin()
-                log.statement(Statement(((database, "t"),), ((0, int(bytes)),)))
-                log.commit()
+                self.log.begin()
+                self._insert(database, int(bytes))
+                self.log.commit()
+
+    def _insert(self, database: str, bytes_: int = 100) -> None:
+        self.log.statement(Statement(((database, "t"),), ((0, bytes_),)))
+
+    def _prepare(self, xid: str, *statements: str) -> None:
+        def fill() -> None:
+            for word in statements:
+                database, _, count = word.partition(":")
+                for _ in range(int(count or 1)):
+                    self._insert(database)
+
+        self.log.prepare((1, xid.encode(), b""), fill)
+
+    def _finish(self, xid: str) -> None:
+        self.log.finish((1, xid.encode(), b""))
+
+    def _alter(self, database: str) -> None:
+        columns = self.log.columns
+        assert columns is not None, "the log names columns by itself"
+        number = int(columns.get(database, "c1")[1:]) + 1
+        columns[database] = f"c{number}"
+        statement = f"ALTER TABLE t CHANGE c{number - 1} c{number} int"
+        self.log.ddl(statement, database, tables=((database, "t"),))
 
     def _rotate(self) -> None:
         self.server.log.rotate()
@@ -264,6 +388,8 @@ class Stage:
             self.world.now, "the daemon is killed, and starts from what it has stored"
         )
         self.world.boot()
+        for entry in self.world.prepared.values():
+            self._say(f"it has stored what XA PREPARE {entry.xid} changed, {entry.bytes} bytes")
 
     def _login(self) -> None:
         self.world.connect()
@@ -293,6 +419,23 @@ class Stage:
         self.world.survey()
         self.world.tell_survey()
 
+    def _answer(self) -> None:
+        log, columns = self.log, self.log.columns or {}
+        request = self.world.orders.pop()
+        self.world.orders.clear()
+        at = LogPosition(log.file.name, log.file.size, log.file.created)
+        definitions = tuple(
+            FetchedDefinition(name, at, definition(name, columns.get(name[0], "c1")))
+            for name in request.tables
+        )
+        statements = tuple(
+            statement
+            for statement in statements_from(log, request.start)
+            if any(statement.altered.concerns(name) for name in request.tables)
+        )
+        self.world.step(SchemaFetched(request, definitions, statements))
+        self.world.flush()
+
     def _wait(self, seconds: str) -> None:
         world = self.world
         until = world.now + float(seconds)
@@ -321,7 +464,9 @@ class Stage:
                 self._say(f"{name} is told to wait")
                 continue
             count = counted(reader.transactions - fetched)
-            self._say(f"{name} fetches {count}, up to {of_position(reader.position)}")
+            tables = "".join(f", {layout}" for layout in self.world.layouts)
+            self.world.layouts.clear()
+            self._say(f"{name} fetches {count}, up to {of_position(reader.position)}{tables}")
 
     def _reader(self, name: str) -> None:
         """It has no position of its own, and begins at what is acknowledged."""

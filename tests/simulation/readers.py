@@ -66,15 +66,15 @@ class ReadWorld(PlayedWorld):
             return True
         if self.readers[name].history is not self.history:
             return False  # the reader knows from the failure that the log is another one
-        before = self.rules.standing()
-        undo = self.rules.seeks(name, after)
+        before = self.rules.seeks.standing()
+        undo = self.rules.seeks.begins(name, after)
         try:
             self.step(self.seek_order(name, after))
         except BinlogError as error:
             undo()
-            self.rules.refused(name, after, error, before)
+            self.rules.seeks.refused(name, after, error, before)
             return False
-        self.rules.sought(name, after)
+        self.rules.seeks.sought(name, after)
         self.sought.add(name)
         if self.rng.random() < 0.9:
             self.flush()

@@ -15,12 +15,14 @@ from dispatcher.dispatch.events import (
     LoggedIn,
     Lost,
     Removed,
+    SchemaFetched,
     SeekRequested,
     ServerPolled,
     Tick,
 )
 from dispatcher.dispatch.executed_position import ExecutedPosition
 from dispatcher.dispatch.specs import Progress
+from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.model.position import Position
 
 _UUID = re.compile(r"\b([0-9a-f]{4})[0-9a-f]{4}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
@@ -75,6 +77,12 @@ def of_input(event: Input) -> str:  # noqa: PLR0911 - one for each kind
             )
         case Lost():
             return f"{name} {event.dispatcher}: {event.error.kind}, {event.error.what}"
+        case SchemaFetched():
+            tables = ", ".join(f"{'.'.join(each.name)} at {each.at}" for each in event.definitions)
+            altering = (
+                f"{len(event.statements)} altering statement{'s'[len(event.statements) == 1 :]}"
+            )
+            return f"{name} {event.request.dispatcher}: {tables}, {altering} before"
         case Acknowledged():
             return f"{name} {event.consumer}: {_value(event.position)}"
         case SeekRequested():
@@ -129,6 +137,12 @@ def _value(value: object) -> str:
         case ExecutedPosition():
             gtids = f"{value.gtids} " if str(value.gtids) else ""
             return f"{gtids}{value.file}:{value.offset}"
+        case StoredVersions():
+            return " ".join(
+                f"{'.'.join(name)} {start} to {end}" for name, start, end, *_ in value.versions
+            )
+        case tuple():  # names of tables
+            return " ".join(".".join(name) for name in value)
         case list():
             return " ".join(_value(item) for item in value) or "none"
         case _:

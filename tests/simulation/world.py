@@ -241,7 +241,7 @@ class PlayedWorld(World):
         assert view is not None
         link.logged_in = True
         self.login_views[link.number] = view
-        self.rules.logs_in(link.number, view)
+        self.rules.connections.logs_in(link.number, view)
         self.step(LoggedIn(link.number, view))
 
     def open(self, link: Link) -> None:

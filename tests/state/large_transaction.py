@@ -1,4 +1,4 @@
-"""Takes and reads one transaction of so many rows events of 100 kB, two consumers at once, in a process of its own.
+"""Queues and reads one transaction of many rows events of 100 kB, for two consumers, in a process of its own.
 
 Arguments: folder for the spill, number of events. Prints the bytes by which the peak of resident memory grew, the most
 that a queue held, and seconds.

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from dispatcher.dispatch.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from dispatcher.state.schema import SCHEMA_VERSION
-from dispatcher.state.store import StateStore, StoredProgress
+from dispatcher.state.store import StateStore
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 INSTALLATION = "6d9f3a52-4a7b-4c1e-9f53-0c5d8b1a0242"
@@ -58,7 +59,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[StateStore]:
-    """A store in which `shop` has acknowledged 7."""
+    """A store in which the acknowledged seq of `shop` is 7."""
     store = StateStore(path)
     store.save([("shop", position(7), position(8), 5)])
     yield store
@@ -85,7 +86,8 @@ def test_a_deleted_file_is_rewritten_completely(path: Path, store: StateStore, e
     assert acknowledged(path) == 9
     store.close()
     again = StateStore(path)
-    assert again.load("shop") == StoredProgress(position(9), position(9), session, 5)
+    assert again.load("shop") == Progress(position(9), position(9), 5)
+    assert again.session("shop") == session
     assert again.installation_id == store.installation_id
     again.close()
 
@@ -120,7 +122,7 @@ def test_nothing_is_acknowledged_while_the_file_is_replaced(
             attempt()
         assert caught.value.kind is ErrorKind.STATE_STORE
         assert "restart the daemon" in caught.value.remedy
-    # The remedy that needs no restart: what is open is written where it was.
+    # The remedy without a restart: with the path free, the open store is written there again.
     path.rename(tmp_path / "away.db")
     save(store, 10)
     assert acknowledged(path) == 10
@@ -135,7 +137,7 @@ def test_a_truncated_store_is_distinguished_from_a_new_one(path: Path, store: St
         StateStore(path)
     assert str(store.installation_id) in caught.value.what
     assert "delete it" in caught.value.remedy
-    # Once more: the note of it is not lost by the attempt. Then the remedy.
+    # A second attempt finds it as well: the first one has not changed the lock file. Then the remedy.
     with pytest.raises(BinlogError, match="the file is empty"):
         StateStore(path)
     path.unlink()
@@ -174,7 +176,8 @@ def test_a_store_of_the_previous_version_is_upgraded(path: Path) -> None:
         db.commit()
     store = StateStore(path, clock=lambda: 1.0)
     assert str(store.installation_id) == INSTALLATION
-    assert store.load("shop") == StoredProgress(position(7), position(8), 3, 5)
+    assert store.load("shop") == Progress(position(7), position(8), 5)
+    assert store.session("shop") == 3
     assert store.next_session("shop") == 1000
     assert store.next_session("shop") == 1001
     save(store, 9)

@@ -1,4 +1,4 @@
-"""Disk that looks like memory: counted, given back with its last view, and never left behind."""
+"""Segments on disk that are used like memory: counted, freed with their last view, removed with the process."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def spill(tmp_path: Path) -> Spill:
 
 
 def mappings(folder: Path) -> list[str]:
-    """The files of a folder that this process has mapped."""
+    """Returns the files of a folder that this process has mapped."""
     lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     return [line for line in lines if str(folder) in line]
 
 
 def resident_bytes() -> int:
-    """Of this process, for files alone."""
+    """Returns the resident bytes of this process that are mapped files."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     names = ("RssFile:", "RssShmem:")
     return 1024 * sum(int(li.split()[1]) for li in status.splitlines() if li.startswith(names))
@@ -97,7 +97,7 @@ def test_no_more_than_the_limit_is_allocated(spill: Spill) -> None:
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """As on a full disk: the system refuses to make a file larger than 1 MiB."""
+    """Limits files to 1 MiB; a larger one fails like a file on a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, limits[1]))
     yield
@@ -152,7 +152,7 @@ def test_a_killed_process_leaves_no_files(tmp_path: Path) -> None:
 
 
 def test_a_large_transaction_in_little_memory(tmp_path: Path) -> None:
-    """From the splitter into two queues of 1 MiB and out again, 200 MB in one transaction."""
+    """One transaction of 200 MB passes from the splitter through two queues of 1 MiB."""
     out = subprocess.run(
         [sys.executable, str(_LARGE), str(tmp_path), "2000"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},

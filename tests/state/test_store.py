@@ -1,4 +1,4 @@
-"""The state store is durable: what it has confirmed survives the process."""
+"""The state store is durable: what it has stored survives a kill of the process."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ import pytest
 from dispatcher.binlog.event.transaction_payload import Compression, Payload
 from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault, XaStore
 from dispatcher.dispatch.effects import StoreVersions
+from dispatcher.dispatch.specs import Progress
 from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
 from dispatcher.state.schema import SCHEMA_VERSION
-from dispatcher.state.store import StateStore, StoredProgress
+from dispatcher.state.store import StateStore
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -53,14 +54,14 @@ def test_saved_progress_is_loaded(store: StateStore) -> None:
     store.save(
         [("shop", position(1), position(5), 1700000000), ("billing", position(2), position(2), 0)]
     )
-    assert store.load("shop") == StoredProgress(position(1), position(5), 0, 1700000000)
-    assert store.load("billing") == StoredProgress(position(2), position(2), 0, 0)
+    assert store.load("shop") == Progress(position(1), position(5), 1700000000)
+    assert store.load("billing") == Progress(position(2), position(2), 0)
 
 
 def test_a_later_save_replaces_the_earlier(store: StateStore) -> None:
     store.save([("shop", position(1), position(1), 7)])
     store.save([("shop", position(3), position(4), 8)])
-    assert store.load("shop") == StoredProgress(position(3), position(4), 0, 8)
+    assert store.load("shop") == Progress(position(3), position(4), 8)
 
 
 def test_a_position_may_go_back(store: StateStore) -> None:
@@ -87,9 +88,11 @@ def test_session_numbers_increase_and_are_based_on_the_time(path: Path) -> None:
 def test_progress_and_sessions_are_independent(store: StateStore) -> None:
     first = store.next_session("shop")
     store.save([("shop", position(1), position(1), 5)])
-    assert store.load("shop") == StoredProgress(position(1), position(1), first, 5)
+    assert store.load("shop") == Progress(position(1), position(1), 5)
+    assert store.session("shop") == first
     second = store.next_session("shop")
-    assert store.load("shop") == StoredProgress(position(1), position(1), second, 5)
+    assert store.load("shop") == Progress(position(1), position(1), 5)
+    assert store.session("shop") == second
 
 
 def test_forget_removes_everything_of_one_consumer(store: StateStore) -> None:
@@ -109,7 +112,8 @@ def test_reopening_finds_all(path: Path) -> None:
     first.close()
     second = StateStore(path)
     assert second.installation_id == first.installation_id
-    assert second.load("shop") == StoredProgress(position(1), position(5), session, 9)
+    assert second.load("shop") == Progress(position(1), position(5), 9)
+    assert second.session("shop") == session
     second.close()
 
 
@@ -117,7 +121,7 @@ def test_names_and_positions_may_be_any_text(store: StateStore) -> None:
     name = "läden'; DROP TABLE consumer; --"
     odd = Position("", "", "Ünicode.000001", 2**62, 2**63 - 1, 3)
     store.save([(name, odd, odd, 0)])
-    assert store.load(name) == StoredProgress(odd, odd, 0, 0)
+    assert store.load(name) == Progress(odd, odd, 0)
 
 
 def test_the_file_syncs_every_commit(store: StateStore, path: Path) -> None:
@@ -141,13 +145,13 @@ def test_a_failed_save_stores_none_of_its_rows(store: StateStore) -> None:
 def test_readers_in_other_threads_see_whole_saves(store: StateStore) -> None:
     store.save([("shop", position(1), position(1), 1)])
     done = threading.Event()
-    torn: list[StoredProgress] = []
+    torn: list[Progress] = []
 
     def read() -> None:
         while not done.is_set():
             stored = store.load("shop")
             assert stored is not None
-            if not stored.acknowledged.seq == stored.covered.seq == stored.file_created:
+            if not stored.acknowledged.seq == stored.covered.seq == stored.created:
                 torn.append(stored)
 
     readers = [threading.Thread(target=read) for _ in range(3)]
@@ -208,7 +212,7 @@ def kill(child: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("seen", [1, 7, 40])
-def test_what_save_returned_from_survives_sigkill(path: Path, seen: int) -> None:
+def test_saved_progress_survives_sigkill(path: Path, seen: int) -> None:
     child = start_child(path, 10_000)
     read_until(child, str(seen))
     kill(child)
@@ -315,10 +319,10 @@ def no_umask() -> Iterator[None]:
 def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
     store = StateStore(tmp_path / "new" / "state.db")
     store.save([("shop", position(1), position(1), 0)])
-    found = modes(tmp_path / "new")
+    file_modes = modes(tmp_path / "new")
     store.close()
-    assert found.keys() == {"state.db", "state.db-wal", "state.db-shm", "state.db.lock"}
-    assert set(found.values()) == {"600"}
+    assert file_modes.keys() == {"state.db", "state.db-wal", "state.db-shm", "state.db.lock"}
+    assert set(file_modes.values()) == {"600"}
     assert modes(tmp_path)["new"] == "700"
 
 
@@ -470,15 +474,15 @@ def test_prepared_transactions_are_stored_with_progress(tmp_path: Path) -> None:
         changes = XaChanges(ENTRIES, (), ())
         store.save([("shop", position(1), position(2), 9)], "a", changes)
         store.save([], "b", XaChanges(ENTRIES[:1], (), ()))
-        store.save([], "a", changes)  # said again after a failure elsewhere
+        store.save([], "a", changes)  # the same changes again, as after a failed save
     with closing(StateStore(tmp_path / "state.db")) as store:
         assert store.load("shop") is not None
         assert fields(store.load_prepared("a")) == fields(ENTRIES)
         assert fields(store.load_prepared("b")) == fields(ENTRIES[:1])
         store.save([], "a", XaChanges((), ((1, END),), (2, 77)))
-        found = store.load_prepared("a")
-        assert [(e.number, e.end) for e in found] == [(1, END), (5, AT)]
-        prepared = XaStore(stored=found)
+        entries = store.load_prepared("a")
+        assert [(e.number, e.end) for e in entries] == [(1, END), (5, AT)]
+        prepared = XaStore(stored=entries)
         assert (len(prepared), prepared.changes()) == (2, None)
 
 

@@ -190,10 +190,6 @@ def start_encryption_body(scheme: int, key_version: int, nonce: bytes) -> bytes:
     return struct.pack("<BI", scheme, key_version) + nonce
 
 
-def start_v3_body(version: int, server: str, created: int) -> bytes:
-    return struct.pack("<H50sI", version, server.encode(), created)
-
-
 def transaction_context_body(
     uuid: str, thread: int, snapshot: bytes, writes: Sequence[bytes], reads: Sequence[bytes]
 ) -> bytes:

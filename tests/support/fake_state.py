@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.effects import StoreVersions
+from dispatcher.dispatch.specs import Progress
 from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 
 DEADLINE_S = 20
-
-
-@dataclass(frozen=True)
-class Stored:
-    acknowledged: Position
-    covered: Position
-    file_created: int
 
 
 class FakeState:
@@ -31,7 +24,7 @@ class FakeState:
 
     def __init__(self) -> None:
         self.saves: list[list[str]] = []
-        self.rows: dict[str, Stored] = {}
+        self.rows: dict[str, Progress] = {}
         self.sessions: dict[str, int] = {}
         self.versions: dict[str, StoredVersions] = {}
         self.full = False
@@ -44,7 +37,7 @@ class FakeState:
     def release(self) -> None:
         self._go_on.set()
 
-    def load(self, consumer: str) -> Stored | None:
+    def load(self, consumer: str) -> Progress | None:
         return self.rows.get(consumer)
 
     def save(
@@ -57,7 +50,7 @@ class FakeState:
         self._write()
         self.saves.append([name for name, *_ in progress])
         for name, acknowledged, covered, created in progress:
-            self.rows[name] = Stored(acknowledged, covered, created)
+            self.rows[name] = Progress(acknowledged, covered, created)
 
     def load_prepared(self, client: str) -> list[XaEntry]:  # noqa: ARG002
         return []

@@ -16,11 +16,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dispatcher.binlog.charset import transcode
-from dispatcher.binlog.charset.collations import BINARY, conversion_of
+from dispatcher.binlog.charset.collations import BINARY, charset_of, conversion_of
 from dispatcher.binlog.decode import arrow_buffers, cells, json_partial, jsonb, row_walk, temporals
+from dispatcher.binlog.decode.invalid import Invalid
 from dispatcher.binlog.table_map import inet
 from dispatcher.binlog.table_map.column_types import (
     COMPRESSED_TYPES,
+    META_BYTES,
     Column,
     InvalidDates,
     Type,
@@ -57,6 +59,7 @@ DATES: dict[int, tuple[int, pa.DataType]] = {
     Type.TIMESTAMP2: (temporals.TIMESTAMP2, _UTC),
     Type.TIMESTAMP_OLD: (temporals.TIMESTAMP_OLD, _UTC),
 }
+TEXTS = (Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.BLOB, *COMPRESSED_TYPES)
 TIMES = {Type.TIME2: temporals.TIME2, Type.TIME_OLD: temporals.TIME_OLD}
 GEOMETRY = pa.struct([pa.field("srid", pa.int64()), pa.field("wkb", pa.binary())])
 VECTOR = pa.list_(pa.field("element", pa.float32()))
@@ -70,63 +73,60 @@ class Decoded:
     invalid_dates: int = 0
 
 
-class Invalid(Exception):
-    """A cell that is invalid for its type, or whose value the log does not hold."""
-
-    def __init__(
-        self,
-        row: int,
-        why: str,
-        *,
-        kind: ErrorKind = ErrorKind.INVALID_VALUE,
-        remedy: str | None = None,
-    ) -> None:
-        self.row, self.why, self.kind, self.remedy = row, why, kind, remedy
-
-
 Decode = Callable[[Bytes, Offsets], Decoded]
 
 
-def column_decoder(column: Column, invalid_dates: InvalidDates) -> Decode:  # noqa: C901, PLR0911, PLR0912 - one return per type
-    """Build the decoder of a column for which `table_decoder.arrow_type` has a type. The decoder raises `Invalid`."""
+class Unsupported(Exception):
+    """A column whose values have no Arrow type. `str()`: what it is, such as `TYPED_ARRAY`."""
+
+
+def column_decoder(  # noqa: C901, PLR0911, PLR0912 - one return per type
+    column: Column, invalid_dates: InvalidDates
+) -> tuple[pa.DataType, Decode]:
+    """Return the Arrow type of a column's values, and their decoder, which raises `Invalid`. Raises `Unsupported`."""
     if (column.type, column.unsigned) in INTEGERS:
         width, target = INTEGERS[column.type, column.unsigned]
-        return lambda buf, at: _integers(buf, at, width, not column.unsigned, target)
+        return target, lambda buf, at: _integers(buf, at, width, not column.unsigned, target)
     if column.type in DATES:
         form, target = DATES[column.type]
         if invalid_dates is InvalidDates.TEXT:
-            return lambda buf, at: _date_texts(buf, at, form, column.meta)
+            return pa.string(), lambda buf, at: _date_texts(buf, at, form, column.meta)
         strict = invalid_dates is InvalidDates.ERROR
-        return lambda buf, at: _dates(buf, at, form, column.meta, target, strict)
+        return target, lambda buf, at: _dates(buf, at, form, column.meta, target, strict)
     if column.type in TIMES:
         form = TIMES[Type(column.type)]
-        return lambda buf, at: _dates(buf, at, form, column.meta, pa.int64(), False)
+        return pa.int64(), lambda buf, at: _dates(buf, at, form, column.meta, pa.int64(), False)
     match column.type:
         case Type.FLOAT:
-            return lambda buf, at: _integers(buf, at, 4, False, pa.float32())
+            return pa.float32(), lambda buf, at: _integers(buf, at, 4, False, pa.float32())
         case Type.DOUBLE:
-            return lambda buf, at: _integers(buf, at, 8, False, pa.float64())
+            return pa.float64(), lambda buf, at: _integers(buf, at, 8, False, pa.float64())
         case Type.YEAR:
-            return _years
+            return pa.int16(), _years
         case Type.NEWDECIMAL:
             return _decimal_decoder(column.meta >> 8, column.meta & 0xFF)
-        case Type.ENUM:
-            return _enum_decoder(column)
-        case Type.SET:
-            return _set_decoder(column)
-    if column.declared in inet.SIZES:
-        return _address_decoder(column.declared, -cell_width(column.type, column.meta))
-    match column.type:
+        case Type.JSON:
+            return pa.string(), _documents
         case Type.BIT:
             width = cell_width(column.type, column.meta)
-            return lambda buf, at: _strings(buf, at, 0, width, pa.binary())
-        case Type.JSON:
-            return _documents
+            return pa.binary(), lambda buf, at: _strings(buf, at, 0, width, pa.binary())
         case Type.GEOMETRY:
-            return lambda buf, at: _geometries(buf, at, column.meta)
+            return GEOMETRY, lambda buf, at: _geometries(buf, at, column.meta)
         case Type.VECTOR:
-            return lambda buf, at: _vectors(buf, at, column.meta)
-    return _text_decoder(column)
+            return VECTOR, lambda buf, at: _vectors(buf, at, column.meta)
+        case Type.ENUM | Type.SET if not column.labels:
+            raise Unsupported(f"{Type(column.type).name} without readable labels")
+        case Type.ENUM:
+            return pa.string(), _enum_decoder(column)
+        case Type.SET:
+            return pa.string(), _set_decoder(column)
+    if column.declared in inet.SIZES:
+        prefix = -cell_width(column.type, column.meta)
+        return pa.string(), _address_decoder(column.declared, prefix)
+    if column.type in TEXTS:
+        return _text_decoder(column)
+    code = column.type
+    raise Unsupported(Type(code).name if code in META_BYTES else f"code {code}")
 
 
 def _read_integers(buf: Bytes, at: Offsets, width: int, signed: bool) -> Long:
@@ -172,16 +172,17 @@ def _date_texts(buf: Bytes, at: Offsets, form: int, digits: int) -> Decoded:
     return _varying(at, offsets, out[: offsets[-1]].copy(), pa.string())
 
 
-def _decimal_decoder(precision: int, scale: int) -> Decode:
+def _decimal_decoder(precision: int, scale: int) -> tuple[pa.DataType, Decode]:
     layout = decimal_groups(precision, scale)
     groups = np.array([(size, 10**digits) for size, digits in layout], dtype=np.int64)
     cell_size = int(groups[:, 0].sum())
+    target = pa.decimal128(precision, scale) if precision <= DECIMAL128_DIGITS else pa.string()
 
     def numbers(buf: Bytes, at: Offsets) -> Decoded:
         out = np.empty((len(at), 2), dtype=np.uint64)
         if (row := cells.read_decimals(buf, at, groups, out)) >= 0:
             raise Invalid(row, "an invalid DECIMAL")
-        return Decoded(arrow_buffers.fixed(pa.decimal128(precision, scale), out, at >= 0))
+        return Decoded(arrow_buffers.fixed(target, out, at >= 0))
 
     def numerals(buf: Bytes, at: Offsets) -> Decoded:
         offsets = np.zeros(len(at) + 1, dtype=np.int32)
@@ -194,7 +195,7 @@ def _decimal_decoder(precision: int, scale: int) -> Decode:
             arrow_buffers.varying(pa.string(), offsets, out[: offsets[-1]].copy(), at >= 0)
         )
 
-    return numbers if precision <= DECIMAL128_DIGITS else numerals
+    return target, numbers if precision <= DECIMAL128_DIGITS else numerals
 
 
 def _enum_decoder(column: Column) -> Decode:
@@ -248,26 +249,29 @@ def _strings(buf: Bytes, at: Offsets, prefix: int, least: int, target: pa.DataTy
     return _varying(at, offsets, data, target)
 
 
-def _text_decoder(column: Column) -> Decode:
-    """The decoder of CHAR, VARCHAR, TEXT and their binary forms, compressed by MariaDB or not."""
+def _text_decoder(column: Column) -> tuple[pa.DataType, Decode]:
+    """The type and decoder of CHAR, VARCHAR, TEXT and their binary forms, compressed by MariaDB or not."""
     prefix = -cell_width(column.type, column.meta)
     # A row image omits the trailing zero bytes of BINARY(n); SELECT shows them.
     least = column.meta if column.type == Type.STRING and column.charset == BINARY else 0
-    compressed = column.type in COMPRESSED_TYPES
+    compressed, binary = column.type in COMPRESSED_TYPES, column.charset == BINARY
+    name = charset_of(column.charset) if column.charset else "unknown"
+    if not binary and name not in transcode.KNOWN:
+        raise Unsupported(f"text in character set {name}")
     charset = conversion_of(column.charset)
 
     def decode(buf: Bytes, at: Offsets) -> Decoded:
         offsets, data = gather_values(buf, at, prefix, least)
         if compressed:
             offsets, data = _uncompressed(offsets, data)
-        if column.charset == BINARY:
+        if binary:
             return _varying(at, offsets, data, pa.binary())
         row, offsets, data = transcode.to_utf8(charset, data, offsets)
         if row >= 0:
             raise Invalid(row, f"bytes that are not valid {charset}")
         return _varying(at, offsets, data, pa.string())
 
-    return decode
+    return pa.binary() if binary else pa.string(), decode
 
 
 def _uncompressed(offsets: Long, data: Bytes) -> tuple[Long, Bytes]:
@@ -335,10 +339,7 @@ def _documents(buf: Bytes, at: Offsets) -> Decoded:
 
 
 def _json_texts(offsets: Long, data: Bytes, valid: NDArray[np.bool_]) -> Decoded:
-    try:
-        return Decoded(jsonb.json_strings(data, offsets, valid))
-    except jsonb.InvalidJson as error:
-        raise Invalid(error.row, error.why) from None
+    return Decoded(jsonb.json_strings(data, offsets, valid))
 
 
 def decode_partial_json(buf: Bytes, at: Offsets, before: Offsets) -> Decoded:

@@ -1,8 +1,7 @@
 """Formats GTID events as text, a batch at a time: a log of small transactions has as many of them as rows.
 
-MySQL: flags u8, source 16 bytes, number i64. MariaDB: sequence u64, domain u32; the server id stands in the header.
-MySQL with a tag: the fields that `event.gtid` describes. This module reads the first four: flags, the source as 16
-integers, the number, the tag. An anonymous GTID has no text.
+The server id of a MariaDB GTID stands in the event's header. Of a MySQL GTID with a tag (see `event.gtid`) the first
+four fields are read: flags, the source as 16 integers, the number, the tag. An anonymous GTID has no text.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ import pyarrow as pa
 
 from dispatcher.binlog.decode.arrow_buffers import varying
 from dispatcher.binlog.decode.number_format import unsigned
+from dispatcher.binlog.event import header
 from dispatcher.binlog.event.cursor import malformed
-from dispatcher.binlog.event.header import HEADER_SIZE, SERVER_ID_AT, SIZE_AT, TYPE_AT
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little
 from dispatcher.binlog.kernel.jit import njit
@@ -21,7 +20,7 @@ from dispatcher.binlog.kernel.jit import njit
 # A UUID (36), ':', a tag (32), ':', 20 digits; or 10 + 10 + 20 digits and two '-'.
 _TEXT_MAX = 96
 _TAG_MAX = 32
-_BODY_AT = HEADER_SIZE
+_BODY_AT = header.HEADER_SIZE
 _ANONYMOUS = int(EventType.ANONYMOUS_GTID)
 _MARIADB = int(EventType.MARIADB_GTID)
 _TAGGED = int(EventType.GTID_TAGGED)
@@ -103,23 +102,23 @@ def gtid_texts(buf: U8, at: I64, offsets: I32, out: U8) -> Int:
     o = np.int64(0)
     for i in range(len(at)):
         p = at[i]
-        if p >= 0 and buf[p + TYPE_AT] != _ANONYMOUS:
+        if p >= 0 and buf[p + header.TYPE_AT] != _ANONYMOUS:
             body = p + _BODY_AT
-            if buf[p + TYPE_AT] == _MARIADB:
-                o = put_number(out, o, little(buf, body + 8, 4))
+            if buf[p + header.TYPE_AT] == _MARIADB:
+                o = put_number(out, o, little(buf, body + header.MARIADB_DOMAIN_AT, 4))
                 out[o] = 45
-                o = put_number(out, o + 1, little(buf, p + SERVER_ID_AT, 4))
+                o = put_number(out, o + 1, little(buf, p + header.SERVER_ID_AT, 4))
                 out[o] = 45
                 o = put_number(out, o + 1, little(buf, body, 8))
-            elif buf[p + TYPE_AT] == _TAGGED:
-                o = put_tagged(buf, body, p + little(buf, p + SIZE_AT, 4), out, o)
+            elif buf[p + header.TYPE_AT] == _TAGGED:
+                o = put_tagged(buf, body, p + little(buf, p + header.SIZE_AT, 4), out, o)
                 if o < 0:
                     return p
             else:
                 for k in range(16):
-                    o = put_uuid_byte(out, o, k, np.int64(buf[body + 1 + k]))
+                    o = put_uuid_byte(out, o, k, np.int64(buf[body + header.GTID_SOURCE_AT + k]))
                 out[o] = 58
-                o = put_number(out, o + 1, little(buf, body + 17, 8))
+                o = put_number(out, o + 1, little(buf, body + header.GTID_NUMBER_AT, 8))
         offsets[i + 1] = o
     return np.int64(-1)
 

@@ -21,7 +21,7 @@ from dispatcher.binlog.event.header import (
     parse_format_description,
 )
 from dispatcher.binlog.event.mariadb_compressed import plain_log
-from dispatcher.binlog.event.record import RECORD_VERSION
+from dispatcher.binlog.event.record import RECORD_VERSION, VERSION_AT
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.kernel.bytes import I64, U8
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -111,7 +111,7 @@ def _error(buf: U8, code: int, at: int) -> BinlogError:
     if code == kernels.RECORD_DIFFERS:
         return BinlogError(
             ErrorKind.UNSUPPORTED_EVENT,
-            f"record of version {int(buf[at + kernels.VERSION_AT])}, this reader knows {RECORD_VERSION}",
+            f"record of version {int(buf[at + VERSION_AT])}, this reader knows {RECORD_VERSION}",
             where=where,
             remedy="install the same version of binlog-dispatcher on both sides",
         )

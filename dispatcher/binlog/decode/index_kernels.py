@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dispatcher.binlog.decode import row_walk
-from dispatcher.binlog.event.header import FLAG_IGNORABLE, FLAGS_AT, HEADER_SIZE, SIZE_AT, TYPE_AT
-from dispatcher.binlog.event.record import RECORD_MAGIC, RECORD_SIZE, RECORD_VERSION
+from dispatcher.binlog.event import header, record
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I64, U8, Int, little
 from dispatcher.binlog.kernel.crc import crc32
@@ -52,19 +51,11 @@ OK, CUT, CHECKSUM, UNSUPPORTED, NO_RECORD, NO_MAP, RECORD_DIFFERS, SHORT = range
 FAIL, SKIP, UNKNOWN, ROWS, QUERY, MAP, GTID_EVENT, FORMAT, IGNORABLE, COMPRESSED = range(10)
 ACTIONS_COUNT = 10
 
-# Offsets of a RECORD's fields in its event.
-MAGIC_AT = HEADER_SIZE
-VERSION_AT = HEADER_SIZE + 2
-NAME_SIZE_AT = HEADER_SIZE + 3
-EPOCH_AT = HEADER_SIZE + 4
-SEQ_AT = HEADER_SIZE + 8
-OFFSET_AT = HEADER_SIZE + 16
-COMMIT_US_AT = HEADER_SIZE + 24
-FIRST_EVENT_AT = HEADER_SIZE + 32
-
-_RECORD_MAGIC = int.from_bytes(RECORD_MAGIC, "little")
+_FIRST_OFFSET = len(header.MAGIC)
+_RECORD_MAGIC = int.from_bytes(record.RECORD_MAGIC, "little")
 _DUMMY_TABLE = 0x00FFFFFF  # the table id of a rows event without rows that only ends a statement
-_FORMAT_SIZE_MIN = HEADER_SIZE + 57 + 5
+# Header, fixed part, algorithm, checksum.
+_FORMAT_SIZE_MIN = header.HEADER_SIZE + 57 + 1 + header.CHECKSUM_SIZE
 
 
 class Arrays(NamedTuple):
@@ -132,15 +123,15 @@ _ACTIONS = _actions()
 @njit
 def frame(buf: U8, counts: I64) -> Int:
     """Count the events by action; returns the offset of a truncated event, or -1."""
-    at = np.int64(4)
+    at = np.int64(_FIRST_OFFSET)
     end = np.int64(len(buf))
     while at < end:
-        if at + HEADER_SIZE > end:
+        if at + header.HEADER_SIZE > end:
             return at
-        size = little(buf, at + SIZE_AT, 4)
-        if size < HEADER_SIZE or at + size > end:
+        size = little(buf, at + header.SIZE_AT, 4)
+        if size < header.HEADER_SIZE or at + size > end:
             return at
-        counts[_ACTIONS[buf[at + TYPE_AT]]] += 1
+        counts[_ACTIONS[buf[at + header.TYPE_AT]]] += 1
         at += size
     return np.int64(-1)
 
@@ -169,15 +160,15 @@ def slot_of(arrays: Arrays, table_id: Int) -> Int:
 def read_record(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
     """Begin a transaction, or continue it behind a gap."""
     txns, files, state = arrays.txns, arrays.files, arrays.state
-    if buf[at + VERSION_AT] != RECORD_VERSION:
+    if buf[at + record.VERSION_AT] != record.RECORD_VERSION:
         return RECORD_DIFFERS
-    name = at + RECORD_SIZE
-    name_end = name + np.int64(buf[at + NAME_SIZE_AT])
+    name = at + record.RECORD_SIZE
+    name_end = name + np.int64(buf[at + record.NAME_SIZE_AT])
     if name_end > end:
         return SHORT
-    epoch = little(buf, at + EPOCH_AT, 4)
-    seq = little(buf, at + SEQ_AT, 8)
-    state[NEXT] = little(buf, at + FIRST_EVENT_AT, 4)
+    epoch = little(buf, at + record.EPOCH_AT, 4)
+    seq = little(buf, at + record.SEQ_AT, 8)
+    state[NEXT] = little(buf, at + record.FIRST_EVENT_AT, 4)
     txn = state[TXN]
     if txn >= 0 and state[NEXT] and txns[txn, EPOCH] == epoch and txns[txn, SEQ] == seq:
         return OK
@@ -194,8 +185,8 @@ def read_record(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
     txns[txn, GTID] = -1
     txns[txn, EPOCH] = epoch
     txns[txn, SEQ] = seq
-    txns[txn, POSITION] = little(buf, at + OFFSET_AT, 8)
-    txns[txn, COMMIT_US] = little(buf, at + COMMIT_US_AT, 8)
+    txns[txn, POSITION] = little(buf, at + record.OFFSET_AT, 8)
+    txns[txn, COMMIT_US] = little(buf, at + record.COMMIT_US_AT, 8)
     txns[txn, FILE] = file
     return OK
 
@@ -204,15 +195,15 @@ def read_record(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
 def read_map(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
     """Make a TABLE_MAP the current version of its table id."""
     versions, state = arrays.versions, arrays.state
-    body = at + HEADER_SIZE
-    if end - body < 8:
+    body = at + header.HEADER_SIZE
+    if end - body < header.TABLE_HEAD_SIZE:
         return SHORT
-    table_id = little(buf, body, 6)
+    table_id = little(buf, body, header.TABLE_ID_SIZE)
     slot = slot_of(arrays, table_id)
     version = arrays.slots[slot] - 1
-    if version < 0 or not same(
-        buf, body + 8, end, versions[version, BODY] + 8, versions[version, BODY_END]
-    ):
+    start = body + header.TABLE_HEAD_SIZE
+    known = versions[version, BODY] + header.TABLE_HEAD_SIZE
+    if version < 0 or not same(buf, start, end, known, versions[version, BODY_END]):
         version = state[N_VERSIONS]
         state[N_VERSIONS] = version + 1
         versions[version, TABLE_ID] = table_id
@@ -245,10 +236,10 @@ def note(at: Int, end: Int, kind: Int, version: Int, arrays: Arrays) -> None:
 
 @njit
 def read_rows(buf: U8, at: Int, end: Int, kind: Int, arrays: Arrays) -> Int:
-    body = at + HEADER_SIZE
-    if end - body < 8:
+    body = at + header.HEADER_SIZE
+    if end - body < header.TABLE_HEAD_SIZE:
         return SHORT
-    table_id = little(buf, body, 6)
+    table_id = little(buf, body, header.TABLE_ID_SIZE)
     if table_id == _DUMMY_TABLE:
         return OK
     version = arrays.slots[slot_of(arrays, table_id)] - 1
@@ -271,10 +262,12 @@ def is_text(buf: U8, at: Int, end: Int, text: bytes) -> bool:
 @njit
 def read_query(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
     """Add a query to the events, unless it is BEGIN or COMMIT, which are half of all events of small transactions."""
-    body = at + HEADER_SIZE
-    if end - body < 13:
+    body = at + header.HEADER_SIZE
+    if end - body < header.QUERY_FIXED_SIZE:
         return SHORT
-    text = body + 13 + little(buf, body + 11, 2) + np.int64(buf[body + 8]) + 1
+    status_size = little(buf, body + header.QUERY_STATUS_SIZE_AT, 2)
+    name_size = np.int64(buf[body + header.QUERY_DATABASE_SIZE_AT])
+    text = body + header.QUERY_FIXED_SIZE + status_size + name_size + 1
     if text > end:
         return SHORT
     if not is_text(buf, text, end, b"BEGIN") and not is_text(buf, text, end, b"COMMIT"):
@@ -285,7 +278,9 @@ def read_query(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
 @njit
 def read_gtid(at: Int, end: Int, kind: Int, arrays: Arrays) -> Int:
     # `gtid_text` parses the fields of a GTID with a tag and finds damage there.
-    if end - at - HEADER_SIZE < (12 if kind == EventType.MARIADB_GTID else 25):
+    if end - at - header.HEADER_SIZE < (
+        header.MARIADB_GTID_SIZE_MIN if kind == EventType.MARIADB_GTID else header.GTID_CLOCK_AT
+    ):
         return SHORT
     arrays.txns[arrays.state[TXN], GTID] = at
     arrays.txns[arrays.state[TXN], GTID_INDEX] = arrays.state[NEXT]
@@ -296,36 +291,40 @@ def read_gtid(at: Int, end: Int, kind: Int, arrays: Arrays) -> Int:
 def index(buf: U8, arrays: Arrays) -> tuple[Int, Int]:  # noqa: C901 - one branch per kind of event
     """Fill the arrays; returns (error code, offset)."""
     state = arrays.state
-    at: Int = np.int64(4)
+    at: Int = np.int64(_FIRST_OFFSET)
     tail: Int = np.int64(0)
     code = OK
     while at < len(buf):
-        size = little(buf, at + SIZE_AT, 4)
-        kind = np.int64(buf[at + TYPE_AT])
+        size = little(buf, at + header.SIZE_AT, 4)
+        kind = np.int64(buf[at + header.TYPE_AT])
         action = _ACTIONS[kind]
         end = at + size - tail
         if action == FORMAT:
             # parse_format_description verifies its checksum, which does not cover the flag "in use".
             if size < _FORMAT_SIZE_MIN:
                 return SHORT, at
-            tail = np.int64(4) if buf[at + size - 5] == 1 else np.int64(0)
+            # Its algorithm stands before its own checksum.
+            has_crc = buf[at + size - header.CHECKSUM_SIZE - 1] == 1
+            tail = np.int64(header.CHECKSUM_SIZE if has_crc else 0)
             arrays.formats[state[N_FORMATS]] = at
             state[N_FORMATS] += 1
             state[TXN] = -1
             at += size
             continue
-        if end < at + HEADER_SIZE or state[N_FORMATS] == 0:
+        if end < at + header.HEADER_SIZE or state[N_FORMATS] == 0:
             return SHORT, at
-        if tail and np.int64(crc32(buf, at, end)) != little(buf, end, 4):
+        if tail and np.int64(crc32(buf, at, end)) != little(buf, end, header.CHECKSUM_SIZE):
             return CHECKSUM, at
-        if action == FAIL or (action == UNKNOWN and not buf[at + FLAGS_AT] & FLAG_IGNORABLE):
+        if action == FAIL or (
+            action == UNKNOWN and not buf[at + header.FLAGS_AT] & header.FLAG_IGNORABLE
+        ):
             return UNSUPPORTED, at
         if ROWS <= action <= GTID_EVENT and state[TXN] < 0:
             return NO_RECORD, at
         if (
             action == IGNORABLE
-            and end - at >= RECORD_SIZE
-            and little(buf, at + MAGIC_AT, 2) == _RECORD_MAGIC
+            and end - at >= record.RECORD_SIZE
+            and little(buf, at + record.MAGIC_AT, 2) == _RECORD_MAGIC
         ):
             code = read_record(buf, at, end, arrays)
         else:

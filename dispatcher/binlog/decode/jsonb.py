@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from dispatcher.binlog.charset import transcode
 from dispatcher.binlog.decode import arrow_buffers
 from dispatcher.binlog.decode import jsonb_kernels as kernels
+from dispatcher.binlog.decode.invalid import Invalid
 from dispatcher.binlog.kernel.bytes import I64, U8
 
 _WHY = {
@@ -47,21 +48,10 @@ _WHY = {
 _GREATEST_TEXT = 0x7FFFFFFF
 
 
-class InvalidJson(Exception):
-    """An invalid document. `row`: its number in the column; `why`: the reason, without the value."""
-
-    def __init__(self, row: int, why: str) -> None:
-        super().__init__(row, why)
-        self.row, self.why = row, why
-
-    def __str__(self) -> str:
-        return self.why
-
-
 def json_strings(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None) -> pa.StringArray:
     """Convert the documents data[offsets[i]:offsets[i + 1]] to strings; null if not valid[i].
 
-    `data` may begin before the first document and end behind the last; offsets do not decrease. Raises `InvalidJson`
+    `data` may begin before the first document and end behind the last; offsets do not decrease. Raises `Invalid`
     for the first document that no server can have written, or for more than 2 GiB of text.
     """
     if not data.flags.writeable:
@@ -74,21 +64,15 @@ def json_strings(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None)
     row = 0
     while (row := kernels.write(data, offsets, present, row, out, out_offsets, bad)) < rows:
         if bad[0]:
-            raise InvalidJson(row, f"not JSON: {_WHY[int(bad[0])]}, at byte {bad[1]}")
+            raise Invalid(row, f"not JSON: {_WHY[int(bad[0])]}, at byte {bad[1]}")
         out = _larger(out, int(out_offsets[row]), int(offsets[row + 1] - offsets[row]))
     size = int(out_offsets[rows])
     if size > _GREATEST_TEXT:
-        raise InvalidJson(rows - 1, "more than 2 GiB of text in one batch")
+        raise Invalid(rows - 1, "more than 2 GiB of text in one batch")
     out.resize(size, refcheck=False)
     if (row := transcode.invalid_utf8(out, out_offsets, 0xFF)) >= 0:
-        raise InvalidJson(row, "not JSON: a string that is not UTF-8")
+        raise Invalid(row, "not JSON: a string that is not UTF-8")
     return arrow_buffers.varying(pa.string(), out_offsets.astype(np.int32), out, valid)
-
-
-def document_text(value: bytes) -> str:
-    """The text of one document. Raises `InvalidJson`."""
-    data: U8 = np.frombuffer(value, dtype=np.uint8)
-    return str(json_strings(data, np.array([0, len(value)], dtype=np.int64))[0].as_py())
 
 
 def _first_room(offsets: I64) -> int:

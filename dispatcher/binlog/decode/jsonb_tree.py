@@ -1,11 +1,11 @@
-"""Changes documents of MySQL's binary JSON without parsing all of them, for changes that touch little of a document.
+"""Changes values in documents of MySQL's binary JSON, parsing only the containers on the path to the change.
 
-A value is its type and its bytes (`Raw`): offsets in a container are relative to its beginning, so its bytes are the
-same wherever it stands. A change rebuilds the containers around its location and copies all else as bytes. A container
-of few values is built as the server does: keys sorted by length and then by bytes, keys before values, the small form
-if 16 bits are enough, literals and small integers in their entries. A container of many values, which may be millions,
-is changed in the tables of its entries, as arrays, and a new value is appended to it; a tree of Python objects would
-take fifty times its bytes. `jsonb` describes the format.
+A value is a type and bytes (`Raw`). Offsets in a container are relative to its beginning, so its bytes do not depend on
+its place in the document. A change rebuilds the containers around its location and copies all other bytes. A container
+of few values is built as the server builds it: keys sorted by length and then by bytes, keys before values, the small
+form if 16 bits are enough, literals and small integers in their entries. In a container of many values, which may be
+millions, the tables of entries are changed as arrays, and a new value is appended: a tree of Python objects would take
+fifty times the bytes. `jsonb` describes the format.
 
 Source: sql-common/json_binary.cc (serialize_json_object, serialize_json_array, attempt_inline_value, lookup_index).
 """

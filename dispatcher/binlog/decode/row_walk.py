@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.binlog.event.header import HEADER_SIZE
+from dispatcher.binlog.event.header import HEADER_SIZE, TABLE_HEAD_SIZE
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little, packed
 from dispatcher.binlog.kernel.jit import njit
@@ -90,7 +90,7 @@ def rows_start(buf: U8, offset: Int, end: Int, kind: Int, columns: Int) -> tuple
     """(offset of the first row image of a rows event or an error code, offset of the bitmap of columns in its first
     image or -1 if every image holds every column)."""
     none = np.int64(-1)
-    at = offset + HEADER_SIZE + 8
+    at = offset + HEADER_SIZE + TABLE_HEAD_SIZE
     if kind >= _WRITE_ROWS:
         if at + 2 > end:
             return np.int64(CUT_SHORT), none

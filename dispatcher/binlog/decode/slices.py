@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dispatcher.binlog.decode.index_kernels import FIRST_EVENT_AT, GTID, GTID_INDEX, RECORD
+from dispatcher.binlog.decode.index_kernels import GTID, GTID_INDEX, RECORD
 from dispatcher.binlog.decode.row_walk import END, FORMAT, INDEX, MAP_INDEX, MAP_OFFSET, OFFSET, TXN
 from dispatcher.binlog.event.header import SIZE_AT
+from dispatcher.binlog.event.record import FIRST_EVENT_AT
 from dispatcher.binlog.kernel.bytes import I64, U8, Int, little
 from dispatcher.binlog.kernel.crc import crc32
 from dispatcher.binlog.kernel.intrinsics import copy

@@ -1,7 +1,8 @@
 """Decodes the columns of row images to Arrow arrays, a whole batch at a time: no Python runs per cell.
 
-`docs/types.md` lists the Arrow type of each MySQL type; `arrow_type` is that table in code. Spark reads these types
-without a cast: no unsigned integers (each becomes the next wider type), no dictionaries, times in microseconds.
+`docs/types.md` lists the Arrow type of each MySQL type; `column_decoders.column_decoder` is that table in code. Spark
+reads these types without a cast: no unsigned integers (each becomes the next wider type), no dictionaries, times in
+microseconds.
 
 An invalid date such as '0000-00-00' becomes NULL and is counted, unless `InvalidDates` says otherwise: no target can
 hold it, and it must not stop the mirroring of a table. Any other value that cannot be represented is an error with its
@@ -16,84 +17,32 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dispatcher.binlog.charset import transcode
-from dispatcher.binlog.charset.collations import BINARY, charset_of
 from dispatcher.binlog.decode import arrow_buffers, column_decoders, row_walk
-from dispatcher.binlog.decode.column_decoders import Bytes, Decoded, Invalid, Offsets
-from dispatcher.binlog.table_map import inet
-from dispatcher.binlog.table_map.column_types import (
-    COMPRESSED_TYPES,
-    META_BYTES,
-    Column,
-    InvalidDates,
-    Type,
-    cell_width,
-)
+from dispatcher.binlog.decode.column_decoders import Bytes, Decode, Decoded, Offsets, Unsupported
+from dispatcher.binlog.decode.invalid import Invalid
+from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type, cell_width
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-_TEXTS = (Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.BLOB, *COMPRESSED_TYPES)
 
-
-def arrow_type(  # noqa: C901, PLR0911, PLR0912 - one return per type
+def arrow_type(
     column: Column, table: str = "", invalid_dates: InvalidDates = InvalidDates.NULL
 ) -> pa.DataType:
     """The Arrow type of a column's values; `table` is for messages.
 
     Raises `BinlogError` UNSUPPORTED_TYPE naming table, column and type.
     """
-    if known := column_decoders.INTEGERS.get((column.type, column.unsigned)):
-        return known[1]
-    if column.type in column_decoders.DATES:
-        as_text = invalid_dates is InvalidDates.TEXT
-        return pa.string() if as_text else column_decoders.DATES[column.type][1]
-    match column.type:
-        case Type.TIME2 | Type.TIME_OLD:
-            return pa.int64()
-        case Type.FLOAT:
-            return pa.float32()
-        case Type.DOUBLE:
-            return pa.float64()
-        case Type.NEWDECIMAL:
-            precision, scale = column.meta >> 8, column.meta & 0xFF
-            fits = precision <= column_decoders.DECIMAL128_DIGITS
-            return pa.decimal128(precision, scale) if fits else pa.string()
-        case Type.YEAR:
-            return pa.int16()
-        case Type.JSON:
-            return pa.string()
-        case Type.BIT:
-            return pa.binary()
-        case Type.GEOMETRY:
-            return column_decoders.GEOMETRY
-        case Type.VECTOR:
-            return column_decoders.VECTOR
-        case Type.ENUM | Type.SET:
-            if not column.labels:
-                what = f"{Type(column.type).name} without readable labels"
-                raise _unsupported(table, column, what)
-            return pa.string()
-    if column.declared in inet.SIZES:
-        return pa.string()
-    if column.type in _TEXTS:
-        if column.charset == BINARY:
-            return pa.binary()
-        charset = charset_of(column.charset)
-        if column.charset and charset in transcode.KNOWN:
-            return pa.string()
-        raise _unsupported(
-            table, column, f"text in character set {charset if column.charset else 'unknown'}"
-        )
-    raise _unsupported(table, column, _type_name(column.type))
+    return _type_and_decoder(column, table, invalid_dates)[0]
 
 
-def _type_name(code: int) -> str:
-    return Type(code).name if code in META_BYTES else f"code {code}"
-
-
-def _unsupported(table: str, column: Column, what: str) -> BinlogError:
-    place = f"table {table}, column {column.name!r}" if table else f"column {column.name!r}"
-    return BinlogError(ErrorKind.UNSUPPORTED_TYPE, f"{place}: {what}")
+def _type_and_decoder(
+    column: Column, table: str, invalid_dates: InvalidDates
+) -> tuple[pa.DataType, Decode]:
+    try:
+        return column_decoders.column_decoder(column, invalid_dates)
+    except Unsupported as error:
+        place = f"table {table}, column {column.name!r}" if table else f"column {column.name!r}"
+        raise BinlogError(ErrorKind.UNSUPPORTED_TYPE, f"{place}: {error}") from None
 
 
 class TableDecoder:
@@ -105,15 +54,14 @@ class TableDecoder:
         """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, naming table and column."""
         table_map.require_names()
         self.table_map = table_map
+        columns = table_map.columns
+        decoders = [_type_and_decoder(c, table_map.label, invalid_dates) for c in columns]
         self.fields = tuple(
-            pa.field(c.name, arrow_type(c, table_map.label, invalid_dates))
-            for c in table_map.columns
+            pa.field(c.name, target) for c, (target, _) in zip(columns, decoders, strict=True)
         )
-        self.widths = cell_widths(table_map.columns)
-        self._json = [column.type == Type.JSON for column in table_map.columns]
-        self._decoders = tuple(
-            column_decoders.column_decoder(c, invalid_dates) for c in table_map.columns
-        )
+        self.widths = cell_widths(columns)
+        self._json = [column.type == Type.JSON for column in columns]
+        self._decoders = [decode for _, decode in decoders]
 
     def decode(
         self,

@@ -214,21 +214,6 @@ def parse_start_encryption(body: bytes) -> StartEncryption:
     return StartEncryption(cursor.number(1), cursor.number(4), cursor.read(12))
 
 
-@dataclass(frozen=True, slots=True)
-class StartV3:
-    """The first event in a file of MySQL before 5.0, in place of a FORMAT_DESCRIPTION."""
-
-    binlog_version: int
-    server_version: str
-    created: int
-
-
-def parse_start_v3(body: bytes) -> StartV3:
-    cursor = ByteCursor(type_name(EventType.START_V3), body)
-    version, server = cursor.number(2), cursor.read(50).split(b"\0")[0]
-    return StartV3(version, server.decode("ascii", "replace"), cursor.number(4))
-
-
 # -- group replication ----------------------------------------------------------------------------------------
 
 

@@ -16,8 +16,7 @@ sql/binlog_istream.cc (magic numbers); MariaDB, sql/log_event.cc (Start_encrypti
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +33,7 @@ from dispatcher.binlog.event.header import (
     TIMESTAMP_AT,
     TYPE_AT,
     FormatDescription,
+    has_valid_checksum,
     parse_format_description,
     server_numbers,
 )
@@ -131,7 +131,7 @@ class LogReader:
             raise error.at(f"{self.name}, offset {self.offset}") from None
         rest = data[at:]
         self._parts, self._have = [rest], len(rest)
-        # Wait for the whole next event, so that a large one is not framed again with every chunk.
+        # Wait for the whole event: a large one would be searched again with every chunk.
         self._need = _size(rest, 0) if len(rest) >= HEADER_SIZE else 1
 
     def jump(self, offset: int) -> None:
@@ -146,7 +146,7 @@ class LogReader:
             return
         rest = b"".join(self._parts)
         missing = _size(rest, 0) - len(rest) if len(rest) >= LOG_POS_AT else 0
-        what = f"the file ends inside {type_name(rest[4]) if len(rest) > 4 else 'an event'}"
+        what = f"the file ends inside {type_name(rest[TYPE_AT]) if len(rest) > TYPE_AT else 'an event'}"
         raise BinlogError(
             ErrorKind.MALFORMED_EVENT,
             what + (f", {missing} bytes are missing" if missing > 0 else ""),
@@ -177,7 +177,7 @@ class LogReader:
             elif code == _BAD_SIZE:
                 raise _bad_size(data, at)
             elif code == _BAD_CHECKSUM:
-                kind = type_name(data[at + 4])
+                kind = type_name(data[at + TYPE_AT])
                 raise BinlogError(ErrorKind.CHECKSUM_MISMATCH, kind, remedy=_REMEDY)
 
     def _apart(self, data: bytes, line: I64) -> Block:
@@ -188,19 +188,11 @@ class LogReader:
             self.format = parse_format(raw)
         elif self.format is None:
             raise _no_format(data, start)
-        elif self.format.checksum and zlib.crc32(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
+        elif self.format.checksum and not has_valid_checksum(raw):
             raise BinlogError(
                 ErrorKind.CHECKSUM_MISMATCH, type_name(int(line[0, TYPE])), remedy=_REMEDY
             )
         return Block(self.name, self.format, data, line)
-
-
-def read_blocks(chunks: Iterable[bytes], name: str) -> Iterator[Block]:
-    """Yield all blocks of a file. Raises `BinlogError` with file and offset after the last readable block."""
-    reader = LogReader(name)
-    for chunk in chunks:
-        yield from reader.feed(chunk)
-    reader.end()
 
 
 def frame_events(
@@ -248,7 +240,10 @@ def _frame(
         size = little(buf, at + SIZE_AT, 4)
         kind = np.int64(buf[at + TYPE_AT])
         apart = stops and kind in (_FORMAT_DESCRIPTION, _START_ENCRYPTION)
-        if size < HEADER_SIZE + (4 if checksum and not apart else 0) or size > EVENT_BYTES_MAX:
+        if (
+            size < HEADER_SIZE + (CHECKSUM_SIZE if checksum and not apart else 0)
+            or size > EVENT_BYTES_MAX
+        ):
             return n, np.int64(_BAD_SIZE), at
         if at + size > end:
             return n, np.int64(_CUT), at
@@ -256,7 +251,8 @@ def _frame(
             return n, np.int64(_APART), at
         if n == len(lines):
             return n, np.int64(_FULL), at
-        if checksum and np.int64(crc32(buf, at, at + size - 4)) != little(buf, at + size - 4, 4):
+        stop = at + size - CHECKSUM_SIZE
+        if checksum and np.int64(crc32(buf, at, stop)) != little(buf, stop, CHECKSUM_SIZE):
             return n, np.int64(_BAD_CHECKSUM), at
         put_header(buf, at, base, lines[n])
         n += 1
@@ -294,7 +290,7 @@ def _check_magic(data: bytes, name: str) -> None:
 
 
 def _no_format(data: bytes, at: int) -> BinlogError:
-    if data[at + 4] == EventType.START_V3:
+    if data[at + TYPE_AT] == EventType.START_V3:
         # Version 1 (MySQL 3.23, headers of 13 bytes) and version 3 (4.0, 4.1) differ only in the size of this event.
         version = 1 if _size(data, at) < 75 else 3
         return BinlogError(
@@ -304,13 +300,13 @@ def _no_format(data: bytes, at: int) -> BinlogError:
         )
     return BinlogError(
         ErrorKind.MALFORMED_EVENT,
-        f"{type_name(data[at + 4])} before any FORMAT_DESCRIPTION_EVENT",
+        f"{type_name(data[at + TYPE_AT])} before any FORMAT_DESCRIPTION_EVENT",
         remedy="the beginning of the file is missing; copy it again from the server",
     )
 
 
 def _bad_size(data: bytes, at: int) -> BinlogError:
-    if data[at + 4] == EventType.START_V3:
+    if data[at + TYPE_AT] == EventType.START_V3:
         return _no_format(data, at)
     what = f"{type_name(data[at + TYPE_AT])} names a size of {_size(data, at)} bytes"
     return BinlogError(ErrorKind.MALFORMED_EVENT, what, remedy=_REMEDY)

@@ -27,6 +27,15 @@ HEADER_SIZE = 19
 TIMESTAMP_AT, TYPE_AT, SERVER_ID_AT, SIZE_AT, LOG_POS_AT, FLAGS_AT = 0, 4, 5, 9, 13, 17
 CHECKSUM_SIZE = 4
 
+# Offsets in the bodies of the events that kernels read. A rows event and a TABLE_MAP begin with table id (6 bytes) and
+# flags (2). The fixed part of a QUERY holds the sizes of the database's name (1 byte) and of the status variables (2),
+# which follow it. MySQL's GTID: flags, source (16), number (8), clock type, two numbers, commit time (7); MariaDB's:
+# sequence number (8), domain (4), flags.
+TABLE_ID_SIZE, ROWS_FLAGS_AT, TABLE_HEAD_SIZE = 6, 6, 8
+QUERY_DATABASE_SIZE_AT, QUERY_STATUS_SIZE_AT, QUERY_FIXED_SIZE = 8, 11, 13
+GTID_SOURCE_AT, GTID_NUMBER_AT, GTID_CLOCK_AT, GTID_COMMIT_AT, GTID_COMMIT_SIZE = 1, 17, 25, 42, 7
+MARIADB_DOMAIN_AT, MARIADB_FLAGS_AT, MARIADB_GTID_SIZE_MIN = 8, 12, 12
+
 # No server writes a larger event: max_allowed_packet, which bounds them, is 1 GiB at most, and what a server adds to it
 # has a few KiB. Cells are found by 32-bit offsets.
 EVENT_BYTES_MAX = (1 << 30) + (1 << 16)
@@ -57,6 +66,12 @@ class EventHeader(NamedTuple):
         return cls(*HEADER.unpack_from(data, at))
 
 
+def has_valid_checksum(event: bytes) -> bool:
+    """True if an event ends in the CRC32 of all bytes before it."""
+    checksum = int.from_bytes(event[-CHECKSUM_SIZE:], "little")
+    return zlib.crc32(event[:-CHECKSUM_SIZE]) == checksum
+
+
 # -- FORMAT_DESCRIPTION ---------------------------------------------------------------------------------------
 
 
@@ -85,6 +100,10 @@ class FormatDescription:
         """True if table ids take 4 bytes, as in 5.1 before 5.1.4, instead of 6."""
         return self.post_headers[EventType.TABLE_MAP - 1 : EventType.TABLE_MAP] == b"\6"
 
+    def with_long_table_id(self, body: bytes) -> bytes:
+        """Return the body of a TABLE_MAP or rows event with a table id of 6 bytes."""
+        return body[:4] + b"\0\0" + body[4:] if self.short_table_ids else body
+
 
 def parse_format_description(event: bytes) -> FormatDescription:
     """Read a whole FORMAT_DESCRIPTION_EVENT, header included, and verify its checksum if it has one.
@@ -106,7 +125,8 @@ def parse_format_description(event: bytes) -> FormatDescription:
     checksum = int.from_bytes(event[-4:], "little")
     if algorithm and zlib.crc32(_not_in_use(event[:-4])) != checksum:
         raise BinlogError(ErrorKind.CHECKSUM_MISMATCH, name)
-    version, header_size = int.from_bytes(event[19:21], "little"), event[fixed - 1]
+    version = int.from_bytes(event[HEADER_SIZE : HEADER_SIZE + 2], "little")
+    header_size = event[fixed - 1]
     if version != 4 or header_size != HEADER_SIZE:
         raise BinlogError(
             ErrorKind.UNSUPPORTED_EVENT,
@@ -114,10 +134,11 @@ def parse_format_description(event: bytes) -> FormatDescription:
             remedy="only binlogs of version 4 with headers of 19 bytes (MySQL 5.0 and later) are read",
         )
     sizes = event[fixed : -CHECKSUM_SIZE - 1 if has_algorithm else len(event)]
-    started, in_use = int.from_bytes(event[71:75], "little"), bool(event[17] & FLAG_IN_USE)
+    header = EventHeader.read(event)
+    started = int.from_bytes(event[fixed - 5 : fixed - 1], "little")
     return FormatDescription(
-        event, text, int.from_bytes(event[:4], "little"), algorithm == 1, mariadb, sizes, version, started, in_use,
-        has_algorithm,
+        event, text, header.timestamp, algorithm == 1, mariadb, sizes, version, started,
+        bool(header.flags & FLAG_IN_USE), has_algorithm,
     )  # fmt: skip
 
 
@@ -130,8 +151,8 @@ def server_numbers(version: str) -> tuple[int, ...]:
 
 def _not_in_use(event: bytes) -> bytes:
     # The server computes the checksum with LOG_EVENT_BINLOG_IN_USE_F clear; it sets and clears that bit in place.
-    flags = int.from_bytes(event[17:19], "little") & ~FLAG_IN_USE
-    return event[:17] + flags.to_bytes(2, "little") + event[19:]
+    flags = EventHeader.read(event).flags & ~FLAG_IN_USE
+    return event[:FLAGS_AT] + flags.to_bytes(2, "little") + event[HEADER_SIZE:]
 
 
 # -- ROTATE ---------------------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import zlib
 
+from dispatcher.binlog.event import header
 from dispatcher.binlog.event.cursor import ByteCursor, malformed
-from dispatcher.binlog.event.header import HEADER_SIZE, MAGIC, parse_format_description
+from dispatcher.binlog.event.header import EventHeader
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.model.errors import BinlogError, ErrorKind
 
@@ -43,16 +44,18 @@ def plain_event(event: bytes, *, checksum: bool) -> bytes:
 
     Raises `BinlogError`: MALFORMED_EVENT, CHECKSUM_MISMATCH.
     """
-    if len(event) < HEADER_SIZE or not is_compressed(event[4]):
+    if len(event) < header.HEADER_SIZE or not is_compressed(event[header.TYPE_AT]):
         return event
-    kind = EventType(event[4])
-    end = len(event) - 4 * checksum
-    if checksum and zlib.crc32(event[:end]) != int.from_bytes(event[end:], "little"):
+    kind = EventType(event[header.TYPE_AT])
+    if checksum and not header.has_valid_checksum(event):
         raise BinlogError(ErrorKind.CHECKSUM_MISMATCH, type_name(kind))
-    plain = plain_body(kind, event[HEADER_SIZE:end])
-    size = HEADER_SIZE + len(plain) + 4 * checksum
-    out = event[:4] + bytes((_PLAIN[kind],)) + event[5:9] + size.to_bytes(4, "little")
-    out += event[13:HEADER_SIZE] + plain
+    plain = plain_body(
+        kind, event[header.HEADER_SIZE : len(event) - header.CHECKSUM_SIZE * checksum]
+    )
+    size = header.HEADER_SIZE + len(plain) + header.CHECKSUM_SIZE * checksum
+    out = (
+        header.HEADER.pack(*EventHeader.read(event)._replace(type=_PLAIN[kind], size=size)) + plain
+    )
     return out + zlib.crc32(out).to_bytes(4, "little") if checksum else out
 
 
@@ -99,18 +102,18 @@ def plain_log(data: bytes | memoryview) -> bytes | memoryview:
     `log_pos` in the headers stays that of the source, so it no longer tells an event's offset in the result. Raises
     `BinlogError` with the offset in `data`; the reader of the result finds damage in other events.
     """
-    if data[: len(MAGIC)] != MAGIC:
+    if data[: len(header.MAGIC)] != header.MAGIC:
         return data
     out: list[bytes | memoryview] = []
-    at = copied = len(MAGIC)
+    at = copied = len(header.MAGIC)
     checksum = False
-    while len(data) - at >= HEADER_SIZE:
-        kind, size = data[at + 4], int.from_bytes(data[at + 9 : at + 13], "little")
-        if size < HEADER_SIZE or at + size > len(data):
+    while len(data) - at >= header.HEADER_SIZE:
+        _, kind, _, size, _, _ = EventHeader.read(data, at)
+        if size < header.HEADER_SIZE or at + size > len(data):
             break
         try:
             if kind == EventType.FORMAT_DESCRIPTION:
-                checksum = parse_format_description(bytes(data[at : at + size])).checksum
+                checksum = header.parse_format_description(bytes(data[at : at + size])).checksum
             elif is_compressed(kind):
                 event = bytes(data[at : at + size])
                 out += (data[copied:at], plain_event(event, checksum=checksum))
@@ -118,4 +121,4 @@ def plain_log(data: bytes | memoryview) -> bytes | memoryview:
         except BinlogError as error:
             raise error.at(f"offset {at}") from None
         at += size
-    return b"".join((data[: len(MAGIC)], *out, data[copied:])) if out else data
+    return b"".join((data[: len(header.MAGIC)], *out, data[copied:])) if out else data

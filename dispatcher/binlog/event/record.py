@@ -26,6 +26,10 @@ RECORD_VERSION = 1
 # magic, version, name length, epoch, seq, offset, commit_us, first_event
 RECORD = struct.Struct("<2sBBIQQqI")
 RECORD_SIZE = HEADER_SIZE + RECORD.size  # without file name and checksum
+# Offsets of these fields in the event, for kernels.
+MAGIC_AT, VERSION_AT, NAME_SIZE_AT, EPOCH_AT, SEQ_AT, OFFSET_AT, COMMIT_US_AT, FIRST_EVENT_AT = (
+    HEADER_SIZE + at for at in (0, 2, 3, 4, 8, 16, 24, 32)
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class Compression(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """`uncompressed_size`: bytes of all inner events, as the server says; it does so whenever it compresses."""
+    """`uncompressed_size`: bytes of all inner events; None if the server wrote none, because it did not compress."""
 
     compression: Compression
     uncompressed_size: int | None
@@ -96,7 +96,7 @@ def decompressed_chunks(payload: Payload) -> Iterator[bytes]:
 
 
 def decompress(payload: Payload) -> bytes:
-    """All inner events' bytes at once, for a payload whose size is known and small. Raises likewise."""
+    """All inner events' bytes at once, for a payload whose size is known and small. Raises as `parse_payload` does."""
     said = payload.uncompressed_size
     if payload.compression is Compression.NONE:
         return bytes(payload.data)

@@ -1,4 +1,4 @@
-"""Integers as they stand in events, for use inside kernels."""
+"""Reads integers of events inside kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Int = Any  # an int for Python, an int64 inside a kernel: to mypy the two are di
 
 @njit
 def little(buf: U8, at: Int, size: Int) -> Int:
-    """Little-endian integer of up to 8 bytes; 8 bytes are taken as signed."""
+    """Little-endian integer of up to 8 bytes; 8 bytes are read as signed."""
     value = np.int64(0)
     for i in range(size):
         value |= np.int64(buf[at + i]) << np.int64(8 * i)
@@ -37,7 +37,7 @@ def big(buf: U8, at: Int, size: Int) -> Int:
 
 @njit
 def packed(buf: U8, at: Int, end: Int) -> tuple[Int, Int]:
-    """(value, offset behind it) of a packed integer; the offset is -1 where it is cut short or none."""
+    """(value, offset behind it) of a packed integer; the offset is -1 if it is truncated or invalid."""
     if at >= end:
         return np.int64(0), np.int64(-1)
     first = np.int64(buf[at])
@@ -62,5 +62,5 @@ def u32(buf: U8, at: int) -> int:
 
 @part
 def u64(buf: U8, at: int) -> int:
-    """Eight bytes as a signed integer, which is what the state of kernels is made of."""
+    """Eight bytes as a signed integer, the type of the kernels' state."""
     return int(np.int64(load64(buf, np.uint64(at))))

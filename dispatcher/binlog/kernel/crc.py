@@ -1,7 +1,7 @@
-"""CRC32 (zlib's polynomial) for use inside kernels: slicing by 16, or folding by 64 where the processor can (`clmul`).
+"""CRC32 (zlib's polynomial) for kernels: slicing by 16, or folding by 64 if the processor has PCLMULQDQ (`crc_clmul`).
 
-A kernel cannot call `zlib.crc32` without leaving nopython mode, and one Python call per event costs ten times the
-check itself. Source of the method: M. Kounavis, F. Berry, "A Systematic Approach to Building High Performance
+A kernel cannot call `zlib.crc32` without leaving nopython mode, and one Python call per event costs ten times as much
+as the check. Source of the method: M. Kounavis, F. Berry, "A Systematic Approach to Building High Performance
 Software-based CRC Generators", 2005.
 """
 
@@ -34,7 +34,7 @@ _TABLES = _tables()
 
 @part
 def _step(a: np.uint64, b: np.uint64) -> np.uint64:
-    """The CRC after 16 bytes: two words, with the CRC before them added to the first."""
+    """Return the CRC after 16 bytes, given as two words. The CRC before them has been added to the first word."""
     mask = _U64(0xFF)
     return _U64(
         _TABLES[15, a & mask]

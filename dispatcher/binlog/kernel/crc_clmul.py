@@ -1,9 +1,9 @@
-"""CRC32 by carry-less multiplication: 64 bytes folded per step, where the processor can.
+"""CRC32 by carry-less multiplication: folds 64 bytes per step on processors with the instruction PCLMULQDQ.
 
-A CRC is a remainder of polynomials, so a block of bytes may be replaced by any shorter one with the same remainder:
-`fold` reduces a message to 16 such bytes with the instruction PCLMULQDQ, and the tables of `crc` finish from there.
-Some five times faster than tables alone; without the instruction (or with numba told to compile for another
-processor, or nothing at all) `AVAILABLE` is False and `fold` must not be called.
+A CRC is a remainder of polynomials, so a block of bytes can be replaced by a shorter block with the same remainder.
+`fold` reduces a message to 16 such bytes, and `crc` computes their CRC with tables. This is about five times faster
+than tables alone. `AVAILABLE` is False if the processor lacks the instruction, if numba compiles for another processor,
+or if it does not compile; `fold` must not be called then.
 
 Source: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", 2009; the constants
 are x^(512+32), x^(512-32), x^(128+32) and x^(128-32) modulo the polynomial, bit-reflected.
@@ -42,7 +42,7 @@ AVAILABLE = _available()
 
 
 class _Folding:
-    """The instructions of one `fold`, in the making."""
+    """Generates the instructions of one `fold`."""
 
     def __init__(self, builder: Any, start: Any) -> None:
         self._builder = builder
@@ -53,7 +53,7 @@ class _Folding:
         self._multiply = module.globals.get(name) or ir.Function(module, function_type, name)
 
     def load(self, at: Any, index: int) -> Any:
-        """The 16 bytes number `index` from offset `at`."""
+        """Load 16 bytes: block number `index` behind offset `at`."""
         builder = self._builder
         pointer = builder.gep(self._start, [builder.add(at, ir.Constant(_I64, 16 * index))])
         value = builder.load(builder.bitcast(pointer, _BLOCK.as_pointer()))
@@ -61,7 +61,7 @@ class _Folding:
         return value
 
     def fold(self, block: Any, by: tuple[int, int], onto: Any) -> Any:
-        """`block` moved over the bytes up to `onto`, and added to it."""
+        """Multiply `block` by the constants for the distance to `onto`, and add it to `onto`."""
         builder = self._builder
         factors = ir.Constant(_BLOCK, [ir.Constant(_I64, n) for n in by])
         low = builder.call(self._multiply, [block, factors, ir.Constant(_I8, 0x00)])
@@ -118,7 +118,7 @@ def _merge(_typing: Any, buf: Any, _start: Any, _size: Any) -> Any:
 
 
 def _fold_rest(builder: Any, folding: _Folding, block: Any, done: Any, size: Any) -> Any:
-    """The whole 16 bytes that are left after the steps of 64."""
+    """Fold the blocks of 16 bytes that remain after the steps of 64."""
     before = builder.block
     sixteen = ir.Constant(_I64, 16)
     loop, after = builder.append_basic_block("fold16"), builder.append_basic_block("folded16")
@@ -140,5 +140,5 @@ def _fold_rest(builder: Any, folding: _Folding, block: Any, done: Any, size: Any
 
 
 fold = cast(Callable[[NDArray[np.uint8], int, int], tuple[np.uint64, np.uint64]], intrinsic(_merge))
-"""fold(buf, start, size): 16 bytes, as two little-endian words, that leave the same CRC as the first
-`size // 16 * 16` bytes of `buf` from `start`, with the initial value of the CRC folded in. `size` is at least 64."""
+"""fold(buf, start, size) returns two little-endian words. These 16 bytes have the same CRC as the first
+`size // 16 * 16` bytes of `buf` from `start`; the initial value of the CRC is included. `size` is at least 64."""

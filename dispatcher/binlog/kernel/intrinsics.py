@@ -1,10 +1,10 @@
-"""Machine instructions that numba does not offer: an unaligned load, a block copy.
+"""Machine instructions that numba does not offer: unaligned loads and a block copy.
 
-A slice assignment in a kernel costs some 40 ns before the first byte is copied, and a loop over bytes copies one byte
-a time; `llvm.memcpy` copies 80 bytes in 5 ns and 8 KB at memory speed. Nothing is checked here: callers have checked
-their bounds, and give offsets that lie inside. With NUMBA_DISABLE_JIT=1, where kernels run as Python for the sake of a
-fuzzer or a debugger, the same three functions check what they are given: an IndexError there is a read or write outside
-of an array in a compiled kernel.
+A slice assignment in a kernel costs about 40 ns before the first byte is copied, and a loop over bytes copies one byte
+at a time; `llvm.memcpy` copies 80 bytes in 5 ns, and 8 KB at memory speed. The compiled functions check nothing; their
+callers have checked the bounds. With NUMBA_DISABLE_JIT=1 kernels run as Python, for a fuzzer or a debugger, and these
+three functions check their arguments: an IndexError there means that a compiled kernel reads or writes outside of an
+array.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def _choice(compiled: Any, interpreted: Any) -> Any:
 
 
 load32 = cast(Callable[[U8, np.uint64], np.uint32], _choice(_load32, _load32_interpreted))
-"""load32(buf, at): four bytes of `buf` from offset `at`, as the machine orders them."""
+"""load32(buf, at) returns four bytes of `buf` from offset `at` as an integer in the machine's byte order."""
 
 load64 = cast(Callable[[U8, np.uint64], np.uint64], _choice(_load64, _load64_interpreted))
-"""load64(buf, at): eight bytes of `buf` from offset `at`, likewise."""
+"""load64(buf, at) returns eight bytes in the same way."""
 
 copy = cast(Callable[[U8, int, U8, int, int], None], _choice(_copy, _copy_interpreted))
-"""copy(out, to, buf, start, size): bytes of `buf` from `start` to `out` at `to`. They must not overlap."""
+"""copy(out, to, buf, start, size) copies bytes of `buf` from `start` on to `out` at `to`. They must not overlap."""

@@ -1,11 +1,11 @@
-"""numba's `njit` with a type, and with the two options that every kernel here wants.
+"""numba's `njit` with types, and with the two options that every kernel uses.
 
-`cache`: a compiled kernel is kept beside its source (or in the user's cache folder, or in NUMBA_CACHE_DIR), so that a
-daemon or a Spark worker loads it in milliseconds; where none of them can be written, it is compiled in each process.
-NUMBA_CACHE_DIR outlives an upgrade, so each release uses a folder of its own there.
-`nogil`: a kernel never touches Python objects, so other threads may run meanwhile.
+`cache`: numba stores a compiled kernel beside its source, in the user's cache folder or in NUMBA_CACHE_DIR, so that a
+daemon or a Spark worker loads it in milliseconds. If no folder is writable, each process compiles it. NUMBA_CACHE_DIR
+outlives an upgrade, so each release uses a folder of its own there.
+`nogil`: a kernel uses no Python objects, so other threads can run at the same time.
 
-With NUMBA_DISABLE_JIT=1 kernels run as the Python that they are, some hundred times slower, for a fuzzer or a debugger.
+With NUMBA_DISABLE_JIT=1 kernels run as Python, about a hundred times slower, for a fuzzer or a debugger.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
 if INTERPRETED:
-    np.seterr(over="ignore")  # in a kernel integers wrap around, in a hash on purpose
+    np.seterr(over="ignore")  # integers wrap around in a kernel, and a hash relies on that
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,10 +51,10 @@ def njit(function: F) -> F:
 
 
 def part(function: F) -> F:
-    """For the parts that a kernel is cut into for its readers: inlined by LLVM.
+    """Compile a part of a kernel, which LLVM inlines.
 
-    A call costs little, but each array that it is given is counted in and out atomically, which costs more than
-    the look at an event that it is for.
+    A call itself costs little, but the reference count of each array argument is changed atomically, twice. That costs
+    more than the work on one event.
     """
     return _compiled(function, forceinline=True)
 

@@ -70,7 +70,7 @@ def _lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
 
 
 def _clause_lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
-    """The pattern of one piece in the search for the next comma outside brackets: as long as possible."""
+    """Returns the pattern of one piece in the search for a comma outside brackets. Pieces are as long as possible."""
     quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
     return re.compile(
         rf"""

@@ -50,13 +50,13 @@ class Events(NamedTuple):
         return cls(i64[0], i64[1], np.empty(n, np.uint8), np.empty(n, np.int32))
 
     def slice(self, lo: int, hi: int) -> Events:
-        return Events(self.off[lo:hi], self.size[lo:hi], self.kind[lo:hi], self.route[lo:hi])
+        return Events._make(column[lo:hi] for column in self)
 
     def select(self, which: NDArray[np.bool_]) -> Events:
-        return Events(self.off[which], self.size[which], self.kind[which], self.route[which])
+        return Events._make(column[which] for column in self)
 
     def copy(self) -> Events:
-        return Events(self.off.copy(), self.size.copy(), self.kind.copy(), self.route.copy())
+        return Events._make(column.copy() for column in self)
 
 
 class Transactions(NamedTuple):
@@ -80,22 +80,14 @@ class Transactions(NamedTuple):
 
     def slice(self, lo: int, hi: int, first_event: int) -> Transactions:
         """Entries [lo, hi), with event indexes counted from `first_event`."""
-        return Transactions(
-            self.first[lo:hi] - np.int32(first_event), self.last[lo:hi] - np.int32(first_event), self.flags[lo:hi],
-            self.source[lo:hi], self.gno[lo:hi], self.end[lo:hi], self.commit_us[lo:hi],
-        )  # fmt: skip
+        part, offset = Transactions._make(column[lo:hi] for column in self), np.int32(first_event)
+        return part._replace(first=part.first - offset, last=part.last - offset)
 
     def select(self, which: NDArray[np.bool_]) -> Transactions:
-        return Transactions(
-            self.first[which], self.last[which], self.flags[which], self.source[which], self.gno[which],
-            self.end[which], self.commit_us[which],
-        )  # fmt: skip
+        return Transactions._make(column[which] for column in self)
 
     def copy(self) -> Transactions:
-        return Transactions(
-            self.first.copy(), self.last.copy(), self.flags.copy(), self.source.copy(), self.gno.copy(),
-            self.end.copy(), self.commit_us.copy(),
-        )  # fmt: skip
+        return Transactions._make(column.copy() for column in self)
 
 
 @dataclass(slots=True)

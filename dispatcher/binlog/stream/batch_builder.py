@@ -246,8 +246,6 @@ class BatchBuilder:
         self.recording.add(events[:size])
         st[k.N_EVENTS], st[k.HEAD] = lo, -1
 
-    # -- smaller parts -----------------------------------------------------------------------------------------
-
     def _carried_events(self) -> list[int]:
         """Indexes of the open transaction's frame events and of its open statement's head."""
         first, end, head = (int(self.state[i]) for i in (k.TX_FIRST, k.N_EVENTS, k.HEAD))

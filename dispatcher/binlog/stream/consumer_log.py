@@ -169,8 +169,8 @@ class ConsumerLog:
             cs[k.RECORD] = k.NONE
 
     def _skipped(self, batch: Batch, already_executed: U8 | None) -> U8:
-        """Which transactions to leave out: those already executed, and aborted ones. If the first was undone, the part
-        that an earlier batch appended goes."""
+        """Return 1 for each transaction to leave out: already executed or aborted. If the first one was aborted, drop
+        the part of it that an earlier batch appended."""
         flags = batch.tx.flags
         undone = flags & (ABORTED | ROLLED_BACK)
         if undone.any() and undone[0] and flags[0] & CONTINUED:
@@ -215,7 +215,7 @@ class ConsumerLog:
         return encode_record(Record(epoch, 0, batch.file, 0, 0, 0), checksum=batch.format.checksum)
 
     def _room(self, complete: int) -> tuple[int, U8]:
-        """The base and bytes of the segment to write into. A spilled transaction's segment takes nothing of later
+        """Return base and bytes of the segment to write into. A segment of a spilled transaction is not used for later
         batches."""
         if not self._segments:
             return self._end, _NOTHING

@@ -7,13 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dispatcher.binlog.event import header
-from dispatcher.binlog.event.header import (
-    CHECKSUM_SIZE,
-    LOG_POS_AT,
-    SERVER_ID_AT,
-    SIZE_AT,
-    TIMESTAMP_AT,
-)
+from dispatcher.binlog.event.record import COMMIT_US_AT, OFFSET_AT, SEQ_AT
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, u32
 from dispatcher.binlog.kernel.crc import crc32
 from dispatcher.binlog.kernel.intrinsics import copy
@@ -81,10 +75,7 @@ class AppendResult(NamedTuple):
         return AppendResult(tx[:n].copy(), end[:n].copy(), seq[:n].copy(), events[:n].copy())
 
 
-_SEQ_AT = header.HEADER_SIZE + 8
-_OFFSET_AT = header.HEADER_SIZE + 16
-_COMMIT_AT = header.HEADER_SIZE + 24
-_ROWS_FLAGS_AT = header.HEADER_SIZE + 6
+_ROWS_FLAGS_AT = header.HEADER_SIZE + header.ROWS_FLAGS_AT
 
 
 @part
@@ -97,23 +88,23 @@ def _put(out: U8, at: int, value: int, size: int) -> None:
 def _put_checksum(out: U8, at: int, size: int, checksum: int) -> None:
     """Write the checksum of the event of `size` bytes at out[at], if it has one."""
     if checksum:
-        end = at + size - CHECKSUM_SIZE
-        _put(out, end, crc32(out, at, end), CHECKSUM_SIZE)
+        end = at + size - header.CHECKSUM_SIZE
+        _put(out, end, crc32(out, at, end), header.CHECKSUM_SIZE)
 
 
 @part
 def end_statement(out: U8, at: int, checksum: int) -> None:
     """Set STMT_END_F on the rows event at out[at] and make its checksum right again."""
     out[at + _ROWS_FLAGS_AT] |= header.STMT_END_F
-    _put_checksum(out, at, u32(out, at + SIZE_AT), checksum)
+    _put_checksum(out, at, u32(out, at + header.SIZE_AT), checksum)
 
 
 @part
 def finish_record(out: U8, at: int, size: int, seq: int, offset: int, checksum: int) -> None:
     """Write into the record at out[at] what is known only when its transaction ends."""
-    _put(out, at + LOG_POS_AT, offset & 0xFFFFFFFF, 4)
-    _put(out, at + _SEQ_AT, seq, 8)
-    _put(out, at + _OFFSET_AT, offset, 8)
+    _put(out, at + header.LOG_POS_AT, offset & 0xFFFFFFFF, 4)
+    _put(out, at + SEQ_AT, seq, 8)
+    _put(out, at + OFFSET_AT, offset, 8)
     _put_checksum(out, at, size, checksum)
 
 
@@ -188,10 +179,10 @@ def _unit_bytes(  # noqa: PLR0913 - kernels take arrays one by one, see `copy_sh
     head: int,
     text: bool,
 ) -> int:
-    """Bytes of a rows or DDL event `i` and of all that must stand before it and was not copied yet.
+    """Return the bytes of rows or DDL event `i` and of the events before it that must be copied first.
 
-    `first`: the transaction's first event; `head`: that of the statement, -1 if its head was copied; `text`: with its
-    text?
+    `first`: index of the transaction's first event; `head`: of the statement's first event, -1 if its head was copied;
+    `text`: True if the statement's text is copied.
     """
     need = int(size[i])
     if not cs[BEGUN]:
@@ -223,9 +214,9 @@ def _copy_beginning(  # noqa: PLR0913 - as above
     at = cs[OUT]
     cs[BEGUN], cs[RECORD] = 1, at
     copy(out, at, record, 0, len(record))
-    copy(out, at + TIMESTAMP_AT, buf, off[first] + TIMESTAMP_AT, 4)
-    copy(out, at + SERVER_ID_AT, buf, off[first] + SERVER_ID_AT, 4)
-    _put(out, at + _COMMIT_AT, commit_us, 8)
+    copy(out, at + header.TIMESTAMP_AT, buf, off[first] + header.TIMESTAMP_AT, 4)
+    copy(out, at + header.SERVER_ID_AT, buf, off[first] + header.SERVER_ID_AT, 4)
+    _put(out, at + COMMIT_US_AT, commit_us, 8)
     cs[OUT] = at + len(record)
     for j in range(first, i):
         if kind[j] & KIND_MASK == FRAME:

@@ -164,7 +164,7 @@ class EmbeddedReader:
         self._leave()
 
     def locate(self) -> None:
-        """Place what was read in the log: before its event while the transaction is open, and behind it then."""
+        """Set the log position: before the payload event while its transaction is open, then behind it."""
         if not self._frames:
             return
         frame, builder, st = self._frames[-1], self._builder, self._builder.state

@@ -151,7 +151,7 @@ class SpecialEvents:
         if not event.flags & header.FLAG_ARTIFICIAL and event.type not in _HEARTBEATS:
             if (
                 event.log_pos
-            ):  # a FORMAT_DESCRIPTION that is repeated for a dump from the middle has none
+            ):  # 0 in a FORMAT_DESCRIPTION that is repeated for a dump from the middle
                 st[k.FILE_POS] = k.advance_position(builder.offset, event.log_pos, size)
             elif event.type != EventType.FORMAT_DESCRIPTION:
                 st[k.FILE_POS] += size

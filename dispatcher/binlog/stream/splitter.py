@@ -129,7 +129,7 @@ class Splitter:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes behind the last event that was read: the beginning of an incomplete one, if not `full`."""
+        """Bytes behind the last event that was read. Unless `full`, they are the beginning of an incomplete event."""
         return self._buffer.fill - int(self._builder.state[k.AT])
 
     def drop_rest(self) -> None:
@@ -285,7 +285,7 @@ class Splitter:
     def _join_packets(self) -> bool:
         """Move the pieces of an event that comes in several packets together; False until all of them are here.
 
-        The event ends where its last packet ends, so that the kernel goes on behind it as ever.
+        The event ends where its last packet ends, so the kernel goes on behind it as it does behind any event.
         """
         st, buf = self._builder.state, self._buffer.bytes
         at = int(st[k.AT])

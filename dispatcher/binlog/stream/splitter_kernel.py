@@ -1,8 +1,8 @@
-"""The kernel that walks a buffer of packets (or of a file's events): framing, checksums, transactions, routes.
+"""The kernel that reads a buffer of packets, or of a file's events: framing, checksums, transactions, routes.
 
-It fills `Events` and `Transactions`, keeps its state in one array of integers, and returns a reason when it needs more
-bytes or something that only Python can do. It checks sizes against packets, every event's CRC32, and that rows stand in
-transactions and refer to table maps.
+It fills `Events` and `Transactions`, keeps its state in one array of integers, and returns a reason code when it needs
+more bytes, or for an event that only Python reads. It checks the sizes of events and packets, the CRC32 of every event,
+and that rows lie inside a transaction and refer to a table map.
 """
 
 from __future__ import annotations
@@ -12,15 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.binlog.event.header import (
-    CHECKSUM_SIZE,
-    EVENT_BYTES_MAX,
-    HEADER_SIZE,
-    LOG_POS_AT,
-    SIZE_AT,
-    TIMESTAMP_AT,
-    TYPE_AT,
-)
+from dispatcher.binlog.event import header
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, u16, u32, u64
 from dispatcher.binlog.kernel.crc import crc32
@@ -65,7 +57,7 @@ TX = 5  # NO_TX, TX_STARTED, TX_BEGUN, TX_XA
 SOURCE = 6  # of the open transaction: index of its GTID's source, -1 = no GTID
 GNO = 7
 COMMIT_US = 8
-MAPS = 9  # table maps of the open statement
+MAPS = 9  # number of table maps of the open statement
 HEAD = 10  # index of the open statement's first event (text or table map), -1 = none
 N_EVENTS = 11
 N_TXS = 12
@@ -81,31 +73,31 @@ TX_FLAGS = 19
 STOP = 20  # end of its body, without the checksum
 KIND = 21
 ROUTE = 22
-ENDS = 23  # 1 if its transaction ends with it
-OPENED = 24  # transactions that began
-JOINED = 25  # where an event stands whose packets were joined, -1 = none
+ENDS = 23  # 1 if the event ends its transaction
+OPENED = 24  # number of transactions that began
+JOINED = 25  # offset of an event whose packets were joined, -1 = none
 STATE_SIZE = 26
 
-# None; its GTID was seen; its BEGIN was seen, or implied; likewise its XA START, and only Python can end it.
+# No transaction; its GTID was read; its BEGIN was read or implied; its XA START was, and only Python can end it.
 NO_TX, TX_STARTED, TX_BEGUN, TX_XA = 0, 1, 2, 3
 EVENTS_MAX = 1 << 16
 MAPS_MAX = 4096
-SLACK = MAPS_MAX + 64  # for what an open transaction carries, listed again behind a full batch
+SLACK = MAPS_MAX + 64  # room for the carried events, which are listed again behind a full batch
 SOURCES_MAX = 1024
 PACKET_MAX = 0xFFFFFF
 TABLE_ID_MASK = (1 << 48) - 1
 
 
 class TableMaps(NamedTuple):
-    """The table maps of the open statement: table id and route, the first `st[MAPS]` entries are in force."""
+    """Table ids and routes of the open statement's table maps. The first `st[MAPS]` entries are in use."""
 
     id: I64
     route: I32
 
 
 class Names(NamedTuple):
-    """What `routes.find` looks in, and the sources of GTIDs, `n_sources` of them: 16 bytes, and 1 where they are a UUID
-    (others are found by name)."""
+    """The tables that `routes.find_route` searches, and the `n_sources` sources of GTIDs: 16 bytes of each, and 1 if it
+    is a UUID (Python finds the others by name)."""
 
     slots: I32
     names: U8
@@ -115,7 +107,7 @@ class Names(NamedTuple):
 
 
 def _rows_kinds() -> U8:
-    """By type code: 1 if its body begins with a table id and the flags of a rows event."""
+    """Returns one byte per type code: 1 if the body begins with the table id and flags of a rows event."""
     table = np.zeros(256, dtype=np.uint8)
     for kind in EventType:
         name = kind.name.removeprefix("MARIADB_").removeprefix("PARTIAL_")
@@ -126,6 +118,8 @@ def _rows_kinds() -> U8:
 _IS_ROWS = _rows_kinds()
 _BEGIN = np.frombuffer(b"BEGIN", dtype=np.uint8).copy()
 _COMMIT = np.frombuffer(b"COMMIT", dtype=np.uint8).copy()
+_LOGICAL_CLOCK = 2  # LOGICAL_TIMESTAMP_TYPECODE
+_NO_TABLE_ID = 0xFFFFFF
 _OK = -1  # go on
 
 
@@ -150,10 +144,10 @@ def _same(buf: U8, at: int, size: int, word: U8) -> bool:
 
 @part
 def advance_position(position: int, log_pos: int, size: int) -> int:
-    """The 64-bit offset after an event of `size` bytes whose header says `log_pos` (32 bits, 0 = unknown).
+    """Return the 64-bit offset after an event of `size` bytes whose header has `log_pos` (32 bits, 0 = unknown).
 
-    `log_pos` wraps at 4 GiB, and a dump by GTID leaves events out, so neither alone tells the offset. Offsets in a file
-    only grow: a smaller `log_pos` has wrapped. (More than 4 GiB left out in one piece cannot be told.)
+    `log_pos` wraps at 4 GiB, and a dump by GTIDs leaves events out, so neither the sizes nor `log_pos` alone give the
+    offset. Offsets in a file only grow, so a smaller `log_pos` has wrapped. (A gap of more than 4 GiB is not detected.)
     """
     if log_pos == 0:
         return position + size
@@ -170,7 +164,7 @@ def _malformed(st: I64, reason: int) -> int:
 
 @part
 def _next_event(buf: U8, st: I64) -> int:  # noqa: PLR0911 - one return per reason
-    """Find the next whole event: its offset, size and what follows it in `st`. Its checksum is right, if it has one."""
+    """Find the next complete event, verify its checksum if it has one, and set OFF, SIZE, NEXT and STOP in `st`."""
     at, end = st[AT], st[END]
     if st[PACKETS] and at != st[JOINED]:
         if end - at < 4:
@@ -186,23 +180,25 @@ def _next_event(buf: U8, st: I64) -> int:  # noqa: PLR0911 - one return per reas
             return PACKET
         size -= 1
         st[OFF], st[SIZE], st[NEXT] = off, size, following
-        if size < HEADER_SIZE or u32(buf, off + SIZE_AT) != size:
+        if size < header.HEADER_SIZE or u32(buf, off + header.SIZE_AT) != size:
             return _malformed(st, 1)
     else:
-        if end - at < HEADER_SIZE:
+        if end - at < header.HEADER_SIZE:
             return MORE
-        off, size = at, u32(buf, at + SIZE_AT)
+        off, size = at, u32(buf, at + header.SIZE_AT)
         st[OFF], st[SIZE], st[NEXT] = off, size, at + size
-        if size < HEADER_SIZE or size > EVENT_BYTES_MAX:
-            return _malformed(st, 1 if size < HEADER_SIZE else 8)
+        if size < header.HEADER_SIZE or size > header.EVENT_BYTES_MAX:
+            return _malformed(st, 1 if size < header.HEADER_SIZE else 8)
         if at + size > end:
             return MORE
     st[STOP] = off + size
-    # A FORMAT_DESCRIPTION says of itself whether it has a checksum.
-    if st[CHECKED] and buf[off + TYPE_AT] != EventType.FORMAT_DESCRIPTION:
-        st[STOP] -= CHECKSUM_SIZE
+    # A FORMAT_DESCRIPTION itself tells whether it ends in a checksum.
+    if st[CHECKED] and buf[off + header.TYPE_AT] != EventType.FORMAT_DESCRIPTION:
+        st[STOP] -= header.CHECKSUM_SIZE
         stop = st[STOP]
-        if size < HEADER_SIZE + CHECKSUM_SIZE or crc32(buf, off, stop) != u32(buf, stop):
+        if size < header.HEADER_SIZE + header.CHECKSUM_SIZE or crc32(buf, off, stop) != u32(
+            buf, stop
+        ):
             return CHECKSUM
     return _OK
 
@@ -216,23 +212,25 @@ def open_transaction(st: I64, state: int, source: int, gno: int, commit_us: int)
 
 @part
 def _gtid(buf: U8, st: I64, sources: NDArray[np.uint64], n_sources: int) -> int:
-    """GTID and ANONYMOUS_GTID: flags 1, source 16, number 8, then since 5.7 logical clock type 1 and two numbers 8, and
-    since 8.0 the commit time: 7 bytes of microseconds, whose bit 55 says that the original commit time follows."""
+    """GTID and ANONYMOUS_GTID. MySQL 5.6 writes them up to the number, 5.7 adds the logical clock, 8.0 the commit time:
+    microseconds, whose bit 55 says that the original commit time follows."""
     off, stop = st[OFF], st[STOP]
-    body = off + HEADER_SIZE
+    body = off + header.HEADER_SIZE
     if st[TX] != NO_TX:
         return _malformed(st, 5)
-    if stop - body < 25:
+    if stop - body < header.GTID_CLOCK_AT:
         return _malformed(st, 2)
     source = -1
-    if buf[off + TYPE_AT] == EventType.GTID:
-        source = _find_source(buf, body + 1, sources, n_sources)
+    if buf[off + header.TYPE_AT] == EventType.GTID:
+        source = _find_source(buf, body + header.GTID_SOURCE_AT, sources, n_sources)
         if source < 0:
             return NEW_SOURCE
-    commit_us = u32(buf, off + TIMESTAMP_AT) * 1_000_000
-    if stop - body >= 50 and buf[body + 25] == 2:
-        commit_us = u64(buf, body + 42) & ((1 << 55) - 1)
-    gno = u64(buf, body + 17)
+    commit_us = u32(buf, off + header.TIMESTAMP_AT) * 1_000_000
+    # The kernel reads 8 bytes, of which the time takes 7.
+    has_commit_time = stop - body > header.GTID_COMMIT_AT + header.GTID_COMMIT_SIZE
+    if has_commit_time and buf[body + header.GTID_CLOCK_AT] == _LOGICAL_CLOCK:
+        commit_us = u64(buf, body + header.GTID_COMMIT_AT) & ((1 << 55) - 1)
+    gno = u64(buf, body + header.GTID_NUMBER_AT)
     if source >= 0 and not 0 < gno < GNO_MAX:
         return _malformed(st, 9)
     open_transaction(st, TX_STARTED, source, gno, commit_us)
@@ -242,17 +240,24 @@ def _gtid(buf: U8, st: I64, sources: NDArray[np.uint64], n_sources: int) -> int:
 
 @part
 def _query(buf: U8, st: I64) -> int:
-    """BEGIN and COMMIT to the letter; any other statement is for Python to classify."""
+    """Read a QUERY that is exactly BEGIN or COMMIT. Python classifies all other statements."""
     off, stop = st[OFF], st[STOP]
-    body = off + HEADER_SIZE
-    if stop - body < 13:
+    body = off + header.HEADER_SIZE
+    if stop - body < header.QUERY_FIXED_SIZE:
         return _malformed(st, 2)
-    query = body + 13 + u16(buf, body + 11) + int(buf[body + 8]) + 1
+    database_size = int(buf[body + header.QUERY_DATABASE_SIZE_AT])
+    query = (
+        body
+        + header.QUERY_FIXED_SIZE
+        + u16(buf, body + header.QUERY_STATUS_SIZE_AT)
+        + database_size
+        + 1
+    )
     if query > stop:
         return _malformed(st, 2)
     if st[TX] < TX_BEGUN and _same(buf, query, stop - query, _BEGIN):
         if st[TX] == NO_TX:  # no GTID event before it: 5.6 without GTIDs
-            open_transaction(st, TX_BEGUN, -1, 0, u32(buf, off + TIMESTAMP_AT) * 1_000_000)
+            open_transaction(st, TX_BEGUN, -1, 0, u32(buf, off + header.TIMESTAMP_AT) * 1_000_000)
         st[TX], st[KIND] = TX_BEGUN, FRAME
         return _OK
     if st[TX] == TX_BEGUN and _same(buf, query, stop - query, _COMMIT):
@@ -265,13 +270,13 @@ def _query(buf: U8, st: I64) -> int:
 def _table_map(
     buf: U8, st: I64, map_id: I64, map_route: I32, slots: I32, names: U8, spans: I64
 ) -> int:
-    body, stop = st[OFF] + HEADER_SIZE, st[STOP]
+    body, stop = st[OFF] + header.HEADER_SIZE, st[STOP]
     if st[TX] < TX_BEGUN:
         return _malformed(st, 3)
-    if stop - body < 10:
+    if stop - body < header.TABLE_HEAD_SIZE + 2:
         return _malformed(st, 2)
-    database_size = int(buf[body + 8])
-    database = body + 9
+    database_size = int(buf[body + header.TABLE_HEAD_SIZE])
+    database = body + header.TABLE_HEAD_SIZE + 1
     table = database + database_size + 2
     if table > stop or table + buf[table - 1] >= stop:
         return _malformed(st, 2)
@@ -294,10 +299,10 @@ def _table_map(
 
 @part
 def _rows(buf: U8, st: I64, map_id: I64, map_route: I32) -> int:
-    body, stop = st[OFF] + HEADER_SIZE, st[STOP]
+    body, stop = st[OFF] + header.HEADER_SIZE, st[STOP]
     if st[TX] < TX_BEGUN:
         return _malformed(st, 3)
-    if stop - body < 8:
+    if stop - body < header.TABLE_HEAD_SIZE:
         return _malformed(st, 2)
     table_id = u64(buf, body) & TABLE_ID_MASK
     route = NO_ROUTE
@@ -305,9 +310,9 @@ def _rows(buf: U8, st: I64, map_id: I64, map_route: I32) -> int:
         if map_id[m] == table_id:
             route = map_route[m]
             break
-    ends = u16(buf, body + 6) & 1
-    # The server closes a statement whose last table was not logged with rows for "no table".
-    if route == NO_ROUTE and not (ends and table_id in (0, 0xFFFFFF)):
+    ends = u16(buf, body + header.ROWS_FLAGS_AT) & header.STMT_END_F
+    # If the last table of a statement was not logged, the server ends the statement with rows for "no table".
+    if route == NO_ROUTE and not (ends and table_id in (0, _NO_TABLE_ID)):
         return _malformed(st, 4)
     st[KIND], st[ROUTE] = ROWS, route
     if ends:
@@ -331,8 +336,8 @@ def _other(st: I64, kind: int) -> int:
 def split_packets(
     buf: U8, st: I64, ev: Events, tx: Transactions, maps: TableMaps, names: Names
 ) -> int:
-    """Fill the arrays from buf[st[AT]:st[END]] until something needs Python; returns why."""
-    # Taking an array out of a tuple counts it in and out, atomically: once here, not once an event.
+    """Fill the arrays from buf[st[AT]:st[END]] until Python must act; returns the reason code."""
+    # Reading an array from a tuple changes its reference count atomically, twice: once per call here, not per event.
     ev_off, ev_size, ev_kind, ev_route = ev.off, ev.size, ev.kind, ev.route
     tx_first, tx_last, tx_flags, tx_source = tx.first, tx.last, tx.flags, tx.source
     tx_gno, tx_end, tx_commit_us = tx.gno, tx.end, tx.commit_us
@@ -346,7 +351,7 @@ def split_packets(
         if code != _OK:
             return code
         st[ROUTE], st[ENDS] = ALL, 0
-        kind = buf[st[OFF] + TYPE_AT]
+        kind = buf[st[OFF] + header.TYPE_AT]
         if kind == EventType.TABLE_MAP:
             code = _table_map(buf, st, map_id, map_route, slots, arena, spans)
         elif _IS_ROWS[kind]:
@@ -360,8 +365,8 @@ def split_packets(
         if code != _OK:
             return code
         off, size = st[OFF], st[SIZE]
-        st[FILE_POS] = advance_position(st[FILE_POS], u32(buf, off + LOG_POS_AT), size)
-        st[TIMESTAMP] = u32(buf, off + TIMESTAMP_AT)
+        st[FILE_POS] = advance_position(st[FILE_POS], u32(buf, off + header.LOG_POS_AT), size)
+        st[TIMESTAMP] = u32(buf, off + header.TIMESTAMP_AT)
         ev_off[n], ev_size[n], ev_kind[n], ev_route[n] = off, size, st[KIND], st[ROUTE]
         st[N_EVENTS], st[AT] = n + 1, st[NEXT]
         if st[ENDS]:

@@ -55,7 +55,7 @@ class MetadataSuffixes:
     count: int = 0
 
     def add(self, body: bytes) -> int:
-        """Add the tail of a TABLE_MAP's whole `body`; returns its number."""
+        """Add the tail of a TABLE_MAP whose body is `body`; returns the tail's number."""
         tail = np.frombuffer(body, dtype=np.uint8)[POST_HEADER_SIZE:]
         start = int(self.starts[self.count])
         while start + len(tail) > len(self.data):
@@ -73,9 +73,9 @@ class MetadataSuffixes:
 
 @njit
 def next_unresolved(  # noqa: PLR0913 - kernels take arrays one by one, see `split_packets`
-    buf: U8, ev: Events, wanted: U8, ids: I64, sizes: I64, tails: I32, out: I32, start: int
+    buf: U8, ev: Events, route_mask: U8, ids: I64, sizes: I64, tails: I32, out: I32, start: int
 ) -> int:
-    """Index of the next event that Python must read: a statement, or a TABLE_MAP of a wanted route that is new. `out`
+    """Index of the next event that Python must read: a statement, or a new TABLE_MAP of a route in the mask. `out`
     holds the tails of the events before it."""
     ev_off, ev_size, ev_kind, ev_route = ev.off, ev.size, ev.kind, ev.route
     for i in range(start, len(ev_off)):
@@ -85,7 +85,7 @@ def next_unresolved(  # noqa: PLR0913 - kernels take arrays one by one, see `spl
             return i
         if kind == TABLE_MAP:
             route = ev_route[i]
-            if wanted[route]:
+            if route_mask[route]:
                 at = ev_off[i] + HEADER_SIZE
                 if ids[route] == read_table_id(buf, at) and sizes[route] == ev_size[i]:
                     out[i] = tails[route]
@@ -125,9 +125,9 @@ def rewrite(  # noqa: PLR0913 - as above
 
 
 def replace_table_maps(batch: Batch, which: I32, tails: MetadataSuffixes) -> Batch:
-    """The batch with the tails `which` (one per event) in its TABLE_MAPs; the same batch if all are KEEP.
+    """Return a batch whose TABLE_MAPs have the tails `which` (one number per event), or `batch` itself if all are KEEP.
 
-    The buffer and the arrays are the splitter's, so a new batch has its own.
+    The new batch has a buffer and arrays of its own, because those of `batch` belong to the splitter.
     """
     named = which[which >= 0]
     if not len(named):

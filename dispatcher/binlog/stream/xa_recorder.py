@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import zlib
 
-from dispatcher.binlog.event import control
+from dispatcher.binlog.event import control, header
 from dispatcher.binlog.event.cursor import malformed
 from dispatcher.binlog.event.gtid import (
     COMPLETED_XA,
@@ -33,7 +33,7 @@ from dispatcher.binlog.event.gtid import (
     MariadbGtid,
     Xid,
 )
-from dispatcher.binlog.event.header import HEADER, HEADER_SIZE, EventHeader
+from dispatcher.binlog.event.header import EventHeader
 from dispatcher.binlog.event.transaction_payload import Payload
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.sql.statement import xa_verb
@@ -54,7 +54,7 @@ _NO_ROOM = (
     "raise state.max_bytes_in_prepared and restart; XA RECOVER on the server lists what is prepared for long, XA COMMIT"
     " or XA ROLLBACK ends it"
 )
-_MARIADB_FLAGS_AT = HEADER_SIZE + 12  # in MariaDB's GTID event, behind sequence number and domain
+_MARIADB_FLAGS_AT = header.HEADER_SIZE + header.MARIADB_FLAGS_AT  # in the event
 
 
 class XaRecorder:
@@ -133,9 +133,7 @@ class XaRecorder:
         buf[behind:stop] = 0
         if st[k.CHECKED]:
             crc = zlib.crc32(buf[off:stop].tobytes())
-            buf[stop : stop + 4] = list(crc.to_bytes(4, "little"))
-
-    # -- smaller parts -----------------------------------------------------------------------------------------
+            buf[stop : stop + header.CHECKSUM_SIZE] = list(crc.to_bytes(4, "little"))
 
     def _end(
         self, xid: Xid, event: EventHeader, out: Batches, *, commit: bool
@@ -175,7 +173,7 @@ class XaRecorder:
         return EmbeddedTransaction(rows, xid, self._builder.format.mariadb, faults)
 
     def _log_point(self, offset: int) -> LogPoint:
-        """`offset`: behind the GTID event of the open transaction."""
+        """Return the place of the open transaction in the log; `offset`: behind its GTID event."""
         builder = self._builder
         st, file = builder.state, builder.file
         source = builder.sources[int(st[k.SOURCE])] if st[k.SOURCE] >= 0 else ""
@@ -186,12 +184,13 @@ class XaRecorder:
 
 def _query_event(event: EventHeader, body: bytes, text: bytes) -> bytes:
     """A QUERY event with the fields of another one and another text, without a checksum."""
-    database, status = body[8], int.from_bytes(body[11:13], "little")
-    return _event(
-        event, EventType.QUERY, body[: 13 + status + database + 1] + text, flags=event.flags
+    status_size = int.from_bytes(
+        body[header.QUERY_STATUS_SIZE_AT : header.QUERY_FIXED_SIZE], "little"
     )
+    text_at = header.QUERY_FIXED_SIZE + status_size + body[header.QUERY_DATABASE_SIZE_AT] + 1
+    return _event(event, EventType.QUERY, body[:text_at] + text, flags=event.flags)
 
 
 def _event(like: EventHeader, kind: EventType, body: bytes, *, flags: int) -> bytes:
-    size = HEADER_SIZE + len(body)
-    return HEADER.pack(like.timestamp, kind, like.server_id, size, 0, flags) + body
+    size = header.HEADER_SIZE + len(body)
+    return header.HEADER.pack(like.timestamp, kind, like.server_id, size, 0, flags) + body

@@ -57,8 +57,8 @@ class LogPoint:
 
 @dataclass(slots=True, eq=False)
 class XaEntry:
-    """One prepared transaction. `rows`: its events without checksums, from BEGIN on where the server writes one; None
-    where they were not kept, which `faults` explain. `end`: of its XA COMMIT or XA ROLLBACK, once that was read."""
+    """One prepared transaction. `rows`: its events without checksums, with BEGIN if the server writes one; None if they
+    were not kept, for the reasons in `faults`. `end`: its XA COMMIT or XA ROLLBACK, None if that was not read yet."""
 
     number: int  # in the order in which they were kept
     xid: str
@@ -74,7 +74,7 @@ class XaEntry:
 
 @dataclass(frozen=True, slots=True)
 class XaChanges:
-    """What the store lacks: entries that are new or came to their end since, and the numbers of those that are gone."""
+    """What has changed since the last store: new entries, entries that ended, and the numbers of removed entries."""
 
     put: tuple[XaEntry, ...]
     ended: tuple[tuple[int, LogPoint], ...]
@@ -150,8 +150,6 @@ class XaStore:
             self._drop(next(iter(self._ended.values())))
         return self.bytes + size <= self.bytes_max
 
-    # -- the core --------------------------------------------------------------------------------------------
-
     def forget(self, passed: Callable[[LogPoint], bool]) -> None:
         """Drop transactions whose end all consumers have acknowledged for good, as `passed` tells."""
         for entry in list(self._ended.values()):
@@ -172,8 +170,8 @@ class XaStore:
                 self._drop(entry)
 
     def changes(self) -> XaChanges | None:
-        """What is to be stored with the next progress; None where that is nothing. `stored` must follow, or this is
-        said again."""
+        """Return what to store with the next progress; None if nothing has changed. Until `stored` is called, the same
+        changes are returned again."""
         put, ended, gone = [], [], []
         for number in self._dirty:
             entry = self._entries.get(number)
@@ -186,7 +184,7 @@ class XaStore:
                 ended.append((number, entry.end))
         if not (put or ended or gone):
             return None
-        # Entries change; what is handed to another thread must not.
+        # The entries go on changing; another thread stores these copies.
         fixed = tuple(XaEntry(e.number, e.xid, e.at, e.rows, e.faults, e.end) for e in put)
         return XaChanges(fixed, tuple(ended), tuple(gone))
 
@@ -207,8 +205,6 @@ class XaStore:
                 self._dirty.pop(number, None)
             else:
                 self._dirty[number] = None
-
-    # -- smaller parts ---------------------------------------------------------------------------------------
 
     def _add(self, entry: XaEntry) -> None:
         self._next = max(self._next, entry.number + 1)

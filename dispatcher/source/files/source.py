@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID, uuid5
 
-from dispatcher.binlog.event import header
+from dispatcher.binlog.event.header import HEADER_SIZE, EventHeader
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
@@ -176,15 +176,16 @@ class OpenedFiles:
     def type_at(self, name: str, offset: int) -> int | None:
         with self._reading(name), open_regular(self._folder.path / name) as file:
             file.seek(offset)
-            event = file.read(header.HEADER_SIZE)
-            size = int.from_bytes(event[9:13], "little")
-            log_pos = int.from_bytes(event[13:17], "little")
-            if size < header.HEADER_SIZE or log_pos != (offset + size) & 0xFFFF_FFFF:
+            event = file.read(HEADER_SIZE)
+            if len(event) < HEADER_SIZE:
                 return None
-            event += file.read(size - len(event))
+            header = EventHeader.read(event)
+            if header.size < HEADER_SIZE or header.log_pos != (offset + header.size) & 0xFFFF_FFFF:
+                return None
+            event += file.read(header.size - len(event))
         checksum = self._heads[name].format.checksum
-        whole = len(event) == size and is_whole_event(event, offset, checksum=checksum)
-        return event[4] if whole else None
+        whole = len(event) == header.size and is_whole_event(event, offset, checksum=checksum)
+        return header.type if whole else None
 
     @contextmanager
     def _reading(self, name: str) -> Iterator[None]:

@@ -6,12 +6,18 @@ as in the file, checksums included, whatever the server's binlog_checksum is.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 from dispatcher.binlog.event.cursor import malformed
-from dispatcher.binlog.event.header import CHECKSUM_SIZE, EVENT_BYTES_MAX, HEADER_SIZE, parse_rotate
+from dispatcher.binlog.event.header import (
+    CHECKSUM_SIZE,
+    EVENT_BYTES_MAX,
+    HEADER_SIZE,
+    EventHeader,
+    has_valid_checksum,
+    parse_rotate,
+)
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Routes
@@ -152,8 +158,8 @@ def rotate_target(event: bytes) -> tuple[str, int]:
 
     Whether it ends in a checksum depends on the file before it, or on the session if it is the first one.
     """
-    checksum = zlib.crc32(event[:-4]) == int.from_bytes(event[-4:], "little")
-    return parse_rotate(event[HEADER_SIZE : len(event) - CHECKSUM_SIZE * checksum])
+    checksum_size = CHECKSUM_SIZE * has_valid_checksum(event)
+    return parse_rotate(event[HEADER_SIZE : len(event) - checksum_size])
 
 
 def _payloads(data: bytes, parts: list[bytes], label: str) -> tuple[list[bytes], bytes]:
@@ -191,9 +197,9 @@ def _check_large(parts: Sequence[bytes], beginning: bytes, label: str) -> None:
     first = parts[0] if parts else beginning
     if len(first) < 1 + HEADER_SIZE:
         return
-    size = int.from_bytes(first[10:14], "little")
+    header = EventHeader.read(first, 1)  # behind the status byte
     received = sum(len(part) for part in parts) + _PACKET_MAX
-    if first[0] or size > EVENT_BYTES_MAX or received > size + 1:
-        name = type_name(first[5]) if not first[0] else "a packet"
-        what = f"claims {size} bytes in packets of {received} bytes and more"
+    if first[0] or header.size > EVENT_BYTES_MAX or received > header.size + 1:
+        name = type_name(header.type) if not first[0] else "a packet"
+        what = f"claims {header.size} bytes in packets of {received} bytes and more"
         raise malformed(name, what).at(label)

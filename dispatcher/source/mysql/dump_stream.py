@@ -149,7 +149,7 @@ class LoggedInConnection:
         )
 
     def _ended(self, duplicate_hosts: Sequence[str], packet: bytes) -> BinlogError:
-        """Return what the packet that ended the dump means.
+        """Return the error for the packet that ended the dump.
 
         `duplicate_hosts`: hosts with our identity when the dump began. MySQL 5.6 sends a plain end of the dump to a
         replica when another one with its identity connects.

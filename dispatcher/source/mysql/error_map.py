@@ -19,76 +19,95 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 FATAL_READING_LOG = 1236
 _TEXT_MAX = 1000  # characters of a server's text in a message
 
-_KIND_BY_NUMBER = {
-    # connecting
-    1040: ErrorKind.CONNECT_FAILED,  # too many connections
-    1047: ErrorKind.CONNECT_FAILED,  # unknown command: a node of a cluster that is not ready, or a proxy
-    1129: ErrorKind.CONNECT_FAILED,  # host is blocked
-    1203: ErrorKind.CONNECT_FAILED,  # max_user_connections
-    1226: ErrorKind.CONNECT_FAILED,  # account's resource limit
-    2002: ErrorKind.CONNECT_FAILED,
-    2003: ErrorKind.CONNECT_FAILED,
-    2005: ErrorKind.CONNECT_FAILED,
-    2012: ErrorKind.CONNECT_FAILED,  # error in server handshake
-    2020: ErrorKind.CONNECT_FAILED,  # an answer larger than we accept
-    2026: ErrorKind.CONNECT_FAILED,  # TLS
-    2059: ErrorKind.CONNECT_FAILED,  # authentication plugin cannot be loaded
-    2061: ErrorKind.CONNECT_FAILED,  # authentication plugin's error
-    3032: ErrorKind.CONNECT_FAILED,  # offline_mode
-    3159: ErrorKind.CONNECT_FAILED,  # require_secure_transport
-    # the account
-    1044: ErrorKind.ACCESS_DENIED,
-    1045: ErrorKind.ACCESS_DENIED,
-    1130: ErrorKind.ACCESS_DENIED,  # no account for this host
-    1251: ErrorKind.ACCESS_DENIED,  # client lacks the authentication protocol
-    1524: ErrorKind.ACCESS_DENIED,  # the account's plugin is not loaded
-    1698: ErrorKind.ACCESS_DENIED,  # no password login (unix_socket)
-    1820: ErrorKind.ACCESS_DENIED,  # password must be changed first
-    1862: ErrorKind.ACCESS_DENIED,  # password has expired
-    3118: ErrorKind.ACCESS_DENIED,  # account is locked
-    3955: ErrorKind.ACCESS_DENIED,  # account is locked for a while: failed logins
-    4151: ErrorKind.ACCESS_DENIED,  # account is locked (MariaDB)
-    1142: ErrorKind.GRANT_MISSING,
-    1143: ErrorKind.GRANT_MISSING,
-    1227: ErrorKind.GRANT_MISSING,
-    # replication
-    29: ErrorKind.SERVER_LOG,  # MariaDB: a file is not there
-    1372: ErrorKind.HISTORY_DIFFERS,  # no such position in the log
-    1373: ErrorKind.POSITION_PURGED,  # unknown log file
-    1381: ErrorKind.SERVER_SETTING,  # log_bin=OFF
-    1789: ErrorKind.POSITION_PURGED,
-    3546: ErrorKind.HISTORY_DIFFERS,
-    1950: ErrorKind.HISTORY_DIFFERS,  # MariaDB: out-of-order GTID in strict mode
-    1945: ErrorKind.HISTORY_DIFFERS,  # MariaDB: GTID not in the log
-    1955: ErrorKind.HISTORY_DIFFERS,  # MariaDB: GTID not in the log, higher ones are
-    4052: ErrorKind.DUPLICATE_SERVER_UUID,  # MariaDB
-    # ours
-    1064: ErrorKind.INTERNAL,
-    1193: ErrorKind.INTERNAL,
-    1835: ErrorKind.INTERNAL,  # malformed packet
-}
-
 _DAMAGED = (
     "look for the file and offset in the server's error log and with mysqlbinlog; if the file is damaged, PURGE it and"
     " start the consumer behind it, or read from another host"
 )
-_REMEDY_BY_NUMBER = {
-    29: _DAMAGED,
-    1040: "raise max_connections on the server, or close connections",
-    1047: "connect to the server itself, not to a proxy without dumps; a cluster's node may not be ready yet",
-    1129: "run FLUSH HOSTS on the server, and find out which program on this machine fails to connect",
-    1203: "raise max_user_connections, or give the consumers fewer connection keys",
-    1226: "raise the account's resource limits (ALTER USER ... WITH MAX_USER_CONNECTIONS)",
-    1381: "start the server with --log-bin",
-    1524: "load the account's authentication plugin, or alter the account to caching_sha2_password",
-    1698: "give the account a password; it can only log in by unix_socket now",
-    1820: "set a new password: ALTER USER",
-    1862: "set a new password: ALTER USER",
-    2020: "connect to the server itself if a proxy answers; a server with so many binlog files has to purge some",
-    3032: "SET GLOBAL offline_mode = OFF on the server",
-    3118: "unlock the account: ALTER USER ... ACCOUNT UNLOCK",
-    3159: "the server accepts TLS only: set the consumer's tls.mode to preferred or stricter",
-    4151: "unlock the account: ALTER USER ... ACCOUNT UNLOCK",
+
+# The kind of each error, and the remedy if that of the kind is not enough.
+_BY_NUMBER: dict[int, tuple[ErrorKind, str | None]] = {
+    # connecting
+    1040: (
+        ErrorKind.CONNECT_FAILED,
+        "raise max_connections on the server, or close connections",
+    ),  # too many connections
+    1047: (
+        ErrorKind.CONNECT_FAILED,
+        "connect to the server itself, not to a proxy without dumps; a cluster's node may not be ready yet",
+    ),  # unknown command: a node of a cluster that is not ready, or a proxy
+    1129: (
+        ErrorKind.CONNECT_FAILED,
+        "run FLUSH HOSTS on the server, and find out which program on this machine fails to connect",
+    ),  # host is blocked
+    1203: (
+        ErrorKind.CONNECT_FAILED,
+        "raise max_user_connections, or give the consumers fewer connection keys",
+    ),  # max_user_connections
+    1226: (
+        ErrorKind.CONNECT_FAILED,
+        "raise the account's resource limits (ALTER USER ... WITH MAX_USER_CONNECTIONS)",
+    ),  # account's resource limit
+    2002: (ErrorKind.CONNECT_FAILED, None),
+    2003: (ErrorKind.CONNECT_FAILED, None),
+    2005: (ErrorKind.CONNECT_FAILED, None),
+    2012: (ErrorKind.CONNECT_FAILED, None),  # error in server handshake
+    2020: (
+        ErrorKind.CONNECT_FAILED,
+        "connect to the server itself if a proxy answers; a server with so many binlog files has to purge some",
+    ),  # an answer larger than we accept
+    2026: (ErrorKind.CONNECT_FAILED, None),  # TLS
+    2059: (ErrorKind.CONNECT_FAILED, None),  # authentication plugin cannot be loaded
+    2061: (ErrorKind.CONNECT_FAILED, None),  # authentication plugin's error
+    3032: (ErrorKind.CONNECT_FAILED, "SET GLOBAL offline_mode = OFF on the server"),  # offline_mode
+    3159: (
+        ErrorKind.CONNECT_FAILED,
+        "the server accepts TLS only: set the consumer's tls.mode to preferred or stricter",
+    ),  # require_secure_transport
+    # the account
+    1044: (ErrorKind.ACCESS_DENIED, None),
+    1045: (ErrorKind.ACCESS_DENIED, None),
+    1130: (ErrorKind.ACCESS_DENIED, None),  # no account for this host
+    1251: (ErrorKind.ACCESS_DENIED, None),  # client lacks the authentication protocol
+    1524: (
+        ErrorKind.ACCESS_DENIED,
+        "load the account's authentication plugin, or alter the account to caching_sha2_password",
+    ),  # the account's plugin is not loaded
+    1698: (
+        ErrorKind.ACCESS_DENIED,
+        "give the account a password; it can only log in by unix_socket now",
+    ),  # no password login (unix_socket)
+    1820: (
+        ErrorKind.ACCESS_DENIED,
+        "set a new password: ALTER USER",
+    ),  # password must be changed first
+    1862: (ErrorKind.ACCESS_DENIED, "set a new password: ALTER USER"),  # password has expired
+    3118: (
+        ErrorKind.ACCESS_DENIED,
+        "unlock the account: ALTER USER ... ACCOUNT UNLOCK",
+    ),  # account is locked
+    3955: (ErrorKind.ACCESS_DENIED, None),  # account is locked for a while: failed logins
+    4151: (
+        ErrorKind.ACCESS_DENIED,
+        "unlock the account: ALTER USER ... ACCOUNT UNLOCK",
+    ),  # account is locked (MariaDB)
+    1142: (ErrorKind.GRANT_MISSING, None),
+    1143: (ErrorKind.GRANT_MISSING, None),
+    1227: (ErrorKind.GRANT_MISSING, None),
+    # replication
+    29: (ErrorKind.SERVER_LOG, _DAMAGED),  # MariaDB: a file is not there
+    1372: (ErrorKind.HISTORY_DIFFERS, None),  # no such position in the log
+    1373: (ErrorKind.POSITION_PURGED, None),  # unknown log file
+    1381: (ErrorKind.SERVER_SETTING, "start the server with --log-bin"),  # log_bin=OFF
+    1789: (ErrorKind.POSITION_PURGED, None),
+    3546: (ErrorKind.HISTORY_DIFFERS, None),
+    1950: (ErrorKind.HISTORY_DIFFERS, None),  # MariaDB: out-of-order GTID in strict mode
+    1945: (ErrorKind.HISTORY_DIFFERS, None),  # MariaDB: GTID not in the log
+    1955: (ErrorKind.HISTORY_DIFFERS, None),  # MariaDB: GTID not in the log, higher ones are
+    4052: (ErrorKind.DUPLICATE_SERVER_UUID, None),  # MariaDB
+    # ours
+    1064: (ErrorKind.INTERNAL, None),
+    1193: (ErrorKind.INTERNAL, None),
+    1835: (ErrorKind.INTERNAL, None),  # malformed packet
 }
 
 _NO_GTID = (
@@ -181,8 +200,8 @@ def server_error(number: int, text: str, *, where: str = "") -> BinlogError:
         for kind, remedy, fragments in _LOG_ERRORS:
             if any(fragment in lower for fragment in fragments):
                 return BinlogError(kind, what, where=where, remedy=remedy)
-    kind = _KIND_BY_NUMBER.get(number, ErrorKind.CONNECTION_LOST)
-    return BinlogError(kind, what, where=where, remedy=_REMEDY_BY_NUMBER.get(number))
+    kind, remedy = _BY_NUMBER.get(number, (ErrorKind.CONNECTION_LOST, None))
+    return BinlogError(kind, what, where=where, remedy=remedy)
 
 
 def client_error(error: pymysql.Error, *, where: str = "") -> BinlogError:

@@ -12,8 +12,13 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from dispatcher.binlog.event import header
 from dispatcher.binlog.event.gtid import parse_gtid_event, parse_previous
+from dispatcher.binlog.event.header import (
+    CHECKSUM_SIZE,
+    HEADER_SIZE,
+    EventHeader,
+    parse_format_description,
+)
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Routes
@@ -122,7 +127,7 @@ class ServerLog:
             with closing(self._events(name, offset)) as events:
                 for file, event in events:
                     if event.code == EventType.FORMAT_DESCRIPTION and not created:
-                        created = event.timestamp
+                        created = event.header.timestamp
                     if file != name and created:
                         break  # the file ends there
                     if event.from_file:
@@ -145,7 +150,7 @@ class ServerLog:
         with closing(self._events(name, FIRST_OFFSET)) as events:
             for _, event in events:
                 if event.code == EventType.FORMAT_DESCRIPTION:
-                    return event.timestamp
+                    return event.header.timestamp
         return 0
 
     # -- a `SearchableLog` -----------------------------------------------------------------------------------
@@ -168,7 +173,7 @@ class ServerLog:
                 if event.code in _LISTS and file == name:
                     previous = parse_previous(event.code, event.body)
                 elif event.code in NUMBERED or event.code in NOT_NUMBERED:
-                    begins = event.log_pos - len(event.raw)
+                    begins = event.header.log_pos - len(event.raw)
                     commit = commit_us(event.raw, event.body)
                     return previous, FirstTransaction(file, begins, commit)
         return previous, None
@@ -205,42 +210,35 @@ class ServerLog:
                     what = f"{n} events from {name} on hold no transaction"
                     where = self._endpoint.label
                     raise BinlogError(ErrorKind.CONNECT_FAILED, what, where=where)
-                if raw[4] == EventType.FORMAT_DESCRIPTION:
-                    checksum = header.parse_format_description(raw).checksum
-                event = _Event(raw, checksum)
-                if event.code == EventType.ROTATE and not event.log_pos:
+                header = EventHeader.read(raw)
+                if header.type == EventType.FORMAT_DESCRIPTION:
+                    checksum = parse_format_description(raw).checksum
+                event = _Event(raw, checksum, header)
+                if event.code == EventType.ROTATE and not event.header.log_pos:
                     file, _ = rotate_target(raw)
                 yield file, event
 
 
 class _Event(NamedTuple):
-    """`checksum`: True if it ends in one."""
+    """`checksum`: True if it ends in one. `header.log_pos` is 0 if the server made the event for the dump."""
 
     raw: bytes
     checksum: bool
+    header: EventHeader
 
     @property
     def code(self) -> int:
-        return self.raw[4]
-
-    @property
-    def timestamp(self) -> int:
-        return int.from_bytes(self.raw[:4], "little")
+        return self.header.type
 
     @property
     def body(self) -> bytes:
-        return self.raw[header.HEADER_SIZE : len(self.raw) - header.CHECKSUM_SIZE * self.checksum]
-
-    @property
-    def log_pos(self) -> int:
-        """The offset after the event; 0 for one that the server made for the dump."""
-        return int.from_bytes(self.raw[13:17], "little")
+        return self.raw[HEADER_SIZE : len(self.raw) - CHECKSUM_SIZE * self.checksum]
 
     @property
     def from_file(self) -> bool:
         """False for an event that the server made for the dump."""
         made = self.code in (*HEARTBEATS, EventType.MARIADB_START_ENCRYPTION)
-        return bool(self.log_pos) and not made
+        return bool(self.header.log_pos) and not made
 
 
 def _unreadable(error: BinlogError) -> bool:

@@ -90,14 +90,7 @@ def endpoints_of(connection: ConnectionSettings) -> tuple[Endpoint, ...]:
     """Return the endpoints of a connection. Connections that may be shared get equal endpoints."""
     mysql, tls = connection.mysql, connection.tls
     assert mysql is not None, "a folder of files has no server"
-    tls_ = Tls(
-        TlsMode(tls.mode),
-        tls.ca,
-        tls.cert,
-        tls.key,
-        tls.server_public_key,
-        tls.allow_public_key_retrieval,
-    )
+    tls_ = Tls(**dict(tls) | {"mode": TlsMode(tls.mode)})
     return tuple(
         Endpoint(address.host, address.port, mysql.user, connection.secret, tls_)
         for address in mysql.addresses

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.binlog.decode import json_partial, jsonb, jsonb_tree
+from dispatcher.binlog.decode import json_partial, jsonb_tree
+from dispatcher.binlog.decode.invalid import Invalid
 from dispatcher.binlog.decode.json_partial import CannotApply, Diff, Operation
-from dispatcher.binlog.decode.jsonb import InvalidJson
 from tests.support import jsonb_encoder as encoder
+from tests.support.json_documents import document_text
 from tests.support.jsonb_encoder import INSERT, REMOVE, REPLACE, Unsigned, diff, encode
 
 BEFORE: dict[str, Any] = {
@@ -42,9 +43,7 @@ def few(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def applied(before: Any, *changes: Change, hole: int = 0, large: bool = False) -> str:
     diffs = b"".join(diff(*change) for change in changes)
-    return jsonb.document_text(
-        json_partial.apply_diffs(encode(before, hole=hole, large=large), diffs)
-    )
+    return document_text(json_partial.apply_diffs(encode(before, hole=hole, large=large), diffs))
 
 
 def refused(before: bytes, diffs: bytes) -> str:
@@ -117,7 +116,7 @@ def test_no_changes_return_the_same_value() -> None:
     values: list[Any] = [BEFORE, [], "x", None, 1.5]
     for value in values:
         assert json_partial.apply_diffs(encode(value), b"") == encode(value)
-    assert jsonb.document_text(json_partial.apply_diffs(b"", b"")) == "null"
+    assert document_text(json_partial.apply_diffs(b"", b"")) == "null"
 
 
 def test_changes_are_parsed() -> None:
@@ -218,8 +217,8 @@ def test_truncated_or_flipped_values_raise_only_typed_errors(large: bool) -> Non
 
 def text_or_nothing(before: bytes, diffs: bytes) -> str | None:
     try:
-        return jsonb.document_text(json_partial.apply_diffs(before, diffs))
-    except (CannotApply, InvalidJson):
+        return document_text(json_partial.apply_diffs(before, diffs))
+    except (CannotApply, Invalid):
         return None
 
 
@@ -236,7 +235,7 @@ def test_values_that_overlap() -> None:
     # Cutting the first value out would move the second, which begins within it, to before the values.
     values = struct.pack("<IIBIBI", 2, 30, 12, 18, 12, 20) + b"\x0b" + b"\1" * 11
     assert (
-        jsonb.document_text(b"\3" + values[:13] + struct.pack("<BI", 4, 0) + values[18:])
+        document_text(b"\3" + values[:13] + struct.pack("<BI", 4, 0) + values[18:])
         == '["' + "\\u0001" * 11 + '", null]'
     )
     assert text_or_nothing(b"\3" + values, diff(REMOVE, "$[0]")) is None
@@ -269,7 +268,7 @@ def test_a_change_in_a_large_document_is_a_copy() -> None:
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 20 * len(raw)
-    assert jsonb.document_text(after) == encoder.text(wanted)
+    assert document_text(after) == encoder.text(wanted)
 
 
 _KEYS = st.sampled_from(["a", "b", "é", "long key", "", '"', "$x"])
@@ -300,7 +299,7 @@ def test_any_changes(data: st.DataObject, before: Any, hole: int, large: bool) -
             key, place = data.draw(st.sampled_from(deeper))
             path += leg(key)
         diffs += change_place(data, path, place)
-    assert jsonb.document_text(
+    assert document_text(
         json_partial.apply_diffs(encode(before, hole=hole, large=large), diffs)
     ) == encoder.text(model)
 

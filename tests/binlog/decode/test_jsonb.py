@@ -16,8 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dispatcher.binlog.decode import jsonb
-from dispatcher.binlog.decode.jsonb import InvalidJson
+from dispatcher.binlog.decode.invalid import Invalid
 from tests.support import jsonb_encoder as encoder
+from tests.support.json_documents import document_text
 from tests.support.jsonb_encoder import Opaque, Unsigned, encode
 
 # As MySQL 9.7 stored and printed them.
@@ -101,22 +102,22 @@ def texts(documents: list[bytes | None]) -> list[str | None]:
 
 
 def refused(document: bytes) -> str:
-    with pytest.raises(InvalidJson) as caught:
-        jsonb.document_text(document)
+    with pytest.raises(Invalid) as caught:
+        document_text(document)
     assert caught.value.row == 0
     return caught.value.why
 
 
 def text_or_nothing(document: bytes) -> str | None:
     try:
-        return jsonb.document_text(document)
-    except InvalidJson:
+        return document_text(document)
+    except Invalid:
         return None
 
 
 @pytest.mark.parametrize(("raw", "wanted"), SERVERS_OWN.items())
 def test_bytes_that_a_server_wrote(raw: str, wanted: str) -> None:
-    assert jsonb.document_text(bytes.fromhex(raw)) == wanted
+    assert document_text(bytes.fromhex(raw)) == wanted
 
 
 @given(
@@ -137,7 +138,7 @@ def test_a_column_is_printed_as_by_the_server(
 
 @given(_DOCUMENTS)
 def test_the_text_is_json(value: Any) -> None:
-    json.loads(jsonb.document_text(encode(value)))
+    json.loads(document_text(encode(value)))
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
@@ -146,7 +147,7 @@ def test_the_text_is_json(value: Any) -> None:
 @example(2.2250738585072014e-308)
 @example(9007199254740993.0)
 def test_doubles_have_the_fewest_digits(value: float) -> None:
-    found = jsonb.document_text(encode(value))
+    found = document_text(encode(value))
     assert found == encoder.double_text(value)
     assert struct.pack("<d", float(found)) == struct.pack("<d", value)
     assert set(found) & set(".e")
@@ -184,7 +185,7 @@ def test_doubles_next_to_powers() -> None:
     ],
 )  # fmt: skip
 def test_form_of_doubles(value: float, wanted: str) -> None:
-    assert jsonb.document_text(encode(value)) == wanted
+    assert document_text(encode(value)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -207,21 +208,21 @@ def test_form_of_doubles(value: float, wanted: str) -> None:
     ],
 )  # fmt: skip
 def test_form_of_opaque_values(value: Any, wanted: str) -> None:
-    assert jsonb.document_text(encode(value)) == wanted
+    assert document_text(encode(value)) == wanted
 
 
 def test_base64_has_the_servers_line_breaks() -> None:
     value = bytes(range(256)) * 4
     for size in (56, 57, 58, 114, 115, 1000):
-        assert jsonb.document_text(encode(value[:size])) == encoder.text(value[:size])
-    assert jsonb.document_text(encode(value)).count("\\n") == 17
+        assert document_text(encode(value[:size])) == encoder.text(value[:size])
+    assert document_text(encode(value)).count("\\n") == 17
 
 
 def test_escapes() -> None:
     plain = "".join(map(chr, range(128)))
-    assert jsonb.document_text(encode(plain)) == json.dumps(plain, ensure_ascii=False)
+    assert document_text(encode(plain)) == json.dumps(plain, ensure_ascii=False)
     assert (
-        jsonb.document_text(encode({plain: "/é\u2028😀"}))
+        document_text(encode({plain: "/é\u2028😀"}))
         == f'{{{json.dumps(plain, ensure_ascii=False)}: "/é\u2028😀"}}'
     )
 
@@ -235,7 +236,7 @@ def test_large_containers() -> None:
     for value in (numbers, members, ["x" * 65_536], {"inner": numbers, "small": [70_000]}):
         raw = encode(value)
         assert raw[0] in (encoder.LARGE_ARRAY, encoder.LARGE_OBJECT)
-        assert jsonb.document_text(raw) == encoder.text(value)
+        assert document_text(raw) == encoder.text(value)
 
 
 def test_the_buffer_grows_for_much_longer_texts() -> None:
@@ -254,7 +255,7 @@ def test_columns_may_be_empty_or_part_of_more() -> None:
 def test_more_than_2_gib_of_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonb, "_GREATEST_TEXT", 10)
     assert texts([encode("12345678")]) == ['"12345678"']
-    with pytest.raises(InvalidJson, match="more than 2 GiB"):
+    with pytest.raises(Invalid, match="more than 2 GiB"):
         texts([encode("12345678"), encode(None)])
 
 
@@ -268,13 +269,13 @@ def nested(depth: int, kind: type[list[Any] | dict[str, Any]] = list) -> Any:
 @pytest.mark.parametrize("kind", [list, dict])
 def test_depth(kind: Any) -> None:
     deepest = nested(100, kind)
-    assert jsonb.document_text(encode(deepest)) == encoder.text(deepest)
+    assert document_text(encode(deepest)) == encoder.text(deepest)
     assert "nested more than 100 deep" in refused(encode(nested(101, kind)))
 
 
 def test_the_error_names_the_first_invalid_row() -> None:
     good, bad = encode({"a": 1}), encode(["x"])[:-1]
-    with pytest.raises(InvalidJson) as caught:
+    with pytest.raises(Invalid) as caught:
         texts([good, None, good, bad, good])
     assert caught.value.row == 3
     assert str(caught.value) == "not JSON: a value reaches past its end, at byte 1"
@@ -285,7 +286,7 @@ def test_truncated_documents_are_refused(hole: int) -> None:
     whole = encode(ALL_KINDS, hole=hole)
     for size in range(1, len(whole)):
         refused(whole[:size])
-    assert jsonb.document_text(whole + b"more") == encoder.text(ALL_KINDS)
+    assert document_text(whole + b"more") == encoder.text(ALL_KINDS)
 
 
 def test_flipped_bytes_raise_only_typed_errors() -> None:

@@ -54,7 +54,6 @@ ALL: list[tuple[Callable[[bytes], Any], bytes]] = [
     (lambda b: control.parse_heartbeat(E.HEARTBEAT_V2, b, 5), c.heartbeat_v2_body("binlog.000001", 5 << 32)),
     (control.parse_binlog_checkpoint, c.binlog_checkpoint_body("binlog.000001")),
     (control.parse_start_encryption, c.start_encryption_body(1, 2, bytes(12))),
-    (control.parse_start_v3, c.start_v3_body(3, "4.0.26", 5)),
     (control.parse_transaction_context, c.transaction_context_body("u", 5, b"s", [b"w1", b"w2"], [b"r"])),
     (control.parse_view_change, c.view_change_body("view:1", 5, {b"k": b"v"})),
     (lambda b: control.parse_load_block(E.APPEND_BLOCK, b), bytes(4) + b"data"),
@@ -291,8 +290,6 @@ def test_events_about_the_server() -> None:
     assert control.parse_binlog_checkpoint(c.binlog_checkpoint_body("b.1")) == "b.1"
     encryption = control.parse_start_encryption(c.start_encryption_body(1, 2, b"n" * 12))
     assert encryption == control.StartEncryption(1, 2, b"n" * 12)
-    old = control.parse_start_v3(c.start_v3_body(3, "4.0.26", 5))
-    assert old == control.StartV3(3, "4.0.26", 5)
     context = control.parse_transaction_context(
         c.transaction_context_body("uuid", 5, b"s", [b"w"], [b"r", b""])
     )

@@ -15,8 +15,8 @@ from dispatcher.binlog.stream.routes import ALL, Filter, Routes
 from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.binlog.stream.xa_store import XaEntry, XaStore
 from dispatcher.model.errors import ErrorKind
-from tests.binlog.stream.test_splitter import Flat, check, cuts, expected, feed
 from tests.support import event_encoder as e
+from tests.support.split_log import Flat, check, cuts, expected, feed
 from tests.support.xa_log import XIDS, XaLog, random_xa_log
 
 SEEDS = st.integers(0, 2**32 - 1)

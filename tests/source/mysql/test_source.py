@@ -318,6 +318,9 @@ def test_a_damaged_log_of_the_server_is_reported(own: Own, kind: str) -> None:
         else:
             overwrite(path, damage(log, third))
         found = refusal(source, mode, make_executed(mode, "", name, 4))
+        if found.kind is ErrorKind.CONNECTION_LOST:
+            # A busy server was seen to close a dump without its error. The daemon connects again then.
+            found = refusal(source, mode, make_executed(mode, "", name, 4))
         assert found.kind is ErrorKind.SERVER_LOG, (how, found)
         assert source.endpoint is hosts[-1], how  # another host may be able to
         if how == "gone":

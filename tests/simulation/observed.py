@@ -1,0 +1,86 @@
+"""What the rules have measured of each consumer, and what the present step has done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dispatcher.dispatch.consumer import Consumer
+from dispatcher.dispatch.effects import Close, Effect, Note
+from dispatcher.dispatch.events import Input, LoggedIn
+from dispatcher.dispatch.executed_position import ExecutedPosition
+from dispatcher.dispatch.server_view import ServerView
+from dispatcher.model.errors import BinlogError
+from dispatcher.model.gtid import GtidSet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.simulation.world import PlayedWorld
+
+
+@dataclass
+class Observed:
+    """A consumer as it was after the last step, and what was measured since it was declared."""
+
+    since: float
+    place: ExecutedPosition | None = None
+    started: bool = False
+    failed: BinlogError | None = None
+    error: BinlogError | None = None
+    dispatcher: int | None = None
+    attached: int = 0
+    full: bool = False
+    closed: bool = False  # True if its dispatcher was closed by backpressure
+    detaches: int = 0
+    gaps: int = 0
+    holds_up: bool = False  # True if others wait for it alone
+    is_waited_for: bool = False
+    held_up_s: float = 0.0
+    most_s: float = 0.0  # its largest wait budget
+    left_s: float = 0.0
+    waits_s: float = 0.0  # for how long others have waited for it now
+    detached_at: list[float] = field(default_factory=list)
+    barred_until: float = 0.0
+    wants_room: bool = False  # True if it was detached, and has not attached again
+    attached_at: float = -1.0  # when it was attached last
+    unproven: bool = (
+        False  # True if only its reader says that its position is in the server's history
+    )
+
+
+class Observations:
+    """`jumped`: consumers that skipped a purge gap; the rest is forgotten whenever the daemon starts.
+
+    `begun`: when each dispatcher's dump began; `executed`: the executed set that a server named last. Of the present
+    step: `closed` dispatchers, the fields of `merged` notes, the `view` of a login and the dispatcher that `asked`.
+    """
+
+    def __init__(self, world: PlayedWorld) -> None:
+        self.world = world
+        self.jumped: set[str] = set()
+        self.begin()
+
+    def begin(self) -> None:
+        self.consumers: dict[str, Observed] = {}
+        self.began = 0.0  # when the daemon started
+        self.begun: dict[int, float] = {}
+        self.executed = GtidSet()
+
+    def stepped(self, event: Input, effects: Sequence[Effect]) -> None:
+        self.closed = [e.dispatcher for e in effects if isinstance(e, Close)]
+        self.merged: list[Mapping[str, object]] = [
+            e.fields for e in effects if isinstance(e, Note) and e.event == "merged"
+        ]
+        self.view: ServerView | None = event.view if isinstance(event, LoggedIn) else None
+        self.asked = event.dispatcher if isinstance(event, LoggedIn) else 0
+        self.begun[self.asked] = self.world.now
+
+    def of(self, consumer: Consumer) -> Observed:
+        seen = self.consumers.get(consumer.name)
+        if seen is None:
+            most_s = consumer.spec.wait_max_s
+            seen = Observed(self.world.now, most_s=most_s, left_s=most_s)
+            self.consumers[consumer.name] = seen
+        return seen

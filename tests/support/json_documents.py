@@ -1,0 +1,13 @@
+"""One document of MySQL's binary JSON as text."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dispatcher.binlog.decode.jsonb import json_strings
+
+
+def document_text(value: bytes) -> str:
+    """Raises `Invalid`."""
+    data = np.frombuffer(value, dtype=np.uint8)
+    return str(json_strings(data, np.array([0, len(value)], dtype=np.int64))[0].as_py())

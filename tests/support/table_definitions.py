@@ -1,0 +1,40 @@
+"""Answers to requests for table definitions, from a log that names no columns."""
+
+from __future__ import annotations
+
+from dispatcher.binlog.stream.batch import Closed
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.binlog.stream.splitter import Splitter
+from dispatcher.dispatch.executed_position import Mode, make_executed
+from dispatcher.dispatch.versions import (
+    AlteringStatement,
+    Definition,
+    LogPosition,
+    Name,
+    TransactionStarts,
+    altering_statements,
+)
+from tests.support.event_encoder import LogWriter
+from tests.support.fake_server import Feed, Server
+
+_BUFFER = 1 << 14
+
+
+def definition(name: Name, column: str) -> Definition:
+    """The definition of a table with one column, whose type is INT."""
+    columns = [{"name": column, "mysql_type": "int", "nullable": True, "charset": None}]
+    return {"database": name[0], "table": name[1], "columns": columns, "key": [], "primary": []}
+
+
+def statements_from(log: LogWriter, start: LogPosition) -> list[AlteringStatement]:
+    """Read the log from a position to its end, as `runtime.table_lookup` does; returns what may alter tables."""
+    routes, starts = Routes(), TransactionStarts()
+    feed = Feed(Server(log, Mode.FILE), make_executed(Mode.FILE, "", start.file, start.offset))
+    splitter = Splitter(routes, packets=True, checksum=feed.checksum, buffer_bytes=_BUFFER)
+    created = {file.name: file.created for file in log.files}
+    statements: list[AlteringStatement] = []
+    for batch in splitter.feed(feed.take(1 << 40)):
+        assert not isinstance(batch, Closed)
+        statements += altering_statements(batch, created[batch.file], starts, routes)
+        starts.after(batch, created[batch.file])
+    return statements
