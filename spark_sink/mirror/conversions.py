@@ -110,7 +110,8 @@ def _fits_decimal(old_digits: int, new: Column, rules: ConversionRules) -> list[
     """Predicates for a number with at most `old_digits` before the point."""
     found = []
     if not rules.strict and old_digits > _whole_digits(new):
-        found.append((f"abs({{c}}) >= 1e{_whole_digits(new)}", "a value is out of range"))
+        limit = 10 ** _whole_digits(new)
+        found.append((f"{{c}} <= -{limit} OR {{c}} >= {limit}", "a value is out of range"))
     return found
 
 
@@ -157,7 +158,7 @@ def _integer_to_real(
     exact = _DOUBLE_EXACT if new.type == Type.DOUBLE else _FLOAT_EXACT
     found = _negative(old, new, rules)
     if max(map(abs, _range(old))) > exact:
-        found.append((f"abs({{c}}) > {exact}", "a value would be rounded"))
+        found.append((f"{{c}} < -{exact} OR {{c}} > {exact}", "a value would be rounded"))
     return found
 
 

@@ -9,12 +9,13 @@ Delta does not widen) it writes all rows anew.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, TimestampNTZType
 
 from spark_sink.mirror import jvm
 from spark_sink.mirror.fills import FillValue
@@ -42,12 +43,12 @@ def execute(spark: SparkSession, path: str, app_id: str, version: int, change: S
         return ""
     if reason := _refused(spark, path, change):
         return reason
-    fields = jvm.schema_fields(spark, path)
     if _needs_rewrite(spark, change):
-        _rewrite(spark, path, app_id, version, change, fields)
-    else:
-        _require_evolution(spark, path)
-        jvm.commit_schema(spark, path, app_id, version, _fields(change, fields), _NTZ_FEATURE)
+        _rewrite(spark, path, app_id, version, change)
+        return ""
+    _set_properties(spark, path, EVOLUTION_PROPERTIES)
+    fields = _fields(change, jvm.schema_fields(spark, path))
+    jvm.commit_schema(spark, path, app_id, version, fields, _NTZ_FEATURE)
     return ""
 
 
@@ -81,10 +82,10 @@ def _type_json(text: str) -> str:
     return DataType.fromDDL(text).json()
 
 
-def _require_evolution(spark: SparkSession, path: str) -> None:
-    """Enable what `commit_schema` needs in a table that was created without it."""
+def _set_properties(spark: SparkSession, path: str, wanted: Mapping[str, str]) -> None:
+    """Set what the table lacks, in a commit of its own: a table that was created otherwise needs it once."""
     properties = jvm.table_properties(spark, path)
-    missing = {k: v for k, v in EVOLUTION_PROPERTIES.items() if properties.get(k) != v}
+    missing = {k: v for k, v in wanted.items() if properties.get(k) != v}
     if missing:
         pairs = ", ".join(f"'{name}' = '{value}'" for name, value in missing.items())
         spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({pairs})")
@@ -117,27 +118,31 @@ def _fields(change: SchemaChange, fields: list[dict[str, Any]]) -> list[dict[str
 
 
 def _rewrite(
-    spark: SparkSession,
-    path: str,
-    app_id: str,
-    version: int,
-    change: SchemaChange,
-    fields: list[dict[str, Any]],
+    spark: SparkSession, path: str, app_id: str, version: int, change: SchemaChange
 ) -> None:
+    frame = spark.read.format("delta").load(path)
+    had_ntz = any(isinstance(field.dataType, TimestampNTZType) for field in frame.schema)
+    if not had_ntz and any(column.spark_type == "timestamp_ntz" for column in change.columns):
+        _set_properties(spark, path, _NTZ_FEATURE)
     columns = [_expression(column).alias(column.name) for column in change.columns]
-    staying = _staying(change, [field["name"] for field in fields])
+    staying = _staying(change, frame.columns)
     columns += [F.col(quoted(before)).alias(after) for before, after in staying]
-    (
-        spark.read.format("delta")
-        .load(path)
-        .select(*columns)
+    writer = (
+        frame.select(*columns)
         .write.format("delta")
         .mode("overwrite")
         .option("overwriteSchema", "true")
         .option("txnAppId", app_id)
         .option("txnVersion", str(version))
-        .save(path)
     )
+    # Delta forgets the clustering of a table that is overwritten.
+    detail = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").first()
+    assert detail is not None
+    renamed = {c.source: c.name for c in change.columns if c.source is not None} | dict(staying)
+    clustering = [renamed[name] for name in detail["clusteringColumns"] if name in renamed]
+    if clustering:
+        writer = writer.clusterBy(*map(quoted, clustering))
+    writer.save(path)
 
 
 def _expression(column: ColumnSource) -> Column:

@@ -1,21 +1,14 @@
-"""Decides what a statement in the stream does to mirrored tables: nothing, empty them, or stop the mirror.
+"""What a statement in the stream does to mirrored tables: creates, drops, empties, renames or alters them. Pure.
 
-A statement that is not understood stops the mirror, because it may have changed rows that no rows event holds.
-`CREATE TABLE` does nothing: the mirror creates the target table with its first rows, and it emptied a table of the
-same name when that was dropped.
-
-An ALTER TABLE that keeps the existing rows, or adds columns that are NULL in them, does nothing either: the mirror
-adds the columns with the first rows that have them, because only these tell the exact types.
+A statement that is not understood is an error, because it may have changed rows that no rows event holds.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from enum import StrEnum
 
 from dispatcher.binlog.sql.alter_clauses import ParsedAlter, parse_alter_table
-from dispatcher.binlog.sql.alter_table import row_changing_clause
 from dispatcher.binlog.sql.clauses import ColumnClause
 from dispatcher.binlog.sql.create_table import parse_create_table
 from dispatcher.binlog.sql.lexer import (
@@ -27,21 +20,6 @@ from dispatcher.binlog.sql.lexer import (
 )
 from dispatcher.binlog.sql.statement import DdlKind, ParsedStatement, parse_statement
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
-
-
-class MirrorAction(StrEnum):
-    EMPTY = "empty"
-    STOP = "stop"
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorChange:
-    """`table`: "" for all tables of the database. `why`: the clause or kind of statement that stops the mirror."""
-
-    action: MirrorAction
-    database: str
-    table: str = ""
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,30 +189,6 @@ HARMLESS = frozenset((
     DdlKind.ACCOUNT, DdlKind.ALTER_DATABASE, DdlKind.CREATE_DATABASE, DdlKind.INDEX, DdlKind.MAINTENANCE,
     DdlKind.OTHER, DdlKind.ROUTINE, DdlKind.TEMPORARY_TABLE, DdlKind.VIEW,
 ))  # fmt: skip
-
-
-def changes_of(query: str, database: str, sql_mode: int = 0) -> list[MirrorChange]:
-    """What one statement, run with the default `database`, does to mirrored tables.
-
-    Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that is not understood.
-    """
-    ddl = parse_statement(query, database, sql_mode)
-    if not ddl.parsed:
-        raise _not_understood(query, database, sql_mode)
-    match ddl.kind:
-        case kind if kind in HARMLESS:
-            return []
-        case DdlKind.DROP_TABLE | DdlKind.TRUNCATE:
-            return [MirrorChange(MirrorAction.EMPTY, *name) for name in ddl.tables]
-        case DdlKind.DROP_DATABASE:
-            return [MirrorChange(MirrorAction.EMPTY, name) for name in ddl.databases]
-        case DdlKind.CREATE_TABLE:
-            replaces = _beginning(query, sql_mode).startswith("CREATE OR REPLACE")
-            return [MirrorChange(MirrorAction.EMPTY, *name) for name in ddl.tables if replaces]
-        case DdlKind.ALTER_TABLE:
-            clause = row_changing_clause(query, sql_mode)
-            return [MirrorChange(MirrorAction.STOP, *name, clause) for name in ddl.tables if clause]
-    return [MirrorChange(MirrorAction.STOP, *name, ddl.kind.value.upper()) for name in ddl.tables]
 
 
 def _beginning(query: str, sql_mode: int) -> str:

@@ -35,6 +35,7 @@ _HARMLESS = frozenset((
     "SECONDARY_ENGINE_ATTRIBUTE", "SECONDARY_LOAD", "SECONDARY_UNLOAD", "START", "STATS_AUTO_RECALC",
     "STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "STORAGE", "TABLESPACE", "TRANSACTIONAL", "WAIT", "WITH", "WITHOUT",
 ))  # fmt: skip
+_PARTITION_VERBS = ("ANALYZE", "CHECK", "COALESCE", "OPTIMIZE", "REBUILD", "REORGANIZE", "REPAIR")
 _KEY_WORDS = ("CHECK", "CONSTRAINT", "FOREIGN", "FULLTEXT", "INDEX", "KEY", "SPATIAL", "UNIQUE")
 # Engines whose tables do not have the rows that were written to them.
 _ROWLESS = ("BLACKHOLE", "FEDERATED", "MERGE", "MRG_MYISAM", "SPIDER", "CONNECT", "S3", "SEQUENCE")
@@ -112,20 +113,14 @@ class _Clauses:
             self._parsed.copy(self._tokens.since(start))
 
     def _understood(self, following: SqlToken) -> None:
-        tokens, parsed, word = self._tokens, self._parsed, following.keyword
+        tokens, word = self._tokens, following.keyword
         in_order_by, self._in_order_by = self._in_order_by, False
         if tokens.accept("ADD"):
             self._add()
         elif tokens.accept("DROP"):
             self._drop()
         elif tokens.accept("CHANGE") or tokens.accept("MODIFY"):
-            tokens.accept("COLUMN")
-            exists = tokens.accept("IF", "EXISTS")
-            old = tokens.identifier() if word == "CHANGE" else ""
-            column = defined_column(tokens)
-            position = self._position()
-            parsed.clauses.append(ChangeColumnClause(old or column.name, column, position, exists))
-            self._end()
+            self._change(renames=word == "CHANGE")
         elif tokens.accept("RENAME"):
             self._rename()
         elif tokens.accept("CONVERT"):
@@ -137,10 +132,13 @@ class _Clauses:
             tokens.skip_clause()
         elif tokens.accept("ENGINE"):
             self._engine()
-        elif word in _HARMLESS:
-            tokens.skip_clause()
-        elif in_order_by and self._is_order_item():
-            self._in_order_by = True
+        elif tokens.at(word, "PARTITION") and word in _PARTITION_VERBS:
+            while (
+                tokens.skip_clause()
+            ):  # a list of partitions, behind which no other clause may stand
+                pass
+        elif word in _HARMLESS or (in_order_by and self._is_order_item()):
+            self._in_order_by = in_order_by
             tokens.skip_clause()
         else:
             raise NotUnderstoodError
@@ -248,6 +246,17 @@ class _Clauses:
                 return tuple(columns)
 
     # -- the other verbs -------------------------------------------------------------------------------------
+
+    def _change(self, *, renames: bool) -> None:
+        """CHANGE or MODIFY."""
+        tokens = self._tokens
+        tokens.accept("COLUMN")
+        exists = tokens.accept("IF", "EXISTS")
+        old = tokens.identifier() if renames else ""
+        column = defined_column(tokens)
+        clause = ChangeColumnClause(old or column.name, column, self._position(), exists)
+        self._end()
+        self._parsed.clauses.append(clause)
 
     def _drop(self) -> None:
         tokens, clauses = self._tokens, self._parsed.clauses

@@ -1,7 +1,7 @@
 """What an ALTER TABLE statement does to columns, keys and rows, clause by clause, as it is written.
 
 All names are those of the table before the statement: MySQL applies the clauses together, so `RENAME COLUMN a TO b,
-RENAME COLUMN b TO a` exchanges two columns. `alter_table` parses the clauses.
+RENAME COLUMN b TO a` exchanges two columns. `alter_clauses` parses the clauses.
 """
 
 from __future__ import annotations

@@ -166,22 +166,26 @@ def _skip_brackets(tokens: SqlTokens) -> None:
 
 def _literal(tokens: SqlTokens) -> Literal | None:
     """Consume a constant, also in brackets. None: it is another expression, some of which may be consumed."""
-    if tokens.accept("("):
-        found = _literal(tokens)
-        if tokens.accept(")"):
-            return found
-        _rest_of_brackets(tokens)
-        return None
+    depth = 0
+    while tokens.accept("("):
+        depth += 1
     following = tokens.peek()
     if following is None:
         raise NotUnderstoodError
+    found: Literal | None
     if following.kind == "text":
-        return Literal(LiteralKind.TEXT, tokens.text())
-    return _signed_number(tokens) or _named(tokens, following)
+        found = Literal(LiteralKind.TEXT, tokens.text())
+    else:
+        found = _signed_number(tokens) or _named(tokens, following)
+    while depth and tokens.accept(")"):
+        depth -= 1
+    if depth:
+        _rest_of_brackets(tokens, depth)
+        return None
+    return found
 
 
-def _rest_of_brackets(tokens: SqlTokens) -> None:
-    depth = 1
+def _rest_of_brackets(tokens: SqlTokens, depth: int) -> None:
     while depth:
         token = tokens.advance()
         if token is None:
