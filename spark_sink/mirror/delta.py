@@ -150,7 +150,7 @@ class MirroredTable:
 
     def size_bytes(self, spark: SparkSession) -> int:
         """Returns the size of the table's files by its last commit; -1 if that does not tell, 0 without a table."""
-        return jvm.table_size(spark, self.path)[0] if self.exists(spark) else 0
+        return jvm.table_size(spark, self.path)[0]
 
     def is_empty(self, spark: SparkSession) -> bool:
         return not self.exists(spark) or self.frame(spark).isEmpty()
@@ -179,6 +179,11 @@ class MirroredTable:
     def append(self, version: int, rows: DataFrame) -> None:
         """Append rows; their columns are found by name."""
         writer = rows.write.format("delta").mode("append")
+        writer.option("txnAppId", self.app_id).option("txnVersion", str(version)).save(self.path)
+
+    def rewrite(self, version: int, rows: DataFrame) -> None:
+        """Replace all rows. The rows may be computed from the table's own."""
+        writer = rows.write.format("delta").mode("overwrite")
         writer.option("txnAppId", self.app_id).option("txnVersion", str(version)).save(self.path)
 
     def record(self, session: StepSession, version: int) -> None:

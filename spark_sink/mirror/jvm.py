@@ -31,9 +31,12 @@ def delta_version(spark: SparkSession, path: str) -> int:
 
 
 def table_size(spark: SparkSession, path: str) -> tuple[int, int]:
-    """Returns (bytes, files) of the Delta table at `path`, as its last commit recorded them; (-1, -1) if it did
-    not."""
-    checksum: Any = _transaction(spark, path).snapshot().checksumOpt()
+    """Returns (bytes, files) of the Delta table at `path`, as its last commit recorded them; (-1, -1) if it did not,
+    (0, 0) if there is no table."""
+    transaction = _transaction(spark, path)
+    if int(transaction.readVersion()) < 0:
+        return 0, 0
+    checksum: Any = transaction.snapshot().checksumOpt()
     if not checksum.isDefined():
         return -1, -1
     return int(checksum.get().tableSizeBytes()), int(checksum.get().numFiles())

@@ -7,6 +7,9 @@ has several payloads a window finds the last event of each key among them.
 What is committed:
 
 * append, if nothing of the run can be in the table already: only inserts, and the table was exact before them;
+* the whole table with the last event of each key, if it is small: its rows but those with these keys, and the events'
+  rows. That is one Spark job, where a MERGE has at least two, and it writes no more than a MERGE into the one file that
+  a small table is; the table stays one file;
 * MERGE of the last event of each key otherwise;
 * for a table without a key, a MERGE that replaces groups of equal rows by as many as there have to be.
 """
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from spark_sink.mirror.log import BinlogLog
 
 SMALL_RUN_BYTES_MAX = 4 << 20
+REWRITE_BYTES_MAX = 2 << 20  # of a table
 
 _METADATA_TYPES = {
     MetadataColumn.SEQ: LongType(),
@@ -109,7 +113,7 @@ class RowStep:
     """A step of rows.
 
     `exact`: the table was equal to the server's before the run, so an inserted row is not in it; `after_seq`: changes
-    of transactions up to this one are in the table already, -1 for none.
+    of transactions up to this one are in the table already, -1 for none; `table_bytes`: of its files, -1 if not known.
     """
 
     consumer: str
@@ -120,6 +124,7 @@ class RowStep:
     invalid_dates: InvalidDates
     exact: bool
     after_seq: int = -1
+    table_bytes: int = -1
 
     @property
     def small(self) -> bool:
@@ -129,6 +134,10 @@ class RowStep:
     def appends(self) -> bool:
         soft = self.policy.deletes is Deletes.SOFT
         return self.exact and self.run.only_inserts and not soft
+
+    @property
+    def rewrites(self) -> bool:
+        return self.small and 0 <= self.table_bytes <= REWRITE_BYTES_MAX
 
     def commit(self, session: StepSession, log: BinlogLog) -> None:
         """Commit the step. Raises `BinlogError` for rows that cannot be mirrored; the table is unchanged then."""
@@ -152,8 +161,11 @@ class RowStep:
             if not events.num_rows:
                 self.table.record(session, self.run.lsn)
                 return
-            bounds = _bounds(events, self.layout.key)
             frame = self._local(session, events)
+            if self.rewrites:
+                self.table.rewrite(self.run.lsn, self._rewritten(session, frame, soft=soft))
+                return
+            bounds = _bounds(events, self.layout.key)
         else:
             frame = self._last_events(session, log, form).persist()
         try:
@@ -162,6 +174,15 @@ class RowStep:
         finally:
             if not self.small:
                 frame.unpersist()
+
+    def _rewritten(self, session: StepSession, events: DataFrame, *, soft: bool) -> DataFrame:
+        """Returns the table's rows after the events."""
+        keys = events.select("key.*")
+        same = [F.col(f"t.{quoted(k)}") == F.col(f"k.{quoted(k)}") for k in self.layout.key]
+        before = self.table.frame(session.spark).alias("t")
+        kept = before.join(F.broadcast(keys.alias("k")), same, "left_anti")
+        written = self._rows(events if soft else events.where("NOT deleted"))
+        return kept.unionByName(written, allowMissingColumns=True).coalesce(1)
 
     def _events(self, session: StepSession, log: BinlogLog, form: keyed.EventForm) -> DataFrame:
         if self.small:

@@ -5,7 +5,14 @@ A point is armed by a file of its name in the folder `KILL_FOLDER`; it disarms i
 what is started again gets past it.
 
     decoding    an executor's worker has decoded the first batch of a payload; the worker dies
-    merged      the last commit of a batch's last table is written, Spark's commit log is not; driver and JVM die
+
+At all others the driver and its JVM die:
+
+    log_appended        a batch is in the log, and not acknowledged
+    before_apply        a step of rows is about to be committed
+    step_committed      a step of rows is committed: between two steps of a table, or between two tables
+    control_written     rows of the control table are written
+    inside_rename       one folder of a RENAME is moved aside
 """
 
 from __future__ import annotations
@@ -43,8 +50,48 @@ def _patch_delivered(module: ModuleType) -> None:
     vars(module)["decode_table"] = killing
 
 
+def _die(point: str) -> None:
+    if _pass(point):
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _between(owner: type, name: str, *, before: str = "", after: str = "") -> None:
+    """Let the driver die at the points before and after a method's call."""
+    original: Callable[..., Any] = getattr(owner, name)
+
+    def killing(*arguments: Any, **more: Any) -> Any:
+        if before:
+            _die(before)
+        result = original(*arguments, **more)
+        if after:
+            _die(after)
+        return result
+
+    setattr(owner, name, killing)
+
+
+def _patch_log(module: ModuleType) -> None:
+    _between(module.BinlogLog, "append", after="log_appended")
+
+
+def _patch_steps(module: ModuleType) -> None:
+    _between(module.RowStep, "commit", before="before_apply", after="step_committed")
+
+
+def _patch_control(module: ModuleType) -> None:
+    _between(module.ControlTable, "write", after="control_written")
+
+
+def _patch_renames(module: ModuleType) -> None:
+    _between(module.FolderMover, "_aside", after="inside_rename")
+
+
 _PATCHES = {
     "dispatcher.binlog.decode.delivered": _patch_delivered,
+    "spark_sink.mirror.log": _patch_log,
+    "spark_sink.mirror.steps": _patch_steps,
+    "spark_sink.mirror.control": _patch_control,
+    "spark_sink.mirror.renames": _patch_renames,
 }
 
 
