@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING
 from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.control import TableRecord, TableState, handled
 from spark_sink.mirror.delta import StepSession
-from spark_sink.mirror.directory import TableDirectory, name_at
+from spark_sink.mirror.directory import LIVE, TableDirectory, name_at
 from spark_sink.mirror.faults import fault_of, in_one_line
 from spark_sink.mirror.names import TableName
 from spark_sink.mirror.plan import RenameBarrier, RowRun, StatementItem, Work, next_work, route
 from spark_sink.mirror.policies import ApplyOptions
 from spark_sink.mirror.processor import Processor
 from spark_sink.mirror.queues import ENTRIES_MAX
-from spark_sink.mirror.statements import RenameTables, effects_of
-from spark_sink.mirror.transitions import stopped
+from spark_sink.mirror.statements import AlterTable, RenameTables, effects_of
+from spark_sink.mirror.transitions import copied_again, in_copy, stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +79,8 @@ class TableAside(TableDirectory):
             real = self._parent.record(self._table_id)
             folder = real.folder if self._folder else record.folder
             kept = replace(record, state=real.state, folder=folder, reason=real.reason)
+            if "goal" in real.detail and record.state in LIVE:
+                kept = kept.having(goal=str(record.state))
             self._parent.save(kept)
             self.layout_unchecked(record)
 
@@ -197,8 +199,7 @@ class CatchUps:
         """
         aside = TableAside(self._directory, table_id, folder)
         processor = Processor(aside, self._log, self._options)
-        record = self._directory.record(table_id)
-        cursor = aside.applied(session.spark, record)
+        cursor = aside.applied(session.spark, aside.record(table_id))
         while not self.stopping:
             record = self._directory.record(table_id)
             if "goal" not in record.detail:
@@ -233,6 +234,8 @@ class CatchUps:
             work, count = next_work(
                 items, self._options.step_bytes_max, 1 if alone else ENTRIES_MAX
             )
+            if self._copy_ends(table_id, work):
+                return -1
             fault = self._execute(session, processor, table_id, work)
             if fault is not None and isinstance(work, RowRun) and len(work.entries) > 1:
                 alone = True
@@ -245,6 +248,20 @@ class CatchUps:
         if items:
             return cursor
         return entries[-1].lsn if entries else goal
+
+    def _copy_ends(self, table_id: str, work: Work) -> bool:
+        """True if a statement has changed the table's columns during its copy, which begins again."""
+        if not isinstance(work, StatementItem | RenameBarrier):
+            return False
+        changes = [e for e in work.effects if isinstance(e, AlterTable)]
+        with self._directory.exclusive(table_id):
+            record = self._directory.record(table_id)
+            if not in_copy(record, work.lsn) or not any(
+                e.clauses or e.copy_reason for e in changes
+            ):
+                return False
+            self._directory.save(copied_again(record))
+        return True
 
     def _execute(
         self, session: StepSession, processor: Processor, table_id: str, work: Work

@@ -19,9 +19,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
 from spark_sink.mirror.control import TableRecord, TableState
+from spark_sink.mirror.copy.executed import contains_executed
 from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.directory import TableDirectory
 from spark_sink.mirror.entries import EntryKind, LogEnd, last_lsn
@@ -39,10 +40,18 @@ LOG_WAIT_S = 0.5
 
 
 class CopiedTable(Protocol):
-    """What a copy returns. `executed`: R; `signature`: the columns as JSON."""
+    """What a copy returns.
+
+    `executed`: R; `signature`: the columns as JSON; `exact`: the rows are those of R itself, so what is of before R
+    must not be applied to them; `complete`: False if it was stopped before its end.
+    """
 
     @property
     def rows(self) -> int: ...
+    @property
+    def exact(self) -> bool: ...
+    @property
+    def complete(self) -> bool: ...
     @property
     def executed(self) -> Position: ...
     @property
@@ -67,16 +76,11 @@ def copy_folder(table_id: str) -> str:
     return f"{OWN_FOLDER}/copies/{table_id}"
 
 
-def position_contains(position: Position, executed: Position) -> bool:
-    """True if everything that is executed at `executed` is executed at `position`, of one server's history."""
-    if executed.gtid and position.gtid:
-        if ":" in executed.gtid:
-            return GtidSet.parse(position.gtid).contains(GtidSet.parse(executed.gtid))
-        if executed.gtid.count("-") == position.gtid.count("-") == 2:
-            here, there = MariadbGtids.parse(position.gtid), MariadbGtids.parse(executed.gtid)
-            return here.contains(there)
-    here_at = packed_seq(position.file, position.offset)
-    return here_at >= packed_seq(executed.file, executed.offset)
+def executed_seq(executed: Position) -> int:
+    """Returns the `seq` of the last transaction of a position that was read on the server that the consumer reads."""
+    if ":" in executed.gtid:
+        return len(GtidSet.parse(executed.gtid))
+    return packed_seq(executed.file, executed.offset)
 
 
 class CopyTrack:
@@ -117,7 +121,8 @@ class CopyTrack:
         assert end is not None and end.position is not None
         record = replace(record, state=TableState.COPYING, from_lsn=last_lsn(end.append))
         record = replace(record, epoch=end.position.epoch, server=end.position.server)
-        record = record.having(begin=end.position.as_dict(), goal=None, executed=None, passed=None)
+        record = record.having(begin=end.position.as_dict())
+        record = record.having(goal=None, executed=None, passed=None, after_seq=None)
         self._directory.save(record)
         return record
 
@@ -150,7 +155,7 @@ class CopyTrack:
             for entry in entries:
                 cursor = entry.lsn
                 position = entry.position if entry.kind is EntryKind.END else None
-                if position is not None and position_contains(position, executed):
+                if position is not None and contains_executed(position, executed):
                     return cursor
             if not entries:
                 time.sleep(LOG_WAIT_S)

@@ -24,9 +24,10 @@ from spark_sink.mirror.control import TableRecord, TableState
 from spark_sink.mirror.delta import MirroredTable, StepSession
 from spark_sink.mirror.directory import LIVE, TableDirectory
 from spark_sink.mirror.entries import LogEntry
-from spark_sink.mirror.names import TableName, folder_name, quoted
+from spark_sink.mirror.names import TableName, quoted
 from spark_sink.mirror.plan import GapItem, RowRun, StatementItem, UnclearItem, Work
 from spark_sink.mirror.policies import ApplyOptions, Deletes, MetadataColumn, UnfollowedChange
+from spark_sink.mirror.renames import folder_of
 from spark_sink.mirror.signature import Signature, difference, new_columns
 from spark_sink.mirror.steps import RowLayout, RowStep
 from spark_sink.mirror.transitions import (
@@ -35,6 +36,7 @@ from spark_sink.mirror.transitions import (
     Transition,
     after_effect,
     after_gap,
+    copied_again,
     needs_copy,
     stopped,
     unknown_rows,
@@ -145,8 +147,17 @@ class Processor:
             raise work.error.at(f"lsn {work.lsn}, {work.entry.file}:{work.entry.pos}")
 
     def _gap(self, session: StepSession, record: TableRecord, work: GapItem) -> None:
-        if work.lsn > self._directory.applied(session.spark, record):
-            self.write(after_gap(record, work.entry, self.situation(record.name)), "gap")
+        with self._directory.exclusive(record.table_id):
+            record = self._directory.record(record.table_id)
+            if work.lsn <= self._directory.applied(session.spark, record):
+                return
+            if record.state in LIVE:
+                now = self.situation(record.name)
+                self.write(after_gap(record, work.entry, now), f"gap before lsn {work.lsn}")
+            elif record.state is TableState.COPYING:
+                self.write(copied_again(record), f"gap before lsn {work.lsn}")
+            else:
+                self._directory.skipped(record, work.lsn)
 
     # -- rows ------------------------------------------------------------------------------------------------
 
@@ -217,7 +228,8 @@ class Processor:
                 return record
             return self._following(session, record, run, layout, differs)
         if not record.folder:
-            record = replace(record, folder="/".join(map(folder_name, record.name)))
+            record = replace(record, folder=folder_of(record.name))
+            self._require_free(session, record)
         table = self._directory.table(record)
         table.create(session.spark, columns)
         self._require_schema(session, table, columns)
@@ -226,6 +238,19 @@ class Processor:
         record = replace(record, signature=signature.to_json(), epoch=epoch)
         self._save(record)
         return record
+
+    def _require_free(self, session: StepSession, record: TableRecord) -> None:
+        """Raises `BinlogError` if the folder at which the table is to be created has another Delta table."""
+        table = self._directory.table(record)
+        if not table.exists(session.spark) or table.owner(session.spark) == record.table_id:
+            return
+        raise BinlogError(
+            ErrorKind.UNSUPPORTED_CHANGE,
+            f"a Delta table that is not the mirror's of {record.consumer} is where {record.label} has to be",
+            where=table.path,
+            remedy=f"make it this consumer's: python -m spark_sink adopt {record.label} --consumer {record.consumer};"
+            f" or delete it, then python -m spark_sink resolve {record.label} --as retry",
+        )
 
     def _with_metadata(
         self, session: StepSession, record: TableRecord, columns: StructType

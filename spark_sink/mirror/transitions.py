@@ -89,15 +89,20 @@ def after_effect(
             return Transition(emptied, DeltaWork.DROP if exists else DeltaWork.NOTHING)
         case AlterTable() if record is not None and record.state in LIVE:
             return _altered(record, effect, entry, now)
-        case AlterTable() if record is not None and _in_copy(record, entry.lsn):
+        case AlterTable() if record is not None and in_copy(record, entry.lsn):
             if effect.clauses or effect.copy_reason:
-                # Its rows were read before and after the change, so they are read again.
-                again = replace(record, state=TableState.CREATING, signature="")
-                return Transition(_forgetting(again))
+                return Transition(copied_again(record))
     return Transition(record)
 
 
-def _in_copy(record: TableRecord, lsn: int) -> bool:
+def copied_again(record: TableRecord) -> TableRecord:
+    """The record of a table whose columns were changed during its copy: rows were read before and after the change, so
+    the copy begins again."""
+    return _forgetting(replace(record, state=TableState.CREATING, signature=""))
+
+
+def in_copy(record: TableRecord, lsn: int) -> bool:
+    """True if an entry is not of a later time than the rows of a table's copy."""
     passed = record.detail.get("passed")
     return record.state is TableState.COPYING and (passed is None or lsn <= passed)
 

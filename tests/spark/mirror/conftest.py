@@ -3,50 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
-from dispatcher.binlog.decode import delivered
+from dispatcher.model.position import Position
 from spark_sink.mirror.apply import Applier
 from spark_sink.mirror.control import ControlTable, TableRecord
 from spark_sink.mirror.log import BinlogLog
 from spark_sink.mirror.policies import ApplyOptions, TablePolicy
+from spark_sink.source.data_source import RAW_SCHEMA, Slice
+from spark_sink.source.options import SourceOptions
+from spark_sink.source.rows import read_slice
 from tests.spark.conftest import Source, Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RAW = (
-    "entry bigint, kind string, database string, table string, layout string, epoch bigint, first_seq bigint,"
-    " last_seq bigint, rows bigint, inserts bigint, updates bigint, deletes bigint, table_map binary, payload binary,"
-    " query string, sql_mode bigint, file string, pos bigint, committed_at timestamp, position string, gap boolean"
-)
-_NAMES = [column.split()[0] for column in RAW.split(", ")]
+_OPTIONS = SourceOptions.parse({"url": "http://127.0.0.1:1", "consumer": "none", "raw": "true"})
 
 
-def raw_rows(data: bytes, end: str, *, gap: bool = False) -> list[dict[str, Any]]:
-    """Returns the rows of the raw source for delivered bytes, with an END entry."""
-    rows: list[dict[str, Any]] = []
-    for item in delivered.split_by_table(data) if data else ():
-        row = dict.fromkeys(_NAMES) | {"entry": len(rows), "epoch": item.epoch}
-        if isinstance(item, delivered.Ddl):
-            names: tuple[str, ...] = ("database", "query", "sql_mode", "file", "pos")
-            row |= {"kind": "statement", "first_seq": item.seq, "last_seq": item.seq}
-        else:
-            names = tuple(name for name in item.__slots__ if name in row)
-            ops: Counter[str] = Counter()
-            for batch in delivered.decode_table(item.payload):
-                ops.update(batch.column("op").to_pylist())
-            row |= {"kind": "rows"} | {f"{op}s": ops[op] for op in ("insert", "update", "delete")}
-        rows.append(row | {name: getattr(item, name) for name in names})
-    rows.append(
-        dict.fromkeys(_NAMES) | {"entry": len(rows), "kind": "end", "position": end, "gap": gap}
-    )
-    return rows
+def raw_table(data: bytes, end: Position, *, gap: bool = False) -> pa.Table:
+    """Returns what the raw source yields for delivered bytes that end at `end`."""
+    part = Slice(0, 0, end, end, batch_end=end, gap=gap)
+    return pa.Table.from_batches(read_slice(_OPTIONS, RAW_SCHEMA, part, data))
 
 
 @dataclass
@@ -79,10 +62,9 @@ class Mirror:
             part = new[first : first + size]
             data = b"".join(transaction.data for transaction in part)
             end = part[-1].position if part else daemon.head
-            rows = raw_rows(daemon.preamble + data if data else b"", end.to_json(), gap=gap)
-            values = [tuple(row[name] for name in _NAMES) for row in rows]
+            raw = raw_table(daemon.preamble + data if data else b"", end, gap=gap)
             self.append += 1
-            frame = self.spark.createDataFrame(values, RAW).coalesce(1)
+            frame = self.spark.createDataFrame(raw, RAW_SCHEMA).coalesce(1)
             self.log.append(frame, self.consumer, self.append)
         self.fed = len(daemon.transactions)
 
