@@ -114,7 +114,7 @@ class ConsumerTables:
         copies = None
         if copier is not None:
             files = FileSystem(self._spark)
-            copies = CopyTrack(files, self.directory, self._log, self._mover, copier)
+            copies = CopyTrack(files, self.directory, self._log, self._mover, copier, self.counter)
         self._catch_ups = CatchUps(self._spark, self.directory, self._log, self._options, copies)
         self.read_requests()
 

@@ -17,8 +17,9 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
 from spark_sink.mirror.control import TableRecord, TableState
@@ -28,6 +29,7 @@ from spark_sink.mirror.directory import TableDirectory
 from spark_sink.mirror.entries import EntryKind, LogEnd, last_lsn
 from spark_sink.mirror.jvm import FileSystem
 from spark_sink.mirror.names import OWN_FOLDER
+from spark_sink.mirror.progress import CopyState, ProgressCounter
 from spark_sink.mirror.renames import MOVED_FROM, FolderMover, folder_of
 
 if TYPE_CHECKING:
@@ -58,6 +60,21 @@ class CopiedTable(Protocol):
     def signature(self) -> str: ...
 
 
+class CopiedRows(Protocol):
+    """How far a copy is. `rows_estimated`: of the whole table."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def rows_estimated(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def chunks(self) -> int: ...
+
+
 class TableCopier(Protocol):
     """Copies one table into _binlog/copies/<table id>; a copy that was interrupted goes on."""
 
@@ -66,7 +83,7 @@ class TableCopier(Protocol):
         record: TableRecord,
         *,
         begin: LogEnd,
-        progress: Callable[[Any], None],
+        progress: Callable[[CopiedRows], None],
         stopping: Callable[[], bool],
     ) -> CopiedTable: ...
 
@@ -93,7 +110,9 @@ class CopyTrack:
         binlog_log: BinlogLog,
         mover: FolderMover,
         copier: TableCopier,
+        counter: ProgressCounter,
     ) -> None:
+        self._counter = counter
         self._files, self._directory, self._log = files, directory, binlog_log
         self._mover, self._copier = mover, copier
 
@@ -118,7 +137,13 @@ class CopyTrack:
     def _begun(self, record: TableRecord) -> TableRecord:
         self._files.delete(self._directory.full_path(copy_folder(record.table_id)))
         end = self._log.end(record.consumer)
-        assert end is not None and end.position is not None
+        if end is None or end.position is None:
+            raise BinlogError(
+                ErrorKind.RANGE_UNAVAILABLE,
+                f"table {record.label} cannot be copied before the log has a first position",
+                where=f"consumer {record.consumer}",
+                remedy="start the log stage; the copy begins when the log has its first entry",
+            )
         record = replace(record, state=TableState.COPYING, from_lsn=last_lsn(end.append))
         record = replace(record, epoch=end.position.epoch, server=end.position.server)
         record = record.having(begin=end.position.as_dict())
@@ -135,7 +160,12 @@ class CopyTrack:
             return catch_ups.stopping or begun != (TableState.COPYING, record.detail["begin"])
 
         begin = LogEnd(record.from_lsn >> 32, Position.from_dict(record.detail["begin"]))
-        result = self._copier.copy(record, begin=begin, progress=_no_progress, stopping=stopping)
+        try:
+            result = self._copier.copy(
+                record, begin=begin, progress=self._progress, stopping=stopping
+            )
+        finally:
+            self._counter.copied(record.label)
         if stopping():
             return None
         now = self._directory.record(table_id)
@@ -145,6 +175,17 @@ class CopyTrack:
         )
         self._directory.save(copied)
         return copied
+
+    def _progress(self, progress: CopiedRows) -> None:
+        state = CopyState(
+            progress.label,
+            progress.rows,
+            progress.rows_estimated,
+            progress.bytes,
+            progress.chunks,
+            progress.chunks,
+        )
+        self._counter.copying(state)
 
     def _passed(self, record: TableRecord, catch_ups: CatchUps) -> int:
         """Returns the lsn of the first END entry whose position holds R. Waits until the log has it; -1 if stopped."""
@@ -173,7 +214,3 @@ class CopyTrack:
             self._directory.save(record)
             self._mover.finish_moves()
             self._directory.doubt(record)
-
-
-def _no_progress(_: Any) -> None:
-    return

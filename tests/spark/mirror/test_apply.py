@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spark_sink.mirror.commands import adopt_tables, table_lines
 from spark_sink.mirror.control import TableState
 from spark_sink.mirror.policies import (
     Deletes,
@@ -307,3 +309,28 @@ def test_large_steps_are_decoded_on_the_executors(
     assert mirror.apply() == 0
     assert_equal(source, target, "t")
     assert sorted(row["a"] for row in target.rows(source, "heap")) == [1, 2]
+
+
+def test_two_consumers_of_one_table_and_a_table_that_is_adopted(
+    mirror: Mirror, make_mirror: Callable[..., Mirror], source: Source, target: Target
+) -> None:
+    label = f"{source.database}.t"
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)")
+    assert mirror.run() == 0
+    source.execute("UPDATE t SET v = 2", "INSERT INTO t VALUES (2, 2)")
+    other = make_mirror("other")
+    assert other.run() == 1
+    assert other.record("t").state is TableState.STOPPED
+    assert f"adopt {label} --consumer other" in other.record("t").reason
+    assert [row["v"] for row in target.rows(source, "t")] == [1]
+    (line,) = table_lines(mirror.spark, str(target.path), [label])[:1]
+    assert (line.consumer, line.state, line.waiting_rows) == ("other", "stopped", 3)
+    adopt_tables(mirror.spark, str(target.path), "other", [label])
+    assert other.apply() == 0
+    assert_equal(source, target, "t")
+    source.execute("INSERT INTO t VALUES (3, 3)")
+    assert other.run() == 0
+    assert_equal(source, target, "t")
+    assert mirror.run() == 1
+    assert "from the consumer other" in mirror.record("t").reason
+    assert_equal(source, target, "t")
