@@ -153,6 +153,9 @@ def _source(column: AlteredColumn, rules: ConversionRules, unless: list[Unless])
             was = before.name if before.name == after.name else f"{before.name}, now {after.name}"
             types = f"{before.mysql_type} becomes {after.mysql_type}"
             raise _RecopyError(f"column {was}: {types}: {reason}")
+    if before.nullable and not after.nullable and not rules.strict:
+        # A lenient server makes NULL the implicit default of the type.
+        unless.append(_unless(before, f"{COLUMN} IS NULL", "a value is NULL"))
     return ColumnSource(
         after.name, after.spark_type, before.name, spark_type_before=before.spark_type
     )
@@ -168,16 +171,15 @@ def _converted(
     kept = conversion(before.column, after.column, rules)
     if not isinstance(kept, Kept):
         return kept
-    name = _spark_name(before.name)
     found = [*kept.unless]
-    if before.nullable and not after.nullable and not rules.strict:
-        found.append((f"{COLUMN} IS NULL", "a value is NULL"))
     if column.numbers_zeros:
         found.append((f"{COLUMN} = 0 OR {COLUMN} IS NULL", "AUTO_INCREMENT gives 0 a number"))
-    unless += [
-        Unless(predicate.format(c=name), f"column {before.name}: {why}") for predicate, why in found
-    ]
+    unless += [_unless(before, predicate, why) for predicate, why in found]
     return ""
+
+
+def _unless(before: ColumnSignature, predicate: str, why: str) -> Unless:
+    return Unless(predicate.format(c=_spark_name(before.name)), f"column {before.name}: {why}")
 
 
 def _spark_name(name: str) -> str:
