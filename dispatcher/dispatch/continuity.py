@@ -76,8 +76,8 @@ class Continuity:
     def advance(self, read: ExecutedPosition, gtids: BatchGtids) -> None:
         """The stream has reached `read`.
 
-        It has passed everything that was executed when it began, once it was sent a new transaction and no executed one
-        can lie behind that, or once it has come to where the log ended then.
+        It is `anchored` once it has passed everything that was executed when it began. That is so after the first new
+        transaction, if no executed one can follow it, or at the point where the log ended when the stream began.
         """
         if not self._may_skip and gtids.ended.any():
             self.anchored = True

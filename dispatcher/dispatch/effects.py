@@ -33,7 +33,7 @@ class StartDump:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection, or give up the attempt to make one. None of its events is stepped any more. A Connect may
+    """Close the connection, or give up the attempt to make one. Its events no longer reach the rules. A Connect may
     follow. `next_host`: that Connect uses the source's next host, if there are several."""
 
     dispatcher: int

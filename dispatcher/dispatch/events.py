@@ -105,7 +105,7 @@ class SeekRequested:
 
 @dataclass(frozen=True, slots=True)
 class RelocationRequested:
-    """An administrator moves a consumer to a start. `view`: asked for after that, with the result of the search for the
+    """An administrator moves a consumer to a start. `view`: asked for afterwards, with the result of the search for the
     start; `epoch_min`: the least number of the new epoch, which is also higher than the present one."""
 
     consumer: str

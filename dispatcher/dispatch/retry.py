@@ -7,8 +7,8 @@ from dispatcher.model.errors import Action, BinlogError, ErrorKind
 
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.5, 30.0
 OPERATOR_RETRY_S = 10.0
-# The same fault this often in a row, with no transaction between, is one of the log and not of the moment: damage on
-# the network is not repeated. After a log was purged or reset, the next login finds which consumers that concerns.
+# The log itself is damaged if the same fault comes this often in a row without a transaction between: damage on the
+# network does not repeat. After a log was purged or reset, the next login finds which consumers that concerns.
 DAMAGE_MAX = 3
 # A dump that the server ends for a duplicate UUID may have met its own predecessor, whose end the server had not
 # noticed yet. Once in this time.

@@ -3,7 +3,7 @@
 A reader whose position lies outside of its consumer's queue *seeks*: back, to read again, or forward, because its own
 checkpoint is newer than the stored position. An administrator *relocates* a consumer to a start, in an epoch that was
 never used before. Only the server can tell whether it has the position. So both come with a `ServerView` that was asked
-for after that, and are refused by an error, with nothing changed, unless that view shows the position:
+for afterwards. Unless that view shows the position, they are refused with an error and nothing is changed:
 
 * MySQL's GTIDs: the set contains everything that was purged, and the server has executed all of the set. A set means
   the same on all replicas. File and offset are a hint only; they are dropped if the server does not list the file.

@@ -2,7 +2,7 @@
 
 **A time** means what it means to Kafka: the first transaction, in the order of the log, that was committed at or after
 it; the end of the log if there is none; its beginning if the log has been purged beyond that time. The commit time is
-the one in the log: microseconds as of MySQL 8.0, else whole seconds, and then those at which the transaction's first
+the one in the log, in microseconds since MySQL 8.0. Older logs have only the second at which the transaction's first
 statement began.
 
 A binary search finds the last file whose first transaction is older, and that file is read up to the time. So for a log

@@ -22,7 +22,7 @@ from dispatcher.binlog.event.types import EventType, type_name
 
 
 def parse_rows_query(body: bytes) -> str:
-    """The statement that caused the rows which follow. The size before it, in one byte, is wrong for long ones."""
+    """Return the statement that caused the rows which follow. The byte before it, its size, is wrong for a long one."""
     cursor = ByteCursor("ROWS_QUERY_EVENT", body)
     cursor.read(1)
     return _lenient_text(cursor)

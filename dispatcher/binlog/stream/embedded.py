@@ -85,7 +85,8 @@ class _Frame:
 
 
 class EmbeddedReader:
-    """Puts embedded transactions before the kernel, in place of what was received. `small_bytes`: of a small one."""
+    """Lets the kernel read embedded transactions in place of received bytes. `small_bytes`: the most that a small one
+    has."""
 
     def __init__(self, buffer: ReceiveBuffer, builder: BatchBuilder) -> None:
         self.small_bytes = SMALL_BYTES
@@ -174,7 +175,7 @@ class EmbeddedReader:
             builder.transactions.end[st[k.N_TXS] - 1] = frame.end
 
     def abandon_small(self) -> None:
-        """Leave small ones, for there is damage in them."""
+        """Leave the small payloads that are being read: one of them is damaged."""
         while self.in_small:
             self._leave()
 

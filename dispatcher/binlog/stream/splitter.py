@@ -119,7 +119,7 @@ class Splitter:
         return self._buffer.room()
 
     def wrote(self, size: int) -> None:
-        """`size` bytes were written into `room()`."""
+        """Note that `size` bytes were written into `room()`."""
         self._buffer.fill += size
 
     @property

@@ -112,7 +112,7 @@ class XaRecorder:
     def commit(
         self, recording: XaRecording, name: str, event: EventHeader, out: Batches
     ) -> EmbeddedTransaction | None:
-        """The event, which messages call `name`, commits the open XA transaction in one phase."""
+        """Read the event that commits the open XA transaction in one phase. `name`: the event's name in messages."""
         self._builder.record_listed()
         rows = recording.rows()
         if rows is not None:
@@ -123,12 +123,12 @@ class XaRecorder:
         return None
 
     def clear_mariadb_flags(self, gtid: MariadbGtid) -> None:
-        """Make the GTID event that the kernel returned one of a transaction of rows, which implies its BEGIN."""
+        """Turn the GTID event that the kernel returned into that of a transaction of rows, which implies its BEGIN."""
         st, buf = self._builder.state, self._buffer.bytes
         off, stop = int(st[k.OFF]), int(st[k.STOP])
         flags = gtid.flags & ~(STANDALONE | DDL | PREPARED_XA | COMPLETED_XA)
         buf[off + _MARIADB_FLAGS_AT] = flags
-        # The xid, and flags of later versions which would be looked for in its place.
+        # Clear the xid, and the flags that later versions add: without the xid they would be searched in its place.
         behind = off + _MARIADB_FLAGS_AT + 1 + (8 if flags & GROUP_COMMIT_ID else 0)
         buf[behind:stop] = 0
         if st[k.CHECKED]:
