@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_sink.mirror.apply import Applier
+from spark_sink.mirror.copy.copier import Copier
 from spark_sink.mirror.names import TableName
 from spark_sink.mirror.policies import (
     ApplyOptions,
@@ -51,4 +52,11 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
 
 def make_applier(spark: SparkSession, settings: MirrorSettings) -> Applier:
     """Returns the applier of the settings' consumers."""
-    return Applier(spark, apply_options(settings))
+    return Applier(spark, apply_options(settings), make_copier(spark, settings))
+
+
+def make_copier(spark: SparkSession, settings: MirrorSettings) -> Copier | None:
+    """Returns what copies tables; None if the settings name no server to copy from."""
+    if settings.copy_from is None:
+        return None
+    return Copier(spark, settings.copy_from, settings.target, settings.invalid_dates)

@@ -77,8 +77,12 @@ class TableSettings(SettingsSection):
 class CopySettings(SettingsSection):
     """The server that existing rows are copied from, and how fast.
 
-    `mysql`: user@host:port of the source, or of a replica of it. `max_rows_per_second`, `pause_above_threads_running`:
-    0 for no limit.
+    `mysql`: user@host:port of the server that the consumer reads, or, with MySQL's GTIDs, of a replica of it.
+    `parallel`: ranges of a table that are read at a time, each of about `max_bytes_in_chunk` by the server's estimate.
+    `max_rows_per_second`, of one table, `pause_above_threads_running` and `pause_above_replica_lag_seconds`: 0 for no
+    limit. `wait_seconds`: how long a copy waits until the server has executed the position at which the log stands.
+    `lock_keyless_tables`: copy tables without a key, each of which is locked for reading for the instant in which its
+    snapshot is made.
     """
 
     mysql: str = Field(min_length=1)
@@ -89,6 +93,9 @@ class CopySettings(SettingsSection):
     parallel: WholeNumber = Field(2, ge=1, le=64)
     max_rows_per_second: WholeNumber = Field(0, ge=0)
     pause_above_threads_running: WholeNumber = Field(0, ge=0)
+    pause_above_replica_lag_seconds: WholeNumber = Field(0, ge=0)
+    max_bytes_in_chunk: ByteSize = Field(32 * 2**20, ge=2**10)
+    wait_seconds: WholeNumber = Field(600, ge=1)
     lock_keyless_tables: bool = False
 
     @model_validator(mode="after")

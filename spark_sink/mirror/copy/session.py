@@ -227,3 +227,9 @@ def changed_during_copy(table: str, where: str) -> BinlogError:
         where=where,
         remedy="nothing to do; the copy of the table begins again",
     )
+
+
+def was_altered(error: BinlogError) -> bool:
+    """True if a table is gone, or no longer the one whose columns were read."""
+    altered = error.kind is ErrorKind.UNSUPPORTED_CHANGE and "was altered while" in error.what
+    return altered or error.kind is ErrorKind.UNKNOWN_TABLE

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dispatcher.binlog.charset.collations import BINARY
 from dispatcher.binlog.table_map.column_definition import defined_columns
-from dispatcher.binlog.table_map.column_types import Column
+from dispatcher.binlog.table_map.column_types import (
+    CHARACTER_TYPES,
+    LABEL_TYPES,
+    Column,
+    Type,
+)
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.answers import ask, fetch, number_value, optional_text, text_value
 from dispatcher.source.mysql.driver import Connection
@@ -27,12 +34,14 @@ class SourceTable:
     """A table on the server.
 
     `key`: indices into `columns` of the key that tells rows apart, () if there is none; `key_name`: the index that has
-    them; `rows`, `row_bytes`: the server's estimates; `versioned`: MariaDB keeps old rows in it, which the log has too.
+    them; `charsets`: of each column, as the server names them; `rows`, `row_bytes`: the server's estimates;
+    `versioned`: MariaDB keeps old rows in it, which the log has too.
     """
 
     database: str
     table: str
     columns: tuple[Column, ...]
+    charsets: tuple[str, ...]
     key: tuple[int, ...]
     key_name: str
     engine: str
@@ -66,13 +75,8 @@ def read_source_table(connection: Connection, database: str, table: str) -> Sour
     if fetch(connection, f"SHOW VARIABLES LIKE '{_HIDDEN_KEY}'"):
         fetch(connection, f"SET SESSION {_HIDDEN_KEY} = ON")
     definition = table_definition(connection, database, table, mariadb=mariadb)
-    columns = tuple(
-        # A definition names the character set; the collation tells the conversion.
-        replace(column, charset=entry["collation"] or (column.charset or BINARY))
-        for column, entry in zip(
-            defined_columns(definition, f"{database}.{table}"), definition["columns"], strict=True
-        )
-    )
+    parsed = defined_columns(definition, f"{database}.{table}")
+    columns = tuple(map(_as_logged, parsed, definition["columns"]))
     names = [column.name for column in columns]
     # The key of a versioned table has the end of a row's time, too.
     parts = [name for name, _ in definition["primary"]] or definition["key"]
@@ -98,6 +102,7 @@ def read_source_table(connection: Connection, database: str, table: str) -> Sour
         database,
         table,
         columns,
+        tuple(entry["charset"] or "" for entry in definition["columns"]),
         tuple(names.index(name) for name in parts),
         _index_of(connection, database, table, parts),
         engine,
@@ -105,6 +110,20 @@ def read_source_table(connection: Connection, database: str, table: str) -> Sour
         row_bytes,
         kind == "SYSTEM VERSIONED",
     )
+
+
+def _as_logged(column: Column, entry: Mapping[str, Any]) -> Column:
+    """Return a column as the log's TABLE_MAP describes it: with its collation, and its length in bytes."""
+    charset = entry["collation"] or column.charset or BINARY
+    if column.type not in CHARACTER_TYPES | LABEL_TYPES:
+        charset = 0
+    meta = column.meta
+    if entry["bytes"] is not None and column.type in (Type.STRING, Type.VARCHAR):
+        meta = entry["bytes"]
+    elif entry["bytes"] is not None and column.type == Type.MARIADB_VARCHAR_COMPRESSED:
+        meta = entry["bytes"] + 1
+    unsigned = column.unsigned or column.type == Type.YEAR  # for the log a YEAR is a number
+    return replace(column, charset=charset, meta=meta, unsigned=unsigned, visible=entry["visible"])
 
 
 def _index_of(connection: Connection, database: str, table: str, parts: list[str]) -> str:

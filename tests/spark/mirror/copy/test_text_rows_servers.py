@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from dispatcher.binlog.decode import delivered
-from dispatcher.binlog.decode.delivered import TableChanges
+from dispatcher.binlog.decode.delivered import TableChanges, TableSlice
 from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.answers import fetch
 from dispatcher.source.mysql.driver import Connection
@@ -122,6 +123,23 @@ def test_every_type_in_three_time_zones(
     with pytest.raises(BinlogError, match="an invalid date") as caught:
         copied(server, database, "t", InvalidDates.ERROR)
     assert caught.value.kind is ErrorKind.INVALID_VALUE
+
+
+def test_columns_are_those_of_the_log(any_server: Server, new_database: NewDatabase) -> None:
+    server, database = any_server, new_database(any_server)
+    if server.kind == "mysql56":
+        pytest.skip("its log does not describe columns")
+    log = fresh_log(server)
+    fill(server, f"{database}.t")
+    with reading(server) as connection:
+        source = read_source_table(connection, database, "t")
+    (part,) = (
+        p for p in delivered.split_by_table(bytes_of(server, log)) if isinstance(p, TableSlice)
+    )
+    table_map = TableMap.parse(part.table_map)
+    assert source.columns == table_map.columns
+    assert source.key == table_map.key
+    assert (source.key_name, source.engine, source.versioned) == ("PRIMARY", "InnoDB", False)
 
 
 def test_columns_and_labels_of_every_character_set(
