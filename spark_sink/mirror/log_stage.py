@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import random
 import re
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -48,6 +49,7 @@ _LATER = (Action.RETRY, Action.OPERATOR)
 class StageState(StrEnum):
     """What a log stage does."""
 
+    STARTING = "starting"
     RUNNING = "running"
     WAITING = "waiting"  # for the next start of its query
     DONE = "done"  # with available_now: all is in the log
@@ -67,7 +69,7 @@ class StageFault:
 
 
 class LogStage:
-    """Runs the query of one consumer. `check` moves it on; nothing runs in a thread of its own."""
+    """Runs the query of one consumer. `check` moves it on; it never waits: a start takes seconds, and has a thread."""
 
     def __init__(
         self,
@@ -85,8 +87,10 @@ class LogStage:
         self.restarts = 0
         self._spark, self._settings = spark, settings
         self._appended, self._clock, self._jitter = appended, clock, jitter
-        self._log = BinlogLog(spark, settings.target)
+        # A session of its own: the log reads from it whether a claim was committed.
+        self._log = BinlogLog(spark.newSession(), settings.target)
         self._query: StreamingQuery | None = None
+        self._starter: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._said = ""
         self._attempts = 0
@@ -95,7 +99,9 @@ class LogStage:
     def check(self) -> None:
         """Start the query if it is due, or look why it has ended."""
         if self.state is StageState.WAITING and self._clock() >= self._due:
-            self._start()
+            self.state = StageState.STARTING
+            self._starter = threading.Thread(target=self._start, name=f"start-{self.consumer}")
+            self._starter.start()
         elif self.state is StageState.RUNNING and not self._active:
             self._ended()
 
@@ -105,6 +111,8 @@ class LogStage:
 
     def stop(self) -> None:
         """Stop the query. Its current batch goes on, and is either appended as a whole or not at all."""
+        if self._starter is not None:
+            self._starter.join()
         if self._query is None:
             return
         # `stop` raises if the batch takes longer than spark.sql.streaming.stopTimeout.
@@ -136,7 +144,7 @@ class LogStage:
             else:
                 writer = writer.trigger(processingTime=self._settings.trigger_interval)
             self._query = writer.start()
-        except (BinlogError, PySparkException, Py4JError) as error:
+        except Exception as error:  # noqa: BLE001 - `_failed` says it, and decides what follows
             self._failed(stage_fault(error))
             return
         self.state = StageState.RUNNING
