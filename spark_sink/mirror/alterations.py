@@ -39,7 +39,6 @@ class AlteredColumn:
     definition: DefinedColumn | None = None
     recomputed: str = ""
     numbers_zeros: bool = False
-    position: ColumnPosition | None = None
 
 
 class _UnclearError(Exception):
@@ -66,13 +65,10 @@ class _Alteration:
         self._by_name: dict[str, AlteredColumn | None] = {
             column.after.name.lower(): column for column in self._placed
         }
-        self._to_place: list[AlteredColumn] = []
 
     def apply(self, clauses: Sequence[ColumnClause]) -> list[AlteredColumn]:
         for clause in clauses:
             match clause:
-                case AddColumnClause():
-                    self._add(clause)
                 case DropColumnClause():
                     self._drop(clause)
                 case RenameColumnClause():
@@ -81,10 +77,17 @@ class _Alteration:
                         column.after = replace(column.after, name=clause.new)
                 case ChangeColumnClause():
                     self._change(clause)
+        for clause in clauses:
+            match clause:
                 case ConvertCharsetClause():
                     self._convert(clause)
-        for column in self._to_place:
-            self._place(column)
+                case AddColumnClause():
+                    self._add(clause)
+                case ChangeColumnClause() if clause.position is not None:
+                    moved = self._find(clause.old, clause.if_exists)
+                    if moved is not None:
+                        self._placed.remove(moved)
+                        self._place(moved, clause.position)
         self._set_key(clauses)
         return self._placed
 
@@ -95,16 +98,15 @@ class _Alteration:
         return column
 
     def _add(self, clause: AddColumnClause) -> None:
-        name = clause.column.name
-        existing = self._by_name.get(name.lower())
-        if existing is not None and existing.after.name.lower() == name.lower():
-            if clause.if_not_exists:
-                return
-            raise _UnclearError(f"the mirrored table has a column {name} already")
         defined = clause.column
+        if clause.if_not_exists and defined.name.lower() in self._by_name:
+            return
+        names = (column.after.name.lower() for column in self._placed)
+        if defined.name.lower() in names:
+            raise _UnclearError(f"the mirrored table has a column {defined.name} already")
         nullable = defined.nullable is not False and not defined.primary
         after = self._signature(defined, nullable)
-        self._to_place.append(AlteredColumn(after, None, defined, position=clause.position))
+        self._place(AlteredColumn(after, None, defined), clause.position)
 
     def _drop(self, clause: DropColumnClause) -> None:
         column = self._find(clause.name, clause.if_exists)
@@ -131,10 +133,6 @@ class _Alteration:
                 # With explicit_defaults_for_timestamp=OFF it becomes NOT NULL, and NULL the time.
                 column.recomputed = "a TIMESTAMP without NULL or NOT NULL"
             column.after = replace(column.after, nullable=column.before.nullable)
-        if clause.position is not None:
-            column.position = clause.position
-            self._placed.remove(column)
-            self._to_place.append(column)
 
     def _convert(self, clause: ConvertCharsetClause) -> None:
         """Columns that the statement defines otherwise have their own clause; the order of the clauses does not
@@ -155,8 +153,7 @@ class _Alteration:
             defined.name, defined.type, defined.charset, nullable, self._invalid_dates
         )
 
-    def _place(self, column: AlteredColumn) -> None:
-        position = column.position
+    def _place(self, column: AlteredColumn, position: ColumnPosition | None) -> None:
         if position is None:
             self._placed.append(column)
         elif not position.after:

@@ -28,6 +28,7 @@ from spark_sink.mirror.columns import ColumnSignature
 from spark_sink.mirror.conversions import ConversionRules, Kept, conversion
 from spark_sink.mirror.signature import Recopy, SchemaChange, Signature, change_of, difference
 from spark_sink.mirror.statements import AlterTable, effects_of
+from spark_sink.source.rows import spark_schema
 from tests.servers import Server
 from tests.support.server_log import delivered_log, fresh_log
 
@@ -161,7 +162,7 @@ TYPES: dict[str, list[str]] = {
     "json": _JSON,
     **dict.fromkeys(["geometry", "point"], _POINTS),
 }  # fmt: skip
-_COLUMNS_PER_TABLE = 12
+_COLUMNS_PER_TABLE = 25
 
 
 @dataclass
@@ -300,7 +301,9 @@ def mirrored(spark: SparkSession, cases: list[Case]) -> dict[str, dict[int, dict
             predicate = re.sub(r"`(c\d+|id)`", rf"`{case.name}_\1`", unless.predicate)
             alias = f"{case.name}-refused_{number[1]}"
             expressions.append(F.coalesce(F.expr(predicate), F.lit(False)).alias(alias))
-    frame = spark.createDataFrame(pa.table(columns)).select(*expressions).toArrow()
+    values_before = pa.table(columns)
+    schema = spark_schema(values_before.schema)
+    frame = spark.createDataFrame(values_before, schema).select(*expressions).toArrow()
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for case in cases:
         places = [
@@ -358,5 +361,5 @@ def test_values_that_are_followed_equal_the_servers(
                     wrong.append(
                         f"{old} -> {new}: {was!r} is {row[f'c{i}']!r}, mirrored {ours[f'c{i}']!r}"
                     )
-    assert wrong == []
+    assert "\n".join(wrong) == ""
     assert followed > 10 * len(pairs)
