@@ -9,6 +9,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 # A fault of another process arrives as the text of its traceback.
 _FAULT = re.compile(r"dispatcher\.model\.errors\.(?:BinlogError|UserError): ([^\n]+)")
 _CONFLICT = re.compile(r"DELTA_CONCURRENT|Concurrent\w*Exception|DELTA_PROTOCOL_CHANGED")
+_PY4J = "An error occurred while calling "  # the line before that of the Java exception
 _LONG = 500
 
 
@@ -37,6 +38,7 @@ def is_conflict(error: BaseException) -> bool:
 
 def in_one_line(error: BaseException) -> str:
     """Returns an exception in one line, without the traces of a JVM."""
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    lines = (line.strip().removeprefix(": ") for line in str(error).splitlines())
+    first = next((line for line in lines if line and not line.startswith(_PY4J)), "")
     text = f"{type(error).__name__}: {first}"
     return text if len(text) <= _LONG else f"{text[: _LONG - 3]}..."
