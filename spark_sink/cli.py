@@ -266,6 +266,48 @@ def adopt(
         typer.echo(f"{record.label}: of {consumer}")
 
 
+@app.command()
+def copy(
+    tables: Tables,
+    *,
+    consumer: Annotated[
+        str, typer.Option(help="The consumer of tables that the mirror does not have yet.")
+    ] = "",
+    config: Config = None,
+    target: Target = None,
+    conf: Conf = None,
+) -> None:
+    """Ask for copies of tables, or of all that fit 'shop.*', from the server. The running job makes them."""
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror.copy.requests import run_copy  # noqa: PLC0415
+
+        asked = run_copy(spark, settings, tables, consumer)
+    for record in asked:
+        typer.echo(f"{record.label}: copy")
+
+
+@app.command()
+def verify(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Tables, or patterns like 'shop.*'. Default: all.")
+    ] = None,
+    *,
+    wait_seconds: Annotated[
+        float, typer.Option(help="How long to wait for a table to be at the server's position.")
+    ] = 120,
+    config: Config = None,
+    target: Target = None,
+    conf: Conf = None,
+) -> None:
+    """Compare tables with the server, at one position each. Exit code 1 if one is not equal."""
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror.copy.requests import run_verify  # noqa: PLC0415
+
+        found = run_verify(spark, settings, tables or [], wait_s=wait_seconds, report=typer.echo)
+    if any(difference.verdict != "equal" for difference in found):
+        raise typer.Exit(EXIT_FAULT)
+
+
 def main() -> None:
     """Run the command line."""
     app()
