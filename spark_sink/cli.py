@@ -286,8 +286,8 @@ def copy(
         typer.echo(f"{record.label}: copy")
 
 
-@app.command()
-def verify(
+@app.command("verify")
+def verify_mirror(
     tables: Annotated[
         list[str] | None, typer.Argument(help="Tables, or patterns like 'shop.*'. Default: all.")
     ] = None,
