@@ -43,6 +43,7 @@ HEALTHY_S = 120.0  # a query that ran for longer starts with a short backoff aga
 ATTEMPTS_TO_THE_END = 6  # with available_now
 # A fault of another process arrives as the text of its traceback.
 _FAULT = re.compile(r"dispatcher\.model\.errors\.(?:\w*Error): ([^\n]+)")
+_CLAIMING = threading.Lock()
 _LATER = (Action.RETRY, Action.OPERATOR)
 
 
@@ -125,7 +126,9 @@ class LogStage:
         self._failure = None
         self._began = self._clock()
         try:
-            end = self._log.claim(self.consumer)
+            # One at a time: the first claim of a target creates the log.
+            with _CLAIMING:
+                end = self._log.claim(self.consumer)
             folder = own_path(self._settings.target, "checkpoints", folder_name(self.consumer))
             FileSystem(self._spark).delete(folder)
             options = self._settings.source_options(self.consumer)
