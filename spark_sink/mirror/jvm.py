@@ -16,13 +16,13 @@ from py4j.protocol import Py4JJavaError
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def txn_version(spark: SparkSession, path: str, app_id: str) -> int:
     """Returns the version that the newest commit of `app_id` in the Delta table at `path` recorded; -1 if none
     did."""
-    return int(_transaction(spark, path).txnVersion(app_id))
+    return _recorded_version(_transaction(spark, path), app_id)
 
 
 def delta_version(spark: SparkSession, path: str) -> int:
@@ -113,9 +113,8 @@ def commit_schema(
         metadata.createdTime(),
     )
     transaction.updateMetadata(changed, False)
-    now: Any = jvm.scala.Option.apply(int(time.time() * 1000))
     actions: Any = jvm.java.util.ArrayList()
-    actions.add(delta.actions.SetTransaction(app_id, version, now))
+    actions.add(delta.actions.SetTransaction(app_id, version, _now(jvm)))
     sequence = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
     operation: Any = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$ManualUpdate$")
     transaction.commit(sequence, getattr(operation, "MODULE$"))
@@ -129,6 +128,55 @@ def _transaction(spark: SparkSession, path: str) -> Any:
     return log.startTransaction()
 
 
+def table_files(spark: SparkSession, path: str) -> tuple[int, DataFrame]:
+    """Returns the newest version of the Delta table at `path`, and its files as Delta's `add` actions: `path`,
+    `partitionValues`, `stats` (JSON) and others."""
+    from pyspark.sql import DataFrame  # noqa: PLC0415
+
+    snapshot: Any = _transaction(spark, path).snapshot()
+    return int(snapshot.version()), DataFrame(snapshot.allFiles().toDF(), spark)
+
+
+def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
+    """Append a frame to the Delta table at `path` in one commit that records `version`, > 0, for `app_id`.
+
+    Returns False, and appends nothing, unless `version` - 1 is recorded, or nothing if that is 0. Raises Delta's
+    ConcurrentTransactionException, and appends nothing, if another transaction records one meanwhile. The frame has the
+    table's columns in the table's order. Delta's own writer computes the table's whole state with Spark jobs to learn
+    the recorded version, which is in the checksum file of the newest commit.
+    """
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm  # noqa: SLF001
+    java_frame: Any = frame._jdf  # noqa: SLF001
+    transaction = _transaction(spark, path)
+    if max(0, _recorded_version(transaction, app_id)) != version - 1:
+        return False
+    transaction.readTxn().addOne(app_id)
+    files: Any = transaction.writeFiles(java_frame)
+    recorded = jvm.org.apache.spark.sql.delta.actions.SetTransaction(app_id, version, _now(jvm))
+    none: Any = jvm.scala.Option.empty()
+    write: Any = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$Write")
+    operation = write(jvm.org.apache.spark.sql.SaveMode.Append, *[none] * 8)
+    transaction.commit(files.appended(recorded), operation)
+    return True
+
+
+def _recorded_version(transaction: Any, app_id: str) -> int:
+    checksum: Any = transaction.snapshot().checksumOpt()
+    known: Any = checksum.get().setTransactions() if checksum.isDefined() else checksum
+    if not known.isDefined():
+        return int(transaction.txnVersion(app_id))  # runs Spark jobs
+    recorded: Any = known.get()
+    for index in range(recorded.size()):
+        if recorded.apply(index).appId() == app_id:
+            return int(recorded.apply(index).version())
+    return -1
+
+
+def _now(jvm: Any) -> Any:
+    return jvm.scala.Option.apply(int(time.time() * 1000))
+
+
 class FileSystem:
     """Files and folders of any Hadoop file system, by path."""
 
@@ -136,6 +184,7 @@ class FileSystem:
         jvm: Any = spark._jvm  # noqa: SLF001
         java_session: Any = spark._jsparkSession  # noqa: SLF001
         self._path: Any = jvm.org.apache.hadoop.fs.Path
+        self._text: Any = jvm.org.apache.commons.io.IOUtils.toString
         self._conf: Any = java_session.sessionState().newHadoopConf()
 
     def exists(self, path: str) -> bool:
@@ -149,6 +198,18 @@ class FileSystem:
         if not system.exists(where):
             return []
         return sorted(str(status.getPath().getName()) for status in system.listStatus(where))
+
+    def read(self, path: str) -> str | None:
+        """Returns the text of a file, in UTF-8; None if there is no such file."""
+        where = self._path(path)
+        system = where.getFileSystem(self._conf)
+        if not system.exists(where):
+            return None
+        stream = system.open(where)
+        try:
+            return str(self._text(stream, "UTF-8"))
+        finally:
+            stream.close()
 
     def rename(self, old: str, new: str) -> None:
         """Rename a folder; the folder above `new` is made. Raises `BinlogError` if it fails or `new` exists."""

@@ -10,7 +10,9 @@ Payloads of at most `INLINE_BYTES` are in a column of their own, so that `entrie
 
 from __future__ import annotations
 
+import threading
 import uuid
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
@@ -30,14 +32,16 @@ from spark_sink.mirror.entries import (
     first_lsn,
     last_lsn,
 )
-from spark_sink.mirror.jvm import delta_version, txn_version
+from spark_sink.mirror.jvm import append_once, delta_version, txn_version
+from spark_sink.mirror.log_files import LogFile, LogFiles
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 FOLDER = "_binlog/log"
-_LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 _CONCURRENT = "DELTA_CONCURRENT_TRANSACTION"
+INLINE_APPENDS = 4  # entries of more appends than these have smaller payloads inline
+COMPACTED_FILES = 500  # of a day
 
 
 _COLUMNS = (
@@ -68,9 +72,18 @@ _COLUMNS = (
     ("consumer", "string"),
     ("day", "date"),
 )
+_IN_FILES = tuple(column for column in _COLUMNS if column[0] not in ("consumer", "day"))
+_READ = [name for name, _ in _IN_FILES if name not in ("small_payload", "payload", "run")]
 _PROPERTIES = {
     "delta.dataSkippingStatsColumns": "lsn",
     "delta.enableDeletionVectors": "false",
+    # A checkpoint computes the table's state. No reader of the log needs it soon.
+    "delta.checkpointInterval": "100",
+}
+_WRITING = {
+    "spark.sql.parquet.compression.codec": "zstd",
+    # Without it, rows are sorted by their partition before they are written, with their payloads.
+    "spark.sql.maxConcurrentOutputFileWriters": "4",
 }
 _DEFAULTS: dict[str, Any] = {
     "database": "",
@@ -99,7 +112,11 @@ class BinlogLog:
     def __init__(self, spark: SparkSession, target: str) -> None:
         """`target`: folder of the mirror, any path that Spark can write. The table is created by the first `claim`."""
         self._spark = spark
+        self._session = spark.newSession()
+        self._prepare(self._session)
         self.path = f"{target.rstrip('/')}/{FOLDER}"
+        self._files = LogFiles(self._session, self.path)
+        self._lock = threading.Lock()
         self._runs: dict[str, str] = {}
         self._seen = -1
 
@@ -112,9 +129,9 @@ class BinlogLog:
         job claims the consumer at the same time.
         """
         self._create()
-        number = max(0, txn_version(self._spark, self.path, _app_id(consumer))) + 1
+        number = self.last_append(consumer) + 1
         run = str(uuid.uuid4())
-        claimed = self._spark.range(1).select(
+        claimed = self._session.range(1).select(
             F.lit(first_lsn(number)).alias("lsn"), F.lit(EntryKind.CLAIM.value).alias("kind")
         )
         self._write(claimed, consumer, number, run)
@@ -140,7 +157,7 @@ class BinlogLog:
         self._write(rows, consumer, number, self._runs[consumer])
 
     def _create(self) -> None:
-        if DeltaTable.isDeltaTable(self._spark, self.path):
+        if delta_version(self._spark, self.path) >= 0:
             return
         table = DeltaTable.createIfNotExists(self._spark).location(self.path)
         for name, kind in _COLUMNS:
@@ -148,57 +165,68 @@ class BinlogLog:
         table = table.partitionedBy("consumer", "day")
         for key, value in _PROPERTIES.items():
             table = table.property(key, value)
-        table.execute()
+        try:
+            table.execute()
+        except PySparkException:
+            # Another consumer's first claim may have created it meanwhile.
+            if delta_version(self._spark, self.path) < 0:
+                raise
 
     def _write(self, rows: DataFrame, consumer: str, number: int, run: str) -> None:
-        session = rows.sparkSession
-        session.conf.unset(_LAST_COMMIT)
-        added = {
+        self._prepare(rows.sparkSession)
+        values = {
             "run": F.lit(run),
             "consumer": F.lit(consumer),
             "day": F.lit(datetime.now(UTC).date()),
         }
+        columns = [
+            values.get(name, F.col(name) if name in rows.columns else F.lit(None).cast(kind))
+            for name, kind in _COLUMNS
+        ]
+        named = [column.alias(name) for column, (name, _) in zip(columns, _COLUMNS, strict=True)]
         try:
-            (
-                rows.withColumns(added)
-                .write.format("delta")
-                .mode("append")
-                .option("txnAppId", _app_id(consumer))
-                .option("txnVersion", str(number))
-                .option("compression", "zstd")
-                .save(self.path)
-            )
+            appended = append_once(rows.select(*named), self.path, _app_id(consumer), number)
         except PySparkException as error:
-            if error.getCondition() == _CONCURRENT:
+            if _CONCURRENT in str(error):
                 raise _claimed(consumer, number) from None
             raise
-        # Delta skips an append whose number is recorded already, without an error.
-        if session.conf.get(_LAST_COMMIT, None) is None:
+        if not appended:
             raise _claimed(consumer, number)
+
+    def _prepare(self, session: SparkSession) -> None:
+        """Set what the log's files are written with, in a session that writes nothing else."""
+        configured = session.sparkContext.getConf()
+        for key, value in _WRITING.items():
+            if not configured.contains(key):
+                session.conf.set(key, value)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     def end(self, consumer: str) -> LogEnd | None:
         """Returns the number of the consumer's last append and its newest END entry; None if it has no append."""
-        if not DeltaTable.isDeltaTable(self._spark, self.path):
+        if delta_version(self._spark, self.path) < 0:
             return None
-        number = txn_version(self._spark, self.path, _app_id(consumer))
-        if number < 1:
+        if (number := self.last_append(consumer)) < 1:
             return None
-        appends = 64
-        while True:
-            first = max(0, number - appends)
-            newest = (
-                self._of(consumer, F.col("lsn") >= first_lsn(first))
+        newest = self._newest_end(consumer, number)
+        return LogEnd(number, newest[1] if newest else None)
+
+    def _newest_end(self, consumer: str, number: int) -> tuple[int, Position] | None:
+        """Returns the newest END entry, (lsn, position), up to an append; looks at few appends first."""
+        appends, read_to = 4, last_lsn(number)
+        while read_to >= 0:
+            after = max(0, first_lsn(number - appends)) - 1
+            files = [f for f in self._after(consumer, after) if f.first <= read_to]
+            ends = (
+                self._frame(self._session, files)
                 .where(F.col("kind") == EntryKind.END.value)
-                .select(F.max_by("position", "lsn"))
-                .collect()[0][0]
+                .where(F.col("lsn").between(after + 1, read_to))
+                .agg(F.max(F.struct("lsn", "position")))
             )
-            if newest is not None:
-                return LogEnd(number, Position.from_json(newest))
-            if first == 0:
-                return LogEnd(number, None)
-            appends *= 64
+            if files and (newest := ends.collect()[0][0]) is not None:
+                return int(newest["lsn"]), Position.from_json(newest["position"])
+            appends, read_to = appends * 64, after
+        return None
 
     def last_append(self, consumer: str) -> int:
         """Returns the number of the consumer's last append, 0 if there is none; cheap, without a Spark job."""
@@ -224,67 +252,103 @@ class BinlogLog:
         nothing newer.
         """
         self._seen = max(self._seen, delta_version(self._spark, self.path))
-        if self._seen < 0:
-            return []
-        while True:
+        files = self._after(consumer, after)
+        while files:
             last = last_lsn(append_of(after) + appends_max)
-            wanted = (F.col("lsn") > after) & (F.col("lsn") <= last)
-            if found := self._read(consumer, wanted, before, tables):
+            if before is not None:
+                last = min(last, before - 1)
+            chosen = [f for f in files if f.first <= last]
+            if chosen and (found := self._read(chosen, after, last, tables)):
                 return found
-            newer = self._of(consumer, F.col("lsn") > last)
-            first = newer.where(F.col("kind") != EntryKind.CLAIM.value).agg(F.min("lsn"))
-            lsn = first.collect()[0][0]
-            if lsn is None or (before is not None and lsn >= before):
+            # There is nothing but claims, or days that were dropped.
+            files = [f for f in files if f.last > last]
+            if before is not None and last == before - 1:
                 return []
-            after = lsn - 1
+            after = max(last, min((f.first for f in files), default=0) - 1)
+        return []
 
     def _read(
         self,
-        consumer: str,
-        wanted: Column,
-        before: int | None,
+        files: Sequence[LogFile],
+        after: int,
+        last: int,
         tables: Collection[tuple[str, str]] | None,
     ) -> list[LogEntry]:
-        rows = self._of(consumer, wanted).where(F.col("kind") != EntryKind.CLAIM.value)
-        if before is not None:
-            rows = rows.where(F.col("lsn") < before)
+        rows = self._frame(self._session, files).where(F.col("lsn").between(after + 1, last))
+        rows = rows.where(F.col("kind") != EntryKind.CLAIM.value)
         if tables is not None:
             of_table = F.lit(False)
             for database, table in tables:
                 of_table |= (F.col("database") == database) & (F.col("table") == table)
             rows = rows.where((F.col("kind") != EntryKind.ROWS.value) | of_table)
-        names = [name for name, _ in _COLUMNS if name not in ("payload", "run", "consumer", "day")]
-        found = [_entry(row) for row in rows.select(*names).toArrow().to_pylist()]
+        # Of many appends, fewer payloads are small.
+        span = append_of(last) - append_of(after)
+        limit = INLINE_BYTES if span <= INLINE_APPENDS else INLINE_BYTES >> 4
+        payload = F.when(F.col("payload_bytes") <= limit, F.col("small_payload"))
+        rows = rows.select(*_READ, payload.alias("small_payload"))
+        found = [_entry(row) for row in rows.toArrow().to_pylist()]
         return sorted(found, key=lambda entry: entry.lsn)
 
     def payloads(self, spark: SparkSession, consumer: str, lsns: Sequence[int]) -> DataFrame:
         """Returns `lsn`, `payload` of row changes, as a frame of `spark`; it holds one row for each of `lsns`."""
-        between = F.col("lsn").between(min(lsns), max(lsns))
+        wanted = sorted(lsns)
+        files = [
+            f
+            for f in self._after(consumer, wanted[0] - 1)
+            if bisect_left(wanted, f.first) < bisect_right(wanted, f.last)
+        ]
         return (
-            self._of(consumer, between, spark)
-            .where(F.col("lsn").isin(list(lsns)))
+            self._frame(spark, files)
+            .where(F.col("lsn").isin(wanted))
             .select("lsn", F.coalesce("small_payload", "payload").alias("payload"))
         )
 
-    def _of(self, consumer: str, wanted: Column, spark: SparkSession | None = None) -> DataFrame:
-        frame = (spark or self._spark).read.format("delta").load(self.path)
-        return frame.where(F.col("consumer") == consumer).where(wanted)
+    def _after(self, consumer: str, lsn: int) -> list[LogFile]:
+        with self._lock:
+            return self._files.after(consumer, lsn)
+
+    def _frame(self, spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
+        reader = spark.read.schema(", ".join(f"`{name}` {kind}" for name, kind in _IN_FILES))
+        # The paths are those of files: they hold no pattern and no partition to be found.
+        reader = reader.option("__globPaths__", "false").option("recursiveFileLookup", "true")
+        return reader.parquet(*(f"{self.path}/{f.path}" for f in files))
 
     # -- retention -------------------------------------------------------------------------------------------
 
+    def days(self, consumer: str) -> dict[date, int]:
+        """Returns the days that the consumer's log holds, with the largest lsn of each."""
+        days: dict[date, int] = {}
+        for f in self._after(consumer, -1):
+            days[f.day] = max(f.last, days.get(f.day, 0))
+        return days
+
     def forget(self, consumer: str, before: date) -> None:
         """Drop the consumer's days before a day; of the day of its newest END entry and later ones nothing."""
-        newest = (
-            self._of(consumer, F.col("kind") == EntryKind.END.value)
-            .agg(F.max("day"))
-            .collect()[0][0]
-        )
+        newest = self._newest_end(consumer, self.last_append(consumer))
         if newest is None:
             return
-        day = min(before, newest)
-        DeltaTable.forPath(self._spark, self.path).delete(
+        kept = (day for day, last in self.days(consumer).items() if last >= newest[0])
+        day = min([before, *kept])
+        DeltaTable.forPath(self._session, self.path).delete(
             (F.col("consumer") == consumer) & (F.col("day") < F.lit(day))
         )
+
+    def compact(self, consumer: str) -> None:
+        """Rewrite days that have many files into few. It conflicts with no append."""
+        files: dict[date, int] = {}
+        for f in self._after(consumer, -1):
+            files[f.day] = files.get(f.day, 0) + 1
+        for day in sorted(day for day, count in files.items() if count > COMPACTED_FILES):
+            (
+                DeltaTable.forPath(self._session, self.path)
+                .optimize()
+                .where(f"consumer = {_literal(consumer)} AND day = DATE'{day}'")
+                .executeCompaction()
+            )
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _app_id(consumer: str) -> str:

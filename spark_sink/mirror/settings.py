@@ -217,6 +217,7 @@ class MirrorSettings(SettingsSection):
             "url": self.url,
             "consumer": consumer,
             "raw": "true",
+            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
             "maxPartitions": str(self.max_partitions),
             "retryTimeoutSeconds": str(self.retry_timeout_seconds),
         }

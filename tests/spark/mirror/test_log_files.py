@@ -1,0 +1,39 @@
+"""What the commits of the log say of its files."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from typing import Any
+
+from spark_sink.mirror.log_files import LogCommit, LogFile, log_file, parse_commit
+
+DAY = date(2026, 11, 22)
+
+
+def add(path: str, **more: Any) -> str:
+    action = {"path": path, "partitionValues": {"consumer": "a b", "day": "2026-11-22"}} | more
+    return json.dumps({"add": action})
+
+
+def test_a_commit_names_files_with_their_lsns_and_paths_that_are_gone() -> None:
+    stats = json.dumps({"numRecords": 3, "minValues": {"lsn": 5}, "maxValues": {"lsn": 9}})
+    text = "\n".join(
+        (
+            '{"commitInfo":{"operation":"OPTIMIZE"}}',
+            '{"txn":{"appId":"x","version":7}}',
+            add("consumer=a%20b/day=2026-11-22/one.parquet", stats=stats),
+            '{"remove":{"path":"consumer=a%20b/day=2026-11-22/old.parquet","dataChange":false}}',
+            "",
+        )
+    )
+    assert parse_commit(text) == LogCommit(
+        (LogFile("consumer=a b/day=2026-11-22/one.parquet", "a b", DAY, 5, 9),),
+        frozenset(("consumer=a b/day=2026-11-22/old.parquet",)),
+    )
+
+
+def test_a_file_without_stats_may_hold_any_lsn() -> None:
+    found = log_file("f", {"consumer": "c", "day": "2026-11-22"}, None)
+    assert (found.first, found.last) == (0, 2**63 - 1)
+    assert parse_commit(add("f")).added[0].last == 2**63 - 1
