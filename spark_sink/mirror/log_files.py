@@ -43,7 +43,7 @@ class LogCommit:
     removed: frozenset[str]
 
 
-def log_file(path: str, values: Mapping[str, str], stats: str | None) -> LogFile:
+def added_file(path: str, values: Mapping[str, str], stats: str | None) -> LogFile:
     """Returns the file of an `add` action. `values`: of its partition; `stats`: JSON, None if there are none."""
     known = json.loads(stats) if stats else {}
     return LogFile(
@@ -60,7 +60,7 @@ def parse_commit(text: str) -> LogCommit:
     actions: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line]
     adds = (action["add"] for action in actions if "add" in action)
     return LogCommit(
-        tuple(log_file(add["path"], add["partitionValues"], add.get("stats")) for add in adds),
+        tuple(added_file(add["path"], add["partitionValues"], add.get("stats")) for add in adds),
         frozenset(unquote(action["remove"]["path"]) for action in actions if "remove" in action),
     )
 
@@ -114,7 +114,7 @@ class LogFiles:
         version, frame = table_files(self._spark, self._path)
         rows = frame.where(frame["partitionValues"]["consumer"] == consumer)
         found = (
-            log_file(row["path"], row["partitionValues"], row["stats"])
+            added_file(row["path"], row["partitionValues"], row["stats"])
             for row in rows.select("path", "partitionValues", "stats").toLocalIterator()
         )
         return _Known(version, floor, _of(consumer, floor, found))

@@ -6,7 +6,7 @@ import json
 from datetime import date
 from typing import Any
 
-from spark_sink.mirror.log_files import LogCommit, LogFile, log_file, parse_commit
+from spark_sink.mirror.log_files import LogCommit, LogFile, added_file, parse_commit
 
 DAY = date(2026, 11, 22)
 
@@ -34,6 +34,6 @@ def test_a_commit_names_files_with_their_lsns_and_paths_that_are_gone() -> None:
 
 
 def test_a_file_without_stats_may_hold_any_lsn() -> None:
-    found = log_file("f", {"consumer": "c", "day": "2026-11-22"}, None)
+    found = added_file("f", {"consumer": "c", "day": "2026-11-22"}, None)
     assert (found.first, found.last) == (0, 2**63 - 1)
     assert parse_commit(add("f")).added[0].last == 2**63 - 1
