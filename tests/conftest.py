@@ -23,9 +23,18 @@ _SLOW = ("spark", "demo", "daemon", "faults", "servers", "source", "runtime")
 # the ten seconds that Spark waits for it. The files of the first kind share a session, which costs more to start than
 # most of their tests; those of the second start their own.
 _SPARK = {
-    "tests/spark/test_mirror.py": "session",
-    "tests/spark/test_source.py": "session",
-    "tests/spark/test_job.py": "jobs",
+    **dict.fromkeys(
+        (
+            "tests/spark/source/test_source.py",
+            "tests/spark/mirror/test_apply.py",
+            "tests/spark/mirror/test_conversions_servers.py",
+            "tests/spark/mirror/test_crashes.py",
+            "tests/spark/mirror/test_log.py",
+            "tests/spark/mirror/test_schema_changes.py",
+            "tests/spark/mirror/copy/test_verify.py",
+        ),
+        "session",
+    ),
     "tests/demo/test_demo.py": "jobs",
 }
 
