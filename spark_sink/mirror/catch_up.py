@@ -77,10 +77,12 @@ class TableAside(TableDirectory):
     def save(self, *records: TableRecord) -> None:
         for record in records:
             real = self._parent.record(self._table_id)
-            folder = real.folder if self._folder else record.folder
-            kept = replace(record, state=real.state, folder=folder, reason=real.reason)
-            if "goal" in real.detail and record.state in LIVE:
+            kept = replace(record, folder=real.folder if self._folder else record.folder)
+            if record.state in LIVE:
+                kept = replace(kept, state=real.state, reason=real.reason)
                 kept = kept.having(goal=str(record.state))
+            else:  # it cannot go on
+                kept = kept.having(goal=None)
             self._parent.save(kept)
             self.layout_unchecked(record)
 

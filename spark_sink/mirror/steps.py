@@ -271,7 +271,9 @@ class RowStep:
         matched = fewer.join(target, same, "left").groupBy("s.row", "s.change")
         present = matched.agg(F.count("t.row").alias("present")).persist()
         try:
-            lacking = present.where("present + change < 0").agg(F.sum("present + change")).head()
+            lacking = (
+                present.where("present + change < 0").agg(F.sum(F.expr("present + change"))).head()
+            )
         finally:
             present.unpersist()
         if self.exact and lacking is not None and lacking[0] is not None:
