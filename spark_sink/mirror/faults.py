@@ -8,7 +8,9 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 # A fault of another process arrives as the text of its traceback.
 _FAULT = re.compile(r"dispatcher\.model\.errors\.(?:BinlogError|UserError): ([^\n]+)")
-_CONFLICT = re.compile(r"DELTA_CONCURRENT|Concurrent\w*Exception|DELTA_PROTOCOL_CHANGED")
+_CONFLICT = re.compile(
+    r"DELTA_CONCURRENT_|Concurrent(?:Append|DeleteRead|DeleteDelete|Transaction|Write|Modification)Exception"
+)
 _PY4J = "An error occurred while calling "  # the line before that of the Java exception
 _LONG = 500
 

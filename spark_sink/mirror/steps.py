@@ -167,13 +167,9 @@ class RowStep:
                 return
             bounds = _bounds(events, self.layout.key)
         else:
-            frame = self._last_events(session, log, form).persist()
-        try:
-            merge = MergeForm(self.layout.key, self.layout.columns, self._extra("e."), soft, bounds)
-            self.table.merge(session, self.run.lsn, frame, merge)
-        finally:
-            if not self.small:
-                frame.unpersist()
+            frame = self._last_events(session, log, form)
+        merge = MergeForm(self.layout.key, self.layout.columns, self._extra("e."), soft, bounds)
+        self.table.merge(session, self.run.lsn, frame, merge)
 
     def _rewritten(self, session: StepSession, events: DataFrame, *, soft: bool) -> DataFrame:
         """Returns the table's rows after the events."""
@@ -239,14 +235,11 @@ class RowStep:
                 f"table {self.table.label} has no key, so it cannot have metadata columns or soft deletes",
                 remedy="give the table a primary key, or a policy without them in the settings of the mirror",
             )
+        session.expect(self.run.payload_bytes, -1)  # Delta stores the source, which reads the table
         counts = self._counts(session, log)
         sums = counts.groupBy("row").agg(F.sum("count").alias("change")).where("change != 0")
-        sums = sums.persist()
-        try:
-            lines = self._count_lines(session, sums)
-            self.table.merge_counts(session, self.run.lsn, lines, self.layout.columns)
-        finally:
-            sums.unpersist()
+        lines = self._count_lines(session, sums)
+        self.table.merge_counts(session, self.run.lsn, lines, self.layout.columns)
 
     def _counts(self, session: StepSession, log: BinlogLog) -> DataFrame:
         row = StructField("row", self.layout.columns)
