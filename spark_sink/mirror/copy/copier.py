@@ -27,6 +27,7 @@ from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import Action, BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.mirror.control import TableRecord
+from spark_sink.mirror.copy.chunk_reader import ChunkReading
 from spark_sink.mirror.copy.chunks import (
     Bound,
     Chunk,
@@ -45,7 +46,7 @@ from spark_sink.mirror.copy.server import (
 )
 from spark_sink.mirror.copy.session import ResultColumn, RowReader, changed_during_copy, was_altered
 from spark_sink.mirror.copy.source_table import SourceTable
-from spark_sink.mirror.copy.staging import ChunkReading, StagedCopy, StagingTable
+from spark_sink.mirror.copy.staging import StagedCopy, StagingTable
 from spark_sink.mirror.copy.text_rows import TextDecoder
 from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.entries import LogEnd

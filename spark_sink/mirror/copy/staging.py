@@ -8,19 +8,16 @@ copy that was killed goes on behind the last group. Nothing else is stored.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
 
-from dispatcher.binlog.table_map.column_types import Column, InvalidDates
 from dispatcher.model.position import Position
-from dispatcher.source.mysql.login import Endpoint
+from spark_sink.mirror.copy.chunk_reader import ChunkReading, read_chunks
 from spark_sink.mirror.copy.chunks import Bound
-from spark_sink.mirror.copy.session import ResultColumn, RowReader, open_session
 from spark_sink.mirror.copy.text_rows import TextDecoder
 from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.jvm import FileSystem, forget_table
@@ -31,31 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _KEY = "binlog-dispatcher/copy"
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkReading:
-    """What the executors need to read chunks. The endpoint holds the password; it travels in the serialized function
-    only, and no text of a plan or of an error shows it."""
-
-    endpoint: Endpoint
-    label: str
-    columns: tuple[Column, ...]
-    invalid_dates: InvalidDates
-    expected: tuple[ResultColumn, ...]
-    statements: tuple[str, ...] = field(repr=False)
-
-
-def read_chunks(
-    reading: ChunkReading, numbers: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the chunks whose numbers are given. Runs on the executors. Raises `BinlogError`."""
-    decoder = TextDecoder(reading.columns, reading.label, reading.invalid_dates)
-    for batch in numbers:
-        for number in batch.column("id").to_pylist():
-            with closing(open_session(reading.endpoint)) as connection:
-                reader = RowReader(connection, reading.endpoint.label)
-                yield from reader.batches(reading.statements[number], decoder, reading.expected)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.copy import copier, staging
+from spark_sink.mirror.copy import copier
+from spark_sink.mirror.copy.chunk_reader import ChunkReading
 from spark_sink.mirror.copy.copier import CopyProgress
 from spark_sink.mirror.copy.executed import contains_executed
 from spark_sink.mirror.copy.server import ServerLoad
@@ -285,7 +286,7 @@ def test_the_password_is_in_no_text(
     numbers(copying.server, database, 10)
     chunk_rows = StagingTable.chunk_rows
 
-    def planned(self: StagingTable, reading: staging.ChunkReading) -> Any:
+    def planned(self: StagingTable, reading: ChunkReading) -> Any:
         frame = chunk_rows(self, reading)
         # The private object tells the whole plan as text, which `explain` prints.
         plans.append(frame._jdf.queryExecution().toString() + repr(reading))
