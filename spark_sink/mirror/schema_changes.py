@@ -127,7 +127,6 @@ def _rewrite(
     columns = [_expression(column).alias(column.name) for column in change.columns]
     staying = _staying(change, frame.columns)
     columns += [F.col(quoted(before)).alias(after) for before, after in staying]
-    clustering = _clustering(spark, path)
     (
         frame.select(*columns)
         .write.format("delta")
@@ -137,19 +136,6 @@ def _rewrite(
         .option("txnVersion", str(version))
         .save(path)
     )
-    # Delta forgets the clustering of a table that is overwritten. It affects how fast a table is read, not its rows, so
-    # it may have a commit of its own.
-    renamed = {c.source: c.name for c in change.columns if c.source is not None} | dict(staying)
-    names = [quoted(renamed[name]) for name in clustering if name in renamed]
-    if names and not _clustering(spark, path):
-        spark.sql(f"ALTER TABLE delta.{quoted(path)} CLUSTER BY ({', '.join(names)})")
-
-
-def _clustering(spark: SparkSession, path: str) -> list[str]:
-    """The columns by which the table is clustered."""
-    detail = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").first()
-    assert detail is not None
-    return list(detail["clusteringColumns"] or ())
 
 
 def _expression(column: ColumnSource) -> Column:
