@@ -85,7 +85,7 @@ def has_all_read(mode: Mode, read: ExecutedPosition, queued: ExecutedPosition) -
 
 
 def has_transaction(queued: ExecutedPosition, transaction: OpenTransaction) -> bool:
-    """True if a consumer has queued the transaction that a dispatcher stands in, or the dispatcher stands in none."""
+    """True if a consumer has queued the transaction that a dispatcher has read only in part, or if there is none."""
     if transaction is None:
         return True
     if isinstance(transaction, int):

@@ -33,7 +33,7 @@ class Backpressure:
     def __init__(self, consumers: Mapping[str, Consumer], limits: ClientLimits) -> None:
         self._consumers = consumers
         self._bytes_max = limits.queues_bytes_max
-        # No queue is evicted before; None while memory is not low.
+        # The earliest time at which a queue may be evicted; None while memory is not low.
         self.evict_at: float | None = None
 
     # -- one dispatcher --------------------------------------------------------------------------------------

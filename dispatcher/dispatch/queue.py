@@ -322,7 +322,10 @@ class Queue:
             raise _unknown("its GTID set is not part of what this consumer has read")
 
     def check_history(self, position: Position) -> None:
-        """Raises UserError for a position of another server or epoch. A GTID set means the same on any replica."""
+        """Raises UserError for a position of another epoch or, without GTIDs, of another server.
+
+        With GTIDs another server is accepted, because a set means the same on every replica.
+        """
         if position.server != self.server and self.mode is not Mode.GTID:
             raise _unknown(
                 f"it belongs to server {position.server[:64]!r}; this consumer reads {self.server!r}"

@@ -47,7 +47,7 @@ class QueueFiles:
         self._created = {f: at for f, at in self._created.items() if file_number(f) >= oldest}
 
     def anchor(self, executed: ExecutedPosition) -> None:
-        """Record that `executed` and the positions behind it are anchored."""
+        """Record that `executed` and all later positions are anchored."""
         if self._anchored_from is None:
             self._anchored_from = executed.log_order
 

@@ -158,7 +158,8 @@ def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
     server = queue.server if consumer.started else view.server
     if after.server != server or after.file not in dict(view.files):
         executed = without_file(executed)
-    # Only the reader claims that the whole set lies before its file and offset, so no creation time is recorded for it.
+    # That the whole set lies before the file and offset is only the reader's claim; nothing has checked it. So no
+    # creation time is recorded, and the position does not count as anchored.
     return Target(server, view.mode, after.epoch, executed, 0)
 
 

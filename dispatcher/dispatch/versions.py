@@ -170,8 +170,10 @@ class Versions:
         self.server = server
 
     def begin(self, at: LogPosition, *, opening: bool = True) -> None:
-        """The stream begins, or begins again, at a point. The versions that hold there open, or (not `opening`) none,
-        because the stream may skip statements."""
+        """The stream begins, or begins again, at `at`: reopen the versions that are valid there.
+
+        `opening`: False to reopen none, because the stream may leave statements out.
+        """
         self._close()
         self._statements_here.clear()
         self.position = at
@@ -250,7 +252,8 @@ class Versions:
     def _add_segment(
         self, fetched: FetchedDefinition, low: LogPosition, high: LogPosition, *, last: bool
     ) -> None:
-        """Note that one definition holds from `low` to `high`. In the last segment it is the fetched one."""
+        """Record that the table had one definition from `low` to `high`: in the last segment the fetched one, in an
+        earlier one the definition that is known there, if any."""
         versions = self._versions.setdefault(fetched.name, [])
         error = fetched.definition if isinstance(fetched.definition, BinlogError) else None
         current = None if isinstance(fetched.definition, BinlogError) else fetched.definition

@@ -2,7 +2,7 @@
 
 Waiting spends a budget, which is refilled at a twentieth of the time that passes. A limit on each single wait would let
 a consumer that makes a little room every few seconds hold all others at its pace; with a budget, a slow consumer costs
-the others at most 5 % of any long time, and one budget. A dispatcher does not wait at all for a consumer that was
+the others at most one budget plus 5 % of any long time. A dispatcher does not wait at all for a consumer that was
 detached three times in ten minutes, and such a consumer merges later after each detach, so that it does not open and
 close connections all day.
 """

@@ -60,7 +60,9 @@ class TransactionTracker:
         if kind is _BEGIN or (kind is QueryKind.XA and _starts_xa(entry)):
             self._open, self._single = True, False
             return
-        alone = self._single or not self._open  # the latter without a GTID and without BEGIN
+        alone = (
+            self._single or not self._open
+        )  # not open: neither a GTID nor a BEGIN precedes the statement
         if alone or kind in (QueryKind.COMMIT, QueryKind.ROLLBACK):
             self._end(entry)
 

@@ -36,7 +36,7 @@ _COLUMNS = (
 
 
 def load_decoder() -> None:
-    """Decode one row of NULLs. Which kernels are compiled depends on the types alone."""
+    """Decode one row of NULLs: which kernels are compiled depends on the types alone, so this compiles all of them."""
     index = Index.of(MAGIC)
     columns = tuple(
         Column(f"c{n}", kind, meta, unsigned, True, charset, (), True)

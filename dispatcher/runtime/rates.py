@@ -42,7 +42,7 @@ class Rates:
     def __init__(self) -> None:
         self._samples: dict[
             int, _Sample
-        ] = {}  # by id of the dispatcher, which the sample keeps alive
+        ] = {}  # by id of the dispatcher; the sample keeps it alive, so that no other object gets its id
 
     def sample(self, clients: Iterable[Client], now: float) -> Callable[[Dispatcher], Rate]:
         """Return a function for the rates as of `now` (s of a monotonic clock)."""

@@ -274,7 +274,8 @@ def commit_us(event: bytes, body: bytes) -> int:
 
 
 def is_whole_event(event: bytes, offset: int, *, checksum: bool) -> bool:
-    """True if an event says that it begins at `offset`, of which it has 32 bits, and its checksum, if any, is right."""
+    """True if the event's `log_pos` is that of an event which begins at `offset` (compared in 32 bits), and its
+    checksum, if it has one, is right."""
     if EventHeader.read(event).log_pos != (offset + len(event)) & 0xFFFF_FFFF:
         return False
     return not checksum or has_valid_checksum(event)

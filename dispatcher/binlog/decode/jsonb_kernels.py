@@ -35,7 +35,9 @@ STRING = 12
 OPAQUE = 15
 
 MAX_DEPTH = 100
-GREATEST_UTF8 = np.int64(0xFF)  # `invalid_utf8` excludes no byte by its size
+GREATEST_UTF8 = np.int64(
+    0xFF
+)  # the greatest byte that `invalid_utf8` allows: no byte is invalid by its value alone
 
 # A container on the stack: type, offset, size in bytes, number of values, values written, offset of the value entries,
 # bytes before the first key or value.

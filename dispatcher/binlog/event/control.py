@@ -179,7 +179,7 @@ class Heartbeat:
 
 
 def parse_heartbeat(kind: int, body: bytes, log_pos: int) -> Heartbeat:
-    """Parse a HEARTBEAT event; `log_pos` of its header is the position of version 1, in 32 bits."""
+    """Parse a HEARTBEAT event. `log_pos`: of the event's header; version 1 has its position only there, in 32 bits."""
     cursor = ByteCursor(type_name(kind), body)
     if kind == EventType.HEARTBEAT:
         return Heartbeat(cursor.decode(cursor.rest()), log_pos)

@@ -109,8 +109,8 @@ def _unquoted(text: str, quote: str, plain_backslash: bool) -> str:
 
 
 class Bounds(NamedTuple):
-    """Limits how much of a statement is read. `pieces`: tokens, the text between two tokens, and the text between the
-    commas and brackets of a list of clauses."""
+    """Limits how much of a statement is read. `pieces`: how many pieces at most. A piece is a token, the text between
+    two tokens, or the text between two commas or brackets of a list of clauses."""
 
     characters: int
     pieces: int

@@ -52,10 +52,11 @@ class DdlKind(StrEnum):
 class ParsedStatement:
     """A statement's kind and the objects that it touches.
 
-    `tables`: (database, table) of each table touched, as written, in order, without those that the statement only
-    reads or refers to. `databases`: those touched as a whole, or whose routine is; not the databases of `tables`.
-    `parsed`: False if the statement was not understood; both are empty then. `renamed`: (old, new) pairs in the
-    order in which the server renames them; both names are in `tables`.
+    `tables`: (database, table) of each table touched, as written, in order, without those that the statement only reads
+    or refers to. `databases`: those that are touched as a whole, and those of a routine that is created, altered or
+    dropped; databases that occur only in `tables` are not listed. `parsed`:
+    False if the statement was not understood; both are empty then. `renamed`: (old, new) pairs in the order in which
+    the server renames them; both names are in `tables`.
     """
 
     kind: DdlKind

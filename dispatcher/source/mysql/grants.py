@@ -55,7 +55,8 @@ def parse_grants(lines: Iterable[str]) -> Grants:
         match = _LINE.match(line)
         if match is None:  # a role, a proxy
             continue
-        # A privilege on columns counts as the privilege, and its list holds commas: SELECT (id, name).
+        # A privilege on some columns, SELECT (id, name), counts as the whole privilege. The list is removed first,
+        # because its commas would split the line.
         names = _COLUMNS.sub("", match["privileges"])
         privileges = {name.strip().upper() for name in names.split(",")}
         account = account or match["account"]
