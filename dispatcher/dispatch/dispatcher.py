@@ -326,7 +326,8 @@ class Dispatcher:
     # -- the server's history --------------------------------------------------------------------------------
 
     def queued_positions(self) -> list[QueuedPosition]:
-        """Returns where the consumers stand now. What the server says when it is asked after this must agree."""
+        """Returns where the consumers stand now. A view that the server is asked for later must agree with these
+        positions."""
         positions: dict[tuple[int, bool], QueuedPosition] = {}
         for consumer in self.attached if self.open else ():
             queue, queued = consumer.queue, consumer.queue.queued
