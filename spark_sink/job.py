@@ -36,6 +36,10 @@ log = logging.getLogger("spark_sink.job")
 
 _POLL_S = 1
 _STOP_S = 60.0
+# Spark gives the process that plans a query's batches 10 s to start, whatever its settings say. On a busy machine that
+# is too short; such a query is started again.
+_SLOW_START_TEXT = "Python worker failed to connect back"
+_STARTS_MAX = 5
 # A fault of another process arrives as the text of its traceback.
 _FAULT = re.compile(r"dispatcher\.model\.errors\.(BinlogError|UserError): ([^\n]+)")
 
@@ -45,6 +49,7 @@ class Running:
     consumer: str
     query: StreamingQuery
     mirror: Mirror
+    starts: int = 1
 
 
 class Job:
@@ -65,7 +70,7 @@ class Job:
             running: list[Running] = []
             try:
                 running += (self._start(spark, consumer) for consumer in self._settings.consumer)
-                return self._watch(running)
+                return self._watch(spark, running)
             finally:
                 _stop_all(running)
         finally:
@@ -103,7 +108,7 @@ class Job:
         log.info("%s: mirroring into %s", consumer, settings.target)
         return Running(consumer, query, mirror)
 
-    def _watch(self, running: Sequence[Running]) -> int:
+    def _watch(self, spark: SparkSession, running: list[Running]) -> int:
         from pyspark.errors import StreamingQueryException  # noqa: PLC0415
 
         failed: list[str] = []
@@ -114,9 +119,16 @@ class Job:
             # Raises the failure of a query that ended; `_fault` reads it in any case.
             with suppress(StreamingQueryException):
                 active[0].query.awaitTermination(_POLL_S)
-            for ended in [mirror for mirror in active if not mirror.query.isActive]:
+            for ended in [each for each in active if not each.query.isActive]:
                 active.remove(ended)
-                if (fault := _fault(ended)) is not None:
+                fault = _fault(ended)
+                if fault and _SLOW_START_TEXT in fault and ended.starts < _STARTS_MAX:
+                    log.warning("%s: %s; the query is started again", ended.consumer, fault)
+                    again = self._start(spark, ended.consumer)
+                    again.starts = ended.starts + 1
+                    running.append(again)
+                    active.append(again)
+                elif fault is not None:
                     failed.append(ended.consumer)
                     log.error("%s: %s", ended.consumer, fault)
                 else:
