@@ -162,7 +162,7 @@ def _blocks(consumer: Consumer, dispatcher: Dispatcher) -> bool:
 
 
 def _may_detach(consumer: Consumer, dispatcher: Dispatcher) -> bool:
-    """False for the last consumer of a dispatcher, which holds up no other."""
+    """False for the last consumer of a dispatcher, which holds up no other, and with `on_queue_full: wait`."""
     return consumer.spec.on_queue_full is OnQueueFull.DETACH and len(dispatcher.attached) > 1
 
 

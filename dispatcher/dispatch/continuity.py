@@ -54,14 +54,14 @@ class QueuedPosition:
 
 class Continuity:
     """How a dispatcher's stream relates to what was read before it. `anchored`: True if everything that was read lies
-    before its file and offset in the server's log."""
+    before its file and offset in the server's log; `can_ask`: True if the source is a server."""
 
     def __init__(self) -> None:
         self.anchored = False
         self._may_skip = False  # executed transactions may lie behind some that are not
         self._begun: Gtids = GtidSet()  # read when the stream began
         self._end = 0, 0  # the end of the log then
-        self._can_ask = False  # a folder of files knows itself which file follows which
+        self.can_ask = False  # a folder of files knows itself which file follows which
         self._accepted = ""  # the file whose head was compared
         self._doubted = ("", "")  # file and GTIDs of a head that did not fit
 
@@ -71,7 +71,7 @@ class Continuity:
         self._may_skip = has_gtids and may_skip(read.gtids, GtidSet.parse(view.executed))
         self.anchored, self._begun = anchored, read.gtids
         self._end = file_number(view.file), view.offset
-        self._can_ask, self._accepted = view.knows_tables, ""
+        self.can_ask, self._accepted = view.knows_tables, ""
 
     def advance(self, read: ExecutedPosition, gtids: BatchGtids) -> None:
         """The stream has reached `read`.
@@ -89,7 +89,7 @@ class Continuity:
     def judge(self, batch: Batch, mode: Mode, read: ExecutedPosition) -> Verdict:
         """Compare the head of a batch, if it has one, with `read`, the position before it."""
         head = batch.head
-        if head is None or batch.file == self._accepted or not self._can_ask:
+        if head is None or batch.file == self._accepted or not self.can_ask:
             return Verdict.FOLLOWS
         if mode is not Mode.FILE and head.previous is None and _is_empty(batch):
             return Verdict.UNKNOWN

@@ -326,7 +326,8 @@ class Dispatcher:
     # -- the server's history --------------------------------------------------------------------------------
 
     def queued_positions(self) -> list[QueuedPosition]:
-        """Returns where the consumers stand now. What the server says when it is asked after this must agree."""
+        """Returns where the consumers stand now. A view that the server is asked for later must agree with these
+        positions."""
         positions: dict[tuple[int, bool], QueuedPosition] = {}
         for consumer in self.attached if self.open else ():
             queue, queued = consumer.queue, consumer.queue.queued
@@ -376,9 +377,9 @@ class Dispatcher:
             if not count and (not before.file or (file_number(file), offset) < before.log_order):
                 return before
             return ExecutedPosition(executed, file, offset, before.seq + count)
-        if not count and not created and file != before.file:
-            # The head of the new file has not come yet. A position there could not be told from one in a file of the
-            # same name after a RESET.
+        if not count and not created and file != before.file and self.continuity.can_ask:
+            # The server has not sent the head of the new file yet. A position there could not be told from one in a
+            # file of the same name after a RESET.
             return before
         seq = packed_seq(file, offset)
         return before if seq <= before.seq else ExecutedPosition(executed, file, offset, seq)

@@ -46,10 +46,10 @@ SUFFIXES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SchemaRequirement:
-    """Which consumers that have not passed a transaction want the table of its TABLE_MAP.
+    """What the consumers that still need a transaction require of the definition for a TABLE_MAP in it.
 
-    `proven`: some that accept only a proven definition; `current`: some that accept the current definition where that
-    fits; `later`: some of the first sort, perhaps in later transactions only.
+    `proven`: at least one accepts only a proven definition; `current`: at least one accepts the current definition if
+    it fits; `later`: at least one needs a proven definition, but perhaps only for later transactions.
     """
 
     proven: bool

@@ -305,7 +305,7 @@ class ClientRunner:
     async def find(
         self, consumer: str, position: Position, *, fresh: bool = False
     ) -> SeekRequested:
-        """Return the order that moves a consumer to its reader's position, after asking the server for it.
+        """Ask the server for a reader's position, and return the order that moves the consumer there.
 
         Changes nothing. Raises BinlogError if the server does not have the position (see `seeking.target`), or cannot
         be asked (RANGE_UNAVAILABLE).

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import hypothesis
 import pytest
 import schemathesis
 from hypothesis import HealthCheck
+from hypothesis.errors import FlakyStrategyDefinition
 from schemathesis import Case, CheckContext, Response
 from schemathesis.specs.openapi import checks
 
@@ -149,5 +151,11 @@ def test_readers_that_follow_the_links_are_answered_what_is_declared(schema: Any
             if response.status_code == 200:
                 reached[case.operation.path.rpartition("/")[2]] += 1
 
-    Reader.run(settings=settings(FLOWS, stateful_step_count=10))
+    # What a poll answers depends on time, too, and Hypothesis stops where equal calls are not answered equally.
+    for _ in range(5):
+        with suppress(FlakyStrategyDefinition):
+            Reader.run(settings=settings(FLOWS, stateful_step_count=10))
+            break
+    else:
+        pytest.fail("no run got to its end")
     assert reached.keys() >= REACHED, reached

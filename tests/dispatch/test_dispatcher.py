@@ -24,7 +24,7 @@ def test_a_file_is_entered_with_its_head(mode: Mode) -> None:
     dispatcher = Dispatcher(1, "repl@db1:3306", Routes(), Versions())
     dispatcher.attach(consumer)
     dispatcher.connect()
-    dispatcher.view = view(mode=mode, executed=0, knows_tables=False)
+    dispatcher.view = view(mode=mode, executed=0, knows_tables=True)
     dispatcher.start_dump(dispatcher.view, 0.0)
 
     dispatcher.receive(batch_of("binlog.000009", 4, None), 0, 1.0)

@@ -485,7 +485,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "believes each head of a file",
         "6: the head of a file is compared with what was read",
         "dispatch.continuity.Continuity.judge",
-        If("self._can_ask", "True"),
+        If("self.can_ask", "True"),
+    ),
+    Mutant(
+        "enters a file before its creation time is known",
+        "6: a position in a file that was replaced is noticed",
+        "dispatch.dispatcher.Dispatcher._read_after",
+        If(
+            "not count and not created and file != before.file and self.continuity.can_ask", "False"
+        ),
+        tests="tests/dispatch/test_dispatcher.py",
     ),
     Mutant(
         "moves into a file before its head is known",

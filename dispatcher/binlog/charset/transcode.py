@@ -137,7 +137,8 @@ def single_table(charset: str) -> U8:
 
 
 def characters(charset: str) -> dict[bytes, int]:
-    """The code points of a multi-byte set's characters by Python's codec and the rule for user-defined characters."""
+    """Returns the code point of each character of a multi-byte set, by its bytes: from Python's codec, and by the
+    rule for user-defined characters."""
     codec, points = _NEAREST[charset], {}
     codes = [bytes((a,)) for a in range(256)]
     codes += [bytes((a, b)) for a in range(0x80, 256) for b in range(0x40, 256)]

@@ -294,8 +294,10 @@ def images(  # noqa: PLR0913 - numbers that live in registers
 def walk(buf: U8, events: I64, widths: I32, state: I64, out: RowCells, bytes_max: Int) -> Int:
     """Find the cells of the next rows: as many as `out` has room for, fewer if they span more than `bytes_max` bytes.
 
-    `events`: rows events of one layout; `widths`: `table_decoder.cell_widths`; `state`: [line in events, offset of the
-    next row or 0, its number in the event, out: the offset that cell offsets are relative to, out: offset of an error].
+    `events`: rows events of one layout; `widths`: `table_decoder.cell_widths`. `state`, 5 numbers, 0 at first; in and
+    out: the current line of `events`, the offset of the next row (0 = the event's first), that row's number in its
+    event; out: the offset that cell offsets are relative to, the offset of an error.
+
     Returns the number of rows, 0 at the end, or an error code.
     """
     line, at, number = state[0], state[1], state[2]

@@ -1,14 +1,14 @@
 """Embedded transactions: events that the splitter reads in the place of one event of the log.
 
 They are those of a compressed transaction (TRANSACTION_PAYLOAD), or of a prepared XA transaction that is committed.
-All of them have one place in the log: the offset before their event until the transaction has ended, and the offset
-behind it then.
+The log has no offsets for them. While the transaction is open, the position is where the event begins that they
+replace; once it has ended, where that event ends.
 
 A small one is written into the receive buffer's scratch area and read at once: a server that compresses all
 transactions writes thousands of them a second, and a batch for each would cost more than all of the rest. A larger one
 is read from a buffer of its own, a chunk at a time, whole events only, so that memory holds the compressed bytes (which
-came in one event) and a few chunks, or the largest inner event where that is larger. Either may hold another one: XA
-COMMIT ... ONE PHASE in a compressed transaction.
+came in one event) and a few chunks, or the largest inner event where that is larger. An embedded transaction may hold
+another one: XA COMMIT ... ONE PHASE in a compressed transaction.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class EmbeddedTransaction:
     """`first`, the events of `rows`, `last`; none has a checksum.
 
     `begun`: True if the transaction's BEGIN was read already, as with MariaDB, whose GTID event implies it. `faults`:
-    what some consumers must stop at before it.
+    errors that concern some consumers, which stop before this transaction.
     """
 
     rows: Payload
