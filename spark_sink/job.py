@@ -123,7 +123,9 @@ class Job:
                 active.remove(ended)
                 fault = _fault(ended)
                 if fault and _SLOW_START_TEXT in fault and ended.starts < _STARTS_MAX:
-                    log.warning("%s: %s; the query is started again", ended.consumer, fault)
+                    log.warning(
+                        "%s: %s; the query is started again", ended.consumer, _SLOW_START_TEXT
+                    )
                     again = self._start(spark, ended.consumer)
                     again.starts = ended.starts + 1
                     running.append(again)
