@@ -1,4 +1,4 @@
-"""The tables of one consumer: its queues, the steps that are executed, stopped tables, and the watermark.
+"""The tables of one consumer: the log is read into their queues, their steps are executed, the watermark is written.
 
 The applier's thread reads and starts; steps run in the threads of its pool. The queues are used under a lock.
 """
@@ -11,29 +11,29 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.catch_up import CatchUps
-from spark_sink.mirror.control import ControlRows, ControlTable, TableRecord, TableState
+from spark_sink.mirror.control import ControlRows, ControlTable, TableState
 from spark_sink.mirror.copy_track import CopyTrack, TableCopier
 from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.directory import LIVE, TableDirectory, without_old_names
 from spark_sink.mirror.entries import EntryKind, append_of, last_lsn
-from spark_sink.mirror.faults import fault_of, in_one_line, is_conflict
+from spark_sink.mirror.faults import in_one_line
 from spark_sink.mirror.jvm import FileSystem
 from spark_sink.mirror.log import BinlogLog
-from spark_sink.mirror.names import TableName
-from spark_sink.mirror.plan import RenameBarrier, RowRun, route
+from spark_sink.mirror.names import table_label
+from spark_sink.mirror.plan import RenameBarrier, route
 from spark_sink.mirror.policies import ApplyOptions
-from spark_sink.mirror.processor import Processor, TableNeedsCopyError
+from spark_sink.mirror.processor import Processor
 from spark_sink.mirror.progress import ConsumerProgress, ProgressCounter
 from spark_sink.mirror.queues import QueuedStep, TableQueues
-from spark_sink.mirror.renames import FolderMover, records_after
-from spark_sink.mirror.statements import RenameTables, effects_of
-from spark_sink.mirror.transitions import after_effect, stopped
+from spark_sink.mirror.rename_steps import RenameSteps
+from spark_sink.mirror.renames import FolderMover
+from spark_sink.mirror.statements import effects_of
+from spark_sink.mirror.step_failures import StepFailures, backoff_s
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,11 +42,8 @@ log = logging.getLogger("spark_sink.mirror")
 
 ITEMS_MAX = 200_000  # that wait in memory before the log is read on
 INLINE_BYTES_MAX = 256 << 20
-CONFLICTS_MAX = 8
 ATTEMPTS_MAX = 6  # of the applier's own thread in a row, until a drain gives up
-BACKOFF_MAX_S = 60.0
 CATCH_UP_POLL_S = 1.0
-REPORTED_AFTER = 3  # failures of a step in a row, until its record says so
 
 
 class ApplierServices(Protocol):
@@ -79,7 +76,10 @@ class ConsumerTables:
         self.directory = TableDirectory(consumer, control, lambda folder: f"{target}/{folder}")
         self._processor = Processor(self.directory, self._log, options)
         self._mover = FolderMover(spark, self.directory, target)
-        self._failures: dict[tuple[str, str], int] = {}
+        self._renames = RenameSteps(self.directory, self._processor, self._mover)
+        self._failures = StepFailures(
+            self.directory, self._processor, self._queues, self._lock, options.retry_first_s
+        )
         self.counter = ProgressCounter(consumer)
         self._read_to = self._written = control.applied(consumer)
         self._written_at = time.monotonic()
@@ -142,7 +142,7 @@ class ConsumerTables:
             self.fail(error)
         except Exception as error:
             self._attempts += 1
-            wait_s = min(BACKOFF_MAX_S, self._options.retry_first_s * 2 ** min(self._attempts, 20))
+            wait_s = backoff_s(self._options.retry_first_s, self._attempts)
             text = in_one_line(error)
             log.warning("%s: tried again in %.1f s: %s", self.consumer, wait_s, text)
             log.debug("%s: the whole error", self.consumer, exc_info=error)
@@ -242,12 +242,13 @@ class ConsumerTables:
                 rows = self._execute(session, step)
         except Exception as error:  # noqa: BLE001 - every kind of it is handled
             try:
-                self._failed(step, error)
+                self.counter.failed()
+                self._failures.failed(step, error)
             except Exception as second:  # noqa: BLE001 - such as a control table that cannot be written
-                self._again(step, second)
+                self._failures.again(step, second)
         else:
             for name in step.names:
-                self._recovered(name)
+                self._failures.recovered(name)
             self.counter.stepped(rows)
             pause = self._options.policy(step.names[0]).interval_s if rows else 0.0
             with self._lock:
@@ -262,106 +263,9 @@ class ConsumerTables:
 
     def _execute(self, session: StepSession, step: QueuedStep) -> int:
         if isinstance(step.work, RenameBarrier):
-            self._rename(session, step.work)
+            self._renames.execute(session, step.work)
             return 0
         return self._processor.execute(session, step.names[0], step.work)
-
-    def _rename(self, session: StepSession, barrier: RenameBarrier) -> None:
-        found = {name: self.directory.find(name, barrier.lsn) for name in barrier.names}
-        tables = {name: record for name, record in found.items() if record is not None}
-        done = [line[0] for r in self.directory.records() for line in r.detail.get("names", ())]
-        if barrier.lsn in done:
-            self._mover.finish_moves()
-            return
-        with self.directory.exclusive(*(record.table_id for record in tables.values())):
-            # Tables that are stopped or copied may have changed until here.
-            tables = {name: self.directory.record(r.table_id) for name, r in tables.items()}
-            changed = self._renamed(session, barrier, tables)
-            self.directory.save(*changed.values())
-            self._mover.finish_moves()
-        for record in changed.values():
-            log.info("%s: %s: renamed at lsn %d", self.consumer, record.label, barrier.lsn)
-
-    def _renamed(
-        self, session: StepSession, barrier: RenameBarrier, tables: dict[TableName, TableRecord]
-    ) -> dict[str, TableRecord]:
-        """Returns the records that a statement with a RENAME changes, by table id."""
-        changed: dict[str, TableRecord] = {}
-        for effect in barrier.effects:
-            if isinstance(effect, RenameTables):
-                records = records_after(tables, effect.pairs, barrier.lsn)
-                changed |= {record.table_id: record for record in records}
-                continue
-            for name in effect.tables:
-                now = self._processor.situation(name)
-                moved = after_effect(name, tables.get(name), effect, barrier.entry, now)
-                try:
-                    record = self._processor.effect(session, tables.get(name), moved, barrier.entry)
-                except TableNeedsCopyError as error:
-                    record = error.record
-                if record is not None and record != tables.get(name):
-                    tables[name] = record
-                    changed[record.table_id] = record
-        return changed
-
-    # -- steps that fail -------------------------------------------------------------------------------------
-
-    def _failed(self, step: QueuedStep, error: Exception) -> None:
-        self.counter.failed()
-        name = step.names[0]
-        count = self._failures[name] = self._failures.get(name, 0) + 1
-        now = time.monotonic()
-        fault = fault_of(error)
-        if fault is not None and isinstance(step.work, RowRun) and len(step.work.entries) > 1:
-            with self._lock:
-                self._queues.again(step, now, alone=True)
-            return
-        if fault is not None and not isinstance(step.work, RenameBarrier):
-            self._quarantine(step, fault)
-            return
-        if count == REPORTED_AFTER:
-            self._report(name, step.work.lsn, in_one_line(error))
-        self._again(step, error)
-
-    def _again(self, step: QueuedStep, error: Exception) -> None:
-        """Try a step again: at once after a conflict with another writer, else with backoff."""
-        name, count = step.names[0], self._failures.get(step.names[0], 1)
-        first = self._options.retry_first_s
-        conflict = is_conflict(error) and count <= CONFLICTS_MAX
-        wait_s = first * count if conflict else min(BACKOFF_MAX_S, first * 2 ** min(count, 20))
-        text = in_one_line(error)
-        log.warning(
-            "%s: %s: tried again in %.1f s: %s", self.consumer, ".".join(name), wait_s, text
-        )
-        log.debug("%s: the whole error", self.consumer, exc_info=error)
-        with self._lock:
-            self._queues.again(step, time.monotonic() + wait_s)
-
-    def _report(self, name: tuple[str, str], lsn: int, text: str) -> None:
-        """Write into the table's record that its steps fail."""
-        record = self.directory.find(name, lsn)
-        if record is not None and record.state in LIVE:
-            self.directory.save(replace(record, reason=f"tried again: {text}").having(failing=lsn))
-
-    def _recovered(self, name: tuple[str, str]) -> None:
-        if self._failures.pop(name, 0) < REPORTED_AFTER:
-            return
-        for record in self.directory.records():
-            if record.name == name and "failing" in record.detail:
-                self.directory.save(replace(record, reason="").having(failing=None))
-
-    def _quarantine(self, step: QueuedStep, fault: BinlogError) -> None:
-        """Stop the tables of a step alone."""
-        for name in step.names:
-            record = self.directory.find(name, step.work.lsn)
-            self._failures.pop(name, None)
-            if record is None or record.state not in LIVE:
-                continue
-            standing = stopped(record, str(fault), step.work.lsn - 1, step.work.lsn)
-            self._processor.write(standing, f"at lsn {step.work.lsn}")
-            self.directory.skipped(standing, step.work.lsn)
-        with self._lock:
-            self._queues.done(step)
 
     # -- progress --------------------------------------------------------------------------------------------
 
@@ -376,7 +280,7 @@ class ConsumerTables:
         """True if everything up to `goal` is applied, or stands in the record of a table, or fails again and again."""
         if self._catch_ups is not None and self._catch_ups.busy():
             return False
-        if any(count >= REPORTED_AFTER * 2 for count in self._failures.values()):
+        if self._failures.lasting():
             return True
         with self._lock:
             # All entries of an append are read together.
@@ -385,8 +289,8 @@ class ConsumerTables:
     def standing(self) -> list[str]:
         """Returns the tables that are stopped or not copied yet, or whose steps fail."""
         live = (*LIVE, TableState.DROPPED)
-        stopped_ = [r.label for r in self.directory.records() if r.state not in live]
-        return stopped_ + [".".join(name) for name, count in self._failures.items() if count]
+        standing = [r.label for r in self.directory.records() if r.state not in live]
+        return standing + list(map(table_label, self._failures.names()))
 
     def lag(self, name: tuple[str, str]) -> int:
         with self._lock:

@@ -18,12 +18,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -32,14 +29,20 @@ from spark_sink.mirror.control import ControlTable, TableRecord, TableState
 from spark_sink.mirror.copy.executed import contains_executed
 from spark_sink.mirror.copy.server import CopyServer, snapshot_at
 from spark_sink.mirror.copy.session import RowReader
-from spark_sink.mirror.copy.source_table import SourceTable
 from spark_sink.mirror.copy.text_rows import TextDecoder
 from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.entries import EntryKind, LogEntry
 from spark_sink.mirror.jvm import delta_version
 from spark_sink.mirror.log import BinlogLog
 from spark_sink.mirror.names import quoted
-from spark_sink.mirror.row_checksums import Buckets, bucket_of, row_hashes
+from spark_sink.mirror.row_checksums import Buckets
+from spark_sink.mirror.row_differences import (
+    BUCKETS,
+    different_keys,
+    mirror_buckets,
+    mirror_rows,
+    server_rows,
+)
 from spark_sink.source.rows import spark_schema
 
 if TYPE_CHECKING:
@@ -47,9 +50,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.verify")
 
-BUCKETS = 4096
 _DIFFERENT_BUCKETS_MAX = 16
-_KEYS_MAX = 10
 _POLL_S = 0.3
 
 
@@ -175,16 +176,16 @@ class _Verifier:
             def rows() -> Iterator[pa.RecordBatch]:
                 return RowReader(connection, self._server.label).batches(statement, decoder)
 
-            ours, theirs = Buckets.empty(BUCKETS), _mirror_buckets(mirror, source, decoder)
+            ours, theirs = Buckets.empty(BUCKETS), mirror_buckets(mirror, source, decoder)
             for batch in rows():
                 ours.add(batch, source.key)
             different = ours.different(theirs)
             keys: tuple[tuple[str, str], ...] = ()
             if len(different):
                 wanted = different[:_DIFFERENT_BUCKETS_MAX]
-                keys = _different_keys(
-                    _server_rows(rows(), source.key, wanted),
-                    _mirror_rows(mirror, source, decoder, wanted),
+                keys = different_keys(
+                    server_rows(rows(), source.key, wanted),
+                    mirror_rows(mirror, source, decoder, wanted),
                 )
         verdict = Verdict.DIFFERENT if len(different) else Verdict.EQUAL
         return TableDifference(record.label, verdict, ours.rows, theirs.rows, position, keys)
@@ -299,110 +300,3 @@ class _TableEntries:
         if entry.first_seq <= ours.seq < entry.last_seq:
             raise _Moving("an entry of the log holds changes from before and after the position")
         return entry.last_seq <= ours.seq
-
-
-# -- rows ------------------------------------------------------------------------------------------------------
-
-
-def _mirror_buckets(frame: DataFrame, source: SourceTable, decoder: TextDecoder) -> Buckets:
-    count = partial(_count_rows, decoder.schema, source.key)
-    parts = frame.mapInArrow(count, "bucket long, rows long, low long, high long")
-    sums = parts.groupBy("bucket").agg(F.sum("rows"), F.sum("low"), F.sum("high")).collect()
-    found = Buckets.empty(BUCKETS)
-    for bucket, rows, low, high in sums:
-        found.counts[bucket] = rows
-        found.sums[bucket] = (low + (high << 32)) & (1 << 64) - 1
-    return found
-
-
-def _count_rows(
-    schema: pa.Schema, key: Sequence[int], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Runs on the executors. A sum of 64 bits is handed over in two halves, which Spark adds without an overflow."""
-    buckets = Buckets.empty(BUCKETS)
-    for batch in batches:
-        buckets.add(_cast(batch, schema), key)
-    present = np.flatnonzero(buckets.counts)
-    sums = buckets.sums[present]
-    columns = [
-        present,
-        buckets.counts[present],
-        sums & np.uint64(0xFFFFFFFF),
-        sums >> np.uint64(32),
-    ]
-    names = ["bucket", "rows", "low", "high"]
-    yield pa.RecordBatch.from_arrays([pa.array(c.astype(np.int64)) for c in columns], names=names)
-
-
-def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    if batch.schema.equals(schema):
-        return batch
-    arrays = [array.cast(field.type) for array, field in zip(batch.columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-Rows = dict[str, list[int]]
-"""The hashes of the rows of each key, as text."""
-
-
-def _rows_in(
-    batch: pa.RecordBatch, key: Sequence[int], wanted: np.ndarray[Any, Any]
-) -> tuple[list[str], list[int]]:
-    """(key as text, hash as a signed number) of the rows that fall into one of the buckets."""
-    chosen = np.flatnonzero(np.isin(bucket_of(batch, key, BUCKETS), wanted))
-    part = batch.take(pa.array(chosen))
-    hashes = row_hashes(part.columns, part.num_rows).view(np.int64).tolist()
-    columns = [part.column(i) for i in (key or range(part.num_columns))]
-    names = [part.schema.names[i] for i in (key or range(part.num_columns))]
-    values = zip(*(column.to_pylist() for column in columns), strict=True)
-    texts = [", ".join(f"{n}={v!r}" for n, v in zip(names, row, strict=True)) for row in values]
-    return texts, hashes
-
-
-def _server_rows(
-    batches: Iterator[pa.RecordBatch], key: Sequence[int], wanted: np.ndarray[Any, Any]
-) -> Rows:
-    found: Rows = {}
-    for batch in batches:
-        for text, number in zip(*_rows_in(batch, key, wanted), strict=True):
-            found.setdefault(text, []).append(number)
-    return found
-
-
-def _mirror_rows(
-    frame: DataFrame, source: SourceTable, decoder: TextDecoder, wanted: np.ndarray[Any, Any]
-) -> Rows:
-    choose = partial(_choose_rows, decoder.schema, source.key, wanted.tolist())
-    found: Rows = {}
-    for text, number in frame.mapInArrow(choose, "key string, hash long").collect():
-        found.setdefault(text, []).append(number)
-    return found
-
-
-def _choose_rows(
-    schema: pa.Schema, key: Sequence[int], wanted: list[int], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        texts, hashes = _rows_in(_cast(batch, schema), key, np.array(wanted))
-        arrays = [pa.array(texts, pa.string()), pa.array(hashes, pa.int64())]
-        yield pa.RecordBatch.from_arrays(arrays, names=["key", "hash"])
-
-
-def _different_keys(server: Rows, mirror: Rows) -> tuple[tuple[str, str], ...]:
-    found = []
-    for key in sorted(server.keys() | mirror.keys()):
-        ours, theirs = sorted(server.get(key, [])), sorted(mirror.get(key, []))
-        if ours == theirs:
-            continue
-        if not theirs:
-            what = "missing in the mirror"
-        elif not ours:
-            what = "only in the mirror"
-        elif len(ours) != len(theirs):
-            what = f"{len(ours)} times on the server, {len(theirs)} times in the mirror"
-        else:
-            what = "other values"
-        found.append((key, what))
-        if len(found) == _KEYS_MAX:
-            break
-    return tuple(found)

@@ -18,13 +18,12 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
-from dispatcher.binlog.table_map.parse import TableMap
-from dispatcher.model.errors import Action, BinlogError, ErrorKind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.mirror.control import TableRecord
 from spark_sink.mirror.copy.chunk_reader import ChunkReading
@@ -36,12 +35,13 @@ from spark_sink.mirror.copy.chunks import (
     chunk_query,
     chunk_rows,
 )
+from spark_sink.mirror.copy.pace import Stopping, retried, wait_for_server, waited
+from spark_sink.mirror.copy.progress import CopyProgress, CopyResult
 from spark_sink.mirror.copy.server import (
     CopyServer,
     boundary_row,
     executed_position,
     locked_snapshot,
-    server_load,
     wait_until_executed,
 )
 from spark_sink.mirror.copy.session import ResultColumn, RowReader, changed_during_copy, was_altered
@@ -50,10 +50,9 @@ from spark_sink.mirror.copy.staging import StagedCopy, StagingTable
 from spark_sink.mirror.copy.text_rows import TextDecoder
 from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.entries import LogEnd
-from spark_sink.mirror.faults import fault_of, in_one_line
+from spark_sink.mirror.faults import fault_of
 from spark_sink.mirror.names import own_path
 from spark_sink.mirror.settings import CopySettings
-from spark_sink.mirror.signature import Signature
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,62 +61,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.copy")
 
 CHUNKS_PER_TASK = 2  # of a group, so that a slow chunk does not leave the other tasks idle
-_FAILURES_MAX = 6
-_BACKOFF_S, _BACKOFF_MAX_S = 0.5, 30.0
-_PAUSE_S = 1.0
 _CHANGE_WAIT_S = 30.0
 _LOCAL_GROUP_BYTES = 64 << 20
 # What a table's definition or another statement has changed: no such column, table, database, index.
 _GONE = ("error 1054", "error 1146", "error 1049", "error 1176", "error 1412")
 
 
-@dataclass(frozen=True, slots=True)
-class CopyProgress:
-    """`rows_estimated`: of the whole table, by the server's estimate; `rest_s`: time that is left by it, None if
-    unknown."""
-
-    label: str
-    rows: int
-    rows_estimated: int
-    bytes: int
-    chunks: int
-    seconds: float
-    rest_s: float | None
-
-    def __str__(self) -> str:
-        percent = 100 * min(1.0, self.rows / self.rows_estimated) if self.rows_estimated else 100
-        rest = "" if self.rest_s is None else f", about {self.rest_s:.0f} s left"
-        speed = self.rows / self.seconds if self.seconds else 0
-        return (
-            f"{self.label}: {self.rows} rows copied ({percent:.0f} %), {self.bytes >> 20} MiB, {self.chunks} chunks,"
-            f" {speed:.0f} rows/s{rest}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class CopyResult:
-    """`executed`: R; `exact`: True if the rows are those of R itself, of a table without a key; `complete`: False if
-    the copy was stopped before its end."""
-
-    rows: int
-    bytes: int
-    chunks: int
-    executed: Position
-    source: SourceTable
-    invalid_dates: InvalidDates
-    exact: bool = False
-    complete: bool = True
-
-    @property
-    def signature(self) -> str:
-        """The columns as JSON."""
-        source = self.source
-        table_map = TableMap(0, source.database, source.table, source.columns, source.key, "")
-        return Signature.of_table_map(table_map, self.invalid_dates).to_json()
-
-
 Progress = Callable[[CopyProgress], None]
-Stopping = Callable[[], bool]
 
 
 class Copier:
@@ -159,19 +109,9 @@ class Copier:
             return one.run(record, begin.position, stopping)
         except BinlogError as error:
             # The log brings the statement, upon which the applier begins another copy.
-            if was_altered(error) and _waited(stopping, _CHANGE_WAIT_S):
+            if was_altered(error) and waited(stopping, _CHANGE_WAIT_S):
                 return one.stopped(record)
             raise
-
-
-def _waited(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait for a condition. Returns False if it did not come true in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 class _OneCopy:
@@ -261,9 +201,10 @@ class _OneCopy:
                 if group[-1].upper is not None:
                     planned = plan(group[-1].upper)
                 append = partial(self._append, source, decoder, expected, group)
-                _retried(append, stopping)
+                retried(append, stopping)
                 self._report(source, began, copied_before)
-                self._throttle(began, copied_before, stopping)
+                done = self._state.rows - copied_before
+                wait_for_server(self._server, self._settings, done, began, stopping)
 
     def _expected(self, source: SourceTable, decoder: TextDecoder) -> tuple[ResultColumn, ...]:
         statement = f"SELECT {decoder.select_list} FROM {source.from_clause} LIMIT 0"
@@ -370,27 +311,6 @@ class _OneCopy:
 
     # -- care for the server ---------------------------------------------------------------------------------
 
-    def _throttle(self, began: float, copied_before: int, stopping: Stopping) -> None:
-        """Wait while the server is busy, or until the allowed number of rows a second is not exceeded."""
-        settings = self._settings
-        if settings.max_rows_per_second:
-            due = began + (self._state.rows - copied_before) / settings.max_rows_per_second
-            _waited(stopping, max(0.0, due - time.monotonic()))
-        threads, lag = (
-            settings.pause_above_threads_running,
-            settings.pause_above_replica_lag_seconds,
-        )
-        if not threads and not lag:
-            return
-        with self._server.session() as connection:
-            while not stopping():
-                load = server_load(connection, with_lag=bool(lag))
-                busy = bool(threads) and load.threads_running > threads
-                if not busy and not (lag and (load.lag_s or 0) > lag):
-                    return
-                log.info("the copy pauses: %s", load)
-                _waited(stopping, _PAUSE_S)
-
     def _report(self, source: SourceTable, began: float, copied_before: int) -> None:
         state, seconds = self._state, time.monotonic() - began
         speed = (state.rows - copied_before) / seconds if seconds else 0.0
@@ -401,23 +321,6 @@ class _OneCopy:
         )
         log.info("%s", progress)
         self._progress(progress)
-
-
-def _retried(run: Callable[[], None], stopping: Stopping) -> None:
-    """Run a group again after a fault that may pass, such as a lost connection or executor."""
-    failures = 0
-    while True:
-        try:
-            return run()
-        except Exception as error:
-            failures += 1
-            permanent = isinstance(error, BinlogError) and error.action is not Action.RETRY
-            if permanent or failures > _FAILURES_MAX:
-                raise
-            wait_s = min(_BACKOFF_MAX_S, _BACKOFF_S * 2**failures)
-            log.warning("a group is read again in %.1f s: %s", wait_s, in_one_line(error))
-            if _waited(stopping, wait_s):
-                raise
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

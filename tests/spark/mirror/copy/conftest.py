@@ -12,7 +12,8 @@ from pydantic import SecretStr
 
 from dispatcher.model.position import Position
 from spark_sink.mirror.control import TableRecord, TableState
-from spark_sink.mirror.copy.copier import Copier, CopyProgress, CopyResult
+from spark_sink.mirror.copy.copier import Copier
+from spark_sink.mirror.copy.progress import CopyProgress, CopyResult
 from spark_sink.mirror.copy.server import CopyServer, executed_position
 from spark_sink.mirror.entries import LogEnd
 from spark_sink.mirror.settings import CopySettings

@@ -13,8 +13,8 @@ import pytest
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.copy import copier
 from spark_sink.mirror.copy.chunk_reader import ChunkReading
-from spark_sink.mirror.copy.copier import CopyProgress
 from spark_sink.mirror.copy.executed import contains_executed
+from spark_sink.mirror.copy.progress import CopyProgress
 from spark_sink.mirror.copy.server import ServerLoad
 from spark_sink.mirror.copy.staging import StagingTable
 from tests.servers import Server
