@@ -22,11 +22,12 @@ from tests.servers import Server
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+READER = "copy_reader"
 PASSWORD = "Secret-of-the-copy"
 GRANTS = "REPLICATION SLAVE, REPLICATION CLIENT, SELECT"
 
 
-def add_reader(server: Server, name: str = "copy_reader", *grants: str) -> None:
+def add_reader(server: Server, name: str = READER, *grants: str) -> None:
     """An account with SELECT and what the daemon needs, if it does not exist."""
     with_password = f" IDENTIFIED BY '{PASSWORD}'" if server.kind == "mysql56" else ""
     if not with_password:
@@ -35,7 +36,7 @@ def add_reader(server: Server, name: str = "copy_reader", *grants: str) -> None:
         server.execute(f"GRANT {grant} TO '{name}'@'%'{with_password}")
 
 
-def copy_settings(server: Server, name: str = "copy_reader", **more: Any) -> CopySettings:
+def copy_settings(server: Server, name: str = READER, **more: Any) -> CopySettings:
     address = f"{name}@{server.host}:{server.port}"
     return CopySettings(mysql=address, password=SecretStr(PASSWORD), **more)
 
@@ -47,7 +48,7 @@ class Copying:
     spark: SparkSession
     server: Server
     target: Path
-    account: str = "copy_reader"
+    account: str = READER
     reports: list[CopyProgress] = field(default_factory=list)
 
     def settings(self, **more: Any) -> CopySettings:

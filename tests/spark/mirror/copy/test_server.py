@@ -24,13 +24,13 @@ from spark_sink.mirror.copy.server import (
 )
 from tests.servers import Server
 from tests.servers.plugin import ServerFactory
-from tests.spark.mirror.copy.conftest import add_reader, copy_settings
+from tests.spark.mirror.copy.conftest import READER, add_reader, copy_settings
 
 NewDatabase = Callable[[Server], str]
 
 
 def copy_server(server: Server, *grants: str) -> CopyServer:
-    name = "copy_locker" if grants else "copy_reader"
+    name = "copy_locker" if grants else READER
     add_reader(server, name, *grants)
     return CopyServer.of_settings(copy_settings(server, name))
 

@@ -26,6 +26,7 @@ from spark_sink.mirror.copy.text_rows import TextDecoder
 from tests.binlog.test_servers_decode import COLUMNS, definitions_of, fill
 from tests.binlog.test_servers_values import SAMPLES, _label, bytes_of, charsets_of
 from tests.servers import Server
+from tests.spark.mirror.copy.conftest import PASSWORD, READER, add_reader
 from tests.support.server_log import fresh_log
 
 NewDatabase = Callable[[Server], str]
@@ -35,16 +36,9 @@ ZONES = ("+00:00", "+05:45", "-11:00")
 @contextmanager
 def reading(server: Server) -> Iterator[Connection]:
     """A session of an account that may do no more than a copy needs."""
-    server.execute("CREATE USER IF NOT EXISTS 'copy_reader'@'%' IDENTIFIED BY 'secret'") if (
-        server.kind != "mysql56"
-    ) else None
-    server.execute(
-        "GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO 'copy_reader'@'%'"
-        + (" IDENTIFIED BY 'secret'" if server.kind == "mysql56" else "")
-    )
-    with closing(
-        open_session(Endpoint(server.host, server.port, "copy_reader", "secret"))
-    ) as connection:
+    add_reader(server)
+    endpoint = Endpoint(server.host, server.port, READER, PASSWORD)
+    with closing(open_session(endpoint)) as connection:
         yield connection
 
 
