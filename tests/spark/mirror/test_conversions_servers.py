@@ -35,6 +35,8 @@ from tests.support.server_log import delivered_log, fresh_log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.deep
+
 NewDatabase = Callable[[Server], str]
 
 _WHOLE = [

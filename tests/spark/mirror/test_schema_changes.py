@@ -133,58 +133,72 @@ def test_a_column_that_is_dropped_and_added_again_is_empty(mirror: Mirror) -> No
     assert mirror.rows() == [(1, None, None), (2, None, None)]
 
 
-@pytest.mark.parametrize(
-    ("before", "value", "after", "expected"),
-    [
-        ("tinyint", "-5", "smallint", -5),
-        ("tinyint", "-5", "int", -5),
-        ("smallint", "-500", "bigint", -500),
-        ("int", "2147483647", "bigint", 2147483647),
-        ("int unsigned", "4294967295", "bigint unsigned", Decimal(4294967295)),
-        ("bigint", "-9223372036854775808", "decimal(25,2)", Decimal("-9223372036854775808.00")),
-        ("int", "7", "decimal(10,0)", Decimal(7)),
-        ("int", "7", "double", 7.0),
-        ("float", "0.1", "double", 0.10000000149011612),
-        ("decimal(10,2)", "1.50", "decimal(12,4)", Decimal("1.5000")),
-        ("date", "DATE'2024-02-29'", "datetime", datetime.fromisoformat("2024-02-29")),
-    ],
-)
-def test_types_that_delta_widens(
-    spark: SparkSession, tmp_path: Path, before: str, value: str, after: str, expected: object
-) -> None:
-    table = Mirror(spark, str(tmp_path / "t"), signature(id="int", v=before))
-    old = table.signature.columns[1].spark_type
-    table.fill(f"(1, {value})", "(2, NULL)")
+# A type, a value in it, the type after a change, and the value then. Each line is a column of one table, since a table
+# and its commits take seconds.
+WIDENED = [
+    ("tinyint", "-5", "smallint", -5),
+    ("tinyint", "-5", "int", -5),
+    ("smallint", "-500", "bigint", -500),
+    ("int", "2147483647", "bigint", 2147483647),
+    ("int unsigned", "4294967295", "bigint unsigned", Decimal(4294967295)),
+    ("bigint", "-9223372036854775808", "decimal(25,2)", Decimal("-9223372036854775808.00")),
+    ("int", "7", "decimal(10,0)", Decimal(7)),
+    ("int", "7", "double", 7.0),
+    ("float", "0.1", "double", 0.10000000149011612),
+    ("decimal(10,2)", "1.50", "decimal(12,4)", Decimal("1.5000")),
+    ("date", "DATE'2024-02-29'", "datetime", datetime.fromisoformat("2024-02-29")),
+]
+REWRITTEN = [
+    ("bigint", "5", "int", 5),
+    ("int", "5", "int unsigned", 5),
+    ("smallint", "5", "float", 5.0),
+    ("bigint", "5", "double", 5.0),
+    ("decimal(12,2)", "5.00", "int", 5),
+    ("double", "0.5", "float", 0.5),
+    ("datetime", "TIMESTAMP_NTZ'2024-02-29 00:00:00'", "date", date(2024, 2, 29)),
+]
+Cases = list[tuple[str, str, str, Any]]
+
+
+def table_of(cases: Cases, spark: SparkSession, path: Path) -> Mirror:
+    """A table with a column v0, v1, ... for each case, a row of their values and a row of NULL."""
+    columns = {f"v{number}": before for number, (before, *_) in enumerate(cases)}
+    table = Mirror(spark, str(path), signature(id="int", **columns))
+    values = ", ".join(value for _, value, *_ in cases)
+    table.fill(f"(1, {values})", f"(2, {', '.join(['NULL'] * len(cases))})")
+    return table
+
+
+def modified(cases: Cases) -> str:
+    return ", ".join(f"MODIFY v{number} {after}" for number, (_, _, after, _) in enumerate(cases))
+
+
+def test_types_that_delta_widens(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of(WIDENED, spark, tmp_path / "t")
+    before = [column.spark_type for column in table.signature.columns[1:]]
     with table.by_metadata():
-        assert table.alter(f"MODIFY v {after}") == ""
-    assert table.rows() == [(1, expected), (2, None)]
-    kind = table.signature.columns[1].spark_type
-    assert table.frame.schema["v"].dataType.simpleString() == kind
+        assert table.alter(modified(WIDENED)) == ""
+    expected = tuple(case[3] for case in WIDENED)
+    nulls = (None,) * len(WIDENED)
+    assert table.rows() == [(1, *expected), (2, *nulls)]
+    after = [column.spark_type for column in table.signature.columns[1:]]
+    assert [field.dataType.simpleString() for field in table.frame.schema][1:] == after
+    assert all(old != new for old, new in zip(before, after, strict=True))
     # Rows of both types are in one file after an update, and a deletion vector marks the old ones.
-    table.fill(f"(3, CAST(CAST({value} AS {old}) AS {kind}))")
+    values = (
+        f"CAST(CAST({value} AS {old}) AS {new})"
+        for (_, value, *_), old, new in zip(WIDENED, before, after, strict=True)
+    )
+    table.fill(f"(3, {', '.join(values)})")
     spark.sql(f"UPDATE delta.`{table.path}` SET id = id + 10 WHERE id = 1")
-    assert table.rows() == [(2, None), (3, expected), (11, expected)]
+    assert table.rows() == [(2, *nulls), (3, *expected), (11, *expected)]
 
 
-@pytest.mark.parametrize(
-    ("before", "value", "after", "expected"),
-    [
-        ("bigint", "5", "int", 5),
-        ("int", "5", "int unsigned", 5),
-        ("smallint", "5", "float", 5.0),
-        ("bigint", "5", "double", 5.0),
-        ("decimal(12,2)", "5.00", "int", 5),
-        ("double", "0.5", "float", 0.5),
-        ("datetime", "TIMESTAMP_NTZ'2024-02-29 00:00:00'", "date", date(2024, 2, 29)),
-    ],
-)
-def test_types_that_a_rewrite_changes(
-    spark: SparkSession, tmp_path: Path, before: str, value: str, after: str, expected: object
-) -> None:
-    table = Mirror(spark, str(tmp_path / "t"), signature(id="int", v=before))
-    table.fill(f"(1, {value})", "(2, NULL)")
-    assert table.alter(f"MODIFY v {after}") == ""
-    assert table.rows() == [(1, expected), (2, None)]
+def test_types_that_a_rewrite_changes(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of(REWRITTEN, spark, tmp_path / "t")
+    assert table.alter(modified(REWRITTEN)) == ""
+    nulls = (None,) * len(REWRITTEN)
+    assert table.rows() == [(1, *(case[3] for case in REWRITTEN)), (2, *nulls)]
     assert jvm.txn_version(spark, table.path, APP) == 1
 
 
