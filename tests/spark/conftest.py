@@ -18,7 +18,7 @@ from spark_sink.mirror.settings import MirrorSettings
 from spark_sink.session import spark_session
 from tests.servers import Server
 from tests.support.fake_daemon import FakeDaemon, fake_daemon
-from tests.support.java import QUICK_JAVA
+from tests.support.java import QUICK_JAVA, QUICK_SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +49,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, kill_folder: Path) -> Iterat
     """`local[2,4]`: two tasks at a time, and a task may fail three times before its job does."""
     warehouse = tmp_path_factory.mktemp("warehouse")
     conf = {"spark.sql.warehouse.dir": str(warehouse)}
+    conf |= dict(setting.split("=", 1) for setting in QUICK_SPARK)
     settings = MirrorSettings.model_validate(
         {
             "url": "http://127.0.0.1:1",
