@@ -122,8 +122,7 @@ def parse_format_description(event: bytes) -> FormatDescription:
     algorithm = event[-CHECKSUM_SIZE - 1] if has_algorithm else 0
     if algorithm > 1:
         raise malformed(name, f"names checksum algorithm {algorithm} (0 and 1 are known)")
-    checksum = int.from_bytes(event[-4:], "little")
-    if algorithm and zlib.crc32(_not_in_use(event[:-4])) != checksum:
+    if algorithm and not has_valid_checksum(_not_in_use(event)):
         raise BinlogError(ErrorKind.CHECKSUM_MISMATCH, name)
     version = int.from_bytes(event[HEADER_SIZE : HEADER_SIZE + 2], "little")
     header_size = event[fixed - 1]
