@@ -48,7 +48,7 @@ def left_behind(temporary: Path) -> list[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_every_table_is_equal_and_nothing_is_left_behind(tmp_path: Path) -> None:
     temporary, target = tmp_path / "tmp", tmp_path / "target"
     temporary.mkdir()
