@@ -63,7 +63,9 @@ def faults_as_exit_codes() -> Iterator[None]:
 
 
 def settings_of(config: list[Path] | None, **options: Any) -> MirrorSettings:
-    """Returns the settings; `options`: by their dotted keys with `__` for the dot, None for those that are not given.
+    """Returns the settings.
+
+    `options`: values of the command line by setting key, with `__` in place of the dot; None if not given.
 
     Raises `SettingsError` with all errors.
     """

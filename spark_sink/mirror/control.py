@@ -172,7 +172,7 @@ def _record(row: Row) -> TableRecord:
 
 
 def handled(record: TableRecord) -> TableRecord:
-    """Returns the record with its request done."""
+    """Returns the record without its request, whose id is in `handled` from now on."""
     asked = record.detail.get("asked")
     if asked is None:
         return record

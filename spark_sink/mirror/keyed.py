@@ -55,7 +55,7 @@ class EventForm:
 
 
 def event_form(changes: pa.Schema, key: Sequence[str], *, keep_deleted: bool = False) -> EventForm:
-    """Returns the form of the events of changes of the schema `changes`."""
+    """Returns the `EventForm` for changes with the Arrow schema `changes`."""
     return EventForm(changes.field("after").type, tuple(key), keep_deleted)
 
 

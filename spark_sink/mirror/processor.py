@@ -162,7 +162,7 @@ class Processor:
     # -- rows ------------------------------------------------------------------------------------------------
 
     def rows(self, session: StepSession, record: TableRecord, run: RowRun) -> int:
-        """Apply a run of rows to a table, what is not applied yet. Returns how many rows it had."""
+        """Apply the rows of a run that the table does not have yet. Returns their number."""
         rest = run.after(self._directory.applied(session.spark, record))
         if rest is None:
             return 0

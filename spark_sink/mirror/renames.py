@@ -89,7 +89,7 @@ class FolderMover:
         self._lock = threading.Lock()
 
     def finish_moves(self) -> None:
-        """Move every folder that is not where its record says, and write that it is."""
+        """Move every folder to the path in its record, then write that the move is done."""
         with self._lock:
             moving = [r for r in self._directory.records() if MOVED_FROM in r.detail]
             if moving:

@@ -1,7 +1,7 @@
 """The columns of a mirrored table as its rows have them, and what statements make of them. Pure.
 
-The mirror stores each table's signature. `change_of` applies the clauses of an ALTER TABLE to it, and says how each
-column of the table afterwards comes from the table before. The next TABLE_MAP must agree (`difference`), which
+The mirror stores each table's signature. `change_of` applies the clauses of an ALTER TABLE to it, and says from which
+old column each new column comes, or with which value it is filled. The next TABLE_MAP must agree (`difference`), which
 checks the prediction.
 """
 

@@ -243,7 +243,7 @@ def _charset(tokens: SqlTokens) -> str:
 
 
 def charset_name(tokens: SqlTokens) -> str:
-    """Consume the name of a character set, which may be a text; "" for DEFAULT."""
+    """Consume the name of a character set, an identifier or a quoted string. Returns "" for DEFAULT."""
     following = tokens.peek()
     name = (
         tokens.text() if following is not None and following.kind == "text" else tokens.identifier()

@@ -97,7 +97,7 @@ def select_expression(column: Column) -> str:
     """The expression whose text tells the stored value of a column exactly."""
     name = quoted_name(column.name)
     if column.type in (Type.FLOAT, Type.DOUBLE):
-        # As a product it has all its digits, and keeps the sign of a zero.
+        # The server writes a product with all its digits, and with the sign of -0.
         return f"{name} * 1e0"
     return f"CAST({name} AS UNSIGNED)" if _as_number(column) else name
 
