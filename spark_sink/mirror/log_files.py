@@ -90,10 +90,11 @@ class LogFiles:
         known = self._known.get(consumer)
         if known is None or lsn < known.floor or not self._follow(known, consumer, newest):
             known = self._known[consumer] = self._load(consumer, lsn)
+        found = sorted((f for f in known.files.values() if f.last > lsn), key=lambda f: f.first)
         self._bound(known)
         oldest = min(each.version for each in self._known.values())
         self._commits = {v: commit for v, commit in self._commits.items() if v > oldest}
-        return sorted((f for f in known.files.values() if f.last > lsn), key=lambda f: f.first)
+        return found
 
     def _follow(self, known: _Known, consumer: str, newest: int) -> bool:
         """Apply the commits up to `newest`. Returns False if one is no longer there."""
