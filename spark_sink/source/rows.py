@@ -15,13 +15,13 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from dispatcher.binlog.decode import delivered
-from dispatcher.binlog.decode.json_render import json_text
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.entries import EntryKind, entry_number
 from spark_sink.source.data_source import Slice
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.single_row import single_row
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -66,14 +66,14 @@ def _raw(expected: pa.Schema, part: Slice, data: bytes | memoryview) -> Iterator
     for item in delivered.split_by_table(data) if data else ():
         row = _statement_row(item) if isinstance(item, delivered.Ddl) else _rows_row(item)
         row["entry"] = entry_number(part.number, index)
-        yield pa.RecordBatch.from_pylist([row], schema=expected)
+        yield single_row(expected, row)
         index += 1
     if part.batch_end is not None:
         row = {"entry": entry_number(part.number, index), "kind": EntryKind.END, "rows": 0}
         row |= {"epoch": part.batch_end.epoch, "gap": part.gap}
         row |= dict.fromkeys(("first_seq", "last_seq"), part.batch_end.seq)
         row["position"] = part.batch_end.to_json()
-        yield pa.RecordBatch.from_pylist([row], schema=expected)
+        yield single_row(expected, row)
 
 
 def _statement_row(ddl: delivered.Ddl) -> dict[str, Any]:
@@ -89,6 +89,9 @@ def _rows_row(part: delivered.TableSlice) -> dict[str, Any]:
 def _json(
     expected: pa.Schema, data: bytes | memoryview, invalid_dates: InvalidDates
 ) -> Iterator[pa.RecordBatch]:
+    # A raw source, which the mirror reads, does not load it.
+    from dispatcher.binlog.decode.json_render import json_text  # noqa: PLC0415
+
     for item in delivered.changes(data, invalid_dates=invalid_dates):
         if isinstance(item, delivered.Ddl):
             yield pa.RecordBatch.from_pylist([_ddl_row(item)], schema=expected)
