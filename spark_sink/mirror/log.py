@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 FOLDER = "_binlog/log"
 _CONCURRENT = "DELTA_CONCURRENT_TRANSACTION"
 INLINE_APPENDS = 4  # entries of more appends than these have smaller payloads inline
-COMPACTED_FILES = 500  # of a day
+COMPACTED_FILES, COMPACTED_FILES_TODAY = 500, 10_000  # of a day, of the newest day
 
 
 _COLUMNS = (
@@ -334,11 +334,17 @@ class BinlogLog:
         )
 
     def compact(self, consumer: str) -> None:
-        """Rewrite days that have many files into few. It conflicts with no append."""
+        """Rewrite days that have many files into few. It conflicts with no append.
+
+        The newest day, which grows, is rewritten at more files, so that its rows are not rewritten each hour.
+        """
         files: dict[date, int] = {}
         for f in self._after(consumer, -1):
             files[f.day] = files.get(f.day, 0) + 1
-        for day in sorted(day for day, count in files.items() if count > COMPACTED_FILES):
+        newest = max(files, default=None)
+        for day, count in sorted(files.items()):
+            if count <= (COMPACTED_FILES_TODAY if day == newest else COMPACTED_FILES):
+                continue
             (
                 DeltaTable.forPath(self._session, self.path)
                 .optimize()

@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from delta.tables import DeltaTable
-from pyspark.sql import functions as F  # noqa: N812
 
 from spark_sink.mirror import jvm
 from spark_sink.mirror.control import ControlTable, TableRecord, TableState
@@ -46,9 +45,12 @@ def needs_compaction(size_bytes: int, files: int) -> bool:
 
 
 def oldest_needed(records: Iterable[TableRecord], watermark: int) -> int:
-    """Returns the lsn behind which the log is still needed: by tables that stand, or that wait for a copy's replay."""
-    waiting = (TableState.STOPPED, TableState.COPYING, TableState.CREATING)
-    return min([watermark, *(r.from_lsn for r in records if r.state in waiting)])
+    """Returns the lsn behind which the log is still needed: by tables that are stopped, copied, or brought forward
+    aside (`goal`). A copy that has not begun begins at the log's end, and needs nothing."""
+    needing = (TableState.STOPPED, TableState.COPYING)
+    return min(
+        [watermark, *(r.from_lsn for r in records if r.state in needing or "goal" in r.detail)]
+    )
 
 
 def days_to_forget(newest_lsn: Mapping[date, int], needed: int, today: date, days: int) -> date:
@@ -81,6 +83,7 @@ class Maintenance:
     def __post_init__(self) -> None:
         self._due += self.options.maintenance_s
         self._session = StepSession(self.spark)
+        self._log = BinlogLog(self.spark, self.options.target)
 
     def is_due(self) -> bool:
         return time.monotonic() >= self._due
@@ -89,10 +92,11 @@ class Maintenance:
         """Do all of it once. A failure is logged; the next round does what was not done."""
         self._due = time.monotonic() + self.options.maintenance_s
         for tables in consumers:
-            self._guarded(f"{tables.consumer}: log", partial(self._forget_log, tables))
+            self._guarded(f"{tables.consumer}: log", partial(self._maintain_log, tables))
             for record in tables.directory.records():
                 if record.state in LIVE and record.folder:
                     self._guarded(record.label, partial(self._maintain, tables, record))
+        self._guarded("log", partial(self._vacuum, self._log.path))
         self._guarded("control table", self._compact_control)
 
     def _guarded(self, what: str, work: Callable[[], None]) -> None:
@@ -105,6 +109,16 @@ class Maintenance:
     def _compact_control(self) -> None:
         removed = self.control.compact()
         log.debug("maintenance: %d rows of the control table deleted", removed)
+        self._vacuum(self.control.path)
+
+    def _vacuum(self, path: str) -> None:
+        """Delete files that Delta no longer needs, once a day for each table, first a day after the start."""
+        now = time.monotonic()
+        if now < self._vacuumed.setdefault(path, now) + VACUUM_EVERY_S:
+            return
+        self._vacuumed[path] = now
+        if jvm.delta_version(self._session.spark, path) >= 0:
+            DeltaTable.forPath(self._session.spark, path).vacuum()
 
     def _maintain(self, tables: MaintainedTables, record: TableRecord) -> None:
         spark = self._session.spark
@@ -122,23 +136,15 @@ class Maintenance:
             with tables.directory.exclusive(record.table_id):
                 current = tables.directory.record(record.table_id)
                 tables.directory.save(current.having(deletion_vectors=True))
-        now = time.monotonic()
-        if now >= self._vacuumed.get(table.path, now - VACUUM_EVERY_S) + VACUUM_EVERY_S:
-            self._vacuumed[table.path] = now
-            DeltaTable.forPath(spark, table.path).vacuum()
+        self._vacuum(table.path)
 
-    def _forget_log(self, tables: MaintainedTables) -> None:
-        """Drop the days of the log that no table needs any more, but the newest `log_days`."""
-        binlog_log = BinlogLog(self._session.spark, self.options.target)
-        if jvm.delta_version(self._session.spark, binlog_log.path) < 0:
-            return
-        frame = self._session.spark.read.format("delta").load(binlog_log.path)
-        of_consumer = frame.where(F.col("consumer") == tables.consumer)
-        newest = of_consumer.groupBy("day").agg(F.max("lsn").alias("lsn")).collect()
+    def _maintain_log(self, tables: MaintainedTables) -> None:
+        """Drop the days of the log that no table needs any more, but the newest `log_days`; compact the others."""
+        days = self._log.days(tables.consumer)
         needed = oldest_needed(tables.directory.records(), tables.applied_to)
-        lsns = {row["day"]: row["lsn"] for row in newest}
         today = datetime.now(UTC).date()
-        before = days_to_forget(lsns, needed, today, self.options.log_days)
-        if any(day < before for day in lsns):
-            binlog_log.forget(tables.consumer, before)
+        before = days_to_forget(days, needed, today, self.options.log_days)
+        if any(day < before for day in days):
+            self._log.forget(tables.consumer, before)
             log.info("maintenance: %s: the log before %s is deleted", tables.consumer, before)
+        self._log.compact(tables.consumer)

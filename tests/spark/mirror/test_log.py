@@ -308,6 +308,9 @@ def test_a_day_of_many_files_is_compacted_and_read_as_before(
     log.compact("shop")  # few files: nothing to do
     version = delta_version(spark, log.path)
     monkeypatch.setattr("spark_sink.mirror.log.COMPACTED_FILES", 2)
+    log.compact("shop")  # the day grows
+    assert delta_version(spark, log.path) == version
+    monkeypatch.setattr("spark_sink.mirror.log.COMPACTED_FILES_TODAY", 2)
     log.compact("shop")
     assert delta_version(spark, log.path) == version + 1
     assert len(log._after("shop", -1)) == 1
