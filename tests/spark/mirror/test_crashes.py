@@ -61,6 +61,7 @@ def end_after(
     return stop.is_set
 
 
+@pytest.mark.deep
 def test_the_applier_ends_at_each_point_and_goes_on(
     mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_columns_are_added_dropped_renamed_and_moved_in_one_commit(mirror: Mirro
     assert mirror.rows()[-1] == ("z", 3, datetime.fromisoformat("2024-01-01 10:00:00.5"))
 
 
+@pytest.mark.deep
 def test_two_columns_exchange_their_names(mirror: Mirror) -> None:
     with mirror.by_metadata():
         mirror.alter("RENAME COLUMN a TO id, RENAME COLUMN id TO a")
@@ -122,6 +123,7 @@ def test_two_columns_exchange_their_names(mirror: Mirror) -> None:
     assert mirror.rows() == [(1, 10, "x"), (2, None, "y")]
 
 
+@pytest.mark.deep
 def test_a_column_that_is_dropped_and_added_again_is_empty(mirror: Mirror) -> None:
     with mirror.by_metadata():
         mirror.alter("DROP a, ADD a INT AFTER id")
@@ -226,6 +228,7 @@ def test_a_repeated_change_is_skipped(mirror: Mirror) -> None:
     assert jvm.delta_version(mirror.spark, mirror.path) == commits
 
 
+@pytest.mark.deep
 def test_a_change_of_nothing_records_its_version(mirror: Mirror) -> None:
     with mirror.by_metadata():
         mirror.alter("MODIFY b VARCHAR(200) NOT NULL COMMENT 'x'")
@@ -252,6 +255,7 @@ def test_rows_that_do_not_follow_leave_the_table_as_it_is(
     assert jvm.delta_version(other.spark, other.path) == commits
 
 
+@pytest.mark.deep
 def test_new_column_keeps_the_old_one_beside_it(mirror: Mirror) -> None:
     new = signature(id="int", a="varchar(9)", c="int")
     with mirror.by_metadata():
@@ -260,6 +264,7 @@ def test_new_column_keeps_the_old_one_beside_it(mirror: Mirror) -> None:
     assert mirror.rows() == [(1, None, None, 10, "x"), (2, None, None, None, "y")]
 
 
+@pytest.mark.deep
 def test_columns_of_the_mirror_itself_stay_behind(mirror: Mirror) -> None:
     mirror.spark.sql(f"ALTER TABLE delta.`{mirror.path}` ADD COLUMNS (_seq BIGINT)")
     mirror.spark.sql(f"UPDATE delta.`{mirror.path}` SET _seq = 5")
@@ -270,6 +275,7 @@ def test_columns_of_the_mirror_itself_stay_behind(mirror: Mirror) -> None:
     assert mirror.rows() == [(1, 10, "x", None, 0, 5), (2, None, "y", None, 0, 5)]
 
 
+@pytest.mark.deep
 def test_a_table_that_was_created_without_column_mapping(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -281,6 +287,7 @@ def test_a_table_that_was_created_without_column_mapping(
     assert table.rows() == [(1, 2, None)]
 
 
+@pytest.mark.deep
 def test_properties_of_a_table_stay(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     spark.sql(

@@ -77,7 +77,14 @@ def test_empty_and_tiny_tables(copying: Copying, new_database: NewDatabase) -> N
     assert copied(copying, "one") == selected(copying.server, database, "one")
 
 
-@pytest.mark.parametrize("moment", ["before the commit", "after the commit", "before the end"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("before the commit", marks=pytest.mark.deep),
+        "after the commit",
+        pytest.param("before the end", marks=pytest.mark.deep),
+    ],
+)
 def test_a_killed_copy_goes_on_with_what_is_missing(
     moment: str, copying: Copying, new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +120,7 @@ def test_a_killed_copy_goes_on_with_what_is_missing(
     assert len(copying.reports) - before == groups[moment]
 
 
+@pytest.mark.deep
 def test_a_newer_copy_begins_again(copying: Copying, new_database: NewDatabase) -> None:
     database = new_database(copying.server)
     numbers(copying.server, database, 50)
@@ -123,6 +131,7 @@ def test_a_newer_copy_begins_again(copying: Copying, new_database: NewDatabase) 
     assert copied(copying) == selected(copying.server, database)
 
 
+@pytest.mark.deep
 def test_a_stop_between_groups(copying: Copying, new_database: NewDatabase) -> None:
     database = new_database(copying.server)
     numbers(copying.server, database, 9_500)
@@ -157,7 +166,13 @@ def test_a_lost_connection_is_tried_again(
     assert not failures
 
 
-@pytest.mark.parametrize("change", ["ALTER TABLE {t} MODIFY d BIGINT", "DROP TABLE {t}"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE {t} MODIFY d BIGINT",
+        pytest.param("DROP TABLE {t}", marks=pytest.mark.deep),
+    ],
+)
 def test_a_table_that_changes_meanwhile(
     change: str, copying: Copying, new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +189,7 @@ def test_a_table_that_changes_meanwhile(
     assert caught.value.kind is ErrorKind.UNSUPPORTED_CHANGE
 
 
+@pytest.mark.deep
 def test_a_copy_whose_table_changed_ends_when_it_is_stopped(
     copying: Copying, new_database: NewDatabase
 ) -> None:
@@ -188,6 +204,7 @@ def test_a_copy_whose_table_changed_ends_when_it_is_stopped(
     assert not result.complete
 
 
+@pytest.mark.deep
 def test_no_lock_waits_and_none_are_held(copying: Copying, new_database: NewDatabase) -> None:
     """A row that is locked, and one that is not committed, do not hold up the copy; the copy locks no row."""
     server, database = copying.server, new_database(copying.server)
@@ -209,6 +226,7 @@ def test_no_lock_waits_and_none_are_held(copying: Copying, new_database: NewData
     assert result.complete and seen
 
 
+@pytest.mark.deep
 def test_writers_do_not_wait_for_a_copy(copying: Copying, new_database: NewDatabase) -> None:
     server, database = copying.server, new_database(copying.server)
     numbers(server, database, 9_500)
@@ -234,6 +252,7 @@ def test_writers_do_not_wait_for_a_copy(copying: Copying, new_database: NewDatab
     assert server.execute("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'")[0][1] in ("0", 0)
 
 
+@pytest.mark.deep
 def test_the_throttle(copying: Copying, new_database: NewDatabase) -> None:
     database = new_database(copying.server)
     numbers(copying.server, database, 3_000)
@@ -242,6 +261,7 @@ def test_the_throttle(copying: Copying, new_database: NewDatabase) -> None:
     assert copying.reports[-1].seconds >= 2
 
 
+@pytest.mark.deep
 def test_a_busy_server_pauses_the_copy(
     copying: Copying, new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def complete(mirror: RealMirror, table: str) -> bool:
     return record.state is TableState.COMPLETE and "goal" not in record.detail
 
 
+@pytest.mark.deep
 def test_a_copy_while_the_table_changes_equals_the_server(real: RealMirror) -> None:
     source = real.source
     rows = ", ".join(f"({i}, 'old {i}', {i}.5)" for i in range(3_500))
