@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.copy import copier
+from spark_sink.mirror.copy import copier, pace
 from spark_sink.mirror.copy.chunk_reader import ChunkReading
 from spark_sink.mirror.copy.executed import contains_executed
 from spark_sink.mirror.copy.progress import CopyProgress
@@ -161,7 +161,7 @@ def test_a_lost_connection_is_tried_again(
         return append(self, rows, state)
 
     monkeypatch.setattr(StagingTable, "append", failing)
-    monkeypatch.setattr(copier, "_BACKOFF_S", 0.01)
+    monkeypatch.setattr(pace, "_BACKOFF_S", 0.01)
     assert copying.copy(database, "t").rows == 100
     assert not failures
 
@@ -273,8 +273,8 @@ def test_a_busy_server_pauses_the_copy(
         asked.append(with_lag)
         return ServerLoad(loads.pop() if loads else 1, None)
 
-    monkeypatch.setattr(copier, "server_load", load)
-    monkeypatch.setattr(copier, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(pace, "server_load", load)
+    monkeypatch.setattr(pace, "_PAUSE_S", 0.01)
     assert copying.copy(database, "t", pause_above_threads_running=5, **SMALL).rows == 9_500
     assert len(asked) > 3 and not any(asked)
 
