@@ -136,12 +136,20 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
 
     @router.post("/slices", operation_id="slices", openapi_extra=scopes(Scope.READ))
     async def slices(consumer: ConsumerName, body: SlicesRequest) -> SlicesAnswer:
-        """Return at most `n` - 1 positions that divide the range (start, end] for parallel reading."""
+        """Return at most `n` - 1 cuts that divide the range (start, end] for parallel reading.
+
+        A cut is a position or, with `inside`, also a point inside of the transaction that ends at a position.
+        """
         with answers.hold(consumer):
-            cuts = await daemon.slices(
-                consumer, body.session, body.start.value(), body.end.value(), body.n
+            answer = await daemon.slices(
+                consumer,
+                body.session,
+                body.start.value(),
+                body.end.value(),
+                body.n,
+                body.inside,
             )
-        return SlicesAnswer.model_validate({"cuts": cuts})
+        return SlicesAnswer.model_validate(answer)
 
     @router.post(
         "/binlog",
@@ -161,12 +169,18 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
     async def binlog(consumer: ConsumerName, body: RangeRequest) -> Response:
         """Return the range (start, end] as a binlog file. Repeatable for any range after the acknowledged position.
 
+        `start_event` and `end_event` are points of `slices` inside of the transactions that end at `start` and `end`.
         The header `Binlog-Gap: true` says that the server had purged part of the range, which is missing.
         """
         answers.acquire(consumer)
         try:
             parts, gap = await daemon.binlog(
-                consumer, body.session, body.start.value(), body.end.value()
+                consumer,
+                body.session,
+                body.start.value(),
+                body.end.value(),
+                body.start_event.value() if body.start_event else None,
+                body.end_event.value() if body.end_event else None,
             )
         except BaseException:
             answers.release(consumer)

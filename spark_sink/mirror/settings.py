@@ -147,6 +147,7 @@ class MirrorSettings(SettingsSection):
     fail_on_data_loss: bool = True
     max_bytes_per_trigger: ByteSize | None = Field(None, ge=1)
     max_partitions: WholeNumber = Field(4, ge=1, le=254)
+    max_bytes_per_partition: ByteSize = Field(64 * 2**20, ge=1)
     retry_timeout_seconds: WholeNumber = Field(600, ge=1)
     parallel_tables: WholeNumber = Field(2, ge=1, le=64)
     max_bytes_per_step: ByteSize = Field(256 * 2**20, ge=2**20)
@@ -219,6 +220,7 @@ class MirrorSettings(SettingsSection):
             "raw": "true",
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),
             "maxPartitions": str(self.max_partitions),
+            "maxBytesPerPartition": str(self.max_bytes_per_partition),
             "retryTimeoutSeconds": str(self.retry_timeout_seconds),
         }
 

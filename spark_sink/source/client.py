@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
-from dispatcher.model.position import Position
+from dispatcher.model.position import EventPoint, Position
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 10.0
@@ -114,6 +114,22 @@ class PolledRange:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceCut:
+    """Where a range is cut: after the transaction that ends at `position`, or at the point `inside` of it."""
+
+    position: Position
+    inside: EventPoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DividedRange:
+    """Where a range of `bytes` is cut, in order."""
+
+    cuts: list[SliceCut]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeliveredRange:
     """`data`: a delivered binlog; `gap`: the part of the range that the server had purged is missing."""
 
@@ -184,15 +200,34 @@ class ConsumerClient:
             gap=self._value(answer, "gap", bool),
         )
 
-    def slices(self, session: int, start: Position, end: Position, n: int) -> list[Position]:
-        """Returns at most `n` - 1 positions strictly between `start` and `end` that divide the range, in order."""
-        body = {"session": session, "start": start.as_dict(), "end": end.as_dict(), "n": n}
-        cuts = self._value(self._object("POST", "slices", body), "cuts", list)
-        return [Position.from_dict(cut) for cut in cuts]
+    def slices(self, session: int, start: Position, end: Position, n: int) -> DividedRange:
+        """Returns at most `n` - 1 cuts strictly between `start` and `end` that divide the range, also inside of large
+        transactions."""
+        body = {
+            "session": session,
+            "start": start.as_dict(),
+            "end": end.as_dict(),
+            "n": n,
+            "inside": True,
+        }
+        answer = self._object("POST", "slices", body)
+        cuts, events = (self._value(answer, key, list) for key in ("cuts", "events"))
+        if len(cuts) != len(events):
+            raise self._unexpected("'cuts' and 'events' have different lengths in the answer")
+        return DividedRange(
+            [
+                SliceCut(Position.from_dict(cut), EventPoint.from_dict(event) if event else None)
+                for cut, event in zip(cuts, events, strict=True)
+            ],
+            self._value(answer, "bytes", int),
+        )
 
-    def binlog(self, session: int, start: Position, end: Position) -> DeliveredRange:
+    def binlog(self, session: int, start: SliceCut, end: SliceCut) -> DeliveredRange:
         """Returns the delivered binlog of (start, end]; it is in memory once."""
-        body = {"session": session, "start": start.as_dict(), "end": end.as_dict()}
+        body: dict[str, Any] = {"session": session}
+        for key, cut in (("start", start), ("end", end)):
+            body[key] = cut.position.as_dict()
+            body[f"{key}_event"] = cut.inside.as_dict() if cut.inside else None
         headers, data = self._call("POST", "binlog", body)
         return DeliveredRange(memoryview(data), gap=headers.get(GAP_HEADER) == "true")
 

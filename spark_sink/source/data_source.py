@@ -37,8 +37,8 @@ from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from spark_sink.source.client import ConsumerClient, PolledRange, Session
-from spark_sink.source.options import SourceOptions
+from spark_sink.source.client import ConsumerClient, PolledRange, Session, SliceCut
+from spark_sink.source.options import PARTITIONS_MAX, SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,14 +112,15 @@ def _definition(options: SourceOptions) -> dict[str, Any] | None:
 class Slice(InputPartition):
     """The part of a batch for one task: the delivered bytes of (start, end], read under `session`.
 
+    A slice may begin and end inside of a transaction, whose other slices belong to the same batch.
     `batch_end`: in a batch's last slice, if it is read raw, the position that the batch ends with; `gap`: the server
     had purged what came before the batch; `markers`: the range is known to hold no data, so it is not read.
     """
 
     session: int
     number: int
-    start: Position
-    end: Position
+    start: SliceCut
+    end: SliceCut
     batch_end: Position | None = None
     gap: bool = False
     markers: bool = False
@@ -187,22 +188,39 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # moved that past the planned end, which happens only if the range between them is empty.
         if first.order >= last.order:
             return []
-        n, markers = self._options.max_partitions, False
+        polled: PolledRange | None = None
         if self._planned and (self._planned[0], self._planned[1].end) == (first, last):
             polled = self._planned[1]
-            markers = polled.transactions == 0
-            n = min(n, max(1, polled.bytes // SLICE_BYTES_MIN))
+        markers = polled is not None and polled.transactions == 0
         if markers and not self._options.raw:
             return []
-        between = self._client_now().slices(session.number, first, last, n) if n > 1 else []
+        between = [] if markers else self._cuts(session, first, last, polled)
         slices = [
             Slice(session.number, number, *pair, markers=markers)
-            for number, pair in enumerate(pairwise([first, *between, last]))
+            for number, pair in enumerate(pairwise([SliceCut(first), *between, SliceCut(last)]))
         ]
         if self._options.raw:
             gap = first.epoch != last.epoch or first == self._gap_at
             slices[-1] = replace(slices[-1], batch_end=last, gap=gap)
         return slices
+
+    def _cuts(
+        self, session: Session, first: Position, last: Position, polled: PolledRange | None
+    ) -> list[SliceCut]:
+        """Returns where to cut a batch. `polled`: the range, None if this process has not polled it."""
+        n = self._options.max_partitions if polled is None else self._slices(polled.bytes)
+        if polled is not None and n == 1:
+            return []
+        divided = self._client_now().slices(session.number, first, last, n)
+        if polled is None and (needed := self._slices(divided.bytes)) > n:
+            divided = self._client_now().slices(session.number, first, last, needed)
+        return divided.cuts
+
+    def _slices(self, size: int) -> int:
+        """Returns how many slices a batch of so many bytes is cut into: `maxPartitions` or, if a slice would be larger
+        than `maxBytesPerPartition`, more."""
+        few = min(self._options.max_partitions, max(1, size // SLICE_BYTES_MIN))
+        return min(PARTITIONS_MAX, max(few, -(-size // self._options.max_partition_bytes)))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Does nothing: see the module."""
@@ -226,7 +244,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         finally:
             client.close()
         if delivered.gap and self._options.fail_on_data_loss:
-            raise self._data_loss(partition.start, None)
+            raise self._data_loss(partition.start.position, None)
         if partition.batch_end is not None:
             partition = replace(partition, gap=partition.gap or delivered.gap)
         return rows.read_slice(self._options, self._schema, partition, delivered.data)

@@ -29,7 +29,8 @@ KEYS = {
     "startingOffsets": "stored (default), or a position as JSON; a checkpoint wins over it",
     "failOnDataLoss": "true (default): stop if the server has purged changes that were not read; false: go on",
     "maxBytesPerTrigger": "bytes in a batch, like 16MiB; default a quarter of the queue's limit",
-    "maxPartitions": "slices that a batch is read in at most, default 4, at most 254",
+    "maxPartitions": "slices that a batch is read in, default 4, at most 254; more if they would be too large",
+    "maxBytesPerPartition": "bytes of a slice, like 16MiB, default 64MiB; large transactions are cut, too",
     "retryTimeoutSeconds": "how long to wait for a daemon that does not answer, default 600",
 }
 _SPELLED = {key.lower(): key for key in KEYS}
@@ -37,6 +38,7 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE = re.compile(r"(\d{1,15})\s*(b|[kmg]?(?:i?b)?)\Z", re.IGNORECASE)
 
 MAX_PARTITIONS = 4
+MAX_PARTITION_BYTES = 64 << 20
 PARTITIONS_MAX = SLICES_MAX - 1  # slices are numbered in the order of the mirror's log
 RETRY_TIMEOUT_S = 600.0
 
@@ -52,6 +54,7 @@ class SourceOptions:
     start: Position | None = None
     max_bytes: int | None = None
     max_partitions: int = MAX_PARTITIONS
+    max_partition_bytes: int = MAX_PARTITION_BYTES
     invalid_dates: InvalidDates = InvalidDates.NULL
     fail_on_data_loss: bool = True
 
@@ -95,6 +98,7 @@ class _ValueParser:
         table, raw, start = self._table(), self._flag("raw"), self._start()
         max_bytes = self._size("maxBytesPerTrigger")
         max_partitions = self._count("maxPartitions", MAX_PARTITIONS, PARTITIONS_MAX)
+        max_partition_bytes = self._size("maxBytesPerPartition") or MAX_PARTITION_BYTES
         invalid_dates = self._invalid_dates()
         fail_on_data_loss = self._flag("failOnDataLoss", "true")
         if address is None:
@@ -107,6 +111,7 @@ class _ValueParser:
             start,
             max_bytes,
             max_partitions,
+            max_partition_bytes,
             invalid_dates,
             fail_on_data_loss,
         )

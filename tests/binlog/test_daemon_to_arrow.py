@@ -30,7 +30,7 @@ def delivered_to(consumer: Filter, log: bytes, chunk: int) -> bytes:
     return b"".join((MAGIC, split.format.raw, *taken.read(0, taken.committed)))
 
 
-def told(data: bytes, databases: set[str]) -> list[Any]:
+def told(data: bytes | memoryview, databases: set[str]) -> list[Any]:
     """Values, operation and place in history of every change in these databases, without what filtering may move."""
     out: list[Any] = []
     for part in delivered.changes(data):

@@ -203,9 +203,11 @@ class FakeDaemon:
         }
 
     def _slices(self, body: dict[str, Any]) -> dict[str, Any]:
-        inside = self._range(body)[:-1]
-        step = max(1, (len(inside) + 1) // body["n"])
-        return {"cuts": [t.position.as_dict() for t in inside[step - 1 :: step][: body["n"] - 1]]}
+        chosen = self._range(body)
+        step = max(1, len(chosen) // body["n"])
+        cuts = [t.position.as_dict() for t in chosen[:-1][step - 1 :: step][: body["n"] - 1]]
+        size = sum(len(t.data) for t in chosen)
+        return {"cuts": cuts, "events": [None] * len(cuts), "bytes": size}
 
     def _binlog(self, body: dict[str, Any]) -> bytes | Answer:
         if self._before_gap(Position.from_dict(body["start"])):

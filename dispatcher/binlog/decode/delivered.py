@@ -36,7 +36,8 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 128 << 20  # of row images: a batch of larger rows has fewer of them
-MAX_PAYLOAD_BYTES = 32 << 20
+# Of one `TableSlice`: its reader holds a few of them beside the delivered bytes, which may be 16 times as many.
+MAX_PAYLOAD_BYTES = 4 << 20
 
 # `{"database.table": the answer of GET /v1/consumers/{c}/tables/{database.table}}`; needed only for tables whose
 # TABLE_MAP lacks metadata.
@@ -97,7 +98,7 @@ class TableSlice:
     deletes: int
     committed_at: int
     table_map: bytes
-    payload: bytes
+    payload: memoryview
 
 
 def change_schema(
@@ -202,7 +203,7 @@ def row_counts(data: bytes) -> dict[int, int]:
 
 
 def decode_table(
-    payload: bytes,
+    payload: bytes | memoryview,
     definitions: Definitions | None = None,
     *,
     batch_rows: int = BATCH_ROWS,

@@ -15,6 +15,7 @@ from spark_sink.mirror.apply import Applier
 from spark_sink.mirror.control import ControlTable, TableRecord
 from spark_sink.mirror.log import BinlogLog
 from spark_sink.mirror.policies import ApplyOptions, TablePolicy
+from spark_sink.source.client import SliceCut
 from spark_sink.source.data_source import RAW_SCHEMA, Slice
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.rows import read_slice
@@ -28,7 +29,7 @@ _OPTIONS = SourceOptions.parse({"url": "http://127.0.0.1:1", "consumer": "none",
 
 def raw_table(data: bytes, end: Position, *, gap: bool = False) -> pa.Table:
     """Returns what the raw source yields for delivered bytes that end at `end`."""
-    part = Slice(0, 0, end, end, batch_end=end, gap=gap)
+    part = Slice(0, 0, SliceCut(end), SliceCut(end), batch_end=end, gap=gap)
     return pa.Table.from_batches(read_slice(_OPTIONS, RAW_SCHEMA, part, data))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import socket
 import subprocess
@@ -12,7 +13,14 @@ from pathlib import Path
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
-from spark_sink.source.client import ConsumerClient, DaemonEndpoint, DeliveredRange
+from dispatcher.model.position import EventPoint
+from spark_sink.source.client import (
+    ConsumerClient,
+    DaemonEndpoint,
+    DeliveredRange,
+    DividedRange,
+    SliceCut,
+)
 from tests.support.fake_daemon import Answer, FakeDaemon, fake_daemon, position, problem
 
 
@@ -69,8 +77,8 @@ def test_all_calls_over_one_connection(daemon: FakeDaemon) -> None:
     assert (session.number, session.position, session.head) == (1, position(0), ends[-1])
     polled = client.poll(session.number, position(0), max_bytes=25, wait_ms=0)
     assert (polled.end, polled.bytes, polled.transactions) == (ends[1], 20, 2)
-    assert client.slices(1, position(0), ends[3], 2) == [ends[1]]
-    assert client.binlog(1, ends[0], ends[3]) == DeliveredRange(
+    assert client.slices(1, position(0), ends[3], 2) == DividedRange([SliceCut(ends[1])], 40)
+    assert client.binlog(1, SliceCut(ends[0]), SliceCut(ends[3])) == DeliveredRange(
         memoryview(b"head" + bytes(30)), gap=False
     )
     assert client.acknowledge(1, ends[1]) == ends[1]
@@ -216,3 +224,44 @@ def test_importing_the_source_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_range_may_begin_and_end_inside_of_transactions(daemon: FakeDaemon) -> None:
+    end = daemon.add(bytes(10))
+    client = client_of(daemon.url, Clock())
+    session = client.open_session(None).number
+    start = SliceCut(position(0), EventPoint(7, 900))
+    client.binlog(session, start, SliceCut(end))
+    sent = daemon.calls[-1][1]
+    assert (sent["start_event"], sent["end_event"]) == ({"index": 7, "offset": 900}, None)
+    body = {
+        "cuts": [end.as_dict(), end.as_dict()],
+        "events": [{"index": 7, "offset": 900}, None],
+        "bytes": 10,
+    }
+    daemon.faults["slices"] = [Answer(body=json.dumps(body).encode())]
+    divided = client.slices(session, position(0), end, 3)
+    assert divided == DividedRange([SliceCut(end, EventPoint(7, 900)), SliceCut(end)], 10)
+    assert daemon.calls[-1][1]["inside"] is True
+
+
+@pytest.mark.parametrize(
+    ("events", "message"),
+    [
+        ([], "different lengths"),
+        ([{"index": 7}], "keys index, offset"),
+        ([{"index": 7, "offset": -1}], "keys index, offset"),
+        ([{"index": 7, "offset": True}], "keys index, offset"),
+        (None, "'events' is missing"),
+    ],
+)
+def test_cuts_that_are_malformed_are_refused(
+    daemon: FakeDaemon, events: object, message: str
+) -> None:
+    end = daemon.add(bytes(10))
+    client = client_of(daemon.url, Clock())
+    session = client.open_session(None).number
+    body = json.dumps({"cuts": [end.as_dict()], "events": events, "bytes": 10})
+    daemon.faults["slices"] = [Answer(body=body.encode())]
+    with pytest.raises(BinlogError, match=message):
+        client.slices(session, position(0), end, 3)

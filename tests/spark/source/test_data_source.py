@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import KEYS
+from spark_sink.source.client import SliceCut
 from spark_sink.source.data_source import RAW_SCHEMA, BinlogDataSource, BinlogStreamReader, Slice
 from spark_sink.source.options import SourceOptions
 from tests.support.fake_daemon import Answer, FakeDaemon, position, problem
@@ -94,7 +95,7 @@ def test_partitions_may_be_the_first_call(daemon: FakeDaemon, new_reader: Any) -
     reader = new_reader(maxPartitions="3")
     slices = reader.partitions(ends[0].as_dict(), ends[4].as_dict())
     assert daemon.acknowledged == ends[0]
-    assert [(s.session, s.number, s.start, s.end) for s in slices] == [
+    assert [(s.session, s.number, s.start.position, s.end.position) for s in slices] == [
         (1, 0, ends[0], ends[1]),
         (1, 1, ends[1], ends[2]),
         (1, 2, ends[2], ends[4]),
@@ -111,10 +112,38 @@ def test_a_small_batch_is_one_slice_and_markers_are_none(
     start = reader.initialOffset()
     end = daemon.add(b"x" * 10)
     reader.latestOffset(start, ALL)
-    assert reader.partitions(start, end.as_dict()) == [Slice(1, 0, position(0), end)]
+    assert reader.partitions(start, end.as_dict()) == [
+        Slice(1, 0, SliceCut(position(0)), SliceCut(end))
+    ]
     # A restarted query asks for its initial offset again, which may be past the planned end.
     assert reader.partitions(end.as_dict(), start) == []
     assert "slices" not in calls(daemon)
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_large_batch_has_more_slices(
+    daemon: FakeDaemon, new_reader: Any, *, planned: bool
+) -> None:
+    reader = new_reader(maxPartitions="2", maxBytesPerPartition="1MiB")
+    start = reader.initialOffset()
+    ends = [daemon.add(bytes(1 << 20)) for _ in range(7)]
+    if planned:
+        reader.latestOffset(start, ALL)
+    slices = reader.partitions(start, ends[-1].as_dict())
+    assert [s.end for s in slices] == [SliceCut(end) for end in ends]
+    assert [s.number for s in slices] == list(range(7))
+    assert [body["n"] for name, body in daemon.calls if name == "slices"] == (
+        [7] if planned else [2, 7]
+    )
+
+
+def test_slices_are_at_most_254(daemon: FakeDaemon, new_reader: Any) -> None:
+    reader = new_reader(maxBytesPerPartition="1")
+    start = reader.initialOffset()
+    end = daemon.add(bytes(3000))
+    reader.latestOffset(start, ALL)
+    reader.partitions(start, end.as_dict())
+    assert [body["n"] for name, body in daemon.calls if name == "slices"] == [254]
 
 
 def test_the_checkpoint_wins_over_the_stored_position(daemon: FakeDaemon, new_reader: Any) -> None:
@@ -177,7 +206,7 @@ def test_raw_markers_are_a_slice_that_reads_nothing(daemon: FakeDaemon, new_read
     end = reader.latestOffset(start, ALL)
     assert end == tip.as_dict()
     (only,) = reader.partitions(start, end)
-    assert only == Slice(1, 0, position(0), tip, batch_end=tip, markers=True)
+    assert only == Slice(1, 0, SliceCut(position(0)), SliceCut(tip), batch_end=tip, markers=True)
     reader = BinlogStreamReader(reader._options, RAW_SCHEMA)
     (row,) = [row for batch in reader.read(only) for row in batch.to_pylist()]
     assert (row["kind"], row["entry"], row["position"]) == ("end", 0, tip.to_json())

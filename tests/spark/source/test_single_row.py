@@ -55,8 +55,8 @@ def test_a_task_of_the_raw_source_does_not_load_pandas() -> None:
         "import sys; from spark_sink.source import rows; from spark_sink.source.data_source import *;"
         "from spark_sink.source.options import SourceOptions;"
         "o = SourceOptions.parse({'url': 'http://h:1', 'consumer': 'c', 'raw': 'true'});"
-        "p = Position('s', '', 'b.000001', 4, 1, 1);"
-        "(batch,) = rows.read_slice(o, RAW_SCHEMA, Slice(1, 0, p, p, batch_end=p), b'');"
+        "p = Position('s', '', 'b.000001', 4, 1, 1); c = SliceCut(p);"
+        "(batch,) = rows.read_slice(o, RAW_SCHEMA, Slice(1, 0, c, c, batch_end=p), b'');"
         "assert batch.num_rows == 1 and 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
