@@ -29,6 +29,7 @@ SMALL_TABLES = {
     # The time that a Python worker may take to start. The default of 15 s was too short on a busy machine.
     "spark.python.authenticate.socketTimeout": "120s",
 }
+_NAME = {"spark.app.name": "binlog-dispatcher mirror"}
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -44,9 +45,11 @@ def spark_session(settings: MirrorSettings) -> SparkSession:
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    builder = SparkSession.builder.appName("binlog-dispatcher mirror")
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    given = SMALL_TABLES | (_DELTA if submitted else _standalone(settings)) | settings.spark.conf
+    builder = SparkSession.builder
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        given = _NAME | SMALL_TABLES | _DELTA | _submitted() | settings.spark.conf
+    else:
+        given = _NAME | SMALL_TABLES | _standalone(settings) | settings.spark.conf
     for key, value in given.items():
         builder = builder.config(key, value)
     try:
@@ -59,6 +62,17 @@ def spark_session(settings: MirrorSettings) -> SparkSession:
         ) from None
     register(spark)
     return spark
+
+
+def _submitted() -> dict[str, str]:
+    """Returns what was given to spark-submit, from its options and its file of defaults."""
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+
+    SparkContext._ensure_initialized()  # noqa: SLF001 - only the JVM that runs already knows them
+    given = dict(SparkConf().getAll())
+    if given.get("spark.app.name", "").endswith(".py"):  # without --name it is the file
+        del given["spark.app.name"]
+    return given
 
 
 def _standalone(settings: MirrorSettings) -> dict[str, str]:

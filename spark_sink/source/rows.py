@@ -23,6 +23,9 @@ from spark_sink.source.data_source import Slice
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.single_row import single_row
 
+# Bytes of row changes that are decoded at a time: values take several times as much, beside the delivered bytes.
+DECODED_BYTES = 1 << 20
+
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """Returns the Spark schema whose Arrow form is `schema`. Timestamps without a zone stay without one."""
@@ -92,16 +95,12 @@ def _json(
     # A raw source, which the mirror reads, does not load it.
     from dispatcher.binlog.decode.json_render import json_text  # noqa: PLC0415
 
-    for item in delivered.changes(data, invalid_dates=invalid_dates):
+    for item in delivered.split_by_table(data, max_payload_bytes=DECODED_BYTES):
         if isinstance(item, delivered.Ddl):
             yield pa.RecordBatch.from_pylist([_ddl_row(item)], schema=expected)
         else:
-            yield _checked(
-                json_text(item.batch),
-                expected,
-                item.table_map.database,
-                item.table_map.table,
-            )
+            for batch in delivered.decode_table(item.payload, invalid_dates=invalid_dates):
+                yield _checked(json_text(batch), expected, item.database, item.table)
 
 
 def _ddl_row(ddl: delivered.Ddl) -> dict[str, Any]:
@@ -118,7 +117,7 @@ def _typed(
     data: bytes | memoryview,
     invalid_dates: InvalidDates,
 ) -> Iterator[pa.RecordBatch]:
-    for item in delivered.split_by_table(data):
+    for item in delivered.split_by_table(data, max_payload_bytes=DECODED_BYTES):
         if isinstance(item, delivered.TableSlice) and (item.database, item.table) == table:
             for batch in delivered.decode_table(item.payload, invalid_dates=invalid_dates):
                 yield _checked(batch, expected, *table)
