@@ -79,18 +79,14 @@ class RowLayout:
     columns: StructType
 
     @classmethod
-    def of(cls, run: RowRun, invalid_dates: InvalidDates, key: Sequence[str] = ()) -> RowLayout:
-        """`key`: a unique key whose columns are NOT NULL, for a table without a primary key.
-
-        Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, naming table and column.
-        """
+    def of(cls, run: RowRun, invalid_dates: InvalidDates) -> RowLayout:
+        """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, naming table and column."""
         table_map = TableMap.parse(run.entries[0].table_map)
         names = [column.name for column in table_map.columns]
         changes = delivered.change_schema(table_map.columns, table_map.label, invalid_dates)
         (row,) = (field.dataType for field in spark_schema(changes) if field.name == "after")
         assert isinstance(row, StructType)
-        unique = tuple(key) if set(key) <= set(names) else ()
-        return cls(table_map, tuple(names[i] for i in table_map.key) or unique, changes, row)
+        return cls(table_map, tuple(names[i] for i in table_map.key), changes, row)
 
     def stored_columns(self, policy: TablePolicy) -> StructType:
         """Returns the columns of the mirrored table: the row's own, and the metadata columns of the policy.
