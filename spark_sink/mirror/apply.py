@@ -73,7 +73,7 @@ class Applier:
         steps = ThreadPoolExecutor(self._options.parallel, thread_name_prefix="apply")
         aside = ThreadPoolExecutor(CATCH_UPS + 1, thread_name_prefix="catch-up")
         try:
-            self._start(steps, aside)
+            self._start(steps, aside, drain)
             self._loop(stop, drain, aside)
         finally:
             with self._wake:
@@ -98,12 +98,12 @@ class Applier:
 
     # -- the loop --------------------------------------------------------------------------------------------
 
-    def _start(self, steps: Executor, aside: Executor) -> None:
+    def _start(self, steps: Executor, aside: Executor, drain: bool) -> None:
         for consumer in self._options.consumers:
             self._control.claim(consumer, self._run_id)
             tables = ConsumerTables(self._spark, consumer, self._control, self._options, self)
             self._consumers.append(tables)
-            tables.start(steps, aside, self._copier)
+            tables.start(steps, aside, self._copier, drain=drain)
 
     def _loop(self, stop: threading.Event, drain: bool, aside: Executor) -> None:
         maintenance: Future[None] | None = None

@@ -98,7 +98,8 @@ class TableAside(TableDirectory):
 
 
 class CatchUps:
-    """The catch-ups of one consumer. `stopping`: they end after their current step."""
+    """The catch-ups of one consumer. `stopping`: they end after their current step; `draining`: the log does not go on,
+    so none of them waits for it."""
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class CatchUps:
         self._spark = spark
         self._directory, self._log, self._options = directory, binlog_log, options
         self._copies = copies
-        self.stopping = False
+        self.stopping = self.draining = False
         self._lock = threading.Lock()
         self._active: set[str] = set()
         self._given_up: dict[str, float] = {}  # until when
@@ -322,7 +323,7 @@ def after_request(record: TableRecord) -> TableRecord:
         case "applied":
             # The columns are compared with those of the next rows, and the epoch becomes theirs.
             done = replace(done, from_lsn=failed, signature="", epoch=0)
-            return done.having(goal=str(was), exact_from=None)
+            return done.having(goal=str(was), exact_from=None, conflict=None)
         case "skip":
             done = replace(done, from_lsn=failed)
             return done.having(goal=str(TableState.PARTIAL), exact_from=None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -18,9 +18,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from dispatcher.model.errors import ErrorKind, UserError
 from spark_sink.mirror import jvm
 from spark_sink.mirror.control import ControlTable, TableRecord, TableState, new_table_id
+from spark_sink.mirror.copy.progress import CopyProgress, remaining_s
+from spark_sink.mirror.copy.staging import StagingTable
 from spark_sink.mirror.delta import TABLE_ID_PROPERTY, MirroredTable
+from spark_sink.mirror.entries import append_of
 from spark_sink.mirror.log import BinlogLog
-from spark_sink.mirror.names import TableName
+from spark_sink.mirror.names import TableName, own_path
 from spark_sink.mirror.renames import folder_of
 
 if TYPE_CHECKING:
@@ -42,7 +45,8 @@ class TableLine:
     """A line of `tables`.
 
     `waiting_rows`: row changes in the log that the table does not have yet; `lag_s`: seconds since the oldest of them
-    was committed, None if there is none; `since`: when the state was written.
+    was committed, None if there is none; `since`: when the state was written; `copied`: how far the copy of a table is
+    that is copied, else None.
     """
 
     consumer: str
@@ -53,10 +57,12 @@ class TableLine:
     lag_s: float | None
     since: datetime | None
     reason: str
+    copied: CopyProgress | None = None
 
     def as_dict(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in self.__slots__}
-        return values | {"since": self.since.isoformat() if self.since else None}
+        values |= {"since": self.since.isoformat() if self.since else None}
+        return values | {"copied": asdict(self.copied) if self.copied else None}
 
 
 def selected(records: Iterable[TableRecord], patterns: Sequence[str]) -> list[TableRecord]:
@@ -100,9 +106,33 @@ def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) 
                 lag_s,
                 record.at.replace(tzinfo=UTC) if record.at else None,
                 record.reason,
+                _copied(spark, target, record),
             )
         )
     return lines
+
+
+def _copied(spark: SparkSession, target: str, record: TableRecord) -> CopyProgress | None:
+    """Returns how far the copy of a table is, by the folder that it fills."""
+    if record.state is not TableState.COPYING:
+        return None
+    path = own_path(target, "copies", record.table_id)
+    copy_id = f"{record.table_id}/{append_of(record.from_lsn)}"
+    table = MirroredTable(record.table_id, path, record.label)
+    state = StagingTable(spark, table, copy_id).state()
+    if state is None:
+        return None
+    speed = state.rows / state.seconds if state.seconds else 0.0
+    rest_s = None if state.position else remaining_s(state.rows, state.rows_estimated, speed)
+    return CopyProgress(
+        record.label,
+        state.rows,
+        state.rows_estimated,
+        state.bytes,
+        state.chunks,
+        state.seconds,
+        rest_s,
+    )
 
 
 def _applied(spark: SparkSession, root: str, record: TableRecord) -> int:

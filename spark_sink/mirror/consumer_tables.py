@@ -76,7 +76,7 @@ class ConsumerTables:
         self.directory = TableDirectory(consumer, control, lambda folder: f"{target}/{folder}")
         self._processor = Processor(self.directory, self._log, options)
         self._mover = FolderMover(spark, self.directory, target)
-        self._renames = RenameSteps(self.directory, self._processor, self._mover)
+        self._renames = RenameSteps(self.directory, self._processor, self._mover, options.excluded)
         self._failures = StepFailures(
             self.directory, self._processor, self._queues, self._lock, options.retry_first_s
         )
@@ -94,8 +94,10 @@ class ConsumerTables:
         self._aside: Executor | None = None
         self._catch_ups: CatchUps | None = None
 
-    def start(self, steps: Executor, aside: Executor, copier: TableCopier | None) -> None:
-        """Repair what a crash left; then steps may be started."""
+    def start(
+        self, steps: Executor, aside: Executor, copier: TableCopier | None, *, drain: bool
+    ) -> None:
+        """Repair what a crash left; then steps may be started. `drain`: the log does not go on."""
         self._steps, self._aside = steps, aside
         end = self._log.end(self.consumer)
         if self._read_to and (end is None or last_lsn(end.append) < self._read_to):
@@ -116,6 +118,7 @@ class ConsumerTables:
             files = FileSystem(self._spark)
             copies = CopyTrack(files, self.directory, self._log, self._mover, copier, self.counter)
         self._catch_ups = CatchUps(self._spark, self.directory, self._log, self._options, copies)
+        self._catch_ups.draining = drain
         self.read_requests()
 
     def stop(self) -> None:

@@ -61,7 +61,7 @@ class CopiedTable(Protocol):
 
 
 class CopiedRows(Protocol):
-    """How far a copy is. `rows_estimated`: of the whole table."""
+    """How far a copy is, see `CopyState`."""
 
     @property
     def label(self) -> str: ...
@@ -73,6 +73,8 @@ class CopiedRows(Protocol):
     def bytes(self) -> int: ...
     @property
     def chunks(self) -> int: ...
+    @property
+    def rest_s(self) -> float | None: ...
 
 
 class TableCopier(Protocol):
@@ -183,14 +185,19 @@ class CopyTrack:
             progress.rows_estimated,
             progress.bytes,
             progress.chunks,
-            progress.chunks,
+            progress.rest_s,
         )
         self._counter.copying(state)
 
     def _passed(self, record: TableRecord, catch_ups: CatchUps) -> int:
-        """Returns the lsn of the first END entry whose position holds R. Waits until the log has it; -1 if stopped."""
+        """Returns the lsn of the first END entry whose position holds R. Waits until the log has it; -1 if stopped.
+
+        Raises `BinlogError` RANGE_UNAVAILABLE if the log does not go on.
+        """
         executed = Position.from_dict(record.detail["executed"])
         cursor = record.from_lsn
+        if contains_executed(Position.from_dict(record.detail["begin"]), executed):
+            return cursor
         while not catch_ups.stopping:
             entries = self._log.entries(record.consumer, cursor, tables=[])
             for entry in entries:
@@ -198,6 +205,13 @@ class CopyTrack:
                 position = entry.position if entry.kind is EntryKind.END else None
                 if position is not None and contains_executed(position, executed):
                     return cursor
+            if not entries and catch_ups.draining:
+                raise BinlogError(
+                    ErrorKind.RANGE_UNAVAILABLE,
+                    "the log ends before the position that the copied rows are of",
+                    where=f"table {record.label}",
+                    remedy="run the job again: it goes on with this copy",
+                )
             if not entries:
                 time.sleep(LOG_WAIT_S)
         return -1

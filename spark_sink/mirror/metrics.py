@@ -36,12 +36,13 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
     ("steps", "Steps of tables that were applied.", lambda p: p.steps),
     ("failures", "Steps that failed, each attempt counted.", lambda p: p.failures),
 )
-_COPY_GAUGES: tuple[tuple[str, str, Callable[[CopyState], float]], ...] = (
+_COPY_GAUGES: tuple[tuple[str, str, Callable[[CopyState], float | None]], ...] = (
     ("copy_rows", "Rows that the copy of the table has.", lambda c: c.rows),
     ("copy_rows_estimated", "Rows of the table by the server's statistics.", lambda c: c.rows_estimated),
     ("copy_bytes", "Bytes of rows that were received.", lambda c: c.bytes),
     ("copy_chunks", "Key ranges that are copied.", lambda c: c.chunks),
-    ("copy_chunks_planned", "Key ranges of the table.", lambda c: c.chunks_planned),
+    ("copy_remaining_seconds", "Time that the copy still takes by its speed so far; absent: not known.",
+     lambda c: c.rest_s),
 )  # fmt: skip
 
 
@@ -74,7 +75,8 @@ class MirrorCollector(Collector):
             gauge = GaugeMetricFamily(PREFIX + name, meaning, labels=["consumer", "table"])
             for row in rows:
                 for copy in row.copies:
-                    gauge.add_metric([row.consumer, copy.table], of_copy(copy))
+                    if (value := of_copy(copy)) is not None:
+                        gauge.add_metric([row.consumer, copy.table], value)
             yield gauge
 
 

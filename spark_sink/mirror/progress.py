@@ -13,14 +13,15 @@ from spark_sink.mirror.entries import EntryKind, LogEntry
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """A copy that is running. `rows_estimated`: by the server's statistics."""
+    """A copy that is running. `rows_estimated`: by the server's statistics; `rest_s`: time that is left by its speed so
+    far, None if that is not known."""
 
     table: str
     rows: int
     rows_estimated: int
     bytes: int
     chunks: int
-    chunks_planned: int
+    rest_s: float | None
 
 
 @dataclass(frozen=True, slots=True)

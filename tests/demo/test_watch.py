@@ -122,7 +122,7 @@ def test_how_far_a_consumer_is_behind() -> None:
 
 
 def test_the_progress_of_the_mirror_is_read_from_its_metrics() -> None:
-    copies = (CopyState("stock.parts", 30, 100, 9, 1, 2),)
+    copies = (CopyState("stock.parts", 30, 100, 9, 1, None),)
     tables = {TableState.COMPLETE: 3, TableState.COPYING: 1}
     shop = ConsumerProgress("shop", applied_seq=8, rows=920, steps=5, tables=tables, copies=copies)
     registry = CollectorRegistry()

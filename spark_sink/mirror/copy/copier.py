@@ -36,7 +36,7 @@ from spark_sink.mirror.copy.chunks import (
     chunk_rows,
 )
 from spark_sink.mirror.copy.pace import Stopping, retried, wait_for_server, waited
-from spark_sink.mirror.copy.progress import CopyProgress, CopyResult
+from spark_sink.mirror.copy.progress import CopyProgress, CopyResult, remaining_s
 from spark_sink.mirror.copy.server import (
     CopyServer,
     boundary_row,
@@ -102,7 +102,7 @@ class Copier:
         table = MirroredTable(
             record.table_id, own_path(self._target, "copies", record.table_id), record.label
         )
-        copy_id = f"{record.table_id}/{begin.append}"
+        copy_id = f"{record.table_id}/{begin.append}"  # `tables` looks for it, too
         staging = StagingTable(self._spark.newSession(), table, copy_id)
         one = _OneCopy(self._server, self._settings, self._invalid_dates, staging, progress)
         try:
@@ -146,7 +146,7 @@ class _OneCopy:
             log.info("%s: the copy goes on behind %d rows", source.label, known.rows)
         else:
             self._staging.create(decoder.schema)
-            self._state = StagedCopy(layout=layout)
+            self._state = StagedCopy(layout=layout, rows_estimated=source.rows)
         began = time.monotonic()
         copied_before = self._state.rows
         if self._state.position is None and not source.key:
@@ -314,8 +314,7 @@ class _OneCopy:
     def _report(self, source: SourceTable, began: float, copied_before: int) -> None:
         state, seconds = self._state, time.monotonic() - began
         speed = (state.rows - copied_before) / seconds if seconds else 0.0
-        left = max(0, source.rows - state.rows)
-        rest = left / speed if speed and source.rows else None
+        rest = remaining_s(state.rows, source.rows, speed)
         progress = CopyProgress(
             source.label, state.rows, source.rows, state.bytes, state.chunks, seconds, rest
         )

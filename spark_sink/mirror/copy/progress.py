@@ -34,6 +34,11 @@ class CopyProgress:
         )
 
 
+def remaining_s(rows: int, estimated: int, rows_per_second: float) -> float | None:
+    """Returns the time that a copy of `rows` rows still takes; None if speed or size are not known."""
+    return max(0, estimated - rows) / rows_per_second if rows_per_second and estimated else None
+
+
 @dataclass(frozen=True, slots=True)
 class CopyResult:
     """`executed`: R; `exact`: True if the rows are those of R itself, of a table without a key; `complete`: False if

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,8 @@ _KEY = "binlog-dispatcher/copy"
 class StagedCopy:
     """How far a copy is. `group`: the last one that was appended, 0 = none; `upper`: the last key that was copied;
     `layout`: the columns that it began with; `read_all`: True if no rows are left; `executed`: R, set behind that (JSON
-    of a position)."""
+    of a position); `rows_estimated`: of the whole table; `seconds`: between the first and the last group, as `state`
+    finds them."""
 
     group: int = 0
     upper: Bound | None = None
@@ -44,6 +45,8 @@ class StagedCopy:
     bytes: int = 0
     read_all: bool = False
     executed: str = ""
+    rows_estimated: int = 0
+    seconds: float = 0.0
 
     @property
     def position(self) -> Position | None:
@@ -62,10 +65,12 @@ class StagingTable:
             return None
         found: StagedCopy | None = None
         rows = size = 0
+        first = last = None
         for commit in DeltaTable.forPath(self._spark, self.table.path).history().collect():
             value = _metadata(commit["userMetadata"])
             if value.get(_KEY) != self.copy_id:
                 continue
+            first, last = commit["timestamp"], last or commit["timestamp"]
             metrics = commit["operationMetrics"] or {}
             rows += int(metrics.get("numOutputRows", 0))
             size += int(metrics.get("numOutputBytes", 0))
@@ -78,8 +83,12 @@ class StagingTable:
                     value["chunks"],
                     read_all=value["read_all"],
                     executed=value["executed"],
+                    rows_estimated=value["rows_estimated"],
                 )
-        return found and StagedCopy(**{**asdict(found), "rows": rows, "bytes": size})
+        if found is None or first is None or last is None:
+            return None
+        seconds = (last - first).total_seconds()
+        return replace(found, rows=rows, bytes=size, seconds=seconds)
 
     def create(self, schema: pa.Schema) -> None:
         """Make an empty table, in place of what is there."""
@@ -97,6 +106,7 @@ class StagingTable:
             "chunks": state.chunks,
             "read_all": state.read_all,
             "executed": state.executed,
+            "rows_estimated": state.rows_estimated,
         }
         writer = rows.write.format("delta").mode("append").option("txnAppId", self.app_id)
         writer = writer.option("txnVersion", str(state.group))
