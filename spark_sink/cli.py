@@ -126,6 +126,14 @@ def run(  # noqa: PLR0913 - each option is one setting
     invalid_dates: Annotated[
         str | None, typer.Option(help="What a date like 0000-00-00 becomes: null, error or text.")
     ] = None,
+    fail_on_data_loss: Annotated[
+        bool | None,
+        typer.Option(
+            "--fail-on-data-loss/--no-fail-on-data-loss",
+            help="Stop, or go on, behind changes that the server has purged before they were read.",
+            show_default=False,
+        ),
+    ] = None,
     retry_timeout_seconds: Annotated[
         int | None, typer.Option(help="How long to wait for a daemon that does not answer.")
     ] = None,
@@ -150,6 +158,7 @@ def run(  # noqa: PLR0913 - each option is one setting
             max_bytes_per_trigger=max_bytes_per_trigger,
             parallel_tables=parallel_tables,
             invalid_dates=invalid_dates,
+            fail_on_data_loss=fail_on_data_loss,
             retry_timeout_seconds=retry_timeout_seconds,
             token_file=token_file,
             ca_file=ca_file,
@@ -217,6 +226,8 @@ def tables(
         lag = "" if line.lag_s is None else f", {line.waiting_rows} rows behind, {line.lag_s:.0f} s"
         reason = f": {line.reason}" if line.reason else ""
         typer.echo(f"{line.consumer}  {line.table}  {line.state}{lag}{reason}")
+        if line.copied is not None:
+            typer.echo(f"    {line.copied}")
 
 
 @app.command()

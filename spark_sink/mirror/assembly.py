@@ -11,6 +11,7 @@ from spark_sink.mirror.policies import (
     ApplyOptions,
     Deletes,
     MetadataColumn,
+    PurgedChanges,
     TablePolicy,
     UnfollowedChange,
     UnknownTables,
@@ -31,6 +32,7 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
         chosen = settings.policy(name)
         return TablePolicy(
             unknown=UnknownTables(chosen.unknown_tables or unknown),
+            purged=PurgedChanges(chosen.on_gap or PurgedChanges.COPY),
             unfollowed=UnfollowedChange(chosen.on_alter or UnfollowedChange.RECOPY),
             deletes=Deletes(chosen.deletes or Deletes.HARD),
             metadata=tuple(map(MetadataColumn, chosen.metadata_columns or ())),

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -148,7 +148,7 @@ class LogStage:
                 writer = writer.trigger(processingTime=self._settings.trigger_interval)
             self._query = writer.start()
         except Exception as error:  # noqa: BLE001 - `_failed` says it, and decides what follows
-            self._failed(stage_fault(error))
+            self._failed(self._fault(error))
             return
         self.state = StageState.RUNNING
         where = (
@@ -177,7 +177,13 @@ class LogStage:
             self.state = StageState.DONE
             log.info("%s: all is in the log", self.consumer)
         else:
-            self._failed(stage_fault(error))
+            self._failed(self._fault(error))
+
+    def _fault(self, error: BaseException) -> StageFault:
+        fault = stage_fault(error)
+        if fault.kind is not ErrorKind.POSITION_PURGED:
+            return fault
+        return replace(fault, text=purged_text(fault.text, self.consumer))
 
     def _failed(self, fault: StageFault) -> None:
         if self._clock() - self._began > HEALTHY_S:
@@ -199,6 +205,16 @@ class LogStage:
             log.error("%s: %s; the query is started again", self.consumer, fault.text)
         self._said = fault.text
         self.state, self._due = StageState.WAITING, self._clock() + wait_s
+
+
+def purged_text(text: str, consumer: str) -> str:
+    """Returns the fault of a position that the server has purged, with the mirror's way out as its remedy."""
+    what = text.partition("; ")[0]
+    return (
+        f"{what}; move the consumer if the daemon says that it has failed (binlog-dispatcher consumers seek {consumer}"
+        " --to earliest), and run the job once with --no-fail-on-data-loss: then the consumer's tables are copied"
+        " again, or become partial where the settings want that or name no server to copy from"
+    )
 
 
 def stage_fault(error: BaseException) -> StageFault:

@@ -18,6 +18,13 @@ class UnknownTables(StrEnum):
     STOP = "stop"
 
 
+class PurgedChanges(StrEnum):
+    """What happens to a table whose changes the server had purged before they were read."""
+
+    COPY = "copy"
+    PARTIAL = "partial"
+
+
 class UnfollowedChange(StrEnum):
     """What happens at a change of a table whose effect on existing rows the log does not tell."""
 
@@ -47,6 +54,7 @@ class TablePolicy:
     """`interval_s`: shortest time between two steps of rows of a table."""
 
     unknown: UnknownTables = UnknownTables.STOP
+    purged: PurgedChanges = PurgedChanges.COPY
     unfollowed: UnfollowedChange = UnfollowedChange.RECOPY
     deletes: Deletes = Deletes.HARD
     metadata: tuple[MetadataColumn, ...] = ()

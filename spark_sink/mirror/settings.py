@@ -66,6 +66,7 @@ class TableSettings(SettingsSection):
     """Policies for the tables that a pattern names; None leaves the choice to the next pattern that fits."""
 
     unknown_tables: Literal["copy", "partial", "stop"] | None = None
+    on_gap: Literal["copy", "partial"] | None = None
     on_alter: Literal["recopy", "stop", "new_column"] | None = None
     deletes: Literal["hard", "soft"] | None = None
     metadata_columns: tuple[Literal["_seq", "_gtid", "_committed_at", "_deleted"], ...] | None = (

@@ -158,11 +158,16 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxBytes(self._options.max_bytes or 0)
 
     def initialOffset(self) -> dict[str, str | int]:  # noqa: N802
-        """Spark calls this twice for a new query; the second call must not change anything."""
-        if self._session is None:
-            self._open(self._options.start)
-        assert self._session is not None
-        return self._session.position.as_dict()
+        """Spark calls this twice for a new query; the second call must not change anything.
+
+        A start that lies before a gap is returned as it is: the first batch then goes from there to where the consumer
+        goes on, and is the gap, before any change behind it, and also if there is none yet.
+        """
+        session, start = self._session, self._options.start
+        if session is None:
+            session = self._open(start)
+        before_gap = session.gap and start is not None
+        return (start if before_gap and start else session.position).as_dict()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         after = Position.from_dict(start)
@@ -200,8 +205,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number, pair in enumerate(pairwise([SliceCut(first), *between, SliceCut(last)]))
         ]
         if self._options.raw:
-            gap = first.epoch != last.epoch or first == self._gap_at
-            slices[-1] = replace(slices[-1], batch_end=last, gap=gap)
+            slices[-1] = replace(slices[-1], batch_end=last, gap=first.epoch != last.epoch)
         return slices
 
     def _cuts(
@@ -287,7 +291,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _data_loss(self, after: Position, goes_on: Position | None) -> BinlogError:
         what = f"the server has purged changes after {_described(after)}"
         if goes_on is not None:
-            what += f"; the consumer goes on at {_described(goes_on)}"
+            what += f", and the consumer goes on at {_described(goes_on)}"
         return BinlogError(
             ErrorKind.POSITION_PURGED,
             what,

@@ -35,6 +35,7 @@ class MirrorJob:
     copies: bool = True
     settings: str = ""  # further lines of its YAML file
     quick: bool = True  # compile less, as a short test wants it, in place of what a user has
+    options: tuple[str, ...] = ()  # further ones of `run`
     process: subprocess.Popen[bytes] | None = None
     logs: list[Path] = field(default_factory=list)
 
@@ -63,7 +64,7 @@ class MirrorJob:
         self.logs.append(self.home / f"job{len(self.logs)}.log")
         with self.logs[-1].open("wb") as log:
             self.process = subprocess.Popen(
-                self.command("run", *more, consumers=consumers),
+                self.command("run", *more, *self.options, consumers=consumers),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

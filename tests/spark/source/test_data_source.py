@@ -277,11 +277,27 @@ def test_without_failing_a_gap_before_the_first_batch_is_marked(
     one = daemon.add(b"x" * 10)
     behind = daemon.purge()
     reader = new_reader(failOnDataLoss="false", raw="true", startingOffsets=one.to_json())
-    assert reader.initialOffset() == behind.as_dict()
-    end = daemon.add(b"x" * 10)
-    assert reader.latestOffset(behind.as_dict(), ALL) == end.as_dict()
-    (part,) = reader.partitions(behind.as_dict(), end.as_dict())
-    assert part.gap
+    daemon.add(b"x" * 10)
+    for _ in range(2):
+        assert reader.initialOffset() == one.as_dict()
+    assert reader.latestOffset(one.as_dict(), ALL) == behind.as_dict()
+    (part,) = reader.partitions(one.as_dict(), behind.as_dict())
+    assert (part.gap, part.markers, part.batch_end) == (True, True, behind)
+
+
+def test_a_gap_with_nothing_behind_it_is_a_batch_of_its_own(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    one = daemon.add(b"x" * 10)
+    behind = daemon.purge()
+    reader = new_reader(failOnDataLoss="false", raw="true", startingOffsets=one.to_json())
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(start, ALL)
+    assert (start, end) == (one.as_dict(), behind.as_dict())
+    (part,) = reader.partitions(start, end)
+    assert part.gap and part.batch_end == behind
+    assert reader.latestOffset(end, ALL) == end
 
 
 # -- a checkpoint that is ahead of the server ----------------------------------------------------------------
