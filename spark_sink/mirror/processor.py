@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror import schema_changes
 from spark_sink.mirror.control import TableRecord, TableState
 from spark_sink.mirror.delta import MirroredTable, StepSession
@@ -30,12 +29,19 @@ from spark_sink.mirror.policies import ApplyOptions, Deletes, MetadataColumn, Un
 from spark_sink.mirror.renames import folder_of
 from spark_sink.mirror.signature import Signature, difference, new_columns
 from spark_sink.mirror.steps import RowLayout, RowStep
+from spark_sink.mirror.table_checks import (
+    require_free,
+    require_same_history,
+    require_schema,
+    unclear_statement,
+)
 from spark_sink.mirror.transitions import (
     DeltaWork,
     Situation,
     Transition,
     after_effect,
     after_gap,
+    conflicting,
     copied_again,
     needs_copy,
     stopped,
@@ -144,7 +150,7 @@ class Processor:
 
     def _unclear(self, session: StepSession, record: TableRecord, work: UnclearItem) -> None:
         if record.state in LIVE and work.lsn > self._directory.applied(session.spark, record):
-            raise work.error.at(f"lsn {work.lsn}, {work.entry.file}:{work.entry.pos}")
+            raise unclear_statement(record, work, self._options.target)
 
     def _gap(self, session: StepSession, record: TableRecord, work: GapItem) -> None:
         with self._directory.exclusive(record.table_id):
@@ -166,10 +172,9 @@ class Processor:
         rest = run.after(self._directory.applied(session.spark, record))
         if rest is None:
             return 0
-        self._check_history(record, rest.entries[0])
+        require_same_history(record, rest.entries[0])
         policy = self._options.policy(record.name)
-        key = record.detail.get("unique_key", ())
-        layout = RowLayout.of(rest, self._options.invalid_dates, key)
+        layout = RowLayout.of(rest, self._options.invalid_dates)
         columns = layout.stored_columns(policy)
         record = self._fitting(session, record, rest, layout, columns)
         record = self._with_metadata(session, record, columns)
@@ -196,18 +201,6 @@ class Processor:
         self._directory.committed(record, rest.lsn)
         return rest.rows
 
-    def _check_history(self, record: TableRecord, entry: LogEntry) -> None:
-        # An epoch that is not known becomes that of the next rows, when their columns are compared.
-        if record.epoch and entry.epoch != record.epoch:
-            raise BinlogError(
-                ErrorKind.HISTORY_DIFFERS,
-                f"table {record.label} is of epoch {record.epoch}, and its rows are now of epoch {entry.epoch}: the"
-                " consumer was moved, or the server's log is another one",
-                where=f"lsn {entry.lsn}",
-                remedy=f"copy it again: python -m spark_sink resolve {record.label} --as recopy; or, if its rows equal"
-                f" the server's at that point, python -m spark_sink resolve {record.label} --as applied",
-            )
-
     def _fitting(
         self,
         session: StepSession,
@@ -224,33 +217,23 @@ class Processor:
             signature = Signature.from_json(record.signature)
             differs = difference(signature, layout.table_map, self._options.invalid_dates)
             if not differs:
+                if "conflict" in record.detail:
+                    record = record.having(conflict=None)
+                    self._save(record)
                 self._directory.layout_checked(record, run.entries[0].layout)
                 return record
             return self._following(session, record, run, layout, differs)
         if not record.folder:
             record = replace(record, folder=folder_of(record.name))
-            self._require_free(session, record)
+            require_free(session.spark, self._directory.table(record), record)
         table = self._directory.table(record)
         table.create(session.spark, columns)
-        self._require_schema(session, table, columns)
+        require_schema(session.spark, table, columns)
         signature = Signature.of_table_map(layout.table_map, self._options.invalid_dates)
         epoch = record.epoch or run.entries[0].epoch
         record = replace(record, signature=signature.to_json(), epoch=epoch)
         self._save(record)
         return record
-
-    def _require_free(self, session: StepSession, record: TableRecord) -> None:
-        """Raises `BinlogError` if the folder at which the table is to be created has another Delta table."""
-        table = self._directory.table(record)
-        if not table.exists(session.spark) or table.owner(session.spark) == record.table_id:
-            return
-        raise BinlogError(
-            ErrorKind.UNSUPPORTED_CHANGE,
-            f"a Delta table that is not the mirror's of {record.consumer} is where {record.label} has to be",
-            where=table.path,
-            remedy=f"make it this consumer's: python -m spark_sink adopt {record.label} --consumer {record.consumer};"
-            f" or delete it, then python -m spark_sink resolve {record.label} --as retry",
-        )
 
     def _with_metadata(
         self, session: StepSession, record: TableRecord, columns: StructType
@@ -266,28 +249,6 @@ class Processor:
         record = record.having(metadata=wanted)
         self._save(record)
         return record
-
-    def _require_schema(
-        self, session: StepSession, table: MirroredTable, columns: StructType
-    ) -> None:
-        """Raises `BinlogError` UNSUPPORTED_CHANGE if the Delta table has rows and other columns."""
-        existing = {column.name: column.dataType for column in table.columns(session.spark)}
-        wanted = {column.name: column.dataType for column in columns}
-        if existing == wanted:
-            return
-        if table.is_empty(session.spark):
-            table.replace_schema(session.spark, columns)
-            return
-        differing = [
-            f"{name} is {existing.get(name, 'missing')}, in the log {wanted.get(name, 'missing')}"
-            for name in {**existing, **wanted}
-            if existing.get(name) != wanted.get(name)
-        ]
-        raise BinlogError(
-            ErrorKind.UNSUPPORTED_CHANGE,
-            f"the Delta table of {table.label} has other columns than the log: {'; '.join(differing)}",
-            where=table.path,
-        )
 
     def _following(
         self,
@@ -314,8 +275,7 @@ class Processor:
             record = replace(record, signature=new.to_json())
             self._save(record)
             return record
-        reason = f"the log's rows have other columns than the table: {differs}"
-        raise TableNeedsCopyError(needs_copy(record, reason, lsn, now))
+        raise TableNeedsCopyError(conflicting(record, differs, lsn, now))
 
     # -- statements ------------------------------------------------------------------------------------------
 

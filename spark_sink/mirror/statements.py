@@ -19,7 +19,7 @@ from dispatcher.binlog.sql.lexer import (
     SqlTokens,
 )
 from dispatcher.binlog.sql.statement import DdlKind, ParsedStatement, parse_statement
-from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +179,8 @@ def _not_understood(query: str, database: str, sql_mode: int) -> BinlogError:
         ErrorKind.UNSUPPORTED_CHANGE,
         f"a statement that is not understood: {_beginning(query, sql_mode)} ...",
         where=f"default database {database}" if database else "",
-        remedy="apply to the mirrored tables by hand what it changed, move the consumer behind the statement"
-        f" ({SEEK}), and start the query with a new checkpoint",
+        remedy="do to the Delta tables what it did to the tables, then:"
+        " python -m spark_sink resolve TABLE --as applied",
     )
 
 

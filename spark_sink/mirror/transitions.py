@@ -14,7 +14,12 @@ from spark_sink.mirror.control import TableRecord, TableState, new_table_id
 from spark_sink.mirror.directory import LIVE
 from spark_sink.mirror.entries import LogEntry
 from spark_sink.mirror.names import TableName
-from spark_sink.mirror.policies import TablePolicy, UnfollowedChange, UnknownTables
+from spark_sink.mirror.policies import (
+    PurgedChanges,
+    TablePolicy,
+    UnfollowedChange,
+    UnknownTables,
+)
 from spark_sink.mirror.signature import Recopy, SchemaChange, Signature, change_of
 from spark_sink.mirror.statements import (
     AlterTable,
@@ -173,6 +178,24 @@ def needs_copy(record: TableRecord, reason: str, lsn: int, now: Situation) -> Ta
     return stopped(record, f"{reason}; the rows that exist have to be copied again", lsn - 1, lsn)
 
 
+def conflicting(record: TableRecord, differs: str, lsn: int, now: Situation) -> TableRecord:
+    """The record of a table whose rows have other columns in the log, `differs` says which, from the entry `lsn` on.
+
+    It is copied by policy, but not a second time for the same difference: the server then describes the columns
+    otherwise than its log does, and each copy would end in the same way.
+    """
+    reason = f"the log's rows have other columns than the table: {differs}"
+    if record.detail.get("conflict") != differs:
+        after = needs_copy(record, reason, lsn, now)
+        return after.having(conflict=differs) if after.state is TableState.CREATING else after
+    text = (
+        f"{reason}, also after a copy; if the table's values are right, let it have the columns of the log: python -m"
+        f" spark_sink resolve {record.label} --as applied"
+    )
+    # The entry has not been applied: it comes again.
+    return stopped(record, text, lsn - 1, lsn - 1)
+
+
 def stopped(record: TableRecord, reason: str, before: int, failed: int) -> TableRecord:
     """The record of a table that stands: everything up to `before` is applied, `failed` could not be."""
     way = f"python -m spark_sink resolve {record.label} --as applied|skip|recopy"
@@ -210,12 +233,15 @@ def unknown_rows(
 
 
 def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableRecord:
-    """The record of a table after the server had purged changes that the log does not hold."""
+    """The record of a table after the server had purged changes that the log does not hold: it is copied again by
+    policy, else PARTIAL."""
     epoch = entry.position.epoch if entry.position else entry.epoch
-    reason = f"changes before lsn {entry.lsn} were purged on the server before they were read"
+    reason = f"the server had purged changes before lsn {entry.lsn} before they were read"
     if record.state is TableState.DROPPED:
         return record
     after = replace(record, epoch=epoch, reason=reason, from_lsn=entry.lsn)
-    if now.can_copy and now.policy.unknown is UnknownTables.COPY:
+    if now.can_copy and now.policy.purged is PurgedChanges.COPY:
         return _forgetting(replace(after, state=TableState.CREATING, signature=""))
-    return replace(after, state=TableState.PARTIAL).having(exact_from=None)
+    way = f"to copy it: python -m spark_sink copy {record.label}"
+    partial = replace(after, state=TableState.PARTIAL, reason=f"{reason}; {way}")
+    return partial.having(exact_from=None)

@@ -16,7 +16,13 @@ from spark_sink.mirror.copy_track import executed_seq
 from spark_sink.mirror.entries import EntryKind
 from spark_sink.mirror.faults import fault_of, in_one_line, is_conflict
 from spark_sink.mirror.maintenance import days_to_forget, needs_compaction, oldest_needed
-from spark_sink.mirror.policies import Deletes, MetadataColumn, TablePolicy, UnknownTables
+from spark_sink.mirror.policies import (
+    Deletes,
+    MetadataColumn,
+    PurgedChanges,
+    TablePolicy,
+    UnknownTables,
+)
 from spark_sink.mirror.policies import UnfollowedChange as Unfollowed
 from spark_sink.mirror.statements import AlterTable, CreateTable, DropTable, TruncateTable
 from spark_sink.mirror.transitions import (
@@ -24,6 +30,7 @@ from spark_sink.mirror.transitions import (
     Situation,
     after_effect,
     after_gap,
+    conflicting,
     copied_again,
     in_copy,
     needs_copy,
@@ -176,10 +183,27 @@ def test_a_gap_makes_a_table_partial_and_of_the_new_epoch() -> None:
     end = entry(9, kind=EntryKind.END, gap=True, position=position)
     after = after_gap(record(detail={"exact_from": 2}), end, now())
     assert (after.state, after.epoch, after.from_lsn, after.detail) == ("partial", 7, 9, {})
-    copied = after_gap(record(), end, now(can_copy=True, unknown=UnknownTables.COPY))
+    assert after.reason.endswith("to copy it: python -m spark_sink copy db.t")
+    copied = after_gap(record(), end, now(can_copy=True))
     assert (copied.state, copied.signature) == (TableState.CREATING, "")
+    kept = after_gap(record(), end, now(can_copy=True, purged=PurgedChanges.PARTIAL))
+    assert kept.state is TableState.PARTIAL
     gone = record(TableState.DROPPED)
     assert after_gap(gone, end, now()) == gone
+
+
+def test_a_table_is_not_copied_twice_for_one_difference() -> None:
+    situation = now(can_copy=True)
+    first = conflicting(record(), "column 'u' is uuid", 9, situation)
+    assert (first.state, first.detail) == (TableState.CREATING, {"conflict": "column 'u' is uuid"})
+    copied = dataclasses.replace(first, state=TableState.COMPLETE)
+    other = conflicting(copied, "column 'v' is int", 20, situation)
+    assert (other.state, other.detail["conflict"]) == (TableState.CREATING, "column 'v' is int")
+    again = conflicting(copied, "column 'u' is uuid", 20, situation)
+    # The entry 20 is tried again when the table goes on.
+    assert (again.state, again.from_lsn, again.detail["failed"]) == (TableState.STOPPED, 19, 19)
+    assert "python -m spark_sink resolve db.t --as applied" in again.reason
+    assert conflicting(record(), "a reason", 9, now()).detail == {"failed": 9, "was": "complete"}
 
 
 def test_soft_deletes_have_their_column() -> None:
@@ -235,7 +259,10 @@ def test_the_log_is_kept_for_tables_that_stand_and_for_its_days() -> None:
         record(TableState.DROPPED, from_lsn=1),
     ]
     assert oldest_needed(tables, 9) == 4
-    assert oldest_needed([record(from_lsn=1)], 9) == 9
+    assert oldest_needed([record(from_lsn=1), record(TableState.CREATING, from_lsn=1)], 9) == 9
+    assert oldest_needed([record(TableState.COPYING, from_lsn=3)], 9) == 3
+    aside = record(TableState.PARTIAL, from_lsn=2, detail={"goal": "partial"})
+    assert oldest_needed([aside], 9) == 2
     newest = {date(2026, 1, day): 10 * day for day in (1, 2, 3, 4)}
     today = date(2026, 1, 31)
     assert days_to_forget(newest, 25, today, 7) == date(2026, 1, 3)
