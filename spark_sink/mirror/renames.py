@@ -15,8 +15,8 @@ folder lies at a path. A copy that becomes a table's folder is moved in the same
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -48,6 +48,31 @@ def names_after(
                 now[origin] = new
                 break
     return now
+
+
+@dataclass(frozen=True, slots=True)
+class Crossings:
+    """The tables of a RENAME that cross the border between mirrored and excluded names.
+
+    `leaving`: names of mirrored tables that get excluded names; `arriving`: names that are not excluded, of tables
+    whose names were.
+    """
+
+    leaving: tuple[TableName, ...]
+    arriving: tuple[TableName, ...]
+
+
+def crossings(
+    pairs: Sequence[tuple[TableName, TableName]], excluded: Callable[[TableName], bool]
+) -> Crossings:
+    """Returns the tables that a RENAME brings into the mirror, or out of it."""
+    # A name that a pair gives and a later one takes is of no table before the statement.
+    origins = [old for n, (old, _) in enumerate(pairs) if old not in {new for _, new in pairs[:n]}]
+    after = names_after(origins, pairs)
+    return Crossings(
+        tuple(old for old, new in after.items() if excluded(new) and not excluded(old)),
+        tuple(new for old, new in after.items() if excluded(old) and not excluded(new)),
+    )
 
 
 def records_after(

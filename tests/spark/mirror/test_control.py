@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from spark_sink.mirror.catch_up import after_request
 from spark_sink.mirror.control import TableRecord, TableState, handled, latest_rows, superseded
 from spark_sink.mirror.directory import find_record, name_at, renamed, without_old_names
-from spark_sink.mirror.renames import MOVED_FROM, names_after, records_after
+from spark_sink.mirror.names import TableName
+from spark_sink.mirror.renames import MOVED_FROM, Crossings, crossings, names_after, records_after
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -127,6 +128,31 @@ def test_renames_are_executed_one_after_the_other() -> None:
     assert names_after([a, b], [(a, c), (b, a), (c, b)]) == {a: b, b: a}
     assert names_after([a], [(a, b), (b, c)]) == {a: c}
     assert names_after([a], [(b, c)]) == {a: a}
+
+
+T, GHO, DEL, U = ("db", "t"), ("db", "_t_gho"), ("db", "_t_del"), ("db", "u")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "leaving", "arriving"),
+    [
+        ([(T, U)], (), ()),
+        ([(T, DEL)], (T,), ()),
+        ([(DEL, T)], (), (T,)),
+        ([(DEL, GHO)], (), ()),
+        ([(T, DEL), (GHO, T)], (T,), (T,)),
+        ([(T, DEL), (U, T)], (T,), ()),
+        ([(T, U), (GHO, T)], (), (T,)),
+        ([(T, DEL), (DEL, U)], (), ()),
+        ([(T, U), (U, DEL)], (T,), ()),
+    ],
+)
+def test_a_rename_to_and_from_excluded_names(
+    pairs: list[tuple[TableName, TableName]],
+    leaving: tuple[TableName, ...],
+    arriving: tuple[TableName, ...],
+) -> None:
+    assert crossings(pairs, lambda name: name[1].startswith("_")) == Crossings(leaving, arriving)
 
 
 def test_a_swap_moves_folders_and_takes_the_place_of_a_dropped_table() -> None:
