@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.commands import table_lines
+from spark_sink.mirror.control import ControlTable, TableRecord, TableState
 from spark_sink.mirror.copy import copier, pace
 from spark_sink.mirror.copy.chunk_reader import ChunkReading
 from spark_sink.mirror.copy.executed import contains_executed
 from spark_sink.mirror.copy.progress import CopyProgress
 from spark_sink.mirror.copy.server import ServerLoad
 from spark_sink.mirror.copy.staging import StagingTable
+from spark_sink.mirror.entries import last_lsn
 from tests.servers import Server
 from tests.spark.mirror.copy.conftest import PASSWORD, Copying, add_reader
 
@@ -144,6 +147,15 @@ def test_a_stop_between_groups(copying: Copying, new_database: NewDatabase) -> N
         database, "t", begin=begin, stopping=stop.is_set, progress=stopping_after, **SMALL
     )
     assert (result.complete, result.rows) == (False, 4_000)
+    standing = TableRecord(
+        "id-t", "shop", database, "t", state=TableState.COPYING, from_lsn=last_lsn(begin.append)
+    )
+    ControlTable(copying.spark, str(copying.target)).write(standing)
+    (line,) = table_lines(copying.spark, str(copying.target))
+    assert line.copied is not None
+    assert (line.copied.rows, line.copied.chunks) == (4_000, 4)
+    assert line.copied.rows_estimated == result.source.rows > 0
+    assert f"{database}.t: 4000 rows copied (" in str(line.copied)
     assert copying.copy(database, "t", begin=begin, **SMALL).rows == 9_500
 
 
