@@ -31,7 +31,7 @@ from spark_sink.mirror.policies import ApplyOptions
 from spark_sink.mirror.processor import Processor
 from spark_sink.mirror.queues import ENTRIES_MAX
 from spark_sink.mirror.statements import AlterTable, RenameTables, effects_of
-from spark_sink.mirror.transitions import copied_again, in_copy, stopped
+from spark_sink.mirror.transitions import copied_again, faulted, in_copy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -290,7 +290,7 @@ class CatchUps:
 
     def _stand(self, table_id: str, fault: BinlogError, lsn: int) -> None:
         record = self._directory.record(table_id)
-        standing = stopped(record, str(fault), lsn - 1, lsn).having(goal=None)
+        standing = faulted(record, fault, lsn).having(goal=None)
         log.warning("%s: %s: stopped at lsn %d: %s", record.consumer, record.label, lsn, fault)
         self._directory.save(standing)
 

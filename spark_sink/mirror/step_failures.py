@@ -19,7 +19,7 @@ from spark_sink.mirror.names import TableName, table_label
 from spark_sink.mirror.plan import RenameBarrier, RowRun
 from spark_sink.mirror.processor import Processor
 from spark_sink.mirror.queues import QueuedStep, TableQueues
-from spark_sink.mirror.transitions import stopped
+from spark_sink.mirror.transitions import faulted
 
 log = logging.getLogger("spark_sink.mirror")
 
@@ -106,7 +106,7 @@ class StepFailures:
             self._counts.pop(name, None)
             if record is None or record.state not in LIVE:
                 continue
-            standing = stopped(record, str(fault), step.work.lsn - 1, step.work.lsn)
+            standing = faulted(record, fault, step.work.lsn)
             self._processor.write(standing, f"at lsn {step.work.lsn}")
             self._directory.skipped(standing, step.work.lsn)
         with self._lock:

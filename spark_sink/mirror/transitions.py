@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.control import TableRecord, TableState, new_table_id
 from spark_sink.mirror.directory import LIVE
 from spark_sink.mirror.entries import LogEntry
@@ -194,6 +195,16 @@ def conflicting(record: TableRecord, differs: str, lsn: int, now: Situation) -> 
     )
     # The entry has not been applied: it comes again.
     return stopped(record, text, lsn - 1, lsn - 1)
+
+
+def faulted(record: TableRecord, fault: BinlogError, lsn: int) -> TableRecord:
+    """The record of a table whose entry `lsn` has a fault.
+
+    Rows of another history are not at fault: when a person says that the table has what was before them, they are
+    applied.
+    """
+    other_history = fault.kind is ErrorKind.HISTORY_DIFFERS
+    return stopped(record, str(fault), lsn - 1, lsn - 1 if other_history else lsn)
 
 
 def stopped(record: TableRecord, reason: str, before: int, failed: int) -> TableRecord:

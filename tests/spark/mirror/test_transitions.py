@@ -11,6 +11,7 @@ import pytest
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
+from spark_sink.mirror.catch_up import after_request
 from spark_sink.mirror.control import TableRecord, TableState
 from spark_sink.mirror.copy_track import executed_seq
 from spark_sink.mirror.entries import EntryKind
@@ -32,6 +33,7 @@ from spark_sink.mirror.transitions import (
     after_gap,
     conflicting,
     copied_again,
+    faulted,
     in_copy,
     needs_copy,
     stopped,
@@ -159,6 +161,15 @@ def test_a_stopped_table_says_how_it_goes_on_and_what_it_was() -> None:
     again = stopped(after, "why: python -m spark_sink copy db.t", 10, 11)
     assert again.reason == "why: python -m spark_sink copy db.t"
     assert again.detail["was"] == "partial"
+
+
+def test_rows_of_another_history_are_applied_when_a_person_says_what_was_before_them() -> None:
+    for kind, goes_on in ((ErrorKind.HISTORY_DIFFERS, 8), (ErrorKind.INVALID_VALUE, 9)):
+        fault = BinlogError(kind, "why")
+        stands = faulted(record(), fault, 9)
+        assert stands.from_lsn == 8
+        after = after_request(dataclasses.replace(stands, request="applied"))
+        assert (after.from_lsn, after.epoch, after.detail["goal"]) == (goes_on, 0, "complete")
 
 
 @pytest.mark.parametrize(
