@@ -180,7 +180,9 @@ class CatchUps:
         record = self._directory.record(table_id)
         log.warning("%s: %s: tried again in %d s: %s", record.consumer, record.label, AGAIN_S, text)
         try:
-            self._directory.save(replace(record, reason=f"tried again: {text}"))
+            self._directory.change(
+                lambda now: replace(now, reason=f"tried again: {text}"), table_id
+            )
         except Exception as error:  # noqa: BLE001 - the log has the failure
             log.warning("%s: %s: %s", record.consumer, record.label, in_one_line(error))
 
@@ -188,10 +190,10 @@ class CatchUps:
 
     def _asked(self, record: TableRecord) -> TableRecord:
         """Write the record that a request makes of a table."""
-        after = after_request(record)
         log.info("%s: %s: %s was asked for", record.consumer, record.label, record.request)
-        self._directory.save(after)
-        return self._directory.record(record.table_id)
+        with self._directory.exclusive(record.table_id):
+            self._directory.change(after_request, record.table_id)
+            return self._directory.record(record.table_id)
 
     # -- replay ----------------------------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ class CatchUps:
                 return False  # a statement has settled the table
             if to >= 0 and cursor >= to:
                 return True
-            if to < 0 and self._directory.go_live(record, cursor):
+            if to < 0 and self._directory.go_live(table_id, cursor):
                 log.info("%s: %s: live again", record.consumer, record.label)
                 return True
             goal = max(to, self._directory.skipped_to(record))
@@ -289,10 +291,13 @@ class CatchUps:
                 time.sleep(wait_s)
 
     def _stand(self, table_id: str, fault: BinlogError, lsn: int) -> None:
-        record = self._directory.record(table_id)
-        standing = faulted(record, fault, lsn).having(goal=None)
+        with self._directory.exclusive(table_id):
+            record = self._directory.record(table_id)
+            if "goal" not in record.detail:
+                return  # a statement has settled the table
+            standing = faulted(record, fault, lsn).having(goal=None)
+            self._directory.save(standing)
         log.warning("%s: %s: stopped at lsn %d: %s", record.consumer, record.label, lsn, fault)
-        self._directory.save(standing)
 
 
 def _of_table(work: Work) -> Work:

@@ -4,7 +4,8 @@ After a crash entries are read again from the consumer's last watermark. Meanwhi
 another one may have its name. So a table is found by the name that it had at an entry's lsn: a record keeps its former
 names (`names` of `detail`: [[until lsn, database, table], ...]) until the watermark is behind them.
 
-Thread-safe. The control table is written before the memory changes.
+Thread-safe. The control table is written before the memory changes. One thread at a time writes a table's record, so
+that both have the same newest one.
 """
 
 from __future__ import annotations
@@ -36,9 +37,18 @@ def name_at(record: TableRecord, lsn: int) -> TableName:
 
 
 def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> TableRecord | None:
-    """Returns the table that had the name at `lsn`: one that is not dropped, else the one whose record is newest."""
+    """Returns the table that had the name at `lsn`.
+
+    A table that is known to have had it then, and has another name now, comes first: a table that has it now was made
+    later, or was dropped before. Else it is one that is not dropped, else the one whose record is newest.
+    """
     found = [record for record in records if name_at(record, lsn) == name]
-    return max(found, key=lambda r: (r.state is not TableState.DROPPED, r.serial), default=None)
+
+    def precedence(record: TableRecord) -> tuple[bool, bool, int]:
+        former = any(lsn <= line[0] for line in record.detail.get("names", ()))
+        return former, record.state is not TableState.DROPPED, record.serial
+
+    return max(found, key=precedence, default=None)
 
 
 def renamed(record: TableRecord, name: TableName, lsn: int) -> TableRecord:
@@ -64,6 +74,7 @@ class TableDirectory:
         self.full_path = full_path
         self._locks: dict[str, threading.RLock] = {}
         self._lock = threading.RLock()
+        self._writing: dict[str, threading.RLock] = {}
         self._records: dict[str, TableRecord] = {}
         self._versions: dict[str, int] = {}
         self._skipped: dict[str, int] = {}
@@ -120,13 +131,22 @@ class TableDirectory:
 
     def save(self, *records: TableRecord) -> None:
         """Write records, in one commit."""
-        self._control.write(*records)
-        written = self._control.records()
-        with self._lock:
-            for record in records:
-                serial = written[record.table_id].serial
-                self._records[record.table_id] = replace(record, serial=serial)
-                self._checked.pop(record.table_id, None)
+        with self._holding(self._writing, *(record.table_id for record in records)):
+            self._control.write(*records)
+            written = self._control.records()
+            with self._lock:
+                for record in records:
+                    serial = written[record.table_id].serial
+                    self._records[record.table_id] = replace(record, serial=serial)
+                    self._checked.pop(record.table_id, None)
+
+    def change(self, of: Callable[[TableRecord], TableRecord], *table_ids: str) -> None:
+        """Write what `of` makes of the newest records of these tables, in one commit; of those that it changes."""
+        concerned = [i for i in table_ids if of(record := self.record(i)) != record]
+        with self._holding(self._writing, *concerned):
+            newest = [self.record(table_id) for table_id in concerned]
+            changed = [(record, of(record)) for record in newest]
+            self.save(*(after for before, after in changed if after != before))
 
     # -- what is applied -------------------------------------------------------------------------------------
 
@@ -166,28 +186,36 @@ class TableDirectory:
         with self._lock:
             return self._skipped.get(record.table_id, 0)
 
-    def go_live(self, record: TableRecord, cursor: int) -> bool:
-        """Make a table live that was applied up to `cursor`. False if entries behind it were left in the log."""
-        with self._lock:
-            if self._skipped.get(record.table_id, 0) > cursor:
-                return False
-            live = replace(record, state=TableState(record.detail["goal"]), from_lsn=cursor)
-            live = live.having(goal=None, failed=None, was=None)
-            if live.state is TableState.COMPLETE:
-                live = replace(live, reason="")
-            # From now on entries are applied; if the record is not written, the catch-up is repeated.
-            self._records[record.table_id] = live
-            self._versions.pop(record.table_id, None)
-        self.save(live)
+    def go_live(self, table_id: str, cursor: int) -> bool:
+        """Make a table live that was applied up to `cursor`. False if entries behind it were left in the log, or if a
+        statement has settled the table."""
+        with self.exclusive(table_id), self._holding(self._writing, table_id):
+            with self._lock:
+                record = self._records[table_id]
+                if "goal" not in record.detail or self._skipped.get(table_id, 0) > cursor:
+                    return False
+                live = replace(record, state=TableState(record.detail["goal"]), from_lsn=cursor)
+                live = live.having(goal=None, failed=None, was=None)
+                if live.state is TableState.COMPLETE:
+                    live = replace(live, reason="")
+                # From now on entries are applied; if the record is not written, the catch-up is repeated.
+                self._records[table_id] = live
+                self._versions.pop(table_id, None)
+            self.save(live)
         return True
 
     @contextmanager
     def exclusive(self, *table_ids: str) -> Iterator[None]:
         """No other thread changes these tables within, other than by rows of live tables."""
+        with self._holding(self._locks, *table_ids):
+            yield
+
+    @contextmanager
+    def _holding(self, locks: dict[str, threading.RLock], *table_ids: str) -> Iterator[None]:
         with self._lock:
-            locks = [self._locks.setdefault(i, threading.RLock()) for i in sorted(table_ids)]
+            chosen = [locks.setdefault(i, threading.RLock()) for i in sorted(set(table_ids))]
         with ExitStack() as stack:
-            for lock in locks:
+            for lock in chosen:
                 stack.enter_context(lock)
             yield
 

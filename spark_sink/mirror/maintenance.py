@@ -133,9 +133,7 @@ class Maintenance:
                 f"ALTER TABLE delta.{quoted(table.path)}"
                 " SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
             )
-            with tables.directory.exclusive(record.table_id):
-                current = tables.directory.record(record.table_id)
-                tables.directory.save(current.having(deletion_vectors=True))
+            tables.directory.change(lambda now: now.having(deletion_vectors=True), record.table_id)
         self._vacuum(table.path)
 
     def _maintain_log(self, tables: MaintainedTables) -> None:

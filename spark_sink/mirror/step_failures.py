@@ -83,7 +83,9 @@ class StepFailures:
             return
         for record in self._directory.records():
             if record.name == name and "failing" in record.detail:
-                self._directory.save(replace(record, reason="").having(failing=None))
+                self._directory.change(
+                    lambda now: replace(now, reason="").having(failing=None), record.table_id
+                )
 
     def names(self) -> list[TableName]:
         """Returns the tables whose steps fail."""
@@ -97,7 +99,10 @@ class StepFailures:
         """Write into the table's record that its steps fail."""
         record = self._directory.find(name, lsn)
         if record is not None and record.state in LIVE:
-            self._directory.save(replace(record, reason=f"tried again: {text}").having(failing=lsn))
+            self._directory.change(
+                lambda now: replace(now, reason=f"tried again: {text}").having(failing=lsn),
+                record.table_id,
+            )
 
     def _quarantine(self, step: QueuedStep, fault: BinlogError) -> None:
         """Stop the tables of a step alone."""

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_sink.mirror.catch_up import after_request
-from spark_sink.mirror.control import TableRecord, TableState, handled, latest_rows, superseded
-from spark_sink.mirror.directory import find_record, name_at, renamed, without_old_names
+from spark_sink.mirror.control import (
+    ControlTable,
+    TableRecord,
+    TableState,
+    handled,
+    latest_rows,
+    superseded,
+)
+from spark_sink.mirror.directory import (
+    TableDirectory,
+    find_record,
+    name_at,
+    renamed,
+    without_old_names,
+)
 from spark_sink.mirror.names import TableName
 from spark_sink.mirror.renames import MOVED_FROM, Crossings, crossings, names_after, records_after
 
@@ -123,6 +138,15 @@ def test_a_table_is_found_by_the_name_that_it_had() -> None:
     assert without_old_names(again, 20).detail == {}
 
 
+def test_entries_of_before_a_rename_are_not_of_a_newer_table_of_the_name() -> None:
+    # A copy that runs while its table is renamed needs them; a new table may have the name by the time of a restart.
+    old = renamed(record("old", table="t", state=TableState.COPYING, serial=1), ("db", "u"), 10)
+    new = record("new", table="t", from_lsn=20, serial=9)
+    for tables in ([old, new], [new, old]):
+        assert find_record(tables, ("db", "t"), 10) is old
+        assert find_record(tables, ("db", "t"), 21) is new
+
+
 def test_renames_are_executed_one_after_the_other() -> None:
     a, b, c = ("db", "a"), ("db", "b"), ("db", "c")
     assert names_after([a, b], [(a, c), (b, a), (c, b)]) == {a: b, b: a}
@@ -185,6 +209,41 @@ def test_a_rename_of_a_table_that_is_not_live(
     pairs = [(("db", "t"), ("db", "u"))]
     (after,) = records_after({("db", "t"): record("t", state=state, from_lsn=4)}, pairs, 10)
     assert (after.state, after.from_lsn, after.name) == (expected, from_lsn, ("db", "u"))
+
+
+class SlowControl:
+    """A control table whose first write ends last, if it is not the only one."""
+
+    def __init__(self, table: TableRecord) -> None:
+        self.newest = {table.table_id: table}
+        self.serial = 0
+        self.first, self.second = threading.Event(), threading.Event()
+
+    def records(self) -> dict[str, TableRecord]:
+        return dict(self.newest)
+
+    def write(self, *records: TableRecord) -> None:
+        self.serial += 1
+        self.newest |= {r.table_id: replace(r, serial=self.serial) for r in records}
+        if self.serial == 1:
+            self.first.set()
+            self.second.wait(0.2)
+
+
+def test_the_directory_has_the_record_that_was_written_last() -> None:
+    table = renamed(record("t", consumer="c"), ("db", "u"), 10)
+    control = SlowControl(table)
+    directory = TableDirectory("c", cast(ControlTable, control), str)
+    slow = threading.Thread(
+        target=directory.change, args=(lambda now: without_old_names(now, 10), "t")
+    )
+    slow.start()
+    control.first.wait()
+    directory.save(replace(table, signature="new"))
+    control.second.set()
+    slow.join()
+    assert directory.record("t") == control.newest["t"]
+    assert directory.record("t").signature == "new"
 
 
 @pytest.mark.parametrize(
