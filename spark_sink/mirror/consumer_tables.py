@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.catch_up import CatchUps
-from spark_sink.mirror.control import ControlRows, ControlTable, TableState
+from spark_sink.mirror.control import ControlRows, ControlTable, TableRecord, TableState
 from spark_sink.mirror.copy_track import CopyTrack, TableCopier
 from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.directory import LIVE, TableDirectory, without_old_names
@@ -24,7 +24,7 @@ from spark_sink.mirror.entries import EntryKind, append_of, last_lsn
 from spark_sink.mirror.faults import in_one_line
 from spark_sink.mirror.jvm import FileSystem
 from spark_sink.mirror.log import BinlogLog
-from spark_sink.mirror.names import table_label
+from spark_sink.mirror.names import TableName, table_label
 from spark_sink.mirror.plan import RenameBarrier, route
 from spark_sink.mirror.policies import ApplyOptions
 from spark_sink.mirror.processor import Processor
@@ -116,7 +116,15 @@ class ConsumerTables:
         copies = None
         if copier is not None:
             files = FileSystem(self._spark)
-            copies = CopyTrack(files, self.directory, self._log, self._mover, copier, self.counter)
+            copies = CopyTrack(
+                files,
+                self.directory,
+                self._log,
+                self._mover,
+                copier,
+                self.counter,
+                self._dealt_with,
+            )
         self._catch_ups = CatchUps(self._spark, self.directory, self._log, self._options, copies)
         self._catch_ups.draining = drain
         self.read_requests()
@@ -189,6 +197,12 @@ class ConsumerTables:
             # Appends without entries are claims.
             self._append_seen = append_of(self._read_to) if entries else newest
         return bool(entries)
+
+    def _dealt_with(self, name: TableName) -> int:
+        """Returns the lsn up to which all entries of a name are executed, or left in the log."""
+        with self._lock:
+            # All entries of an append are read together.
+            return self._queues.dealt_with(name, last_lsn(self._append_seen))
 
     def _known(self) -> list[tuple[str, str]]:
         return [*self.directory.names(), *self._queues.names()]
@@ -317,12 +331,12 @@ class ConsumerTables:
             return
         self._control.set_applied(self.consumer, watermark)
         self._written = watermark
-        outdated = []
-        for record in self.directory.records():
-            shorter = without_old_names(record, watermark)
-            if shorter != record and record.state in (*LIVE, TableState.DROPPED):
-                outdated.append(shorter)
-        self.directory.save(*outdated)
+
+        def shorter(record: TableRecord) -> TableRecord:
+            settled = record.state in (*LIVE, TableState.DROPPED)
+            return without_old_names(record, watermark) if settled else record
+
+        self.directory.change(shorter, *(r.table_id for r in self.directory.records()))
 
 
 def _log_is_missing(consumer: str, path: str) -> BinlogError:

@@ -7,8 +7,9 @@
    Steps are MERGEs, because rows of before R may be in the copy already.
 4. The copy's folder takes the place of the table's folder, and the replay goes on there until the table is live.
 
-A change of the table's columns between S and R begins the copy again. Every boundary is in the record, so a crash at
-any point repeats at most what lies between two of them.
+A change of the table's columns or of its name between S and R begins the copy again. The table's entries up to S, and
+later those up to R, are executed or left in the log before the copy goes on: there may be a RENAME or a DROP among
+them. Every boundary is in the record, so a crash at any point repeats at most what lies between two of them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.directory import TableDirectory
 from spark_sink.mirror.entries import EntryKind, LogEnd, last_lsn
 from spark_sink.mirror.jvm import FileSystem
-from spark_sink.mirror.names import OWN_FOLDER
+from spark_sink.mirror.names import OWN_FOLDER, TableName
 from spark_sink.mirror.progress import CopyState, ProgressCounter
 from spark_sink.mirror.renames import MOVED_FROM, FolderMover, folder_of
 
@@ -113,8 +114,10 @@ class CopyTrack:
         mover: FolderMover,
         copier: TableCopier,
         counter: ProgressCounter,
+        dealt_with: Callable[[TableName], int],
     ) -> None:
-        self._counter = counter
+        """`dealt_with`: the lsn up to which all entries of a name are executed, or left in the log."""
+        self._counter, self._dealt_with = counter, dealt_with
         self._files, self._directory, self._log = files, directory, binlog_log
         self._mover, self._copier = mover, copier
 
@@ -122,21 +125,39 @@ class CopyTrack:
         """Copy the table, or go on with its copy, up to the point at which it takes the table's place."""
         record = self._directory.record(table_id)
         if record.state is TableState.CREATING:
-            record = self._begun(record)
+            record = self._begun(record, catch_ups)
+        if record.state is not TableState.COPYING:
+            return  # a statement has settled the table meanwhile
         if "goal" not in record.detail:
             copied = record if "executed" in record.detail else self._copied(record, catch_ups)
             passed = -1 if copied is None else self._passed(copied, catch_ups)
-            if copied is None or passed < 0:
+            if copied is None or passed < 0 or not self._reached(copied, passed, catch_ups):
                 return
-            record = copied.having(goal=str(TableState.COMPLETE), passed=passed)
-            self._directory.save(record)
+            goal = str(TableState.COMPLETE)
+            advanced = self._advanced(copied, lambda now: now.having(goal=goal, passed=passed))
+            if advanced is None:
+                return
+            record = advanced
         if "executed" not in record.detail:
             return  # the copy has taken the table's place
         passed = record.detail["passed"]
         if catch_ups.replay(session, table_id, copy_folder(table_id), passed):
-            self._swap_in(self._directory.record(table_id), passed)
+            self._swap_in(record, passed)
 
-    def _begun(self, record: TableRecord) -> TableRecord:
+    def _advanced(
+        self, copying: TableRecord, change: Callable[[TableRecord], TableRecord]
+    ) -> TableRecord | None:
+        """Write how far the copy is. Returns the record; None if the copy was given up meanwhile: a statement has begun
+        it again, or has settled the table."""
+        with self._directory.exclusive(copying.table_id):
+            now = self._directory.record(copying.table_id)
+            begun = copying.state, copying.detail["begin"]
+            if (now.state, now.detail.get("begin")) != begun:
+                return None
+            self._directory.change(change, copying.table_id)
+            return self._directory.record(copying.table_id)
+
+    def _begun(self, record: TableRecord, catch_ups: CatchUps) -> TableRecord:
         self._files.delete(self._directory.full_path(copy_folder(record.table_id)))
         end = self._log.end(record.consumer)
         if end is None or end.position is None:
@@ -146,12 +167,35 @@ class CopyTrack:
                 where=f"consumer {record.consumer}",
                 remedy="start the log stage; the copy begins when the log has its first entry",
             )
-        record = replace(record, state=TableState.COPYING, from_lsn=last_lsn(end.append))
-        record = replace(record, epoch=end.position.epoch, server=end.position.server)
-        record = record.having(begin=end.position.as_dict())
-        record = record.having(goal=None, executed=None, passed=None, after_seq=None)
-        self._directory.save(record)
-        return record
+        begin, position = last_lsn(end.append), end.position
+        if not self._reached(record, begin, catch_ups):
+            return record
+
+        def begun(now: TableRecord) -> TableRecord:
+            if now.state is not TableState.CREATING:
+                return now
+            now = replace(now, state=TableState.COPYING, from_lsn=begin)
+            now = replace(now, epoch=position.epoch, server=position.server)
+            now = now.having(begin=position.as_dict())
+            return now.having(goal=None, executed=None, passed=None, after_seq=None)
+
+        with self._directory.exclusive(record.table_id):
+            self._directory.change(begun, record.table_id)
+            return self._directory.record(record.table_id)
+
+    def _reached(self, record: TableRecord, lsn: int, catch_ups: CatchUps) -> bool:
+        """Wait until the entries of the table up to `lsn` are dealt with. False if stopped, or if one of them gave the
+        table another state or name."""
+        known = record.state, record.name
+        while not catch_ups.stopping:
+            dealt_with = self._dealt_with(record.name)
+            now = self._directory.record(record.table_id)
+            if (now.state, now.name) != known:
+                return False
+            if dealt_with >= lsn:
+                return True
+            time.sleep(LOG_WAIT_S)
+        return False
 
     def _copied(self, record: TableRecord, catch_ups: CatchUps) -> TableRecord | None:
         table_id = record.table_id
@@ -168,15 +212,15 @@ class CopyTrack:
             )
         finally:
             self._counter.copied(record.label)
-        if stopping():
+        if catch_ups.stopping or not result.complete:
             return None
-        now = self._directory.record(table_id)
         executed = result.executed.as_dict()
-        copied = replace(now, signature=result.signature).having(
-            executed=executed, rows=result.rows
-        )
-        self._directory.save(copied)
-        return copied
+
+        def copied(now: TableRecord) -> TableRecord:
+            now = replace(now, signature=result.signature)
+            return now.having(executed=executed, rows=result.rows)
+
+        return self._advanced(record, copied)
 
     def _progress(self, progress: CopiedRows) -> None:
         state = CopyState(
@@ -218,13 +262,17 @@ class CopyTrack:
 
     def _swap_in(self, record: TableRecord, passed: int) -> None:
         """The copy becomes the table's folder; what was there is deleted."""
-        with self._directory.exclusive(record.table_id):
-            record = replace(record, folder=folder_of(record.name), from_lsn=passed).having(
-                **{MOVED_FROM: copy_folder(record.table_id)},
+
+        def in_place(now: TableRecord) -> TableRecord:
+            now = replace(now, folder=folder_of(now.name), from_lsn=passed)
+            return now.having(
+                **{MOVED_FROM: copy_folder(now.table_id)},
                 begin=None,
                 executed=None,
                 exact_from=passed,
             )
-            self._directory.save(record)
-            self._mover.finish_moves()
-            self._directory.doubt(record)
+
+        with self._directory.exclusive(record.table_id):
+            if self._advanced(record, in_place) is not None:
+                self._mover.finish_moves()
+                self._directory.doubt(record)

@@ -57,6 +57,11 @@ class TableQueues:
         heads = (queue.items[0].lsn for queue in self._queues.values() if queue.items)
         return min(read, min(heads, default=read + 1) - 1)
 
+    def dealt_with(self, name: TableName, read: int) -> int:
+        """Returns the lsn up to which nothing is left of a name; `read`: what was added so far."""
+        queue = self._queues.get(name)
+        return min(read, queue.items[0].lsn - 1) if queue and queue.items else read
+
     def lag(self, name: TableName) -> int:
         """Returns how many items wait for a name."""
         queue = self._queues.get(name)

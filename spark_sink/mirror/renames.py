@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.control import TableRecord, TableState
 from spark_sink.mirror.delta import MirroredTable
-from spark_sink.mirror.directory import TableDirectory, renamed
+from spark_sink.mirror.directory import LIVE, TableDirectory, renamed
 from spark_sink.mirror.jvm import FileSystem, forget_table
 from spark_sink.mirror.names import OWN_FOLDER, TableName, folder_name
+from spark_sink.mirror.transitions import copied_again, in_copy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,8 +81,8 @@ def records_after(
 ) -> list[TableRecord]:
     """Returns the records that change. `tables`: by name, before the statement, dropped ones included.
 
-    A table that is being copied begins its copy again, because its rows are read by name. A dropped table whose name
-    another one gets loses its folder.
+    A table whose rows are being copied begins its copy again, because they are read by name: some may be of the table
+    that has the name now. A dropped table whose name another one gets loses its folder.
     """
     existing = {n: r for n, r in tables.items() if r.state is not TableState.DROPPED}
     after = names_after(existing, pairs)
@@ -90,12 +91,13 @@ def records_after(
         if old == new:
             continue
         record = renamed(existing[old], new, lsn)
-        if record.state in (TableState.COPYING, TableState.CREATING):
-            record = replace(record, state=TableState.CREATING)
-        if record.state is not TableState.STOPPED:
+        lies_at = record.detail.get(MOVED_FROM) or record.folder
+        if record.state is TableState.CREATING or in_copy(record, lsn):
+            record = replace(copied_again(record), from_lsn=lsn)
+        elif record.state in LIVE:
             record = replace(record, from_lsn=lsn)
         if record.folder:
-            record = record.having(**{MOVED_FROM: record.detail.get(MOVED_FROM) or record.folder})
+            record = record.having(**{MOVED_FROM: lies_at})
             record = replace(record, folder=folder_of(new))
         changed.append(record)
     taken = {record.folder for record in changed if record.folder}
@@ -128,7 +130,9 @@ class FolderMover:
         for record in moving:
             for folder in (record.detail[MOVED_FROM], record.folder):
                 forget_table(self._spark, self._full(folder))
-        self._directory.save(*(record.having(**{MOVED_FROM: None}) for record in moving))
+        self._directory.change(
+            lambda now: now.having(**{MOVED_FROM: None}), *(record.table_id for record in moving)
+        )
 
     def _aside(self, record: TableRecord) -> None:
         old = record.detail[MOVED_FROM]

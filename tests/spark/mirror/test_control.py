@@ -211,6 +211,19 @@ def test_a_rename_of_a_table_that_is_not_live(
     assert (after.state, after.from_lsn, after.name) == (expected, from_lsn, ("db", "u"))
 
 
+def test_a_rename_during_a_copy_begins_it_again_and_one_behind_it_does_not() -> None:
+    # Between S and R the rows of another table may have been read by the old name.
+    detail = {"begin": {}, "executed": {}, "goal": "complete", "passed": 10}
+    copied = record("t", state=TableState.COPYING, from_lsn=4, detail=detail)
+    pairs = [(("db", "t"), ("db", "u"))]
+    (within,) = records_after({("db", "t"): copied}, pairs, 10)
+    assert (within.state, within.name) == (TableState.CREATING, ("db", "u"))
+    assert within.detail == {"names": [[10, "db", "t"]]}
+    (behind,) = records_after({("db", "t"): copied}, pairs, 11)
+    assert (behind.state, behind.name, behind.from_lsn) == (TableState.COPYING, ("db", "u"), 4)
+    assert behind.detail == detail | {"names": [[11, "db", "t"]]}
+
+
 class SlowControl:
     """A control table whose first write ends last, if it is not the only one."""
 

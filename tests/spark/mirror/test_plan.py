@@ -195,8 +195,10 @@ def test_tables_are_independent_and_the_oldest_goes_first() -> None:
     q.add(A, entry(4, "a"))
     assert q.start(0) is None
     assert q.watermark(4) == 0
+    assert (q.dealt_with(A, 4), q.dealt_with(B, 4), q.dealt_with(C, 4)) == (0, 1, 4)
     q.done(first)
     assert q.watermark(4) == 1
+    assert (q.dealt_with(A, 4), q.dealt_with(B, 4)) == (3, 1)
     third = q.start(0)
     assert third is not None
     assert third.work.lsn == 4
