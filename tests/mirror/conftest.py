@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "job" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             # On a busy machine these tests take several times longer, mostly to start Java.
-            item.add_marker(pytest.mark.timeout(900))
+            item.add_marker(pytest.mark.timeout(1800))
 
 
 @pytest.fixture

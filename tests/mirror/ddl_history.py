@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
 _LIMITS = dict(zip(INTEGERS, (7, 15, 23, 31, 63), strict=True))
 LABELS = ("small", "medium", "large", "grün", "größer", "extra", "none", "other", "a")
-DATABASE = "torture"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +82,11 @@ def _day(chance: random.Random, first: int, last: int) -> str:
     return f"{chance.randint(first, last)}-{chance.randint(1, 12):02}-{chance.randint(1, 28):02}"
 
 
+# SELECT shows six digits of a FLOAT, so its values have no more.
 _LITERALS: dict[str, Callable[[random.Random, ColumnModel], str]] = {
     "integer": _integer,
     "float": lambda chance, _: str(
-        chance.choice((0.5, -1.25, 1e10, chance.randrange(1 << 20) / 64))
+        chance.choice((0.5, -1.25, 1e10, chance.randrange(1 << 12) / 8))
     ),
     "decimal": lambda chance, column: (
         f"{chance.randrange(-(10**column.size) + 1, 10**column.size)}.25"

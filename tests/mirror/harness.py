@@ -13,12 +13,14 @@ from pathlib import Path
 import pymysql
 
 from deploy.demo import compare, delta
+from spark_sink.mirror.names import folder_name
 from tests.daemon.harness import PASSWORD, Daemon, until
+from tests.mirror.lake import table_states
 from tests.servers import Server
 from tests.spark.conftest import killing
 from tests.support.java import QUICK_SPARK
 
-TIMEOUT_S = 300.0
+TIMEOUT_S = 600.0
 COPY_USER = "copier"
 COPY_GRANTS = ("SELECT ON *.*", "REPLICATION CLIENT ON *.*", "PROCESS ON *.*", "LOCK TABLES ON *.*")
 
@@ -33,6 +35,7 @@ class MirrorJob:
     kills: Path
     stack: ExitStack
     copies: bool = True
+    copy_settings: str = ""  # further settings of `copy`, each behind a comma
     settings: str = ""  # further lines of its YAML file
     quick: bool = True  # compile less, as a short test wants it, in place of what a user has
     options: tuple[str, ...] = ()  # further ones of `run`
@@ -48,7 +51,7 @@ class MirrorJob:
         copy = ""
         if self.copies:
             server = f"{COPY_USER}@{self.server.host}:{self.server.port}"
-            copy = f'copy: {{mysql: "{server}", password: "{PASSWORD}"}}\n'
+            copy = f'copy: {{mysql: "{server}", password: "{PASSWORD}"{self.copy_settings}}}\n'
         file = self.home / "mirror.yaml"
         file.write_text(
             f"url: http://127.0.0.1:{self.daemon.port}\nconsumers: [{', '.join(consumers)}]\n"
@@ -102,18 +105,59 @@ class MirrorJob:
                     found.append(f"{table.label}: {result.examples}")
         return found
 
+    def leftovers(self, database: str) -> list[str]:
+        """Delta tables of a database that have rows, and are no tables of the server."""
+        with closing(self.server.connect(database)) as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW TABLES")
+            existing = {folder_name(str(row[0])) for row in cursor.fetchall()}
+        parent = self.target / folder_name(database)
+        others = [f for f in parent.iterdir() if f.name not in existing] if parent.exists() else []
+        return [
+            f"{folder.name} has rows, and is no table of the server"
+            for folder in others
+            if delta.exists(folder) and delta.read(folder).num_rows
+        ]
+
+    def standing(self, *consumers: str) -> list[str]:
+        """The tables of the consumers that are not complete, in words."""
+        states = [
+            item for consumer in consumers for item in table_states(self.target, consumer).items()
+        ]
+        return [
+            f"{label}: {row['state']}: {row['reason']}"
+            for label, row in states
+            if row["state"] != "complete"
+        ]
+
     def until_equal(self, *databases: str, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until all tables are equal. Raises AssertionError with the differences."""
+        """Wait until all tables of the databases are equal, and no others have rows.
+
+        Raises AssertionError with the differences, if a consumer of the name of each database has not become equal.
+        """
         last: list[str] = []
 
         def equal() -> bool:
-            assert self.process is not None and self.process.poll() is None, self.log
-            with suppress(OSError, delta.UnreadableDelta, pymysql.MySQLError):
+            # Comparing costs the job processor time, so it has a second without it.
+            assert self.process is not None
+            with suppress(subprocess.TimeoutExpired):
+                last[:] = [f"the job has ended with {self.process.wait(1)}"]
+                raise AssertionError
+            try:
                 last[:] = self.differences(*databases)
-                return not last
-            return False
+                last[:] = last or [text for name in databases for text in self.leftovers(name)]
+            except (OSError, delta.UnreadableDelta, pymysql.MySQLError) as error:
+                last[:] = [str(error)]  # a step changes the files, or the server starts
+            return not last
 
-        until(equal, f"the mirror of {databases} is equal: {last}", timeout_s=timeout_s)
+        try:
+            until(equal, "the mirror is equal", timeout_s=timeout_s)
+        except AssertionError as error:
+            text = "\n".join([*last, *self.standing(*databases), self.log])
+            raise AssertionError(f"the mirror of {databases} is not equal: {text}") from error
+
+    def until_complete(self, *consumers: str) -> None:
+        """Wait until every table is complete: a copy that equals its table is not yet known to."""
+        until(lambda: not self.standing(*consumers), "all tables are complete", timeout_s=TIMEOUT_S)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

@@ -13,6 +13,12 @@ At all others the driver and its JVM die:
     step_committed      a step of rows is committed: between two steps of a table, or between two tables
     control_written     rows of the control table are written
     inside_rename       one folder of a RENAME is moved aside
+    copy_begun          the record says where the log stands at the beginning of a copy
+    group_staged        a group of rows is in the copy
+    copy_read           all rows are in the copy; the record does not say so
+    before_swap_in      the copy is about to take the table's place
+    folder_in_place     a folder has moved to its place
+    after_swap_in       the copy is the table's folder
 """
 
 from __future__ import annotations
@@ -84,6 +90,20 @@ def _patch_control(module: ModuleType) -> None:
 
 def _patch_renames(module: ModuleType) -> None:
     _between(module.FolderMover, "_aside", after="inside_rename")
+    _between(module.FolderMover, "_into_place", after="folder_in_place")
+
+
+def _patch_copy_track(module: ModuleType) -> None:
+    _between(module.CopyTrack, "_begun", after="copy_begun")
+    _between(module.CopyTrack, "_swap_in", before="before_swap_in", after="after_swap_in")
+
+
+def _patch_staging(module: ModuleType) -> None:
+    _between(module.StagingTable, "append", after="group_staged")
+
+
+def _patch_copier(module: ModuleType) -> None:
+    _between(module.Copier, "copy", after="copy_read")
 
 
 _PATCHES = {
@@ -92,6 +112,9 @@ _PATCHES = {
     "spark_sink.mirror.steps": _patch_steps,
     "spark_sink.mirror.control": _patch_control,
     "spark_sink.mirror.renames": _patch_renames,
+    "spark_sink.mirror.copy_track": _patch_copy_track,
+    "spark_sink.mirror.copy.staging": _patch_staging,
+    "spark_sink.mirror.copy.copier": _patch_copier,
 }
 
 
