@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -12,14 +13,21 @@ import pyarrow.parquet as pq
 Row = dict[str, Any]
 
 
+def _actions(folder: Path) -> Iterator[Row]:
+    """The actions of a Delta table's commits, in order. Files that are not in one of them are being written."""
+    for commit in sorted((folder / "_delta_log").glob("[0-9]*.json")):
+        for line in commit.read_text("utf-8").splitlines():
+            yield json.loads(line)
+
+
 def control_rows(target: Path) -> list[Row]:
     """Every row that was ever written into the control table, in order; also those that compaction has deleted."""
+    folder = target / "_binlog" / "tables"
     rows = {}
-    for file in (target / "_binlog" / "tables").glob("*.parquet"):
-        for row in pq.read_table(file).to_pylist():
-            rows[row["serial"], row["table_id"]] = row | {
-                "detail": json.loads(row["detail"] or "{}")
-            }
+    for file in {action["add"]["path"] for action in _actions(folder) if "add" in action}:
+        for row in pq.read_table(folder / file).to_pylist():
+            detail = json.loads(row["detail"] or "{}")
+            rows[row["serial"], row["table_id"]] = row | {"detail": detail}
     return [rows[key] for key in sorted(rows)]
 
 
@@ -37,13 +45,11 @@ def log_rows(target: Path, consumer: str) -> list[Row]:
     """The entries of a consumer in the log, by lsn, without their payloads."""
     folder = target / "_binlog" / "log"
     files: set[str] = set()
-    for commit in sorted((folder / "_delta_log").glob("[0-9]*.json")):
-        for line in commit.read_text("utf-8").splitlines():
-            action = json.loads(line)
-            if "add" in action:
-                files.add(action["add"]["path"])
-            elif "remove" in action:
-                files.discard(action["remove"]["path"])
+    for action in _actions(folder):
+        if "add" in action:
+            files.add(action["add"]["path"])
+        elif "remove" in action:
+            files.discard(action["remove"]["path"])
     rows: list[Row] = []
     for path in files:
         if f"consumer={consumer}/" not in path:
