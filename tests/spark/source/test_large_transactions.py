@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from dispatcher.binlog.decode import delivered
+from spark_sink.mirror.apply import Applier
+from spark_sink.mirror.log import BinlogLog
+from spark_sink.mirror.policies import ApplyOptions
 from spark_sink.source.data_source import RAW_SCHEMA, BinlogStreamReader, Slice
 from spark_sink.source.options import SourceOptions
 from tests.daemon.harness import Daemon
@@ -131,6 +136,36 @@ def test_a_transaction_in_many_slices_is_equal_to_select(
     check_order(changes)
     assert replayed(changes) == selected(server, database)
     assert max(slices) >= 10
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("kind", "queue"), [("mysql97", "1MiB")])
+def test_a_transaction_in_many_slices_is_mirrored(
+    spark: SparkSession, server: Server, database: str, daemon: Daemon, tmp_path: Path
+) -> None:
+    write(server, database)
+    target = str(tmp_path / "target")
+    log = BinlogLog(spark, target)
+    claimed = log.claim("shop").append
+    reader = spark.readStream.format("binlog").option("url", f"http://127.0.0.1:{daemon.port}")
+    frame = reader.options(consumer="shop", raw="true", maxBytesPerPartition="2MiB").load()
+    to_end(
+        frame,
+        tmp_path / "c",
+        lambda batch, number: log.append(batch, "shop", claimed + 1 + number),
+    )
+    entries = log.entries("shop", 0, appends_max=100)
+    of_one = Counter((entry.append, entry.table, entry.first_seq) for entry in entries)
+    assert max(of_one.values()) >= 10
+    options = ApplyOptions(target, ["shop"], step_bytes_max=8 << 20, watermark_s=0.0, poll_s=0.02)
+    assert Applier(spark, options).run(threading.Event(), drain=True) == 0
+    tables: dict[str, Table] = {}
+    for table, text in (("t", "sha2(b, 256)"), ("u", "sha2('', 256)")):
+        frame = spark.read.format("delta").load(f"{target}/{database}/{table}")
+        rows = frame.selectExpr("id", "n", f"{text} AS b").collect()
+        tables[table] = {row["id"]: (row["n"], row["b"]) for row in rows}
+        assert len(tables[table]) == len(rows)
+    assert tables == selected(server, database)
 
 
 def raw_reader(daemon: Daemon) -> BinlogStreamReader:
