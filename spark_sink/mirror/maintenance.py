@@ -112,9 +112,9 @@ class Maintenance:
         self._vacuum(self.control.path)
 
     def _vacuum(self, path: str) -> None:
-        """Delete files that Delta no longer needs, once a day for each table, first a day after the start."""
+        """Delete files that Delta no longer needs, once a day for each table."""
         now = time.monotonic()
-        if now < self._vacuumed.setdefault(path, now) + VACUUM_EVERY_S:
+        if (last := self._vacuumed.get(path)) is not None and now < last + VACUUM_EVERY_S:
             return
         self._vacuumed[path] = now
         if jvm.delta_version(self._session.spark, path) >= 0:
