@@ -176,7 +176,10 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._check_ahead(after)
             return start
         session = self._session_at(after)
-        polled = self._poll(session, after, self._max_bytes(limit, session))
+        if session.gap and after.epoch != session.position.epoch:
+            polled = PolledRange(session.position, session.head, 0, 0, gap=True)
+        else:
+            polled = self._poll(session, after, self._max_bytes(limit, session))
         end = polled.end
         if self._target is not None and end.order >= self._target.order:
             end = self._target
@@ -261,7 +264,17 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _open(self, after: Position | None) -> Session:
-        session = self._client_now().open_session(after)
+        try:
+            session = self._client_now().open_session(after)
+        except BinlogError as error:
+            if after is None or error.kind is not ErrorKind.POSITION_UNKNOWN:
+                raise
+            now = self._client_now().open_session(None, read_only=True).position
+            if now.epoch == after.epoch:
+                raise
+            # Somebody has moved the consumer (`consumers seek`): what lies between is unknown, as behind a purge.
+            self._skip_gap(after, now)
+            session = replace(self._client_now().open_session(None), gap=True)
         if session.gap and after is not None:
             self._skip_gap(after, session.position)
         self._session, self._head = session, session.head
@@ -291,7 +304,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _data_loss(self, after: Position, goes_on: Position | None) -> BinlogError:
         what = f"the server has purged changes after {_described(after)}"
         if goes_on is not None:
-            what += f", and the consumer goes on at {_described(goes_on)}"
+            what += f", or the consumer was moved: it goes on at {_described(goes_on)}"
         return BinlogError(
             ErrorKind.POSITION_PURGED,
             what,

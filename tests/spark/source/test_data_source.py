@@ -285,6 +285,27 @@ def test_without_failing_a_gap_before_the_first_batch_is_marked(
     assert (part.gap, part.markers, part.batch_end) == (True, True, behind)
 
 
+def test_a_consumer_that_was_moved_is_like_one_behind_a_gap(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    one = daemon.add(b"x" * 10)
+    behind = daemon.purge()
+    refused = problem(400, ErrorKind.POSITION_UNKNOWN, "it belongs to another epoch")
+    daemon.faults["session"] = [refused]
+    start = {"raw": "true", "startingOffsets": one.to_json()}
+    with pytest.raises(BinlogError, match="or the consumer was moved: it goes on at epoch"):
+        new_reader(**start).initialOffset()
+    daemon.faults["session"] = [refused]
+    reader = new_reader(failOnDataLoss="false", **start)
+    assert reader.initialOffset() == one.as_dict()
+    daemon.faults["session"] = [refused]
+    end = daemon.add(b"x" * 10)
+    assert reader.latestOffset(one.as_dict(), ALL) == behind.as_dict()
+    (part,) = reader.partitions(one.as_dict(), behind.as_dict())
+    assert part.gap and part.batch_end == behind
+    assert reader.latestOffset(behind.as_dict(), ALL) == end.as_dict()
+
+
 def test_a_gap_with_nothing_behind_it_is_a_batch_of_its_own(
     daemon: FakeDaemon, new_reader: Any
 ) -> None:
