@@ -18,7 +18,7 @@ settings.register_profile("deep", deadline=None, print_blob=True, max_examples=5
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # Folders whose files take longest, longest first: started last, one would run while other workers are idle.
-_SLOW = ("spark", "demo", "daemon", "faults", "servers", "source", "runtime")
+_SLOW = ("mirror", "spark", "demo", "daemon", "faults", "servers", "source", "runtime")
 # At most two workers run Spark at a time: three JVMs on two cores keep each other from starting a Python worker within
 # the ten seconds that Spark waits for it. The files of the first kind share a session, which costs more to start than
 # most of their tests; those of the second start their own.
@@ -35,7 +35,15 @@ _SPARK = {
         ),
         "session",
     ),
-    "tests/demo/test_demo.py": "jobs",
+    **dict.fromkeys(
+        (
+            "tests/demo/test_demo.py",
+            "tests/mirror/test_crash_matrix.py",
+            "tests/mirror/test_ddl_torture.py",
+            "tests/mirror/test_job.py",
+        ),
+        "jobs",
+    ),
 }
 
 
