@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -31,7 +31,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_sink.mirror.group_commit import GroupCommit
-from spark_sink.mirror.jvm import delta_version
+from spark_sink.mirror.jvm import FileSystem, append_file, delta_version, has_commit
 from spark_sink.mirror.names import TableName, own_path, table_label
 
 if TYPE_CHECKING:
@@ -93,11 +93,13 @@ def new_table_id() -> str:
     return uuid.uuid4().hex
 
 
-CONTROL_SCHEMA = (
-    "serial long, at timestamp, kind string, consumer string, table_id string, database string, table string,"
-    " folder string, state string, server string, epoch long, from_lsn long, signature string, reason string,"
-    " request string, detail string"
-)
+_TYPES = {"serial": "bigint", "at": "timestamp", "epoch": "bigint", "from_lsn": "bigint"}
+_NAMES = (
+    ("serial", "at", "kind", "consumer", "table_id", "database", "table", "folder", "state", "server")
+    + ("epoch", "from_lsn", "signature", "reason", "request", "detail")
+)  # fmt: skip
+# Nothing reads the control table without its newest commits, and it is compacted.
+_PROPERTIES = {"delta.checkpointInterval": "100", "delta.enableDeletionVectors": "false"}
 Row = Mapping[str, Any]
 
 
@@ -206,6 +208,7 @@ class ControlTable:
     def __init__(self, spark: SparkSession, target: str) -> None:
         self._spark = spark.newSession()
         self.path = own_path(target, "tables")
+        self._files = FileSystem(spark)
         self._lock = threading.RLock()
         self._commits = GroupCommit(self._commit)
         self._version = -1
@@ -214,14 +217,11 @@ class ControlTable:
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def changed(self) -> bool:
-        """True if somebody wrote into the control table since it was read or written here last."""
-        with self._lock:
-            return delta_version(self._spark, self.path) != self._version
-
     def rows(self) -> ControlRows:
         """Returns what counts, read again if it has changed."""
         with self._lock:
+            if self._version >= 0 and not has_commit(self._files, self.path, self._version + 1):
+                return self._rows
             version = delta_version(self._spark, self.path)
             if version != self._version:
                 frame = self._spark.read.format("delta").option("versionAsOf", version)
@@ -273,18 +273,39 @@ class ControlTable:
                 table.delete(F.col("serial").isin(sorted(superfluous)))
             return len(superfluous)
 
+    def _create(self) -> None:
+        table = DeltaTable.createIfNotExists(self._spark).location(self.path)
+        for name in _NAMES:
+            table = table.addColumn(name, _TYPES.get(name, "string"))
+        for key, value in _PROPERTIES.items():
+            table = table.property(key, value)
+        table.execute()
+        self._version = delta_version(self._spark, self.path)
+
     def _commit(self, rows: list[dict[str, Any]]) -> None:
         with self._lock:
             serial = self.rows().serial
             at = datetime.now(UTC)
             for number, row in enumerate(rows, serial + 1):
                 row |= {"serial": number, "at": at}
-            values = [tuple(row.values()) for row in rows]
-            frame = self._spark.createDataFrame(values, CONTROL_SCHEMA)
-            frame.coalesce(1).write.format("delta").mode("append").save(self.path)
+            if self._version < 0:
+                self._create()
+            append_file(self._spark, self.path, _file_of(rows), len(rows))
             # Rows of another process in between are read with the next `rows`.
             if delta_version(self._spark, self.path) == self._version + 1:
                 self._hold(self._version + 1, [*self._raw, *rows])
+
+
+def _file_of(rows: Sequence[Row]) -> bytes:
+    """Returns a Parquet file of rows."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    types = {"bigint": pa.int64(), "timestamp": pa.timestamp("us", "UTC"), "string": pa.string()}
+    schema = pa.schema([(name, types[_TYPES.get(name, "string")]) for name in _NAMES])
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(list(rows), schema), sink)
+    return bytes(sink.getvalue())
 
 
 def _row(kind: str, **values: Any) -> dict[str, Any]:

@@ -32,7 +32,13 @@ from spark_sink.mirror.entries import (
     first_lsn,
     last_lsn,
 )
-from spark_sink.mirror.jvm import append_once, delta_version, txn_version
+from spark_sink.mirror.jvm import (
+    FileSystem,
+    append_once,
+    delta_version,
+    has_commit,
+    recorded_versions,
+)
 from spark_sink.mirror.log_files import LogFile, LogFiles
 
 if TYPE_CHECKING:
@@ -118,7 +124,8 @@ class BinlogLog:
         self._files = LogFiles(self._session, self.path)
         self._lock = threading.Lock()
         self._runs: dict[str, str] = {}
-        self._seen = -1
+        self._system = FileSystem(spark)
+        self._appended: dict[str, tuple[int, int]] = {}  # (table version, append) by consumer
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -230,11 +237,13 @@ class BinlogLog:
 
     def last_append(self, consumer: str) -> int:
         """Returns the number of the consumer's last append, 0 if there is none; cheap, without a Spark job."""
-        return max(0, txn_version(self._spark, self.path, _app_id(consumer)))
-
-    def changed(self) -> bool:
-        """True if the log has a newer Delta version than at the last call of `entries`."""
-        return delta_version(self._spark, self.path) > self._seen
+        with self._lock:
+            version, number = self._appended.get(consumer, (-1, 0))
+            if version < 0 or has_commit(self._system, self.path, version + 1):
+                found = recorded_versions(self._spark, self.path, _app_id(consumer))
+                version, number = found[0], max(0, found[1])
+                self._appended[consumer] = version, number
+        return number
 
     def entries(
         self,
@@ -251,7 +260,6 @@ class BinlogLog:
         table). Statements and END entries are always included, claims never are. An empty list means that there is
         nothing newer.
         """
-        self._seen = max(self._seen, delta_version(self._spark, self.path))
         files = self._after(consumer, after)
         while files:
             last = last_lsn(append_of(after) + appends_max)

@@ -71,7 +71,7 @@ class Mirror:
 
     def options(self, **changes: Any) -> ApplyOptions:
         options = ApplyOptions(str(self.target.path), [self.consumer], lambda _: self.policy)
-        return replace(options, watermark_s=0.0, poll_s=0.02, retry_first_s=0.05, **changes)
+        return replace(options, retry_first_s=0.05, **changes)
 
     def apply(self, **changes: Any) -> int:
         """Apply all that the log holds. Returns the exit code."""

@@ -98,9 +98,11 @@ def log(spark: SparkSession, tmp_path: Path) -> BinlogLog:
 
 def test_what_is_appended_is_read_back(spark: SparkSession, log: BinlogLog, tmp_path: Path) -> None:
     assert log.end("shop") is None
-    assert not log.changed()
     assert log.entries("shop", 0) == []
+    reader = BinlogLog(spark, str(tmp_path / "target"))
+    assert reader.last_append("shop") == 0
     assert log.claim("shop") == LogEnd(1, None)
+    assert reader.last_append("shop") == 1
     large = bytes(INLINE_BYTES + 1)
     written = batch(
         spark,
@@ -110,9 +112,8 @@ def test_what_is_appended_is_read_back(spark: SparkSession, log: BinlogLog, tmp_
         end_at(3, 3, gap=True),
     )
     log.append(written, "shop", 2)
-    assert log.changed()
+    assert reader.last_append("shop") == reader.last_append("shop") == 2
     first, second, third, end = log.entries("shop", 0)
-    assert not log.changed()
     assert [entry.lsn for entry in (first, second, third, end)] == [
         first_lsn(2) + entry_number(0, index) for index in range(4)
     ]
