@@ -16,6 +16,7 @@ import pytest
 from spark_sink.mirror.names import folder_name
 from spark_sink.mirror.settings import MirrorSettings
 from spark_sink.session import spark_session
+from tests.conftest import SESSION_FILES
 from tests.servers import Server
 from tests.support.fake_daemon import FakeDaemon, fake_daemon
 from tests.support.java import QUICK_JAVA, QUICK_SPARK
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
+            file = item.nodeid.split("::", 1)[0]
+            assert file in SESSION_FILES, f"name {file} in tests/conftest.py: it uses Spark"
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(600))
 

@@ -35,7 +35,7 @@ def given(folder: Path, spark: dict[str, object], *command: str) -> dict[str, st
         env=os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=170,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -66,14 +66,14 @@ def test_what_spark_submit_is_given_wins(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("spark", "least", "most"),
+    ("section", "least", "most"),
     [
         ({"master": "local[1]"}, 1500, 2048),
         ({"master": "local[1]", "conf": {"spark.driver.memory": "700m"}}, 500, 700),
     ],
 )
 def test_a_local_driver_has_memory_for_its_executors(
-    tmp_path: Path, spark: dict[str, object], least: int, most: int
+    tmp_path: Path, section: dict[str, object], least: int, most: int
 ) -> None:
-    heap = int(given(tmp_path, spark, sys.executable)["heap"])
+    heap = int(given(tmp_path, section, sys.executable)["heap"])
     assert least << 20 <= heap <= most << 20

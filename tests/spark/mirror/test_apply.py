@@ -33,6 +33,7 @@ CREATE TABLE types (
 """
 
 
+@pytest.mark.deep
 def test_every_type_and_every_kind_of_change(
     mirror: Mirror, source: Source, target: Target
 ) -> None:
@@ -113,6 +114,7 @@ def test_statements_between_changes_in_any_cut_and_a_replay_that_changes_nothing
     assert mirror.record("t").state is TableState.COMPLETE
 
 
+@pytest.mark.deep
 def test_one_table_of_many_stops_and_goes_on_in_each_way(
     mirror: Mirror, source: Source, target: Target
 ) -> None:
@@ -238,6 +240,7 @@ def test_a_table_without_a_key_is_mirrored_by_counts_of_equal_rows(
     assert "lacks 1 rows" in mirror.record("heap").reason
 
 
+@pytest.mark.deep
 def test_soft_deletes_and_metadata_columns(mirror: Mirror, source: Source, target: Target) -> None:
     mirror.policy = TablePolicy(deletes=Deletes.SOFT, metadata=tuple(MetadataColumn))
     source.execute(
@@ -261,6 +264,7 @@ def test_soft_deletes_and_metadata_columns(mirror: Mirror, source: Source, targe
     assert {row["_deleted"] for row in target.rows(source, "t")} == {True}
 
 
+@pytest.mark.deep
 def test_tables_that_are_older_than_the_mirror_and_a_gap(
     mirror: Mirror, source: Source, target: Target
 ) -> None:
@@ -289,6 +293,7 @@ def test_tables_that_are_older_than_the_mirror_and_a_gap(
     mirror.policy = TablePolicy(unknown=UnknownTables.PARTIAL)
 
 
+@pytest.mark.deep
 def test_large_steps_are_decoded_on_the_executors(
     mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,6 +319,7 @@ def test_large_steps_are_decoded_on_the_executors(
     assert sorted(row["a"] for row in target.rows(source, "heap")) == [1, 2]
 
 
+@pytest.mark.deep
 def test_two_consumers_of_one_table_and_a_table_that_is_adopted(
     mirror: Mirror, make_mirror: Callable[..., Mirror], source: Source, target: Target
 ) -> None:
