@@ -66,6 +66,7 @@ def _play(job: MirrorJob, history: History, statements: int, positions: int) -> 
     print(f"{copies.total()} copies, and {allowed.total()} were allowed")
 
 
+@pytest.mark.deep
 def test_a_short_history_of_ddl(job: MirrorJob) -> None:
     _play(job, History(seed=311, tables=4), statements=40, positions=2)
 

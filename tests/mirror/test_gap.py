@@ -78,6 +78,7 @@ def tables(job: MirrorJob) -> dict[str, dict[str, Any]]:
     return {line["table"]: line for line in lines}
 
 
+@pytest.mark.deep
 def test_a_purge_stops_the_consumer_and_its_remedy_copies_the_tables(make_job: MakeJob) -> None:
     job = make_job(copies=True, on_purged="latest")
     mirror_then_purge(job)

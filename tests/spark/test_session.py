@@ -68,7 +68,7 @@ def test_what_spark_submit_is_given_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "least", "most"),
     [
-        ({"master": "local[1]"}, 1500, 2048),
+        pytest.param({"master": "local[1]"}, 1500, 2048, marks=pytest.mark.deep),
         ({"master": "local[1]", "conf": {"spark.driver.memory": "700m"}}, 500, 700),
     ],
 )

@@ -155,6 +155,7 @@ def test_one_table_of_many_stops_and_goes_on_in_each_way(
     assert {row["id"]: row["v"] for row in target.rows(source, "partial_image")} == {1: 1, 2: 2}
 
 
+@pytest.mark.deep
 def test_a_swap_of_tables_moves_their_folders_and_a_stopped_one_goes_on_under_its_new_name(
     mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +203,7 @@ def test_a_swap_of_tables_moves_their_folders_and_a_stopped_one_goes_on_under_it
     assert "other columns" in mirror.record("t").reason
 
 
+@pytest.mark.deep
 def test_a_table_without_a_key_is_mirrored_by_counts_of_equal_rows(
     mirror: Mirror, source: Source, target: Target
 ) -> None:

@@ -157,6 +157,7 @@ def test_an_append_and_a_look_are_one_job_each(spark: SparkSession, log: BinlogL
         assert jobs() == before + 2
 
 
+@pytest.mark.deep
 def test_entries_are_read_in_parts(spark: SparkSession, log: BinlogLog) -> None:
     log.claim("shop")
     for number in range(2, 8):
@@ -275,6 +276,7 @@ def on_day(monkeypatch: pytest.MonkeyPatch, day: int) -> None:
     monkeypatch.setattr("spark_sink.mirror.log.datetime", Clock)
 
 
+@pytest.mark.deep
 def test_days_are_forgotten_but_not_the_end(
     spark: SparkSession, log: BinlogLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +301,7 @@ def test_days_are_forgotten_but_not_the_end(
     assert log.claim("shop").append == 5
 
 
+@pytest.mark.deep
 def test_a_day_of_many_files_is_compacted_and_read_as_before(
     spark: SparkSession, log: BinlogLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

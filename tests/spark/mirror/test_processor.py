@@ -95,6 +95,7 @@ def test_a_copy_that_ends_at_the_same_difference_is_not_made_again(
     assert_equal(source, target, "t")
 
 
+@pytest.mark.deep
 def test_the_commands_of_a_statement_that_is_not_understood_work(
     mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spark_sink.mirror.control import TableState
 from spark_sink.mirror.names import TableName
 from spark_sink.mirror.policies import TablePolicy, UnknownTables
@@ -13,6 +15,7 @@ def left_out(name: TableName) -> bool:
     return name[1].startswith("_")
 
 
+@pytest.mark.deep
 def test_a_table_leaves_the_mirror_by_a_rename_and_comes_back(
     mirror: Mirror, source: Source, target: Target
 ) -> None:

@@ -94,6 +94,7 @@ def test_batches_are_bounded_in_bytes_and_read_in_slices(
     assert data == sorted(data)
 
 
+@pytest.mark.deep
 def test_a_restart_whose_first_call_is_partitions(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def test_all_rows_in_several_groups(
     assert again.executed == result.executed
 
 
+@pytest.mark.deep
 def test_empty_and_tiny_tables(copying: Copying, new_database: NewDatabase) -> None:
     database = new_database(copying.server)
     numbers(copying.server, database, 0, "none")
@@ -159,6 +160,7 @@ def test_a_stop_between_groups(copying: Copying, new_database: NewDatabase) -> N
     assert copying.copy(database, "t", begin=begin, **SMALL).rows == 9_500
 
 
+@pytest.mark.deep
 def test_a_lost_connection_is_tried_again(
     copying: Copying, new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
