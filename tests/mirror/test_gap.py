@@ -100,6 +100,7 @@ def test_a_purge_stops_the_consumer_and_its_remedy_copies_the_tables(make_job: M
     assert job.differences("shop") == []
 
 
+@pytest.mark.deep
 def test_without_a_server_to_copy_from_tables_become_partial(make_job: MakeJob) -> None:
     job = make_job(copies=False, on_purged="fail")
     mirror_then_purge(job)
