@@ -14,7 +14,8 @@ help:
 	@echo "make demo     mirror a real MySQL server to Delta and compare every value (KEEP=1: until Ctrl-C)"
 	@echo "make picture  run the demo and draw docs/demo.svg"
 	@echo "make test     run lint, then all tests"
-	@echo "make test-deep  test generated tables on all four servers with new random seeds, for DEEP_MINUTES=10"
+	@echo "make test-deep  test generated tables on all four servers with new random seeds, for DEEP_MINUTES=10; then the long"
+	@echo "              tests of the mirror: kills, histories of DDL, copies under load"
 	@echo "make simulate simulate SEEDS=1000 histories of dispatching, from FIRST=0 on, in JOBS=1 processes"
 	@echo "make mutants  break each rule of dispatching and check that the simulation detects it"
 	@echo "make soak     test slow, idle and many consumers, and judged histories, for 40 minutes"
@@ -55,8 +56,9 @@ test: servers jars
 	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_ARGS)
 
 DEEP_MINUTES ?= 10
-test-deep: servers
+test-deep: servers jars kernels
 	DEEP_MINUTES=$(DEEP_MINUTES) $(PY) -m pytest -s tests/differential -k many_minutes $(PYTEST_ARGS)
+	$(PY) -m pytest -s -m deep --durations=0 $(PYTEST_ARGS)
 
 SEEDS ?= 1000
 FIRST ?= 0

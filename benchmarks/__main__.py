@@ -11,7 +11,7 @@ import os
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import decode, routing
+from benchmarks import decode, mirror, routing
 from benchmarks.logs import generate_bulk, generate_small, prepare
 from tests.servers import start_server
 
@@ -58,7 +58,13 @@ def main() -> int:
         f"{decoded.ratio:.0f} x",
         f">= {DECODING_TARGET:.0f} x",
     )
+    measured = Table(title="the mirror")
+    for column in ("what", "measured", "target"):
+        measured.add_column(column)
+    for row in mirror.printed(mirror.measure(scale, console.print)):
+        measured.add_row(*row)
     console.print(table)
+    console.print(measured)
     console.print(f"decoded values equal SELECT's, checksum {decoded.checksum}")
     console.print(
         f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end; compare ratios, not times"

@@ -14,6 +14,6 @@ if TYPE_CHECKING:
 
 def register(spark: SparkSession) -> None:
     """Register `format("binlog")` with a session. The executors need this package installed, too."""
-    from spark_sink.source import BinlogDataSource  # noqa: PLC0415 - the package stays light
+    from spark_sink.source.data_source import BinlogDataSource  # noqa: PLC0415 - the package stays light
 
     spark.dataSource.register(BinlogDataSource)

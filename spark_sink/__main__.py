@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from spark_sink.job import run_job
+from spark_sink.cli import main
 
 if __name__ == "__main__":
-    sys.exit(run_job())
+    main()

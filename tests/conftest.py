@@ -18,16 +18,28 @@ settings.register_profile("deep", deadline=None, print_blob=True, max_examples=5
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # Folders whose files take longest, longest first: started last, one would run while other workers are idle.
-_SLOW = ("spark", "demo", "daemon", "faults", "servers", "source", "runtime")
+_SLOW = ("mirror", "spark", "demo", "daemon", "faults", "servers", "source", "runtime")
 # At most two workers run Spark at a time: three JVMs on two cores keep each other from starting a Python worker within
-# the ten seconds that Spark waits for it. The files of the first kind share a session, which costs more to start than
-# most of their tests; those of the second start their own.
-_SPARK = {
-    "tests/spark/test_mirror.py": "session",
-    "tests/spark/test_source.py": "session",
-    "tests/spark/test_job.py": "jobs",
-    "tests/demo/test_demo.py": "jobs",
-}
+# the ten seconds that Spark waits for it. Tests that start jobs are one unit; those that share a session are another: a
+# session costs more to start than most of its tests.
+_JOBS = ("tests/mirror/", "tests/demo/test_demo.py", "tests/spark/test_session.py")
+SESSION_FILES = tuple(
+    f"tests/spark/{name}.py"
+    for name in (
+        "source/test_source",
+        "source/test_large_transactions",
+        "source/test_worker_memory",
+        "mirror/test_apply",
+        "mirror/test_conversions_servers",
+        "mirror/test_crashes",
+        "mirror/test_log",
+        "mirror/test_processor",
+        "mirror/test_rename_steps",
+        "mirror/test_schema_changes",
+        "mirror/copy/test_copier",
+        "mirror/copy/test_verify",
+    )
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,11 +51,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class Units(LoadScopeScheduling):  # type: ignore[misc]
-    """The tests that one worker runs in a row: those of a file, which share servers, except for the files above."""
+    """The tests that one worker runs in a row: those of a file, which share servers, or of the files above."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
-        return _SPARK.get(file, file)
+        if file.startswith(_JOBS):
+            return "jobs"
+        return "session" if file in SESSION_FILES else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Units:

@@ -37,6 +37,9 @@ def _options(arguments: Sequence[str]) -> Options:
     parser.add_argument("--seconds", type=float, default=25.0, help="duration of the writing (25)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random transactions (1)")
     parser.add_argument(
+        "--parts", type=int, default=1_000_000, help="existing rows that are copied (1000000)"
+    )
+    parser.add_argument(
         "--target", type=Path, help="an empty folder for the Delta tables, which are kept"
     )
     parser.add_argument("--keep", action="store_true", help="keep everything running until Ctrl-C")
@@ -47,7 +50,7 @@ def _options(arguments: Sequence[str]) -> Options:
         target = target.absolute()
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             parser.error(f"--target {target} is not an empty folder")
-    return Options(parsed.seconds, parsed.seed, parsed.keep, target, parsed.picture)
+    return Options(parsed.seconds, parsed.seed, parsed.keep, target, parsed.parts, parsed.picture)
 
 
 if __name__ == "__main__":

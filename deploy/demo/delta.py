@@ -1,9 +1,12 @@
 """Reads the rows of a Delta table from its log without Spark, so that the check does not depend on the code under test.
 
 The log's commits are replayed from the first one: the table consists of the files that were added and not removed. A
-table that requires unsupported reader features is refused, and so is a log without its first commits.
+column has the name in its files that the schema's metadata gives it ("column mapping"), so that a renamed column is
+read from older files, too. A table that requires unsupported reader features is refused, and so is a log without its
+first commits.
 
-Source: the Delta transaction log protocol (PROTOCOL.md of delta-io/delta), "Actions" and "Reader Requirements".
+Source: the Delta transaction log protocol (PROTOCOL.md of delta-io/delta), "Actions", "Column Mapping" and "Reader
+Requirements".
 """
 
 from __future__ import annotations
@@ -16,9 +19,18 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# timestampNtz is a column type that Parquet supports too.
-_FEATURES = frozenset({"timestampNtz"})
+# timestampNtz is a column type that Parquet supports too; values of a type that was widened are cast.
+_FEATURES = frozenset({"timestampNtz", "columnMapping", "typeWidening", "typeWidening-preview"})
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _READER_FEATURES_VERSION = 3
+# Types to which a column may have been widened; older files have the type before.
+_WIDE = {
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "timestamp_ntz": pa.timestamp("us"),
+}
 
 
 class UnreadableDelta(Exception):
@@ -32,16 +44,24 @@ def exists(folder: Path) -> bool:
 def read(folder: Path) -> pa.Table:
     """All rows. Timestamps are in UTC, with or without a time zone. Raises UnreadableDelta."""
     files: dict[str, dict[str, Any]] = {}
-    columns: list[str] = []
+    columns: dict[str, tuple[str, pa.DataType | None]] = {}
     for action in _actions(folder):
         if "metaData" in action:
             fields = json.loads(action["metaData"]["schemaString"])["fields"]
-            columns = [field["name"] for field in fields]
+            columns = {
+                field["name"]: (
+                    field.get("metadata", {}).get(_PHYSICAL_NAME, field["name"]),
+                    _wide_type(field["type"]),
+                )
+                for field in fields
+            }
             if action["metaData"]["partitionColumns"]:
                 raise UnreadableDelta(f"{folder} is partitioned")
         elif "protocol" in action:
             _check(folder, action["protocol"])
         elif "add" in action:
+            if action["add"].get("deletionVector"):
+                raise UnreadableDelta(f"{folder} has deletion vectors")
             files[action["add"]["path"]] = action["add"]
         elif "remove" in action:
             files.pop(action["remove"]["path"], None)
@@ -72,12 +92,35 @@ def _check(folder: Path, protocol: dict[str, Any]) -> None:
         )
 
 
-def _part(file: Path, columns: list[str]) -> pa.Table:
-    """The rows of one file. Columns that were added after the file was written are NULL."""
+def _wide_type(spark_type: Any) -> pa.DataType | None:
+    """The Arrow type to which values of older files are cast; None if the type cannot have been widened."""
+    if not isinstance(spark_type, str):
+        return None
+    if spark_type.startswith("decimal("):
+        precision, scale = map(int, spark_type[len("decimal(") : -1].split(","))
+        return pa.decimal128(precision, scale)
+    return _WIDE.get(spark_type)
+
+
+def _part(file: Path, columns: dict[str, tuple[str, pa.DataType | None]]) -> pa.Table:
+    """The rows of one file. `columns`: by name, the name in the files and the type after widening. Columns that were
+    added later are NULL."""
     with pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as source:
         data = source.read()
-    arrays = {
-        name: data.column(name) if name in data.column_names else pa.nulls(data.num_rows)
-        for name in columns
-    }
+    arrays = {}
+    for name, (stored, wide) in columns.items():
+        if stored not in data.column_names:
+            arrays[name] = pa.chunked_array([pa.nulls(data.num_rows, wide or pa.null())])
+            continue
+        column = data.column(stored)
+        arrays[name] = column if wide is None else _cast(column, wide)
     return pa.table(arrays)
+
+
+def _cast(column: pa.ChunkedArray, wide: pa.DataType) -> pa.ChunkedArray:
+    if column.type == wide:
+        return column
+    if pa.types.is_decimal(wide) and pa.types.is_integer(column.type):
+        # Arrow wants room for every value of the integer type.
+        column = column.cast(pa.decimal128(min(38, 19 + wide.scale), wide.scale))
+    return column.cast(wide)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -13,9 +13,14 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from deploy.demo.operations import Shop, Transaction, first_rows, operations
+from deploy.demo.operations import Shop, Statement, Transaction, first_rows, operations
 from deploy.demo.processes import DemoFailed
-from deploy.demo.schema import ADD_COLUMN
+from deploy.demo.schema import (
+    ADD_COLUMNS,
+    DOUBLE_EXISTING_TABLE,
+    EXISTING_TABLE,
+    SHADOW_TABLE,
+)
 
 Connect = Callable[[], "Connection[Cursor]"]
 
@@ -33,11 +38,26 @@ class WriteCounts:
     retried: int = 0
 
 
+def make_existing_table(connection: Connection[Cursor], parts: int) -> None:
+    """Create a table of `parts` rows that the binlog does not hold. The account needs the right to set sql_log_bin."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_log_bin = 0")
+        for statement in EXISTING_TABLE:
+            cursor.execute(statement)
+        rows = 1
+        while rows < parts:
+            cursor.execute(DOUBLE_EXISTING_TABLE.format(rows=rows, most=min(rows, parts - rows)))
+            rows = min(2 * rows, parts)
+        connection.commit()
+        cursor.execute("SET SESSION sql_log_bin = 1")
+
+
 class Writers:
     """Writer threads, each with its own connection."""
 
-    def __init__(self, connect: Connect, *, seed: int, writers: int = 3) -> None:
-        self._connect = connect
+    def __init__(self, connect: Connect, *, seed: int, parts: int, writers: int = 3) -> None:
+        """`parts`: rows of warehouse.parts."""
+        self._connect, self._parts = connect, parts
         self._go_on = threading.Event()
         self._stop = threading.Event()
         self._written = [WriteCounts() for _ in range(writers)]
@@ -79,15 +99,22 @@ class Writers:
             sum(count.retried for count in counts),
         )
 
-    def add_column(self) -> None:
-        """Alter a table while the writers write to it."""
-        with closing(self._connect()) as connection, connection.cursor() as cursor:
-            cursor.execute(ADD_COLUMN)
-            cursor.execute("UPDATE shop.customers SET nickname = name WHERE id % 3 = 0")
-            connection.commit()
+    def add_columns(self) -> None:
+        """Alter tables while the writers write to them."""
+        self._execute(ADD_COLUMNS)
+
+    def change_by_shadow(self) -> None:
+        """Change a table through a shadow table, and swap the two, while the writers write to it."""
+        self._execute(SHADOW_TABLE)
+
+    def _execute(self, statements: Iterable[str]) -> None:
+        with closing(self._connect()) as connection:
+            for statement in statements:
+                self._run(connection, Transaction([Statement(statement)]), WriteCounts())
 
     def _write(self, writer: int, seed: int) -> None:
-        shop = Shop(writer, random.Random(f"{seed}/{writer}"))  # noqa: S311 - repeatable on purpose
+        chance = random.Random(f"{seed}/{writer}")  # noqa: S311 - repeatable on purpose
+        shop = Shop(writer, chance, parts=self._parts)
         try:
             with closing(self._connect()) as connection:
                 for transaction in first_rows(shop):

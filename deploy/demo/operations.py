@@ -57,6 +57,7 @@ class Shop:
     customers: list[int] = field(default_factory=list)
     products: list[int] = field(default_factory=list)
     orders: list[int] = field(default_factory=list)  # in the order of their ids
+    parts: int = 1_000_000  # rows of warehouse.parts at the beginning
     _next: int = 0
 
     def new_id(self) -> int:
@@ -292,6 +293,31 @@ def forget(shop: Shop) -> Transaction:
     return Transaction([Statement(f"DELETE FROM shop.customers WHERE id IN {_in(gone)}")], done)
 
 
+def use_parts(shop: Shop) -> Transaction:
+    """Change rows of the table that is copied meanwhile: updates, a deletion, new rows, and a key that moves."""
+    chance = shop.chance
+    # Each writer has its own ids, so that no key is inserted twice.
+    own = range(shop.writer + 1, shop.parts + 1, 3)
+    used = _in(sorted(chance.choice(own) for _ in range(20)))
+    new = shop.parts + shop.new_id()
+    columns = "id, code, title, stock, price, weight, added, counted, changed, state"
+    row = [new, f"N{new}", _maybe(chance, _text(chance, 4)), chance.randint(0, 99)]
+    row += [_decimal(chance, 10, 2), _maybe(chance, _double(chance)), _day(chance), None]
+    row += [_moment(chance), "new"]
+    return Transaction(
+        [
+            Statement(
+                f"UPDATE warehouse.parts SET stock = stock - 1, state = 'used' WHERE id IN {used}"
+            ),
+            Statement(f"DELETE FROM warehouse.parts WHERE id = {chance.choice(own)}"),
+            _rows("warehouse.parts", columns, [row]),
+            Statement(
+                f"UPDATE warehouse.parts SET id = {new + 10**8} WHERE id = {chance.choice(own)}"
+            ),
+        ]
+    )
+
+
 _OPERATIONS: tuple[tuple[Callable[[Shop], Transaction], int], ...] = (
     (place_order, 40),
     (new_customers, 12),
@@ -302,6 +328,7 @@ _OPERATIONS: tuple[tuple[Callable[[Shop], Transaction], int], ...] = (
     (rename, 6),
     (reprice, 5),
     (forget, 5),
+    (use_parts, 10),
 )
 
 

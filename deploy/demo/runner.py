@@ -2,9 +2,10 @@
 
 First MySQL starts, then the daemon and the mirror job in parallel (Spark needs about ten seconds, and waits for the
 daemon). Then the tables are created: the consumers begin at `earliest`, so the mirror contains all rows. Writers write
-for a while; then the demo waits for the mirror. A consumer's `covered` set contains all that the server had executed
-when the last writer stopped only if the consumer's transactions of that set were acknowledged, and the mirror job
-acknowledges a batch after the commit of its last table.
+for a while. Meanwhile the mirror copies a table that is older than the binlog, two tables get columns, and one is
+replaced by a shadow table. Then the demo waits for the mirror. A consumer's `covered` set contains all that the server
+had executed when the last writer stopped only if the consumer's transactions of that set were acknowledged, and the
+mirror job acknowledges what is in its log; its metrics say how far the tables have applied the log.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from pymysql.cursors import Cursor
 from rich.console import Console
 
 from deploy.demo import compare
-from deploy.demo.load import WriteCounts, Writers
+from deploy.demo.load import WriteCounts, Writers, make_existing_table
 from deploy.demo.processes import INTERRUPTS, DemoFailed, DemoProcess, tail
-from deploy.demo.schema import DATABASES, STATEMENTS
+from deploy.demo.schema import DATABASES, EXISTING, STATEMENTS
 from deploy.demo.view import View, ViewState, results_table, save_picture, size
 from deploy.demo.watch import DemoConsumer, Observation, Observer, Rules
 from tests.servers import Instance, start_server
@@ -44,25 +45,27 @@ CONSUMERS = (
     DemoConsumer("warehouse", "depot", ("warehouse",), 64 * MIB),
     DemoConsumer("never_reads", "repl", DATABASES, MIB // 4, shared=False),
 )
+COPY_GRANTS = ("SELECT ON *.*", "REPLICATION CLIENT ON *.*", "PROCESS ON *.*")
 MIRRORED = tuple(consumer.name for consumer in CONSUMERS if consumer.shared)
 
 OBSERVE_EVERY_S = 0.5
 # The first start on a machine compiles; later ones take seconds.
 START_TIMEOUT_S = 240.0
-CATCH_UP_TIMEOUT_S = 240.0
+CATCH_UP_TIMEOUT_S = 600.0  # two quiet cores need a minute
 END_S = 10.0
 ENDING_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`target`: folder for the Delta tables, which are kept; None: they are removed. `picture`: an SVG file to
-    write."""
+    """`target`: folder for the Delta tables, which are kept; None: they are removed. `parts`: rows of the table that is
+    copied. `picture`: an SVG file to write."""
 
     seconds: float
     seed: int
     keep: bool
     target: Path | None
+    parts: int = 1_000_000
     picture: Path | None = None
 
 
@@ -139,7 +142,7 @@ def run(options: Options, console: Console) -> int:
     with _work_folder() as work, ExitStack() as running:
         target = options.target or work / "delta"
         with View(console) as view:
-            demo = _start(running, view, work, target)
+            demo = _start(running, view, work, target, options.parts)
             results = _perform(demo, options, target)
         fine = all(result.fine for result in results)
         verdict = _verdict(demo, results, time.monotonic() - began)
@@ -171,16 +174,19 @@ def _work_folder() -> Iterator[Path]:
 # -- starting ------------------------------------------------------------------------------------------------
 
 
-def _start(running: ExitStack, view: View, work: Path, target: Path) -> RunningDemo:
+def _start(running: ExitStack, view: View, work: Path, target: Path, parts: int) -> RunningDemo:
     view.say("starting MySQL")
     server = running.enter_context(start_server("mysql97"))
     password = secrets.token_hex(16)
     for user in dict.fromkeys(consumer.user for consumer in CONSUMERS):
         server.add_user(user, password)
+    server.add_user("copy", password, *COPY_GRANTS)
     view.say(
         f"MySQL {server.version} on {server.host}:{server.port}; starting the daemon and Spark"
     )
-    port = _free_port()
+    port, metrics = _free_port(), _free_port()
+    mirror_config = work / "mirror.yaml"
+    mirror_config.write_text(mirror_settings(server.port, port, metrics, target), encoding="utf-8")
     config = work / "dispatcher.yaml"
     config.write_text(settings(server.port, port, work / "state.db"), encoding="utf-8")
     environment = {"DEMO_PASSWORD": password}
@@ -191,10 +197,14 @@ def _start(running: ExitStack, view: View, work: Path, target: Path) -> RunningD
         work,
         environment,
     )
-    mirror = _part(running, "The mirror job", _mirror_command(port, work, target), work, {})
-    observer = Observer(
-        port, running.enter_context(closing(_connect(server))), daemon.pid, mirror.log
+    mirror = _part(
+        running,
+        "The mirror job",
+        [sys.executable, "-m", "spark_sink", "run", "--config", mirror_config],
+        work,
+        environment,
     )
+    observer = Observer(port, running.enter_context(closing(_connect(server))), daemon.pid, metrics)
     demo = RunningDemo(server, daemon, mirror, observer, Rules(CONSUMERS), view, port)
     _await_daemon(demo)
     demo.until(
@@ -206,6 +216,9 @@ def _start(running: ExitStack, view: View, work: Path, target: Path) -> RunningD
         f"the daemon serves {len(CONSUMERS)} consumers on http://127.0.0.1:{port}; making the tables"
     )
     server.execute(*STATEMENTS)
+    view.say(f"writing {parts} rows that no binlog holds into {EXISTING}")
+    with closing(_connect(server)) as connection:
+        make_existing_table(connection, parts)
     return demo
 
 
@@ -227,17 +240,14 @@ def settings(mysql_port: int, port: int, state: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _mirror_command(port: int, work: Path, target: Path) -> list[str | Path]:
-    command: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "spark_sink",
-        "--url",
-        f"http://127.0.0.1:{port}",
-    ]
-    for name in MIRRORED:
-        command += ["--consumer", name]
-    return [*command, "--target", target, "--checkpoint", work / "checkpoints"]
+def mirror_settings(mysql_port: int, port: int, metrics: int, target: Path) -> str:
+    """The mirror's settings, as a user would write them."""
+    return f"""url: http://127.0.0.1:{port}
+consumers: [{", ".join(MIRRORED)}]
+target: {target}
+metrics: 127.0.0.1:{metrics}
+copy: {{mysql: "copy@127.0.0.1:{mysql_port}", password: "${{DEMO_PASSWORD}}"}}
+"""
 
 
 def _part(
@@ -292,10 +302,12 @@ def _free_port() -> int:
 
 def _perform(demo: RunningDemo, options: Options, target: Path) -> list[compare.Result]:
     view, server = demo.view, demo.server
-    load = demo.load = Writers(lambda: server.connect(autocommit=False), seed=options.seed)
+    load = demo.load = Writers(
+        lambda: server.connect(autocommit=False), seed=options.seed, parts=options.parts
+    )
     load.start()
     try:
-        demo.until("waiting for Spark's first batches", _mirror_runs, START_TIMEOUT_S)
+        demo.until("waiting for Spark's first steps", _mirror_runs, START_TIMEOUT_S)
         view.say(f"the mirror is running; writing for {options.seconds:g} s (seed {options.seed})")
         load.go_on()
         _write_for(demo, load, options.seconds)
@@ -315,15 +327,20 @@ def _perform(demo: RunningDemo, options: Options, target: Path) -> list[compare.
 
 def _write_for(demo: RunningDemo, load: Writers, seconds: float) -> None:
     began = time.monotonic()
-    half = began + seconds / 2
-    demo.until("writing", lambda _: time.monotonic() >= half, seconds + 60)
-    load.add_column()
-    demo.until("writing", lambda _: time.monotonic() >= began + seconds, seconds + 60)
+
+    def write_until(share: float) -> None:
+        demo.until("writing", lambda _: time.monotonic() >= began + seconds * share, seconds + 60)
+
+    write_until(0.4)
+    load.add_columns()
+    write_until(0.6)
+    load.change_by_shadow()
+    write_until(1.0)
 
 
 def _mirror_runs(observation: Observation) -> bool:
     return all(
-        name in observation.mirrored and observation.mirrored[name].batches for name in MIRRORED
+        name in observation.mirrored and observation.mirrored[name].steps for name in MIRRORED
     )
 
 
@@ -335,11 +352,17 @@ def _catch_up(demo: RunningDemo) -> None:
     def done(observation: Observation) -> bool:
         # The writers have stopped, so the server's executed set does not change.
         assert observation.executed == tip, "another client writes to the demo's server"
-        caught_up = all(observation.behind(name) == 0 for name in MIRRORED)
+        caught_up = all(_caught_up(observation, name) for name in MIRRORED)
         return caught_up and demo.rules.closed_observations > 0
 
     demo.until("waiting for the mirror", done, CATCH_UP_TIMEOUT_S)
     demo.view.say(f"the mirror has caught up after {time.monotonic() - began:.1f} s")
+
+
+def _caught_up(observation: Observation, name: str) -> bool:
+    mirrored = observation.mirrored[name]
+    copying = mirrored.has("copying") + mirrored.has("creating")
+    return observation.behind(name) == observation.unapplied(name) == copying == 0
 
 
 def _compare(connection: Connection[Cursor], table: compare.Table, target: Path) -> compare.Result:

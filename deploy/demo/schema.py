@@ -44,5 +44,53 @@ STATEMENTS = (
         quantity MEDIUMINT NOT NULL, at DATETIME(6) NOT NULL, remark VARCHAR(200), label VARBINARY(64))""",
 )
 
-# Executed during the load; existing rows get NULL.
-ADD_COLUMN = "ALTER TABLE shop.customers ADD COLUMN nickname VARCHAR(40) NULL"
+# A table that is older than the binlog: its rows are written with sql_log_bin=0, so only a copy can bring them.
+EXISTING = "warehouse.parts"
+EXISTING_TABLE = (
+    """CREATE TABLE warehouse.parts (
+        id INT UNSIGNED NOT NULL PRIMARY KEY, code CHAR(12) NOT NULL, title VARCHAR(80), stock INT NOT NULL,
+        price DECIMAL(10,2) NOT NULL, weight DOUBLE, added DATE NOT NULL, counted DATETIME(3),
+        changed TIMESTAMP(6) NOT NULL, state ENUM('new','used','worn') NOT NULL)""",
+    """INSERT INTO warehouse.parts VALUES
+        (1, 'P1', 'part 1', 100, 1.25, 0.1, '2020-01-01', NULL, '2024-02-29 12:00:00.000001', 'new')""",
+)
+# Repeated until there are enough rows: each statement doubles the table.
+DOUBLE_EXISTING_TABLE = """INSERT INTO warehouse.parts
+    SELECT id + {rows}, CONCAT('P', id + {rows}), IF(id % 7 = 0, NULL, CONCAT('part ', id + {rows})),
+        stock + id % 13, price + id % 97, weight * 1.000001 + id, added + INTERVAL id % 900 DAY,
+        IF(id % 3 = 0, NULL, '2024-01-01' + INTERVAL id SECOND), changed + INTERVAL {rows} MICROSECOND,
+        ELT(1 + (id + {rows}) % 3, 'new', 'used', 'worn')
+    FROM warehouse.parts WHERE id <= {most}"""
+
+# Executed during the load. The first gives existing rows NULL, the second a value that no log holds.
+ADD_COLUMNS = (
+    "ALTER TABLE shop.customers ADD COLUMN nickname VARCHAR(40) NULL",
+    "UPDATE shop.customers SET nickname = name WHERE id % 3 = 0",
+    "ALTER TABLE shop.order_lines ADD COLUMN packed TINYINT NOT NULL DEFAULT 7",
+)
+
+_PRODUCT = "id, sku, title, price, factor, weight, margin, picture, state, added, released"
+_NEW_PRODUCT = ", ".join(f"NEW.{name}" for name in _PRODUCT.split(", "))
+# A schema change with a shadow table, as pt-online-schema-change makes it: triggers keep the shadow up to date while
+# the rows are copied; then the two tables change their names.
+SHADOW_TABLE = (
+    "CREATE TABLE shop._products_new LIKE shop.products",
+    "ALTER TABLE shop._products_new MODIFY margin INT, ADD COLUMN rating DECIMAL(3,1) NOT NULL DEFAULT 5.0",
+    f"""CREATE TRIGGER shop.products_added AFTER INSERT ON shop.products FOR EACH ROW
+        REPLACE INTO shop._products_new ({_PRODUCT}) VALUES ({_NEW_PRODUCT})""",
+    f"""CREATE TRIGGER shop.products_changed AFTER UPDATE ON shop.products FOR EACH ROW
+        REPLACE INTO shop._products_new ({_PRODUCT}) VALUES ({_NEW_PRODUCT})""",
+    """CREATE TRIGGER shop.products_removed AFTER DELETE ON shop.products FOR EACH ROW
+        DELETE FROM shop._products_new WHERE id = OLD.id""",
+    f"INSERT IGNORE INTO shop._products_new ({_PRODUCT}) SELECT {_PRODUCT} FROM shop.products",
+    "RENAME TABLE shop.products TO shop._products_old, shop._products_new TO shop.products",
+    "DROP TABLE shop._products_old",
+)
+
+# What happened to tables besides changes of rows, for the table of results.
+EVENTS = {
+    EXISTING: "copied while it was written to",
+    "shop.customers": "got a column",
+    "shop.order_lines": "got a column with a default",
+    "shop.products": "replaced by a shadow table",
+}

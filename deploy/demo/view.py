@@ -20,7 +20,8 @@ from rich.text import Text
 
 from deploy.demo.compare import Result
 from deploy.demo.load import WriteCounts
-from deploy.demo.watch import DemoConsumer, Observation, Rules
+from deploy.demo.schema import EVENTS
+from deploy.demo.watch import DemoConsumer, MirrorProgress, Observation, Rules
 
 LINE_EVERY_S = 3.0
 _STYLES = {"streaming": "green", "closed": "yellow", "paused": "yellow", "failed": "red"}
@@ -86,17 +87,20 @@ def _line(state: ViewState) -> str:
     observation, consumers = state.observation, state.rules.consumers
     rows = sum(progress.rows for progress in observation.mirrored.values())
     behind = ", ".join(
-        f"{consumer.name} {observation.behind(consumer.name)}"
+        f"{consumer.name} {observation.behind(consumer.name)} + {observation.unapplied(consumer.name)}"
         for consumer in consumers
         if consumer.shared
     )
+    copied = sum(progress.copied for progress in observation.mirrored.values())
+    copies = f" {copied} rows copied;" if copied else ""
     unread = "".join(
         f" {consumer.name} {observation.state(consumer.name)}, holds {size(observation.rows[consumer.name]['bytes'])};"
         for consumer in consumers
         if not consumer.shared
     )
     return escape(
-        f"{state.title}: {state.written.rows} rows written, {rows} mirrored; transactions behind: {behind};{unread}"
+        f"{state.title}: {state.written.rows} rows written, {rows} applied;{copies}"
+        f" transactions not in the lake + not applied: {behind};{unread}"
         f" {sum(observation.dumps.values())} dump threads; daemon {observation.resident_bytes / 1e6:.0f} MB"
     )
 
@@ -136,14 +140,18 @@ def _consumers(observation: Observation, consumers: Sequence[DemoConsumer]) -> T
     table = _table(
         "consumer",
         "state",
-        right=("queue", "of", "lag s", "behind", "rows mirrored", "batches", "last s"),
+        right=("queue", "of", "lag s", "not in the lake", "not applied", "rows applied", "tables"),
     )
     for consumer in consumers:
         row, mirrored = observation.rows[consumer.name], observation.mirrored.get(consumer.name)
         state = observation.state(consumer.name)
-        done = ("", "", "") if consumer.shared else ("[dim]never reads[/]", "", "")
+        done = ("", "", "") if consumer.shared else ("", "[dim]never reads[/]", "")
         if mirrored:
-            done = (str(mirrored.rows), str(mirrored.batches), f"{mirrored.last_s:.1f}")
+            done = (
+                str(observation.unapplied(consumer.name)),
+                str(mirrored.rows),
+                _tables(mirrored),
+            )
         table.add_row(
             consumer.name,
             f"[{_STYLES.get(state, 'default')}]{escape(state)}[/]",
@@ -154,6 +162,16 @@ def _consumers(observation: Observation, consumers: Sequence[DemoConsumer]) -> T
             *done,
         )
     return table
+
+
+def _tables(mirrored: MirrorProgress) -> str:
+    """The number of complete tables, and the progress of copies."""
+    text = str(mirrored.has("complete"))
+    copying = mirrored.has("copying") + mirrored.has("creating")
+    if copying:
+        percent = 100 * mirrored.copied // mirrored.to_copy if mirrored.to_copy else 0
+        text += f" + {copying} copied ({min(percent, 100)} %)"
+    return text
 
 
 def _table(*left: str, right: Sequence[str] = ()) -> Table:
@@ -168,6 +186,7 @@ def _table(*left: str, right: Sequence[str] = ()) -> Table:
 def results_table(results: Sequence[Result]) -> Table:
     table = _table(
         "table",
+        "meanwhile",
         right=("rows in MySQL", "rows in Delta", "equal", "different", "missing", "extra"),
     )
     for result in results:
@@ -178,6 +197,7 @@ def results_table(results: Sequence[Result]) -> Table:
         style = "green" if result.fine else "red"
         table.add_row(
             escape(result.table.label),
+            EVENTS.get(result.table.label, ""),
             str(result.mysql),
             str(result.delta),
             f"[{style}]{result.equal}[/]",

@@ -1,7 +1,7 @@
 """Observes the running demo from outside, and checks the rules that must hold.
 
 An observation combines the daemon's answer (`GET /v1/binlogs`), the server's process list and executed GTIDs, the
-daemon's memory, and the mirror job's log. `Rules` is pure: it takes observations and returns the first violation.
+daemon's memory, and the mirror job's metrics. `Rules` is pure: it takes observations and returns the first violation.
 
 The process list and the daemon's states are not read at the same instant, and a server notices that a replica has
 disconnected only at its next write, at the latest at the next heartbeat. So a wrong number of dump threads is a
@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
@@ -30,9 +29,7 @@ MEMORY_BASE_BYTES = 250 * 10**6
 GRACE_S = 3.0
 ANSWER_S = 60.0  # the first start on a machine compiles and does not answer in that time
 _DUMP = ("Binlog Dump", "Binlog Dump GTID")
-_BATCH = re.compile(
-    r"INFO (\S+): batch \d+: (\d+) rows of \d+ tables, .* in ([\d.]+) s$", re.MULTILINE
-)
+_MIRROR = "binlog_mirror_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +45,18 @@ class DemoConsumer:
 
 @dataclass(slots=True)
 class MirrorProgress:
-    """A consumer's progress, from the mirror job's log."""
+    """A consumer's progress, from the mirror job's metrics. `tables`: how many are in each state; `copied`, `to_copy`:
+    rows of the copies that are running."""
 
-    batches: int = 0
     rows: int = 0
-    last_s: float = 0.0
+    steps: int = 0
+    applied_seq: int = 0
+    tables: dict[str, int] = field(default_factory=dict)
+    copied: int = 0
+    to_copy: int = 0
+
+    def has(self, state: str) -> int:
+        return self.tables.get(state, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +80,25 @@ class Observation:
         done = GtidSet.parse(covered["gtid"]) if covered else GtidSet()
         return len(self.executed.subtract(done))
 
+    def unapplied(self, consumer: str) -> int:
+        """The number of transactions that the mirror's log has and its tables have not."""
+        acknowledged = self.rows[consumer]["acknowledged"]
+        progress = self.mirrored.get(consumer)
+        if not acknowledged or progress is None:
+            return 0
+        return max(0, int(acknowledged["seq"]) - progress.applied_seq)
+
 
 class Observer:
     """Makes observations. Not thread-safe."""
 
     def __init__(
-        self, port: int, server: Connection[Cursor], daemon_pid: int, mirror_log: Path
+        self, port: int, server: Connection[Cursor], daemon_pid: int, mirror_port: int
     ) -> None:
         self._port = port
         self._server = server
         self._daemon_pid = daemon_pid
-        self._mirror_log = MirrorLog(mirror_log)
+        self._mirror_port = mirror_port
 
     def answers(self) -> bool:
         """True if the daemon listens."""
@@ -112,11 +124,18 @@ class Observer:
             GtidSet.parse(str(row[0])),
             memory,
             peak,
-            self._mirror_log.read(),
+            self._mirrored(),
         )
 
-    def _get(self, path: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=ANSWER_S)
+    def _mirrored(self) -> dict[str, MirrorProgress]:
+        try:
+            _, text = self._get("/metrics", self._mirror_port)
+        except OSError:  # Spark is still starting
+            return {}
+        return mirror_progress(text.decode())
+
+    def _get(self, path: str, port: int | None = None) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", port or self._port, timeout=ANSWER_S)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -127,27 +146,29 @@ class Observer:
             connection.close()
 
 
-class MirrorLog:
-    """Reads new lines of the mirror job's log."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._at = 0
-        self._mirrored: dict[str, MirrorProgress] = {}
-
-    def read(self) -> Mapping[str, MirrorProgress]:
-        with self._path.open("rb") as file:
-            file.seek(self._at)
-            new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._at += len(whole)
-        text = whole.decode("utf-8", "replace")
-        for match in _BATCH.finditer(text):
-            mirrored = self._mirrored.setdefault(match[1], MirrorProgress())
-            mirrored.batches += 1
-            mirrored.rows += int(match[2])
-            mirrored.last_s = float(match[3])
-        return self._mirrored
+def mirror_progress(text: str) -> dict[str, MirrorProgress]:
+    """Returns the progress of each consumer from the mirror's metrics in Prometheus text format."""
+    mirrored: dict[str, MirrorProgress] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if not sample.name.startswith(_MIRROR):
+                continue
+            progress = mirrored.setdefault(sample.labels["consumer"], MirrorProgress())
+            value = int(sample.value)
+            match sample.name.removeprefix(_MIRROR):
+                case "applied_rows_total":
+                    progress.rows = value
+                case "steps_total":
+                    progress.steps = value
+                case "applied_seq":
+                    progress.applied_seq = value
+                case "tables":
+                    progress.tables[sample.labels["state"]] = value
+                case "copy_rows":
+                    progress.copied += value
+                case "copy_rows_estimated":
+                    progress.to_copy += value
+    return mirrored
 
 
 @dataclass(slots=True)

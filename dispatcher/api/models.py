@@ -78,18 +78,44 @@ class PollAnswer(BaseModel):
     gap: bool
 
 
-class RangeRequest(RequestBody):
+class EventBody(RequestBody):
+    """A point inside of the transaction that ends at the position beside it. Pass it back unchanged.
+
+    `index`: of the event that follows, in the transaction as delivered; `offset`: bytes of events before it.
+    """
+
+    index: Natural
+    offset: Natural
+
+    def value(self) -> position.EventPoint:
+        return position.EventPoint(self.index, self.offset)
+
+
+class _PositionRange(RequestBody):
     session: Natural
     start: PositionBody
     end: PositionBody
 
 
-class SlicesRequest(RangeRequest):
+class RangeRequest(_PositionRange):
+    start_event: EventBody | None = None
+    end_event: EventBody | None = None
+
+
+class SlicesRequest(_PositionRange):
+    """`inside`: True if large transactions may be divided, too."""
+
     n: Annotated[int, Field(ge=1, le=SLICES_MAX)]
+    inside: bool = False
 
 
 class SlicesAnswer(BaseModel):
+    """`events`: of each cut, the point inside of the transaction that ends at the position, or null if the cut is the
+    position itself; `bytes`: of the whole range."""
+
     cuts: list[PositionBody]
+    events: list[EventBody | None]
+    bytes: int
 
 
 class AckRequest(RequestBody):
@@ -180,12 +206,24 @@ class ConsumerService(Protocol):
     ) -> dict[str, Any]: ...
 
     async def binlog(
-        self, name: str, session: int, start: position.Position, end: position.Position
-    ) -> list[bytes | memoryview]: ...
+        self,
+        name: str,
+        session: int,
+        start: position.Position,
+        end: position.Position,
+        start_event: position.EventPoint | None = None,
+        end_event: position.EventPoint | None = None,
+    ) -> tuple[list[bytes | memoryview], bool]: ...
 
     async def slices(
-        self, name: str, session: int, start: position.Position, end: position.Position, n: int
-    ) -> list[dict[str, Any]]: ...
+        self,
+        name: str,
+        session: int,
+        start: position.Position,
+        end: position.Position,
+        n: int,
+        inside: bool = False,
+    ) -> dict[str, Any]: ...
 
     async def acknowledge(
         self, name: str, session: int, position: position.Position

@@ -136,12 +136,20 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
 
     @router.post("/slices", operation_id="slices", openapi_extra=scopes(Scope.READ))
     async def slices(consumer: ConsumerName, body: SlicesRequest) -> SlicesAnswer:
-        """Return at most `n` - 1 positions that divide the range (start, end] for parallel reading."""
+        """Return at most `n` - 1 cuts that divide the range (start, end] for parallel reading.
+
+        A cut is a position or, with `inside`, also a point inside of the transaction that ends at a position.
+        """
         with answers.hold(consumer):
-            cuts = await daemon.slices(
-                consumer, body.session, body.start.value(), body.end.value(), body.n
+            answer = await daemon.slices(
+                consumer,
+                body.session,
+                body.start.value(),
+                body.end.value(),
+                body.n,
+                body.inside,
             )
-        return SlicesAnswer.model_validate({"cuts": cuts})
+        return SlicesAnswer.model_validate(answer)
 
     @router.post(
         "/binlog",
@@ -159,16 +167,25 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
         },
     )
     async def binlog(consumer: ConsumerName, body: RangeRequest) -> Response:
-        """Return the range (start, end] as a binlog file. Repeatable for any range after the acknowledged position."""
+        """Return the range (start, end] as a binlog file. Repeatable for any range after the acknowledged position.
+
+        `start_event` and `end_event` are points of `slices` inside of the transactions that end at `start` and `end`.
+        The header `Binlog-Gap: true` says that the server had purged part of the range, which is missing.
+        """
         answers.acquire(consumer)
         try:
-            parts = await daemon.binlog(
-                consumer, body.session, body.start.value(), body.end.value()
+            parts, gap = await daemon.binlog(
+                consumer,
+                body.session,
+                body.start.value(),
+                body.end.value(),
+                body.start_event.value() if body.start_event else None,
+                body.end_event.value() if body.end_event else None,
             )
         except BaseException:
             answers.release(consumer)
             raise
-        return BinlogAnswer(parts, lambda: answers.release(consumer))
+        return BinlogAnswer(parts, lambda: answers.release(consumer), gap=gap)
 
     @router.get("/tables/{name}", operation_id="table", openapi_extra=scopes(Scope.READ))
     async def table(consumer: ConsumerName, name: TableName) -> TableAnswer:
@@ -182,8 +199,12 @@ class BinlogAnswer(StreamingResponse):
 
     media_type = "application/octet-stream"
 
-    def __init__(self, parts: list[bytes | memoryview], done: Callable[[], None]) -> None:
+    def __init__(
+        self, parts: list[bytes | memoryview], done: Callable[[], None], *, gap: bool
+    ) -> None:
         headers = {"Content-Length": str(sum(len(part) for part in parts))}
+        if gap:
+            headers["Binlog-Gap"] = "true"
         super().__init__(_stream(parts), headers=headers)
         self._done = done
 

@@ -106,7 +106,10 @@ class Continuity:
         return Verdict.FOLLOWS
 
     def confirm(self, batch: Batch, sizes: dict[str, int]) -> bool:
-        """True if the server has the file before as it was read, or no longer has it. `sizes`: of its files now."""
+        """True if the previous file still has the size that was read, or if the server no longer has it.
+
+        `sizes`: of the server's files now.
+        """
         head = batch.head
         assert head is not None
         size = sizes.get(head.before)
@@ -118,7 +121,10 @@ class Continuity:
         return True
 
     def _doubts(self, file: str, head: Head) -> bool:
-        """False if a login has found no fault since the same head came."""
+        """True if this head does not fit for the first time, and remembers it.
+
+        False if the same head comes again: the login in between has found no fault.
+        """
         doubted = file, str(head.previous)
         if doubted == self._doubted:
             return False

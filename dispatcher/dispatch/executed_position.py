@@ -113,7 +113,10 @@ class GtidRanges:
         return cls(source, index, start, end, np.cumsum(np.r_[False, start[1:] != end[:-1]]))
 
     def between(self, lo: int, hi: int) -> list[tuple[int, str, int, int]]:
-        """Of the batch's runs [lo, hi), adjacent ones joined: index of the last, source, numbers from and to."""
+        """Returns this source's runs whose index is in [lo, hi), and joins runs with consecutive numbers.
+
+        Of each: index of the last joined run, source, first number, number behind the last.
+        """
         out = []
         a, b = np.searchsorted(self.index, (lo, hi)).tolist()
         while a < b:

@@ -39,10 +39,17 @@ from dispatcher.dispatch.executed_position import (
     without_file,
 )
 from dispatcher.dispatch.queue_files import QueueFiles
+from dispatcher.dispatch.queue_ranges import (
+    RangeCut,
+    RangeEnd,
+    balanced_cuts,
+    formatted_bytes,
+    inside_end,
+)
 from dispatcher.dispatch.transaction_index import GtidRun, TransactionIndex
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import Position
+from dispatcher.model.position import EventPoint, Position
 
 DELIVERED_MAX = 64
 LARGE_MIN = 1 << 20  # a transaction up to this size stays in memory, however small the queue
@@ -370,35 +377,52 @@ class Queue:
         if recorded < end.seq == self.queued.seq:
             self._delivered.append(self.queued)
 
-    def cut_points(self, start: Position, end: Position, n: int) -> list[Position]:
-        """Returns at most n - 1 positions strictly between, at transaction boundaries, balanced by bytes."""
+    def cut_points(
+        self, start: Position, end: Position, n: int, *, inside: bool = False
+    ) -> list[RangeCut]:
+        """Returns at most n - 1 places strictly between, balanced by bytes: at transaction boundaries or, with
+        `inside`, also inside of large transactions."""
         lo, hi = self.locate(start)[0], self.locate(end)[0]
-        positions: list[Position] = []
-        last = lo
-        for k in range(1, n):
-            number = self._index.count_to(lo + (hi - lo) * k // n - 1)
-            stop = self._index.end(number) if number < self._index.count else hi
-            if last < stop < hi:
-                last = stop
-                positions.append(self.position(self._index.executed_after(number)))
-        return positions
+        cuts = balanced_cuts(self._index, self._log, lo, hi, n, inside=inside)
+        return [
+            RangeCut(
+                self.position(self._index.executed_after(cut.number)),
+                cut.point.value if cut.point else None,
+            )
+            for cut in cuts
+        ]
 
-    def read(self, start: Position, end: Position) -> list[bytes | memoryview]:
+    def range_bytes(self, start: Position, end: Position) -> int:
+        """Returns the bytes of (start, end]."""
+        return self.locate(end)[0] - self.locate(start)[0]
+
+    def _range_end(self, position: Position, inside: EventPoint | None) -> RangeEnd:
+        """Raises UserError as `locate` does, or if the transaction that ends at the position has no such point."""
+        offset, _ = self.locate(position)
+        if inside is None:
+            return RangeEnd(offset)
+        return inside_end(
+            self._index, self._log, self._acknowledged_end, position.seq, offset, inside
+        )
+
+    def read(
+        self,
+        start: Position,
+        end: Position,
+        start_event: EventPoint | None = None,
+        end_event: EventPoint | None = None,
+    ) -> list[bytes | memoryview]:
         """Returns the binlog of (start, end]: magic, then FORMAT_DESCRIPTION wherever it changes, and the
-        transactions."""
-        lo, hi = self.locate(start)[0], self.locate(end)[0]
+        transactions.
+
+        With `start_event` it begins at that point inside of the transaction that ends at `start`, with what a reader
+        needs to decode the rest of it; with `end_event` it ends inside of the transaction that ends at `end`.
+        """
+        begin = self._range_end(start, start_event)
+        lo, hi = begin.offset, self._range_end(end, end_event).offset
         if hi < lo:
             raise _unknown("the range ends before it starts")
-        out: list[bytes | memoryview] = [MAGIC]
-        for i, (at, format_) in enumerate(self._formats):
-            until = self._formats[i + 1][0] if i + 1 < len(self._formats) else hi
-            a, b = max(lo, at), min(hi, until)
-            if a < b:
-                out.append(format_.raw)
-                out += self._log.read(a, b)
-        if len(out) == 1 and self._formats:
-            out.append(self._formats[-1][1].raw)
-        return out
+        return [MAGIC, *formatted_bytes(self._formats, self._log, begin, hi)]
 
     def transactions_in(self, start: Position, end: Position) -> list[QueuedTransaction]:
         """Returns the transactions of (start, end]."""

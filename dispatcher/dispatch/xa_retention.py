@@ -31,7 +31,10 @@ def acknowledged_by_all(
 
 
 def in_history(view: ServerView) -> Callable[[LogPoint], bool]:
-    """Returns a test: True if a point is of the server's history, as far as its view tells; after a RESET it is not."""
+    """Returns a function that tells from the server's view if a point is part of the server's history.
+
+    Points from before a RESET are not.
+    """
     executed = GtidSet.parse(view.executed) if view.mode is Mode.GTID else None
     sizes = dict(view.files)
 

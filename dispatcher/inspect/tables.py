@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dispatcher.binlog.charset.collations import BINARY, charset_of
+from dispatcher.binlog.charset.collations import BINARY
 from dispatcher.binlog.event.header import HEADER_SIZE, TABLE_ID_SIZE, FormatDescription
 from dispatcher.binlog.table_map.column_types import (
     CHARACTER_TYPES,
@@ -21,6 +21,7 @@ from dispatcher.binlog.table_map.column_types import (
     Type,
 )
 from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.binlog.table_map.type_text import charset_text, type_text
 from dispatcher.binlog.table_map.wire import (
     Field,
     RawTableMap,
@@ -36,32 +37,6 @@ from dispatcher.model.errors import BinlogError
 DUMMY_ID = 0xFFFFFF  # the table id of a rows event without rows, which only ends a statement
 _CACHED_MAX = 4096
 _INTEGERS = {1: Type.TINY, 2: Type.SHORT, 3: Type.INT24, 4: Type.LONG, 8: Type.LONGLONG}
-_NAMES: dict[int, str] = {
-    Type.DECIMAL_OLD: "decimal", Type.TINY: "tinyint", Type.SHORT: "smallint", Type.INT24: "mediumint",
-    Type.LONG: "int", Type.LONGLONG: "bigint", Type.FLOAT: "float", Type.DOUBLE: "double", Type.NULL: "null",
-    Type.DATE: "date", Type.NEWDATE: "date", Type.YEAR: "year", Type.TIMESTAMP_OLD: "timestamp",
-    Type.DATETIME_OLD: "datetime", Type.TIME_OLD: "time", Type.JSON: "json", Type.GEOMETRY: "geometry",
-    Type.TYPED_ARRAY: "array", Type.VECTOR: "vector",
-}  # fmt: skip
-_FRACTIONAL: dict[int, str] = {
-    Type.TIMESTAMP2: "timestamp",
-    Type.DATETIME2: "datetime",
-    Type.TIME2: "time",
-}
-_LABELLED: dict[int, str] = {Type.ENUM: "enum", Type.SET: "set"}
-_BLOBS = {1: "tiny", 2: "", 3: "medium", 4: "long"}
-_STRINGS: dict[int, tuple[str, str]] = {  # as text, as bytes
-    Type.VARCHAR: ("varchar", "varbinary"),
-    Type.VAR_STRING: ("varchar", "varbinary"),
-    Type.MARIADB_VARCHAR_COMPRESSED: ("varchar", "varbinary"),
-    Type.STRING: ("char", "binary"),
-    Type.BLOB: ("text", "blob"),
-    Type.MARIADB_BLOB_COMPRESSED: ("text", "blob"),
-}
-_CHARACTER_BYTES = {
-    "utf8mb4": 4, "utf16": 4, "utf16le": 4, "utf32": 4, "gb18030": 4, "utf8mb3": 3, "ujis": 3, "eucjpms": 3,
-    "ucs2": 2, "gbk": 2, "gb2312": 2, "big5": 2, "sjis": 2, "cp932": 2, "euckr": 2,
-}  # fmt: skip
 
 
 class Tables:
@@ -176,33 +151,3 @@ def table_fields(table: Table) -> Fields:
         lines.append(f"#   primary key ({', '.join(data['key'])})")
     fields.lines = "\n".join(lines) + "\n"
     return fields
-
-
-def type_text(column: Column) -> str:
-    """Returns the type as COLUMN_TYPE of information_schema has it, without the character set, as far as the event
-    tells it: `int unsigned`, `varchar(40)`, `enum('new','paid')`."""
-    kind = column.type
-    if kind in _FRACTIONAL:
-        return _FRACTIONAL[kind] + (f"({column.meta})" if column.meta else "")
-    if kind in _LABELLED:
-        labels = ",".join("'" + label.replace("'", "''") + "'" for label in column.labels)
-        return _LABELLED[kind] + (f"({labels})" if labels else "")
-    if kind in _STRINGS:
-        name = _STRINGS[kind][column.charset == BINARY]
-        if kind in (Type.BLOB, Type.MARIADB_BLOB_COMPRESSED):
-            return _BLOBS.get(column.meta, "") + name
-        # Without a character set, the length in bytes is all that the event tells.
-        charset = charset_of(column.charset) if column.charset else ""
-        return f"{name}({column.meta // _CHARACTER_BYTES.get(charset, 1)})"
-    if kind == Type.BIT:
-        return f"bit({column.meta})"
-    name = _NAMES.get(kind, f"type {kind}")
-    if kind == Type.NEWDECIMAL:
-        name = f"decimal({column.meta >> 8},{column.meta & 0xFF})"
-    return name + (" unsigned" if column.unsigned and kind in SIGNED_TYPES else "")
-
-
-def charset_text(column: Column) -> str:
-    """Returns the character set, such as `utf8mb4`; "" if the column is not text, or the event does not tell it."""
-    is_text = column.type in _LABELLED or (column.type in _STRINGS and column.charset != BINARY)
-    return charset_of(column.charset) if is_text and column.charset else ""

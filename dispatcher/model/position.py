@@ -107,6 +107,31 @@ def packed_seq(file: str, offset: int) -> int:
     return file_number(file) << SEQ_OFFSET_BITS | offset
 
 
+@dataclass(frozen=True, slots=True)
+class EventPoint:
+    """A point inside of a transaction, before one of its events. It stands beside the position after the transaction.
+
+    `index`: of the event, in the transaction as delivered to the consumer; `offset`: bytes of the transaction as
+    delivered from its first event behind BEGIN to this one. The offset is a check: a transaction that is read again
+    from another server may consist of other events, and a reader of several parts would miss rows.
+    """
+
+    index: int
+    offset: int
+
+    def as_dict(self) -> dict[str, int]:
+        return {"index": self.index, "offset": self.offset}
+
+    @classmethod
+    def from_dict(cls, value: Any) -> EventPoint:
+        """Raises `UserError` unless the value is an object of two natural numbers."""
+        if isinstance(value, dict) and value.keys() == {"index", "offset"}:
+            point = cls(**value)
+            if all(type(n) is int and 0 <= n < 2**63 for n in (point.index, point.offset)):
+                return point
+        raise _bad("a point inside of a transaction is an object with the keys index, offset")
+
+
 def _bad(why: str) -> UserError:
     return UserError(
         ErrorKind.POSITION_UNKNOWN,

@@ -26,7 +26,7 @@ from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.events import SeekRequested
 from dispatcher.dispatch.queue import ReadableRange
 from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
-from dispatcher.model.position import Position
+from dispatcher.model.position import EventPoint, Position
 from dispatcher.runtime.consumer_session import READ_ONLY, ConsumerSession
 from dispatcher.runtime.rates import Rates
 from dispatcher.runtime.status_rows import status_rows
@@ -161,9 +161,16 @@ class ConsumerSessions:
         }
 
     async def binlog(
-        self, name: str, number: int, start: Position, end: Position
-    ) -> list[bytes | memoryview]:
-        """Return the bytes of (start, end]; waits while the range is read from the server again.
+        self,
+        name: str,
+        number: int,
+        start: Position,
+        end: Position,
+        start_event: EventPoint | None = None,
+        end_event: EventPoint | None = None,
+    ) -> tuple[list[bytes | memoryview], bool]:
+        """Return the bytes of (start, end], and whether it begins before a purge gap; waits while the range is read
+        from the server again.
 
         Data before a purge gap is gone: of a range that begins before it, returns the part behind it.
         """
@@ -176,16 +183,31 @@ class ConsumerSessions:
                 where=session.where,
                 remedy="read the open answers to their end, or close their connections",
             )
-        return session.queue.read(session.now(start), session.now(end))
+        parts = session.queue.read(
+            session.now(start),
+            session.now(end),
+            None if session.before_gap(start) else start_event,
+            None if session.before_gap(end) else end_event,
+        )
+        return parts, session.before_gap(start)
 
     async def slices(
-        self, name: str, number: int, start: Position, end: Position, n: int
-    ) -> list[dict[str, Any]]:
+        self,
+        name: str,
+        number: int,
+        start: Position,
+        end: Position,
+        n: int,
+        inside: bool = False,
+    ) -> dict[str, Any]:
         session = await self._until_read(name, number, end)
-        return [
-            part.as_dict()
-            for part in session.queue.cut_points(session.now(start), session.now(end), n)
-        ]
+        start, end = session.now(start), session.now(end)
+        cuts = session.queue.cut_points(start, end, n, inside=inside)
+        return {
+            "cuts": [cut.position.as_dict() for cut in cuts],
+            "events": [cut.inside.as_dict() if cut.inside else None for cut in cuts],
+            "bytes": session.queue.range_bytes(start, end),
+        }
 
     async def acknowledge(self, name: str, number: int, position: Position) -> dict[str, Any]:
         """Store, then forget. Data delivered before a restart may be acknowledged before it was read again."""

@@ -82,24 +82,30 @@ def load_settings(
         if key not in sections:
             tree.report((key,), f"unknown key{_suggestion(key, sections)}")
     consumers = _consumers(tree)
-    api = _section(tree, ("api",), ApiSettings, values.get("api"))
-    state = _section(tree, ("state",), StateSettings, values.get("state"))
-    log = _section(tree, ("log",), LogSettings, values.get("log"))
+    api = read_section(tree, ("api",), ApiSettings, values.get("api"))
+    state = read_section(tree, ("state",), StateSettings, values.get("state"))
+    log = read_section(tree, ("log",), LogSettings, values.get("log"))
     _check_connections(tree, consumers)
     _check_listen(tree)
     if api is not None:
         declared = values.get("consumers")
         _check_tokens(tree, api, declared if isinstance(declared, dict) else {})
-    if tree.findings or api is None or state is None or log is None:
+    raise_findings(tree)
+    assert api is not None and state is not None and log is not None  # otherwise there are findings
+    return Settings(consumers=consumers, api=api, state=state, log=log, warnings=warnings_of(tree))
+
+
+def raise_findings(tree: Tree) -> None:
+    """Raises `SettingsError` with all findings of the tree, if it has any."""
+    if tree.findings:
         findings = sorted(dict.fromkeys(tree.findings), key=lambda finding: finding.origin)
         raise SettingsError(ErrorKind.SETTINGS, "\n".join(map(str, findings)))
-    return Settings(consumers=consumers, api=api, state=state, log=log, warnings=warnings_of(tree))
 
 
 def parse_section(model: type[S], values: Mapping[str, Any], origin: str) -> S:
     """Validate one section given as Python values. Raises `SettingsError`; each of its lines begins with `origin`."""
     tree = Tree(origins={(): Origin(origin)})
-    section = _section(tree, (), model, values)
+    section = read_section(tree, (), model, values)
     if section is None:
         raise SettingsError(ErrorKind.SETTINGS, "\n".join(map(str, tree.findings)))
     return section
@@ -109,7 +115,7 @@ def _consumers(tree: Tree) -> dict[str, ConsumerSettings]:
     section = tree.values.get("defaults")
     defaults: dict[str, Any] = section if isinstance(section, dict) else {}
     before = len(tree.findings)
-    _section(tree, ("defaults",), LimitSettings, section)
+    read_section(tree, ("defaults",), LimitSettings, section)
     # An invalid default is reported once, not again for each consumer.
     invalid = {finding.path[1] for finding in tree.findings[before:] if len(finding.path) > 1}
     invalid |= {path[1] for path in tree.unread if path[:1] == ("defaults",) and len(path) > 1}
@@ -130,7 +136,7 @@ def _consumers(tree: Tree) -> dict[str, ConsumerSettings]:
             rule = "at most 64 letters, digits, '_', '.' and '-', beginning with a letter or digit"
             tree.report(path, f"invalid consumer name; use {rule}")
         merged = {**valid, **value} if isinstance(value, dict) else value
-        consumer = _section(tree, path, ConsumerSettings, merged, required=True)
+        consumer = read_section(tree, path, ConsumerSettings, merged, required=True)
         if consumer is not None:
             consumers[name] = consumer
         elif isinstance(merged, dict):
@@ -146,10 +152,10 @@ def _check_source(tree: Tree, path: KeyPath, values: Mapping[str, Any]) -> None:
         tree.report(path, NO_CREDENTIAL)
 
 
-def _section(
+def read_section(
     tree: Tree, path: KeyPath, model: type[S], value: Any, *, required: bool = False
 ) -> S | None:
-    """The validated section; None, with the errors added to the tree's findings, if it is invalid."""
+    """The validated section at `path`; None, with the errors added to the tree's findings, if it is invalid."""
     if value is None and not required:
         value = {}
     try:

@@ -24,11 +24,13 @@ ENVIRONMENT_PREFIX = "DISPATCHER__"
 EXPECTED_MAPPING = "expected a mapping (key: value)"
 # The values of these keys are file names; relative ones are relative to the folder of the settings file.
 _PATH_KEYS = frozenset(
-    {"password_file", "token_file", "path", "ca", "cert", "key", "server_public_key"}
+    {"password_file", "token_file", "ca_file", "path", "ca", "cert", "key", "server_public_key"}
 )
 _SECRET_KEYS = frozenset({"password", "token"})
 # In an environment variable these may be a YAML list or mapping on one line.
-_STRUCTURED_KEYS = frozenset({"databases", "tables", "start", "tls", "tokens"})
+_STRUCTURED_KEYS = frozenset(
+    {"databases", "tables", "start", "tls", "tokens", "consumers", "include", "exclude", "conf"}
+)
 _VARIABLE = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 KeyPath = tuple[str | int, ...]
@@ -97,14 +99,21 @@ class Tree:
 
 
 def read_sources(
-    paths: Sequence[Path], overrides: Mapping[str, tuple[str, Any]], environment: Mapping[str, str]
+    paths: Sequence[Path],
+    overrides: Mapping[str, tuple[str, Any]],
+    environment: Mapping[str, str],
+    *,
+    prefix: str = ENVIRONMENT_PREFIX,
 ) -> Tree:
-    """Read all sources. `overrides`: dotted key to (command line option, value). Errors are in the tree's findings."""
+    """Read all sources. Errors are in the tree's findings.
+
+    `overrides`: dotted key to (command line option, value); `prefix`: of the names of the environment variables.
+    """
     tree = Tree()
     for path in paths:
         for file in _files(path, tree):
             _read_file(file, environment, tree)
-    _read_environment(environment, tree)
+    _read_environment(environment, tree, prefix)
     for key, (option, value) in overrides.items():
         tree.merge(*_nested(tuple(key.split(".")), value, Origin(option)))
     return tree
@@ -222,14 +231,14 @@ class _NodeReader:
         return Origin(str(self._file), node.start_mark.line + 1)
 
 
-def _read_environment(environment: Mapping[str, str], tree: Tree) -> None:
+def _read_environment(environment: Mapping[str, str], tree: Tree, prefix: str) -> None:
     for name in sorted(environment):
-        if not name.startswith(ENVIRONMENT_PREFIX):
+        if not name.startswith(prefix):
             continue
         origin = Origin(f"environment variable {name}")
-        parts = [part.lower() for part in name[len(ENVIRONMENT_PREFIX) :].split("__")]
+        parts = [part.lower() for part in name[len(prefix) :].split("__")]
         if not all(parts):
-            message = f"unknown variable; write it like {ENVIRONMENT_PREFIX}API__LISTEN"
+            message = f"unknown variable; write it like {prefix}SECTION__KEY"
             tree.findings.append(Finding(origin, (), message))
             continue
         if parts[0] == "consumers" and len(parts) > 1:

@@ -253,6 +253,20 @@ async def test_a_connection_with_a_running_request_is_never_closed_for_a_new_one
     assert (await busy.answer())[0] == 200
 
 
+@pytest.mark.parametrize("gap", [False, True])
+async def test_a_binlog_says_whether_part_of_it_was_purged(
+    serve: Serve, readers: FakeReaders, gap: bool
+) -> None:
+    readers.gap = gap
+    reader = await (await serve())()
+    place = PLACE.as_dict()
+    body = json.dumps({"session": 0, "start": place, "end": place}).encode()
+    reader.post("/v1/consumers/shop/binlog", body)
+    status, headers, _ = await reader.answer()
+    assert status == 200
+    assert headers.get("binlog-gap") == ("true" if gap else None)
+
+
 async def test_a_reader_that_receives_nothing_is_disconnected(
     serve: Serve, readers: FakeReaders, open_connections: set[Any]
 ) -> None:

@@ -83,8 +83,9 @@ def commit(folder: Path, number: int, *actions: dict[str, Any]) -> None:
     (log / f"{number:020}.json").write_text(lines + "\n")
 
 
-def metadata(*names: str) -> dict[str, Any]:
-    schema = json.dumps({"type": "struct", "fields": [{"name": name} for name in names]})
+def metadata(*names: str, **types: str) -> dict[str, Any]:
+    fields = [{"name": name, "type": types.get(name, "string")} for name in names]
+    schema = json.dumps({"type": "struct", "fields": fields})
     return {"metaData": {"schemaString": schema, "partitionColumns": []}}
 
 
@@ -124,6 +125,20 @@ def test_the_table_is_the_files_added_and_not_removed(folder: Path) -> None:
     assert sorted(rows) == [
         (1, None, datetime(2026, 1, 2, 3, 4, 5, 6), b"\0\xff"),
         (3, None, None, None),
+    ]
+
+
+def test_older_files_of_a_widened_column_are_cast(folder: Path) -> None:
+    wide = {"id": "decimal(12,2)", "day": "timestamp_ntz"}
+    new = {"id": [Decimal("2.50")], "day": [datetime(2024, 3, 1, 12)]}
+    commit(folder, 1, data(folder, "a.parquet", id=[1], day=[date(2024, 2, 29)]))
+    commit(folder, 2, metadata("id", "day", **wide), data(folder, "b.parquet", **new))
+    commit(folder, 3, data(folder, "c.parquet", id=[Decimal("3.00")]))
+    rows = sorted(row[:2] for row in rows_of_delta(folder, TABLE))
+    assert rows == [
+        (Decimal("1.00"), datetime(2024, 2, 29)),
+        (Decimal("2.50"), datetime(2024, 3, 1, 12)),
+        (Decimal("3.00"), None),
     ]
 
 

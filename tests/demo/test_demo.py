@@ -48,15 +48,20 @@ def left_behind(temporary: Path) -> list[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_every_table_is_equal_and_nothing_is_left_behind(tmp_path: Path) -> None:
     temporary, target = tmp_path / "tmp", tmp_path / "target"
     temporary.mkdir()
-    with start(temporary, "--seconds=3", "--seed=5", f"--target={target}") as demo:
+    with start(temporary, "--seconds=3", "--seed=5", "--parts=20000", f"--target={target}") as demo:
         said, _ = demo.communicate()
     assert demo.returncode == 0, said
-    assert "all 8 tables are equal" in said
-    assert sorted(path.name for path in target.iterdir()) == ["billing", "shop", "warehouse"]
+    assert "all 9 tables are equal" in said
+    assert sorted(path.name for path in target.iterdir()) == [
+        "_binlog",
+        "billing",
+        "shop",
+        "warehouse",
+    ]
     assert (target / "shop" / "order_lines" / "_delta_log").is_dir()
     assert left_behind(temporary) == []
 

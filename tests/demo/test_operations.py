@@ -8,9 +8,10 @@ import re
 from pathlib import Path
 
 from deploy.demo.operations import Shop, Statement, first_rows, operations
-from deploy.demo.runner import CONSUMERS, settings
+from deploy.demo.runner import CONSUMERS, MIRRORED, mirror_settings, settings
 from deploy.demo.schema import DATABASES
 from dispatcher.settings.load import load_settings
+from spark_sink.mirror.settings import load_mirror_settings
 
 
 def statements(writer: int, seed: int, count: int = 300) -> list[Statement]:
@@ -60,3 +61,11 @@ def test_the_daemon_accepts_the_settings(tmp_path: Path) -> None:
         consumer = given.consumers[declared.name]
         assert consumer.max_bytes_in_binlog_queue == declared.queue_bytes_max
         assert (consumer.use_binlog_client, consumer.start.at) == (declared.shared, "earliest")
+
+
+def test_the_mirror_accepts_the_settings(tmp_path: Path) -> None:
+    file = tmp_path / "mirror.yaml"
+    file.write_text(mirror_settings(3306, 8085, 9464, tmp_path / "delta"))
+    given = load_mirror_settings([file], {}, {"DEMO_PASSWORD": "secret"})
+    assert tuple(given.consumers) == MIRRORED
+    assert given.copy_from is not None and given.copy_from.secret == "secret"

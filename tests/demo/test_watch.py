@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy.demo.watch import (
     GRACE_S,
     MEMORY_BASE_BYTES,
     DemoConsumer,
-    MirrorLog,
     Observation,
     Rules,
+    mirror_progress,
 )
 from dispatcher.model.gtid import GtidSet
+from spark_sink.mirror.control import TableState
+from spark_sink.mirror.metrics import MirrorCollector
+from spark_sink.mirror.progress import ConsumerProgress, CopyState
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 CONSUMERS = (
@@ -117,13 +121,17 @@ def test_how_far_a_consumer_is_behind() -> None:
     assert observation(rows={"shop": row("connecting", covered=None)}).behind("shop") == 10
 
 
-def test_the_log_of_the_mirror_is_read_as_it_grows(tmp_path: Path) -> None:
-    file = tmp_path / "log"
-    line = "2026-11-21 10:28:26,873 INFO shop: batch {}: {} rows of 2 tables, 3 statements, to seq 52, in 33.5 s\n"
-    file.write_text("noise\n" + line.format(0, 916) + line.format(1, 4)[:40])
-    log = MirrorLog(file)
-    assert (log.read()["shop"].batches, log.read()["shop"].rows) == (1, 916)
-    with file.open("a") as more:
-        more.write(line.format(1, 4)[40:])
-    mirrored = log.read()["shop"]
-    assert (mirrored.batches, mirrored.rows, mirrored.last_s) == (2, 920, 33.5)
+def test_the_progress_of_the_mirror_is_read_from_its_metrics() -> None:
+    copies = (CopyState("stock.parts", 30, 100, 9, 1, None),)
+    tables = {TableState.COMPLETE: 3, TableState.COPYING: 1}
+    shop = ConsumerProgress("shop", applied_seq=8, rows=920, steps=5, tables=tables, copies=copies)
+    registry = CollectorRegistry()
+    registry.register(MirrorCollector(lambda: [shop, ConsumerProgress("billing")]))
+    mirrored = mirror_progress(generate_latest(registry).decode())
+    progress = mirrored["shop"]
+    assert (progress.rows, progress.steps, progress.copied, progress.to_copy) == (920, 5, 30, 100)
+    assert (progress.has("complete"), progress.has("copying"), progress.has("stopped")) == (3, 1, 0)
+    assert mirrored["billing"].rows == 0
+    behind = observation(rows={"shop": row("streaming", acknowledged={"seq": 10})})
+    behind = replace(behind, mirrored=mirrored)
+    assert behind.unapplied("shop") == 2

@@ -71,7 +71,7 @@ def _faults(
         data = delivered_to([database], log)
         if not setting.as_logged:
             data = enriched(data, definitions, mariadb=server.mariadb)
-        parts = delivered.split_by_table(data)
+        parts = list(delivered.split_by_table(data))
     except BinlogError as error:
         if len(tables) == 1:
             return [(done[0], f"{error!r}")]

@@ -131,7 +131,8 @@ def test_cut_points_balance_bytes(seed: int, n: int) -> None:
     start, *_, end = walk(queue, 1 << 20)
     cuts = queue.cut_points(start, end, n)
     assert len(cuts) <= n - 1
-    positions = [start, *cuts, end]
+    assert not any(cut.inside for cut in cuts)
+    positions = [start, *(cut.position for cut in cuts), end]
     assert [p.seq for p in positions] == sorted({p.seq for p in positions})
     sizes = [len(b"".join(queue.read(a, b))) for a, b in pairwise(positions)]
     largest = max(len(b"".join(queue.read(a, b))) for a, b in pairwise(walk(queue, 1)))

@@ -92,7 +92,7 @@ class Drain:
         self.answers += self.reader.position != before
         for chunk in self.reader.chunks:
             self.bytes += len(chunk)
-            parts = delivered.split_by_table(chunk)
+            parts = list(delivered.split_by_table(chunk))
             self.rows += sum(part.rows for part in parts if isinstance(part, TableSlice))
             for transaction in transactions(chunk):
                 assert transaction.seq > self._last_seq, f"{transaction.seq} after {self._last_seq}"

@@ -19,6 +19,9 @@ from dispatcher.binlog.event import transaction_payload as payloads
 from dispatcher.binlog.event.file import parse_format
 from dispatcher.binlog.event.header import MAGIC
 from dispatcher.binlog.event.query import parse_query
+from dispatcher.binlog.sql.alter_clauses import parse_alter_table
+from dispatcher.binlog.sql.create_table import parse_create_table
+from dispatcher.binlog.sql.lexer import NotUnderstoodError
 from dispatcher.binlog.sql.statement import classify, parse_statement
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
@@ -58,7 +61,7 @@ def splitter(data: bytes) -> None:
     if split.format is not None:
         shown = b"".join((MAGIC, split.format.raw, *taken.read(0, taken.committed)))
         with suppress(BinlogError):
-            delivered.split_by_table(shown)
+            list(delivered.split_by_table(shown))
 
 
 def log(data: bytes) -> None:
@@ -106,6 +109,17 @@ def statement(data: bytes) -> None:
     mode = 4 if data[:1] > b"\x7f" else 0
     classify(text)
     parse_statement(text, "shop", mode)
+    _definition(text, mode)
+    _definition(f"ALTER TABLE t {text}", mode)
+    _definition(f"CREATE TABLE t {text}", mode)
+
+
+def _definition(text: str, mode: int) -> None:
+    """What the mirror reads of a statement, without the daemon's bounds."""
+    with suppress(NotUnderstoodError):
+        parse_alter_table(text, "shop", mode)
+    with suppress(NotUnderstoodError):
+        parse_create_table(text, "shop", mode)
 
 
 def gtid_text(data: bytes) -> None:

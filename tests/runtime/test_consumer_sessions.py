@@ -70,7 +70,7 @@ async def test_an_acknowledgement_that_cannot_be_stored_is_refused_and_nothing_i
         await readers.acknowledge("c", session, end)
     assert caught.value.kind is ErrorKind.STATE_STORE
     assert "disk is full" in str(daemon.store.fault)
-    assert await readers.binlog("c", session, start, end), "it is still there"
+    assert (await readers.binlog("c", session, start, end))[0], "it is still there"
     state.full = False
     assert position(await readers.acknowledge("c", session, end)) == end
     assert state.rows["c"].acknowledged == end
@@ -98,7 +98,7 @@ async def test_a_reader_may_acknowledge_data_that_was_not_read_again_yet(
     session, start = await open_session(readers, "c")
     end = position((await poll(readers, "c", session, start))["end"])
     readers = await daemon.restart()
-    assert await readers.binlog("c", session, start, end), "it is read again"
+    assert (await readers.binlog("c", session, start, end))[0], "it is read again"
     readers = await daemon.restart()
     answer = await poll(readers, "c", session, end, wait_s=0)
     assert position(answer["end"]) == end
@@ -113,7 +113,7 @@ async def test_a_reader_goes_on_after_a_restart_if_its_range_does_not_fit_the_qu
     end = position((await poll(readers, "c", session, start, bytes_max=1 << 20))["end"])
     readers = await daemon.restart()
     write(log, "a", 2)
-    before = await readers.binlog("c", session, start, end)
+    before, _ = await readers.binlog("c", session, start, end)
     assert sum(map(len, before)) > 300
     after = end
     async with asyncio.timeout(DEADLINE_S):
@@ -153,7 +153,9 @@ async def test_a_purged_consumer_skips_the_gap_and_tells_its_reader(
     end = position(answer["end"])
     assert (end.epoch, end.seq) == (first.epoch + 1, daemon.tip)
     # The range before the gap is read again, and is empty.
-    assert b"".join(await readers.binlog("c", session, start, first)) == b"\xfebin"
+    parts, gap = await readers.binlog("c", session, start, first)
+    assert b"".join(parts) == b"\xfebin"
+    assert gap
     assert (await readers.open_session("c", first, True))["gap"]
     write(log, "a", 1)
     answer = await poll(readers, "c", session, end)

@@ -177,7 +177,7 @@ def test_errors_in_the_environment_and_on_the_command_line(wrong: Wrong) -> None
     prefix = "environment variable DISPATCHER__"
     assert found == [
         "--log-level: log.level: must be 'debug', 'info', 'warning' or 'error'",
-        f"{prefix}: unknown variable; write it like DISPATCHER__API__LISTEN",
+        f"{prefix}: unknown variable; write it like DISPATCHER__SECTION__KEY",
         f"{prefix}API__LISTN: api.listn: unknown key; did you mean 'listen'?",
         f"{prefix}CONSUMERS__SHOP__DATABASES: consumers.shop.databases: invalid YAML list or mapping",
         f"{prefix}CONSUMERS__SHOP__HEARTBEAT_MILLISECONDS: consumers.shop.heartbeat_milliseconds:"

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_sink import register
-from spark_sink.job import spark_session
-from spark_sink.settings import load_settings
-from spark_sink.target import folder_name
+from spark_sink.mirror.names import folder_name
+from spark_sink.mirror.settings import MirrorSettings
+from spark_sink.session import spark_session
+from tests.conftest import SESSION_FILES
 from tests.servers import Server
 from tests.support.fake_daemon import FakeDaemon, fake_daemon
-from tests.support.java import QUICK_JAVA
+from tests.support.java import QUICK_JAVA, QUICK_SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
+            file = item.nodeid.split("::", 1)[0]
+            assert file in SESSION_FILES, f"name {file} in tests/conftest.py: it uses Spark"
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(600))
 
@@ -49,15 +51,15 @@ def killing(folder: Path) -> dict[str, str]:
 def spark(tmp_path_factory: pytest.TempPathFactory, kill_folder: Path) -> Iterator[SparkSession]:
     """`local[2,4]`: two tasks at a time, and a task may fail three times before its job does."""
     warehouse = tmp_path_factory.mktemp("warehouse")
-    settings = load_settings(
-        [
-            "--url=http://127.0.0.1:1",
-            "--consumer=none",
-            "--target=/none",
-            "--checkpoint=/none",
-            "--master=local[2,4]",
-            f"--conf=spark.sql.warehouse.dir={warehouse}",
-        ]
+    conf = {"spark.sql.warehouse.dir": str(warehouse)}
+    conf |= dict(setting.split("=", 1) for setting in QUICK_SPARK)
+    settings = MirrorSettings.model_validate(
+        {
+            "url": "http://127.0.0.1:1",
+            "consumers": ["none"],
+            "target": "/none",
+            "spark": {"master": "local[2,4]", "conf": conf},
+        }
     )
     with warnings.catch_warnings():
         # pyspark leaves the pipes of the process that starts the JVM to the collector.
@@ -67,7 +69,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory, kill_folder: Path) -> Iterat
             for name, value in killing(kill_folder).items():
                 environment.setenv(name, value)
             spark = spark_session(settings)
-        register(spark)
         yield spark
         spark.stop()
 

@@ -70,7 +70,7 @@ class FakeDaemon:
         self.preamble = b""
         self.transactions: list[Transaction] = []
         self.session = 0
-        self.acknowledged = position(0)
+        self.base = self.acknowledged = position(0)
         self.max_bytes = 64 << 20
         self.token = ""
         self.tables: dict[str, Any] = {}
@@ -84,7 +84,14 @@ class FakeDaemon:
 
     @property
     def head(self) -> Position:
-        return self.transactions[-1].position if self.transactions else position(0)
+        return self.transactions[-1].position if self.transactions else self.base
+
+    def purge(self) -> Position:
+        """Lose all transactions: the consumer goes on behind a gap, in a new epoch (`on_purged: latest`)."""
+        at = self.head
+        self.base = self.acknowledged = replace(at, seq=at.seq + 5, epoch=at.epoch + 1)
+        self.transactions.clear()
+        return self.base
 
     def add(self, data: bytes, *, marker: bool = False, file: str = "binlog.000001") -> Position:
         with self._lock:
@@ -147,21 +154,34 @@ class FakeDaemon:
             body=json.dumps(result).encode(), headers={"Content-Type": "application/json"}
         )
 
-    def _session(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _before_gap(self, at: Position) -> bool:
+        return at.epoch < self.base.epoch
+
+    def _session(self, body: dict[str, Any]) -> dict[str, Any] | Answer:
+        after = body["after"] and Position.from_dict(body["after"])
+        gap = bool(after) and self._before_gap(after)
         if not body["read_only"]:
             self.session += 1
-            if body["after"] is not None:
-                self.acknowledged = Position.from_dict(body["after"])
+            if after and not gap:
+                if after.order > self.head.order:
+                    return problem(
+                        400, ErrorKind.POSITION_UNKNOWN, f"seq {after.seq} is ahead of the server"
+                    )
+                self.acknowledged = after
         return {
             "session": 0 if body["read_only"] else self.session,
             "position": self.acknowledged.as_dict(),
             "head": self.head.as_dict(),
             "max_bytes_in_binlog_queue": self.max_bytes,
+            "gap": gap,
         }
 
     def _poll(self, body: dict[str, Any]) -> dict[str, Any]:
         after = Position.from_dict(body["after"])
         limit = body["max_bytes"]
+        if self._before_gap(after):
+            at, head = self.acknowledged.as_dict(), self.head.as_dict()
+            return {"end": at, "head": head, "bytes": 0, "transactions": 0, "gap": True}
         with self._lock:
             self.acknowledged = max(self.acknowledged, after, key=lambda p: p.order)
             self._lock.wait_for(lambda: self._following(after), body["wait_ms"] / 1000)
@@ -179,14 +199,19 @@ class FakeDaemon:
             "head": self.head.as_dict(),
             "bytes": size,
             "transactions": len(data),
+            "gap": False,
         }
 
     def _slices(self, body: dict[str, Any]) -> dict[str, Any]:
-        inside = self._range(body)[:-1]
-        step = max(1, (len(inside) + 1) // body["n"])
-        return {"cuts": [t.position.as_dict() for t in inside[step - 1 :: step][: body["n"] - 1]]}
+        chosen = self._range(body)
+        step = max(1, len(chosen) // body["n"])
+        cuts = [t.position.as_dict() for t in chosen[:-1][step - 1 :: step][: body["n"] - 1]]
+        size = sum(len(t.data) for t in chosen)
+        return {"cuts": cuts, "events": [None] * len(cuts), "bytes": size}
 
-    def _binlog(self, body: dict[str, Any]) -> bytes:
+    def _binlog(self, body: dict[str, Any]) -> bytes | Answer:
+        if self._before_gap(Position.from_dict(body["start"])):
+            return Answer(body=self.preamble, headers={"Binlog-Gap": "true"})
         return self.preamble + b"".join(t.data for t in self._range(body))
 
     def _ack(self, body: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from dispatcher.model.errors import ErrorKind, UserError
-from dispatcher.model.position import Position
+from dispatcher.model.position import EventPoint, Position
 from dispatcher.settings.model import StartSettings
 
 PLACE = Position("server", "", "binlog.000001", 4, 1, 1)
@@ -22,6 +22,7 @@ class FakeReaders:
         self.calls: list[str] = []
         self.sought: list[StartSettings] = []
         self.parts: list[bytes | memoryview] = [b"\xfebin", b"x" * 10]
+        self.gap = False
 
     def _called(self, call: str, name: str) -> None:
         self.calls.append(call)
@@ -54,16 +55,28 @@ class FakeReaders:
         return {"end": end, "head": end, "bytes": 0, "transactions": 0, "gap": False}
 
     async def binlog(
-        self, name: str, session: int, start: Position, end: Position
-    ) -> list[bytes | memoryview]:
+        self,
+        name: str,
+        session: int,
+        start: Position,
+        end: Position,
+        start_event: EventPoint | None = None,
+        end_event: EventPoint | None = None,
+    ) -> tuple[list[bytes | memoryview], bool]:
         self._called("binlog", name)
-        return list(self.parts)
+        return list(self.parts), self.gap
 
     async def slices(
-        self, name: str, session: int, start: Position, end: Position, n: int
-    ) -> list[dict[str, Any]]:
+        self,
+        name: str,
+        session: int,
+        start: Position,
+        end: Position,
+        n: int,
+        inside: bool = False,
+    ) -> dict[str, Any]:
         self._called("slices", name)
-        return []
+        return {"cuts": [], "events": [], "bytes": 0}
 
     async def acknowledge(self, name: str, session: int, position: Position) -> dict[str, Any]:
         self._called("ack", name)

@@ -482,7 +482,7 @@ class World:
 
     def reread(self, queue: Queue, reader: Reader, after: Position, end: Position) -> None:
         cuts = queue.cut_points(after, end, self.rng.randrange(1, 6))
-        places = [after, *cuts, end]
+        places = [after, *(cut.position for cut in cuts), end]
         assert [p.seq for p in places] == sorted({p.seq for p in places})
         a, b = sorted(self.rng.sample(range(len(places)), 2))
         data = b"".join(queue.read(places[a], places[b]))

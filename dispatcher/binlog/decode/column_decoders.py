@@ -8,7 +8,7 @@ distinct values that `np.unique` leaves.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -212,22 +212,27 @@ def _enum_decoder(column: Column) -> Decode:
 
 
 def _set_decoder(column: Column) -> Decode:
-    limit = 1 << len(column.labels)
-
     def decode(buf: Bytes, at: Offsets) -> Decoded:
         numbers = _read_integers(buf, at, column.meta, False).view(np.uint64)
-        # Distinct values are few: build the text of each once.
-        distinct, index = np.unique(numbers, return_inverse=True)
-        if len(distinct) and int(distinct[-1]) >= limit:
-            raise Invalid(int(numbers.argmax()), "a SET member without a label")
-        members = [
-            ",".join(label for bit, label in enumerate(column.labels) if value >> bit & 1)
-            for value in distinct.tolist()
-        ]
-        indices = arrow_buffers.fixed(pa.int64(), index.astype(np.int64), at >= 0)
-        return Decoded(arrow_buffers.string_array(members).take(indices))
+        return set_texts(numbers, column.labels, at >= 0)
 
     return decode
+
+
+def set_texts(
+    numbers: NDArray[np.uint64], labels: Sequence[str], valid: NDArray[np.bool_]
+) -> Decoded:
+    """The texts of SETs given as numbers, one bit per label."""
+    # Distinct values are few: build the text of each once.
+    distinct, index = np.unique(numbers, return_inverse=True)
+    if len(distinct) and int(distinct[-1]) >= 1 << len(labels):
+        raise Invalid(int(numbers.argmax()), "a SET member without a label")
+    members = [
+        ",".join(label for bit, label in enumerate(labels) if value >> bit & 1)
+        for value in distinct.tolist()
+    ]
+    indices = arrow_buffers.fixed(pa.int64(), index.astype(np.int64), valid)
+    return Decoded(arrow_buffers.string_array(members).take(indices))
 
 
 def gather_values(buf: Bytes, at: Offsets, prefix: int, least: int) -> tuple[Long, Bytes]:
@@ -370,47 +375,53 @@ def _cell(buf: Bytes, at: int) -> bytes:
 
 
 def _geometries(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
-    """Decode geometries: the SRID, four bytes, then the well-known binary form.
+    return geometry_structs(*gather_values(buf, at, prefix, 0), at >= 0)
+
+
+def geometry_structs(offsets: Long, data: Bytes, valid: NDArray[np.bool_]) -> Decoded:
+    """Decode adjacent geometries: the SRID, four bytes, then the well-known binary form.
 
     INSERT IGNORE stores an empty cell in a NOT NULL column for which it has no value (MySQL 5.6, MariaDB). SELECT shows
     it as ''; here it has SRID 0 and an empty form.
     """
-    offsets, data = gather_values(buf, at, prefix, 0)
     lengths = np.diff(offsets)
-    present = (at >= 0) & (lengths > 0)
+    present = valid & (lengths > 0)
     if (short := np.flatnonzero(present & (lengths < 4))).size:
         raise Invalid(int(short[0]), "an invalid geometry")
     head = offsets[:-1][present][:, None] + np.arange(4)
-    srid = np.zeros(len(at), dtype=np.int64)
+    srid = np.zeros(len(valid), dtype=np.int64)
     srid[present] = np.ascontiguousarray(data[head]).view("<u4").ravel()
     rest = np.ones(len(data), dtype=np.bool_)
     rest[head.ravel()] = False
     wkb_offsets = offsets.copy()
     wkb_offsets[1:] -= 4 * np.cumsum(present)
-    _check_size(at, offsets)
-    valid = at >= 0
+    check_text_size(offsets)
     wkb = arrow_buffers.varying(pa.binary(), wkb_offsets.astype(np.int32), data[rest], valid)
     children = [arrow_buffers.fixed(pa.int64(), srid, valid), wkb]
     validity = [arrow_buffers.bitmap(valid)]
-    return Decoded(pa.Array.from_buffers(GEOMETRY, len(at), validity, children=children))
+    return Decoded(pa.Array.from_buffers(GEOMETRY, len(valid), validity, children=children))
 
 
 def _vectors(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
-    """Decode vectors: little-endian floats of four bytes."""
-    offsets, data = gather_values(buf, at, prefix, 0)
+    return vector_lists(*gather_values(buf, at, prefix, 0), at >= 0)
+
+
+def vector_lists(offsets: Long, data: Bytes, valid: NDArray[np.bool_]) -> Decoded:
+    """Decode adjacent vectors: little-endian floats of four bytes."""
     if (odd := np.flatnonzero(np.diff(offsets) % 4)).size:
         raise Invalid(int(odd[0]), "an invalid VECTOR")
-    _check_size(at, offsets)
+    check_text_size(offsets)
     elements = arrow_buffers.fixed(pa.float32(), data.view(np.uint32))
-    buffers = [arrow_buffers.bitmap(at >= 0), pa.py_buffer((offsets // 4).astype(np.int32))]
-    return Decoded(pa.Array.from_buffers(VECTOR, len(at), buffers, children=[elements]))
+    buffers = [arrow_buffers.bitmap(valid), pa.py_buffer((offsets // 4).astype(np.int32))]
+    return Decoded(pa.Array.from_buffers(VECTOR, len(valid), buffers, children=[elements]))
 
 
 def _varying(at: Offsets, offsets: Long, data: Bytes, target: pa.DataType) -> Decoded:
-    _check_size(at, offsets)
+    check_text_size(offsets)
     return Decoded(arrow_buffers.varying(target, offsets.astype(np.int32), data, at >= 0))
 
 
-def _check_size(at: Offsets, offsets: Long) -> None:
+def check_text_size(offsets: Long) -> None:
+    """Raise `Invalid` for values that Arrow's 32-bit offsets cannot address."""
     if offsets[-1] > 0x7FFFFFFF:
-        raise Invalid(len(at) - 1, "more than 2 GiB of text in one batch")
+        raise Invalid(len(offsets) - 2, "more than 2 GiB of text in one batch")

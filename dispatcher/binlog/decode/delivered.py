@@ -36,7 +36,8 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 128 << 20  # of row images: a batch of larger rows has fewer of them
-MAX_PAYLOAD_BYTES = 32 << 20
+# Of one `TableSlice`: its reader holds a few of them beside the delivered bytes, which may be 16 times as many.
+MAX_PAYLOAD_BYTES = 4 << 20
 
 # `{"database.table": the answer of GET /v1/consumers/{c}/tables/{database.table}}`; needed only for tables whose
 # TABLE_MAP lacks metadata.
@@ -80,8 +81,9 @@ class Ddl:
 class TableSlice:
     """Adjacent row changes of one table, of one layout and one epoch, as bytes.
 
-    `table_map`: the body of the TABLE_MAP event, from which `TableMap.parse` gives the driver the schema; `payload`: a
-    delivered binlog with only this table's events, for `decode_table`; rows keep their (seq, ordinal).
+    `rows`: row changes, of which `inserts`, `updates` and `deletes`; `committed_at`: of the last transaction, µs since
+    1970 UTC; `table_map`: the body of the TABLE_MAP event, from which `TableMap.parse` gives the driver the schema;
+    `payload`: a delivered binlog with only this table's events, for `decode_table`; rows keep their (seq, ordinal).
     """
 
     database: str
@@ -91,8 +93,12 @@ class TableSlice:
     first_seq: int
     last_seq: int
     rows: int
+    inserts: int
+    updates: int
+    deletes: int
+    committed_at: int
     table_map: bytes
-    payload: bytes
+    payload: memoryview
 
 
 def change_schema(
@@ -135,7 +141,7 @@ _OPS = arrow_buffers.string_array(["insert", "update", "delete"])
 
 
 def changes(
-    data: bytes,
+    data: bytes | memoryview,
     definitions: Definitions | None = None,
     *,
     batch_rows: int = BATCH_ROWS,
@@ -162,9 +168,9 @@ def changes(
 
 
 def split_by_table(
-    data: bytes, *, max_payload_bytes: int = MAX_PAYLOAD_BYTES
-) -> list[TableSlice | Ddl]:
-    """Split delivered bytes by table without decoding rows.
+    data: bytes | memoryview, *, max_payload_bytes: int = MAX_PAYLOAD_BYTES
+) -> Iterator[TableSlice | Ddl]:
+    """Split delivered bytes by table without decoding rows. Holds one payload at a time.
 
     A DDL statement or a change of the epoch ends every slice before it. A slice larger than `max_payload_bytes` is
     split between two of its events, possibly inside a transaction; `last_seq` of the first is `first_seq` of the
@@ -174,13 +180,11 @@ def split_by_table(
     """
     index = Index.of(data)
     layouts = _Layouts(index)
-    out: list[TableSlice | Ddl] = []
     for part in _parts(index, layouts):
         if isinstance(part, Ddl):
-            out.append(part)
+            yield part
         else:
-            out += _slices(index, layouts, part, max_payload_bytes)
-    return out
+            yield from _slices(index, layouts, part, max_payload_bytes)
 
 
 def row_counts(data: bytes) -> dict[int, int]:
@@ -199,7 +203,7 @@ def row_counts(data: bytes) -> dict[int, int]:
 
 
 def decode_table(
-    payload: bytes,
+    payload: bytes | memoryview,
     definitions: Definitions | None = None,
     *,
     batch_rows: int = BATCH_ROWS,
@@ -306,20 +310,27 @@ def _counts(index: Index, events: NDArray[np.int64], table_map: TableMap) -> NDA
 def _slices(index: Index, layouts: _Layouts, part: _Part, bytes_max: int) -> Iterator[TableSlice]:
     table_map = layouts.table_map(part.layout)
     counts = _counts(index, part.events, table_map)
+    operations = row_walk.operations(part.events[:, row_walk.TYPE])
     done = 0
     while done < len(part.events):
         copied, payload = build_payload(
             index.buf, part.events[done:], index.txns, index.formats, bytes_max
         )
-        seqs = index.txns[part.events[[done, done + copied - 1], row_walk.TXN]]
+        run = slice(done, done + copied)
+        first, last = index.txns[part.events[[done, done + copied - 1], row_walk.TXN]]
+        by_operation = np.bincount(operations[run], weights=counts[run], minlength=3).astype(int)
         yield TableSlice(
             database=table_map.database,
             table=table_map.table,
             layout=table_map.layout,
-            epoch=int(seqs[0, EPOCH]),
-            first_seq=int(seqs[0, SEQ]),
-            last_seq=int(seqs[1, SEQ]),
-            rows=int(counts[done : done + copied].sum()),
+            epoch=int(first[EPOCH]),
+            first_seq=int(first[SEQ]),
+            last_seq=int(last[SEQ]),
+            rows=int(counts[run].sum()),
+            inserts=int(by_operation[row_walk.INSERT]),
+            updates=int(by_operation[row_walk.UPDATE]),
+            deletes=int(by_operation[row_walk.DELETE]),
+            committed_at=int(last[COMMIT_US]),
             table_map=layouts.bodies[part.layout],
             payload=payload,
         )

@@ -40,7 +40,7 @@ class Index:
     files: tuple[str, ...]
 
     @classmethod
-    def of(cls, data: bytes) -> Index:
+    def of(cls, data: bytes | memoryview) -> Index:
         """Index delivered bytes.
 
         Raises `BinlogError` with the offset: MALFORMED_EVENT, CHECKSUM_MISMATCH, UNSUPPORTED_EVENT.
@@ -71,7 +71,7 @@ class Index:
         )
 
 
-def _framed(data: bytes) -> tuple[U8, I64]:
+def _framed(data: bytes | memoryview) -> tuple[U8, I64]:
     """(the bytes as an array, the number of events by action)."""
     buf: U8 = np.frombuffer(data, dtype=np.uint8)
     buf.flags.writeable = False  # never writeable, so that each kernel has one signature

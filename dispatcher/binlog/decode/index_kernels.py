@@ -300,7 +300,8 @@ def index(buf: U8, arrays: Arrays) -> tuple[Int, Int]:  # noqa: C901 - one branc
         action = _ACTIONS[kind]
         end = at + size - tail
         if action == FORMAT:
-            # parse_format_description verifies its checksum, which does not cover the flag "in use".
+            # The checksum of this event is not verified here but by parse_format_description, which leaves out the
+            # flag "in use".
             if size < _FORMAT_SIZE_MIN:
                 return SHORT, at
             # Its algorithm stands before its own checksum.

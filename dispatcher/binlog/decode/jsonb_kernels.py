@@ -64,7 +64,7 @@ _HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 _NULL = np.frombuffer(b"null", dtype=np.uint8)
 _TRUE = np.frombuffer(b"true", dtype=np.uint8)
 _FALSE = np.frombuffer(b"false", dtype=np.uint8)
-_LINE = 57  # bytes: 76 characters
+_LINE = 57  # bytes that make a line of 76 base64 characters
 _OPAQUE = np.frombuffer(b"base64:type", dtype=np.uint8)
 
 

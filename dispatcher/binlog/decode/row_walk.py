@@ -79,6 +79,12 @@ def operation(kind: Int) -> Int:
     return np.int64(kind - _WRITE_ROWS if kind >= _WRITE_ROWS else kind - _WRITE_ROWS_V1)
 
 
+def operations(kinds: I64) -> I64:
+    """Returns INSERT, UPDATE or DELETE for each type of a rows event."""
+    first = np.where(kinds >= _WRITE_ROWS, _WRITE_ROWS, _WRITE_ROWS_V1)
+    return np.where(kinds == PARTIAL_UPDATE, UPDATE, kinds - first)
+
+
 @njit
 def rows_start(buf: U8, offset: Int, end: Int, kind: Int, columns: Int) -> tuple[Int, Int]:
     """(offset of the first row image of a rows event or an error code, offset of the bitmap of columns in its first

@@ -91,9 +91,9 @@ def assemble(
 
 def build_payload(
     buf: U8, events: I64, txns: I64, formats: I64, bytes_max: Int
-) -> tuple[int, bytes]:
-    """(number of events copied, the payload)."""
+) -> tuple[int, memoryview]:
+    """(number of events copied, the payload, read-only)."""
     lines, size = assemble(buf, events, txns, formats, bytes_max, np.empty(0, dtype=np.uint8))
     out = np.empty(size, dtype=np.uint8)
     assemble(buf, events[:lines], txns, formats, bytes_max, out)
-    return lines, out.tobytes()
+    return lines, memoryview(out).toreadonly()  # type: ignore[arg-type]

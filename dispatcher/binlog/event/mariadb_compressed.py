@@ -96,7 +96,7 @@ def _uncompress(cursor: ByteCursor) -> bytes:
     return data
 
 
-def plain_log(data: bytes) -> bytes:
+def plain_log(data: bytes | memoryview) -> bytes | memoryview:
     """Decompress every compressed event of a whole binlog (magic first); returns `data` itself if there is none.
 
     `log_pos` in the headers stays that of the source, so it no longer tells an event's offset in the result. Raises
@@ -104,7 +104,7 @@ def plain_log(data: bytes) -> bytes:
     """
     if data[: len(header.MAGIC)] != header.MAGIC:
         return data
-    out: list[bytes] = []
+    out: list[bytes | memoryview] = []
     at = copied = len(header.MAGIC)
     checksum = False
     while len(data) - at >= header.HEADER_SIZE:
@@ -113,9 +113,10 @@ def plain_log(data: bytes) -> bytes:
             break
         try:
             if kind == EventType.FORMAT_DESCRIPTION:
-                checksum = header.parse_format_description(data[at : at + size]).checksum
+                checksum = header.parse_format_description(bytes(data[at : at + size])).checksum
             elif is_compressed(kind):
-                out += (data[copied:at], plain_event(data[at : at + size], checksum=checksum))
+                event = bytes(data[at : at + size])
+                out += (data[copied:at], plain_event(event, checksum=checksum))
                 copied = at + size
         except BinlogError as error:
             raise error.at(f"offset {at}") from None

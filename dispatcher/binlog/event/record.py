@@ -68,6 +68,13 @@ def encode_record(
     return event + zlib.crc32(event).to_bytes(4, "little") if checksum else event
 
 
+def continued_record(record: bytes, first_event: int, *, checksum: bool) -> bytes:
+    """The same record (a whole event) before another event of its transaction, whose index is `first_event`."""
+    event = bytearray(record[:-CHECKSUM_SIZE] if checksum else record)
+    event[FIRST_EVENT_AT : FIRST_EVENT_AT + 4] = first_event.to_bytes(4, "little")
+    return bytes(event) + (zlib.crc32(event).to_bytes(4, "little") if checksum else b"")
+
+
 def parse_record(body: bytes) -> Record | None:
     """Parse the body (no header, no checksum) of an IGNORABLE_LOG_EVENT; None if it is not our record."""
     if body[:2] != RECORD_MAGIC:

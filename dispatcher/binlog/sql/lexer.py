@@ -18,8 +18,25 @@ from typing import NamedTuple
 Name = tuple[str, str]  # database, table
 
 # Bits of sql_mode.
+REAL_AS_FLOAT = 1 << 0
 ANSI_QUOTES = 1 << 2
+ORACLE = 1 << 9  # MariaDB
+MAXDB = 1 << 12  # MySQL before 8.0, MariaDB
 NO_BACKSLASH_ESCAPES = 1 << 20
+STRICT_TRANS_TABLES = 1 << 21
+STRICT_ALL_TABLES = 1 << 22
+
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES = {
+    "0": "\0",
+    "b": "\b",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "Z": "\x1a",
+    "%": "\\%",
+    "_": "\\_",
+}
 
 # Spaces and comments between tokens: one piece, however many comments there are.
 _SKIP = r"(?: \s++ | \#[^\n]*+ | --(?=[\s\x00-\x1f]|\Z)[^\n]*+ | /\*M?!\d*+ | \*/ | /\*.*?(?:\*/|\Z) )++"
@@ -82,6 +99,15 @@ class NotUnderstoodError(Exception):
     """Raised by the parser for a statement that it does not understand; `sql` does not let it out."""
 
 
+def _unquoted(text: str, quote: str, plain_backslash: bool) -> str:
+    if plain_backslash:
+        return text.replace(quote * 2, quote)
+    pattern = _ESCAPED if quote not in text else re.compile(rf"\\(.)|{quote}{quote}", re.DOTALL)
+    return pattern.sub(
+        lambda match: quote if match[1] is None else _ESCAPES.get(match[1], match[1]), text
+    )
+
+
 class Bounds(NamedTuple):
     """Limits how much of a statement is read. `pieces`: how many pieces at most. A piece is a token, the text between
     two tokens, or the text between two commas or brackets of a list of clauses."""
@@ -91,8 +117,8 @@ class Bounds(NamedTuple):
 
 
 class SqlToken(NamedTuple):
-    """`kind`: quoted (a name), text, word, sign, or open (an unclosed quote). `keyword`: a word or sign in upper case,
-    "" for the other kinds. `end`: the offset behind the token."""
+    """`kind`: quoted (a name), text, word, sign, or open (an unclosed quote). `keyword`: a word or sign in upper
+    case, "" for the other kinds. `end`: the offset behind the token."""
 
     kind: str
     text: str
@@ -126,6 +152,7 @@ class SqlTokens:
 
     def __init__(self, query: str, sql_mode: int = 0, bounds: Bounds | None = None) -> None:
         self.default_database = ""
+        self.sql_mode = sql_mode
         modes = bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)
         self._lexicon, self._clauses = _LEXICONS[modes], _CLAUSE_LEXICONS[modes]
         self.offset = 0  # behind the last token that the caller consumed
@@ -198,6 +225,10 @@ class SqlTokens:
             self.advance()
         return True
 
+    def accept_either(self, *words: str) -> bool:
+        """Consume the next token if it is one of these words."""
+        return any(self.accept(word) for word in words)
+
     def accept_any(self, *words: str) -> None:
         """Consume any of these words, as often as they come."""
         while any(self.accept(word) for word in words):
@@ -243,6 +274,23 @@ class SqlTokens:
                 break
         self.offset = self._at
         return match is not None
+
+    def since(self, start: int) -> str:
+        """The statement's text from an offset to the last token, in one line of at most 80 characters."""
+        text = " ".join(self._query[start : min(self.offset, start + 200)].rstrip(", ").split())
+        return text if len(text) <= 80 else text[:77] + "..."
+
+    def text(self) -> str:
+        """Consume a text; returns its characters: adjacent texts are one, `'a' 'b'` is `ab`."""
+        pieces = []
+        while (token := self.peek()) is not None and token.kind == "text":
+            self.advance()
+            quote = token.text[0]
+            plain = bool(self.sql_mode & NO_BACKSLASH_ESCAPES)
+            pieces.append(_unquoted(token.text[1:-1], quote, plain))
+        if not pieces:
+            raise NotUnderstoodError
+        return "".join(pieces)
 
     def identifier(self) -> str:
         token = self.advance()

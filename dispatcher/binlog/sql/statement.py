@@ -1,9 +1,9 @@
 """Classifies the statements of a binlog and finds the tables and databases that each one touches.
 
-DDL is logged as text, and the daemon routes it by the tables it touches. They stand in a statement's first words (and,
-for ALTER TABLE, at the beginning of its clauses), so a lexer and a few lines per kind of statement suffice. General SQL
-parsers fail on partitioning and on much of MariaDB's syntax, and executors would have to install one. A statement that
-is not understood has `parsed` False; the caller must then assume that it touches any table.
+DDL is logged as text, and the daemon routes it by the tables it touches. They stand in a statement's first words
+(and, for ALTER TABLE, at the beginning of its clauses), so a lexer and a few lines per kind of statement suffice.
+General SQL parsers fail on partitioning and on much of MariaDB's syntax, and executors would have to install one. A
+statement that is not understood has `parsed` False; the caller must then assume that it touches any table.
 
 Sources: MySQL manual, "Data Definition Statements"; MariaDB knowledge base, "ALTER TABLE", "DROP
 TABLE", "SET STATEMENT".
@@ -161,8 +161,8 @@ def parse_statement(
 ) -> ParsedStatement:
     """Find the objects that a statement touches.
 
-    `default_database`: the session's, for names without a database; `sql_mode`: the session's, from the event's status
-    variables; `bounds`: limit how much is read. A statement that exceeds them is not understood.
+    `default_database`: the session's, for names without a database; `sql_mode`: the session's, from the event's
+    status variables; `bounds`: limit how much is read. A statement that exceeds them is not understood.
     """
     tokens = SqlTokens(query, sql_mode, bounds)
     tokens.default_database = default_database

@@ -26,10 +26,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dispatcher.binlog.event.record import Record, encode_record
+from dispatcher.binlog.event.header import EventHeader
+from dispatcher.binlog.event.record import (
+    NAME_SIZE_AT,
+    RECORD_SIZE,
+    Record,
+    continued_record,
+    encode_record,
+)
 from dispatcher.binlog.kernel.bytes import I64, U8
 from dispatcher.binlog.stream import copy_kernel as k
 from dispatcher.binlog.stream.batch import ABORTED, CONTINUED, OPEN, ROLLED_BACK, Batch
+from dispatcher.binlog.stream.cut_points import CutPoint, CutPoints
 from dispatcher.binlog.stream.segments import SEGMENT_POOL, Allocate, DroppedSegments, release_pages
 from dispatcher.model.position import SEQ_OFFSET_BITS, file_number
 
@@ -71,9 +79,9 @@ class ConsumerLog:
     SEGMENT_MIN = 1 << 14
     # A spilled segment is as large as its transaction is by then, within these bounds, so that there are few of them.
     SPILLED_MIN, SPILLED_MAX = 1 << 22, 1 << 26
-    PIECE = (
-        1 << 20
-    )  # of a spilled segment: a reader releases the pages of each piece that it has sent
+    # Of a spilled segment: a reader releases the pages of each piece that it has sent.
+    PIECE = 1 << 20
+    CUT_BYTES = 1 << 18  # between two places where a transaction may be cut
 
     def __init__(
         self, segment_max: int = 1 << 20, *, allocate: Allocate | None = None, large_bytes: int = 0
@@ -95,6 +103,7 @@ class ConsumerLog:
         self._savepoints: dict[int, Savepoint] = {}  # of the open transaction
         self._record_at = self._rows_at = 0  # logical offsets of what is EARLIER to the kernel
         self._completed = k.AppendResult.empty(0)
+        self.cut_points = CutPoints()
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -126,10 +135,10 @@ class ConsumerLog:
         complete, spilled_end, code = 0, self.spilled_end, k.NEED_ROOM
         while code != k.DONE:
             base, segment = self._room(complete)
-            cs[k.OUT] = self._end - base
+            cs[k.BASE], cs[k.OUT] = base, self._end - base
             code = k.copy_share(
-                batch.buf, batch.ev, batch.tx, route_mask, skipped, record, checksum, file_seq, segment, cs,
-                self._completed,
+                batch.buf, batch.ev, batch.tx, route_mask, skipped, record, checksum, file_seq, self.CUT_BYTES, segment,
+                cs, self._completed,
             )  # fmt: skip
             # An error that is raised below keeps this frame, which would keep the segment.
             del segment
@@ -153,12 +162,16 @@ class ConsumerLog:
         return self._completed.copy(complete), int(cs[k.SEQ])
 
     def _answer(self, code: int, batch: Batch, record_size: int, file_seq: int) -> None:
-        """Do what the kernel returned for: set or return to a savepoint, patch an event in an earlier segment."""
+        """Do what the kernel returned for: set or return to a savepoint, note a point to cut at, patch an event in an
+        earlier segment."""
         cs, checksum = self._cs, int(batch.format.checksum)
         if code == k.REMEMBER:
             self._savepoints[int(batch.ev.route[cs[k.EVENT] - 1])] = self._savepoint()
         elif code == k.UNDO:
             self._return_to(self._savepoints[int(batch.ev.route[cs[k.EVENT] - 1])])
+        elif code == k.CUT:
+            self.cut_points.add(CutPoint.of_state(cs))
+            cs[k.CUT_FROM] = self._end + self.CUT_BYTES
         elif code == k.PATCH_ROWS:
             k.end_statement(*self._at(self._rows_at), checksum)
             cs[k.LAST_ROWS] = k.NONE
@@ -198,6 +211,8 @@ class ConsumerLog:
         if self._spilled_from >= savepoint.end:
             self._spilled_from = -1
         cs = self._cs
+        cut_after = self.cut_points.cut_back(savepoint.end, int(cs[k.BEGINNING_END]))
+        cs[k.CUT_FROM] = cut_after + self.CUT_BYTES
         cs[k.BEGUN], cs[k.COPIED] = savepoint.begun, savepoint.copied
         cs[k.RECORD], cs[k.LAST_ROWS], cs[k.HEAD_DONE] = k.NONE, k.NONE, 0
         if savepoint.begun:
@@ -295,6 +310,19 @@ class ConsumerLog:
             ]
         return out
 
+    def opening(self, begin: int, point: CutPoint) -> list[bytes | memoryview]:
+        """What a reader needs before the bytes from `point` on, in a transaction that begins at `begin`: its record,
+        GTID and BEGIN, the table maps in force, and a record that says which event follows."""
+        beginning = b"".join(self.read(begin, point.beginning_end))
+        record = beginning[: EventHeader.read(beginning).size]
+        checksum = len(record) > RECORD_SIZE + record[NAME_SIZE_AT]
+        out: list[bytes | memoryview] = [beginning]
+        if point.maps < point.maps_end:
+            out.append(continued_record(record, point.maps_event, checksum=checksum))
+            out += self.read(point.maps, point.maps_end)
+        out.append(continued_record(record, point.event, checksum=checksum))
+        return out
+
     @property
     def lent(self) -> int:
         """Bytes of segments in memory that were dropped while a reader still had views of them."""
@@ -308,6 +336,7 @@ class ConsumerLog:
     def drop(self, before: int) -> None:
         """Drop everything below a logical offset that is the end of a transaction."""
         self._dropped_to = before
+        self.cut_points.drop(before)
         keep = 0
         while keep < len(self._segments) and self._limit(keep) <= before:
             self._forget(self._segments[keep])

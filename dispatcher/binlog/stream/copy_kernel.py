@@ -44,13 +44,21 @@ NEED = 9  # with NEED_ROOM: how many bytes
 HEAD_DONE = 10  # has the open statement's head been copied?
 _HEAD_FIRST = 11  # index of its first event, -1 = none
 _MAPS_OPEN = 12  # has it a table map?
-STATE_SIZE = 13
+# These are logical offsets, of the open transaction.
+BASE = 13  # where the segment in use begins
+CUT_FROM = 14  # it may be cut before a rows event from here on
+BEGINNING_END = 15  # its record, GTID and BEGIN end here
+MAPS = 16  # the table maps in force begin here
+MAPS_END = 17
+MAPS_EVENT = 18  # index of the first of them, -1 = there are none
+IN_HEAD = 19  # with CUT: does a statement's head follow?
+STATE_SIZE = 20
 
 NONE = -1
 EARLIER = -2  # in a segment before the one in use
 
 # Why the kernel returned to Python.
-DONE, NEED_ROOM, PATCH_RECORD, PATCH_ROWS, REMEMBER, UNDO = range(6)
+DONE, NEED_ROOM, PATCH_RECORD, PATCH_ROWS, REMEMBER, UNDO, CUT = range(7)
 
 
 class AppendResult(NamedTuple):
@@ -209,6 +217,7 @@ def _copy_beginning(  # noqa: PLR0913 - as above
     commit_us: int,
     first: int,
     i: int,
+    cut_bytes: int,
 ) -> None:
     """Copy the record and the frame events before event `i`."""
     at = cs[OUT]
@@ -221,6 +230,16 @@ def _copy_beginning(  # noqa: PLR0913 - as above
     for j in range(first, i):
         if kind[j] & KIND_MASK == FRAME:
             _copy_event(out, cs, buf, off[j], size[j])
+    cs[BEGINNING_END] = cs[BASE] + cs[OUT]
+    cs[MAPS_EVENT] = -1
+    cs[CUT_FROM] = cs[BEGINNING_END] + cut_bytes
+
+
+@part
+def _note_map(cs: I64, kind: int) -> None:
+    """Note where the table maps of a statement begin, before one of its head's events is copied."""
+    if cs[MAPS_EVENT] < 0 and kind & KIND_MASK == TABLE_MAP:
+        cs[MAPS], cs[MAPS_EVENT] = cs[BASE] + cs[OUT], cs[COPIED]
 
 
 @part
@@ -243,6 +262,7 @@ def copy_share(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one branch per kind o
     record: U8,
     checksum: int,
     file_seq: int,
+    cut_bytes: int,
     out: U8,
     cs: I64,
     completed: AppendResult,
@@ -251,6 +271,7 @@ def copy_share(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one branch per kind o
     that is the event before cs[EVENT].)
 
     `file_seq` < 0: transactions are counted; else file number << 40, and a seq is that with the end offset.
+    `cut_bytes`: returns CUT before the first rows event that lies so many bytes behind a transaction's beginning.
     """
     # Taking an array out of a tuple counts it in and out, atomically: once here, not once an event. For the same reason
     # the walk over events stands here: as a part it costs 0.2 µs more a transaction.
@@ -279,6 +300,9 @@ def copy_share(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one branch per kind o
                 return REMEMBER if kind == SAVEPOINT else UNDO
             elif route[i] == ALL or (0 <= route[i] < len(route_mask) and route_mask[route[i]]):
                 head = cs[_HEAD_FIRST] if kind != DDL and not cs[HEAD_DONE] else -1
+                if cs[BEGUN] and kind != DDL and cs[BASE] + cs[OUT] >= cs[CUT_FROM]:
+                    cs[IN_HEAD] = 1 if head >= 0 else 0
+                    return CUT
                 text = head >= 0 and _all_wanted(kinds, route, route_mask, head, i)
                 need = _unit_bytes(
                     cs, size, kinds, route, route_mask, len(record), first[t], i, head, text
@@ -288,13 +312,15 @@ def copy_share(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one branch per kind o
                     return NEED_ROOM
                 if not cs[BEGUN]:
                     _copy_beginning(
-                        out, cs, buf, off, size, kinds, record, commit_us[t], first[t], i
+                        out, cs, buf, off, size, kinds, record, commit_us[t], first[t], i, cut_bytes
                     )
                 if head >= 0:
+                    cs[MAPS_EVENT] = -1
                     for j in range(head, i):
                         if _in_head(kinds[j], route[j], route_mask, text):
+                            _note_map(cs, kinds[j])
                             _copy_event(out, cs, buf, off[j], size[j])
-                    cs[HEAD_DONE] = 1
+                    cs[MAPS_END], cs[HEAD_DONE] = cs[BASE] + cs[OUT], 1
                 if kind == ROWS:
                     cs[LAST_ROWS] = cs[OUT]
                 elif kind == ROWS_END:

@@ -250,7 +250,7 @@ def _same(one: LogPoint, two: LogPoint) -> bool:
 
 
 def _elsewhere(one: LogPoint, two: LogPoint) -> bool:
-    """True if they lie in two files of one name, as before and after a reset."""
+    """True if the points lie in different files with the same name: after a reset the server uses names again."""
     a, b = one.mark, two.mark
     known = 0 not in (a.created, b.created)
     return _one_log(one, two) and a.file == b.file and known and a.created != b.created

@@ -257,7 +257,7 @@ class Folder:
         return Mode.GTID if numbered else Mode.FILE
 
     def tip(self, names: list[str], heads: dict[str, FileHead]) -> Tip:
-        """Return the end of the log. Damage ends it too: a consumer that gets there fails with that error."""
+        """Returns the end of the log, or the first damage. A consumer that reaches the damage fails with its error."""
         first = len(names) - 1
         while first > 0 and (head := heads[names[first]]).previous_gtids is None and not head.first:
             first -= 1

@@ -27,7 +27,7 @@ from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-# PyMySQL's class takes a parameter in its stubs only, so the name is for annotations.
+# The class is generic in PyMySQL's stubs only, so this name can be used in annotations only.
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
 
 ANSWER_BYTES_MAX = 32 << 20  # SHOW BINARY LOGS of 70,000 files, a GTID set of 30 MB

@@ -5,7 +5,20 @@ A point is armed by a file of its name in the folder `KILL_FOLDER`; it disarms i
 what is started again gets past it.
 
     decoding    an executor's worker has decoded the first batch of a payload; the worker dies
-    merged      the last commit of a batch's last table is written, Spark's commit log is not; driver and JVM die
+
+At all others the driver and its JVM die:
+
+    log_appended        a batch is in the log, and not acknowledged
+    before_apply        a step of rows is about to be committed
+    step_committed      a step of rows is committed: between two steps of a table, or between two tables
+    control_written     rows of the control table are written
+    inside_rename       one folder of a RENAME is moved aside
+    copy_begun          the record says where the log stands at the beginning of a copy
+    group_staged        a group of rows is in the copy
+    copy_read           all rows are in the copy; the record does not say so
+    before_swap_in      the copy is about to take the table's place
+    folder_in_place     a folder has moved to its place
+    after_swap_in       the copy is the table's folder
 """
 
 from __future__ import annotations
@@ -43,20 +56,65 @@ def _patch_delivered(module: ModuleType) -> None:
     vars(module)["decode_table"] = killing
 
 
-def _patch_mirror(module: ModuleType) -> None:
-    run_all: Callable[..., None] = module.Mirror._run_all
+def _die(point: str) -> None:
+    if _pass(point):
+        os.killpg(os.getpgrp(), signal.SIGKILL)
 
-    def killing(*arguments: Any) -> None:
-        run_all(*arguments)
-        if _pass("merged"):
-            os.killpg(os.getpgrp(), signal.SIGKILL)
 
-    module.Mirror._run_all = killing
+def _between(owner: type, name: str, *, before: str = "", after: str = "") -> None:
+    """Let the driver die at the points before and after a method's call."""
+    original: Callable[..., Any] = getattr(owner, name)
+
+    def killing(*arguments: Any, **more: Any) -> Any:
+        if before:
+            _die(before)
+        result = original(*arguments, **more)
+        if after:
+            _die(after)
+        return result
+
+    setattr(owner, name, killing)
+
+
+def _patch_log(module: ModuleType) -> None:
+    _between(module.BinlogLog, "append", after="log_appended")
+
+
+def _patch_steps(module: ModuleType) -> None:
+    _between(module.RowStep, "commit", before="before_apply", after="step_committed")
+
+
+def _patch_control(module: ModuleType) -> None:
+    _between(module.ControlTable, "write", after="control_written")
+
+
+def _patch_renames(module: ModuleType) -> None:
+    _between(module.FolderMover, "_aside", after="inside_rename")
+    _between(module.FolderMover, "_into_place", after="folder_in_place")
+
+
+def _patch_copy_track(module: ModuleType) -> None:
+    _between(module.CopyTrack, "_begun", after="copy_begun")
+    _between(module.CopyTrack, "_swap_in", before="before_swap_in", after="after_swap_in")
+
+
+def _patch_staging(module: ModuleType) -> None:
+    _between(module.StagingTable, "append", after="group_staged")
+
+
+def _patch_copier(module: ModuleType) -> None:
+    _between(module.Copier, "copy", after="copy_read")
 
 
 _PATCHES = {
     "dispatcher.binlog.decode.delivered": _patch_delivered,
-    "spark_sink.mirror": _patch_mirror,
+    "spark_sink.mirror.log": _patch_log,
+    "spark_sink.mirror.steps": _patch_steps,
+    "spark_sink.mirror.control": _patch_control,
+    "spark_sink.mirror.renames": _patch_renames,
+    "spark_sink.mirror.copy_track": _patch_copy_track,
+    "spark_sink.mirror.copy.staging": _patch_staging,
+    "spark_sink.mirror.copy.copier": _patch_copier,
 }
 
 

@@ -1,0 +1,258 @@
+"""Parses a column's data type to the text that information_schema has for it: `INTEGER(11) UNSIGNED` is `int
+unsigned`.
+
+The servers' synonyms, those that sql_mode selects among them, become the type's own name. Display widths are left
+out, because they affect no value.
+Sources: MySQL 9.7 manual, "Data Types"; MariaDB knowledge base, "Data Types", "SQL_MODE=ORACLE"; sql_yacc.yy of both.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from dispatcher.binlog.sql.lexer import (
+    MAXDB,
+    ORACLE,
+    REAL_AS_FLOAT,
+    NotUnderstoodError,
+    SqlTokens,
+)
+
+_INTEGERS = {
+    **dict.fromkeys(("TINYINT", "INT1", "BOOL", "BOOLEAN"), "tinyint"),
+    **dict.fromkeys(("SMALLINT", "INT2"), "smallint"),
+    **dict.fromkeys(("MEDIUMINT", "INT3", "MIDDLEINT"), "mediumint"),
+    **dict.fromkeys(("INT", "INTEGER", "INT4"), "int"),
+    **dict.fromkeys(("BIGINT", "INT8"), "bigint"),
+}
+_DECIMALS = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
+_FRACTIONAL = ("DATETIME", "TIMESTAMP", "TIME")
+_CHARS = {"CHAR": "char", "CHARACTER": "char", "NCHAR": "char"}
+_VARCHARS = ("VARCHAR", "VARCHARACTER", "NVARCHAR", "VARCHAR2")
+_PLAIN = (
+    "DATE", "JSON", "UUID", "INET4", "INET6", "GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT",
+    "MULTILINESTRING", "MULTIPOLYGON", "GEOMETRYCOLLECTION",
+)  # fmt: skip
+_BLOBS = ("TINYBLOB", "MEDIUMBLOB", "LONGBLOB")
+_TEXTS = ("TINYTEXT", "MEDIUMTEXT", "LONGTEXT")
+_BYTES_OF = {
+    "char": "binary", "varchar": "varbinary", "tinytext": "tinyblob", "text": "blob", "mediumtext": "mediumblob",
+    "longtext": "longblob",
+}  # fmt: skip
+# First words of the types that have a character set.
+TEXT_WORDS = frozenset((*_BYTES_OF, "enum", "set"))
+_NATIONAL = "utf8mb3"
+_ESCAPES = {"\\": r"\\", "\0": r"\0", "\n": r"\n", "\r": r"\r"}
+
+
+class DataType(NamedTuple):
+    """`text`: as information_schema has it; `charset`: "" if the type does not tell; `serial`: the synonym SERIAL."""
+
+    text: str
+    charset: str = ""
+    serial: bool = False
+
+
+def data_type(tokens: SqlTokens) -> DataType:
+    """Consume a data type with its attributes up to COLLATE. Raises NotUnderstoodError."""
+    text, charset = _type(tokens)
+    if text == "serial":
+        return DataType("bigint unsigned", serial=True)
+    word = text.partition("(")[0]
+    if word in TEXT_WORDS:
+        charset = _charset(tokens) or charset
+    return in_charset(DataType(text, charset), charset)
+
+
+def in_charset(found: DataType, charset: str) -> DataType:
+    """The type with a character set: text in `binary` is bytes, VARCHAR is VARBINARY then."""
+    word, bracket, rest = found.text.partition("(")
+    if charset == "binary" and word in _BYTES_OF:
+        return DataType(_BYTES_OF[word] + bracket + rest)
+    return found._replace(charset=charset)
+
+
+def _type(  # noqa: C901, PLR0911, PLR0912 - one branch per family of types
+    tokens: SqlTokens,
+) -> tuple[str, str]:
+    """(type, character set that its name means)."""
+    word = tokens.word()
+    if word in _INTEGERS:
+        _arguments(tokens)
+        return _INTEGERS[word] + _sign(tokens), ""
+    if word in _DECIMALS:
+        return f"decimal({_precision(tokens)})" + _sign(tokens), ""
+    if word in ("FLOAT", "FLOAT4", "FLOAT8", "DOUBLE", "REAL"):
+        return _floating(tokens, word) + _sign(tokens), ""
+    if word in _FRACTIONAL:
+        # These modes of sql_mode give the names the meaning of other servers.
+        name = "datetime" if word == "TIMESTAMP" and tokens.sql_mode & MAXDB else word.lower()
+        digits = (_arguments(tokens) or ["0"])[0]
+        return (f"{name}({digits})" if digits != "0" else name), ""
+    if word == "DATE" and tokens.sql_mode & ORACLE:
+        return "datetime", ""
+    if word in _PLAIN:
+        return word.lower(), ""
+    if word == "GEOMCOLLECTION":
+        return "geometrycollection", ""
+    if word == "YEAR":
+        _arguments(tokens)
+        return "year", ""
+    if word in ("ENUM", "SET"):
+        return f"{word.lower()}({_labels(tokens)})", ""
+    if word in ("BIT", "BINARY", "VECTOR"):
+        default = "2048" if word == "VECTOR" else "1"
+        return f"{word.lower()}({(_arguments(tokens) or [default])[0]})", ""
+    if word in ("VARBINARY", "RAW"):
+        return f"varbinary({_one_argument(tokens)})", ""
+    if word in _BLOBS or word in _TEXTS:
+        return word.lower(), ""
+    if word == "BLOB":
+        return _sized(tokens, "blob"), ""
+    if word in ("TEXT", "CLOB"):
+        return ("longtext" if word == "CLOB" else _sized(tokens, "text")), ""
+    if word == "SERIAL":
+        return "serial", ""
+    return _string(tokens, word)
+
+
+def _string(tokens: SqlTokens, word: str) -> tuple[str, str]:
+    charset = _NATIONAL if word in ("NCHAR", "NVARCHAR", "NATIONAL") else ""
+    if word == "NATIONAL":
+        word = tokens.word()
+    if word in _VARCHARS:
+        return f"varchar({_one_argument(tokens)})", charset
+    if word in _CHARS:
+        if tokens.accept("VARYING") or tokens.accept("VARCHAR"):
+            return f"varchar({_one_argument(tokens)})", charset
+        return f"char({(_arguments(tokens) or ['1'])[0]})", charset
+    if word == "LONG":
+        if tokens.accept("VARBINARY"):
+            return "mediumblob", ""
+        if not tokens.accept("VARCHAR") and tokens.accept_either("CHAR", "CHARACTER"):
+            tokens.accept("VARYING")
+        return "mediumtext", ""
+    if word == "NUMBER" and tokens.sql_mode & ORACLE:
+        if tokens.at("("):
+            return f"decimal({_precision(tokens)})", ""
+        return "double", ""
+    raise NotUnderstoodError
+
+
+def _arguments(tokens: SqlTokens) -> list[str]:
+    """Consume numbers in brackets, if there are any."""
+    found: list[str] = []
+    if not tokens.accept("("):
+        return found
+    while True:
+        word = tokens.word()
+        if not word.isdecimal():
+            raise NotUnderstoodError
+        found.append(word.lstrip("0") or "0")
+        if tokens.accept(")"):
+            return found
+        # MariaDB in Oracle's mode: VARCHAR2(10 CHAR)
+        if not tokens.accept(","):
+            tokens.accept_any("CHAR")
+            tokens.expect(")")
+            return found
+
+
+def _one_argument(tokens: SqlTokens) -> str:
+    found = _arguments(tokens)
+    if len(found) != 1:
+        raise NotUnderstoodError
+    return found[0]
+
+
+def _precision(tokens: SqlTokens) -> str:
+    numbers = [*_arguments(tokens), *("10", "0")]
+    if len(numbers) == 3:  # DECIMAL(p): the scale is 0
+        numbers[1] = "0"
+    # DECIMAL(0) is the default, as DECIMAL is
+    return f"{numbers[0] if numbers[0] != '0' else '10'},{numbers[1]}"
+
+
+def _floating(tokens: SqlTokens, word: str) -> str:
+    name = "float" if word in ("FLOAT", "FLOAT4") else "double"
+    if word == "REAL" and tokens.sql_mode & REAL_AS_FLOAT:
+        name = "float"
+    if word == "DOUBLE":
+        tokens.accept("PRECISION")
+    numbers = _arguments(tokens)
+    if len(numbers) == 1:  # the bits of the mantissa
+        return "float" if int(numbers[0]) <= 24 else "double"
+    return f"{name}({','.join(numbers)})" if numbers else name
+
+
+def _sign(tokens: SqlTokens) -> str:
+    unsigned = False
+    while True:
+        if tokens.accept_either("UNSIGNED", "ZEROFILL"):
+            unsigned = True
+        elif not tokens.accept("SIGNED"):
+            return " unsigned" if unsigned else ""
+
+
+def _sized(tokens: SqlTokens, word: str) -> str:
+    """BLOB(n) is the smallest type that holds n. TEXT(n) counts characters: the type is at least this one."""
+    size = int((_arguments(tokens) or ["0"])[0])
+    if size == 0:
+        return word
+    for prefix, limit in (("tiny", 1 << 8), ("", 1 << 16), ("medium", 1 << 24)):
+        if size < limit:
+            return prefix + word
+    return "long" + word
+
+
+def _labels(tokens: SqlTokens) -> str:
+    tokens.expect("(")
+    labels = []
+    while True:
+        # The servers remove spaces at a label's end.
+        labels.append(quoted_label(tokens.text().rstrip(" ")))
+        if tokens.accept(")"):
+            return ",".join(labels)
+        tokens.expect(",")
+
+
+def quoted_label(label: str) -> str:
+    """A label of ENUM or SET as information_schema quotes it."""
+    escaped = re.sub(r"[\\\0\n\r]", lambda match: _ESCAPES[match[0]], label).replace("'", "''")
+    return f"'{escaped}'"
+
+
+def _charset(tokens: SqlTokens) -> str:
+    """Consume what follows the type of a text; returns its character set, "" if that is not told."""
+    charset = ""
+    while True:
+        if tokens.accept("CHARACTER", "SET") or tokens.accept("CHAR", "SET") or tokens.accept("CHARSET"):  # fmt: skip
+            charset = charset_name(tokens)
+        elif tokens.accept("ASCII"):
+            charset = "latin1"
+        elif tokens.accept("UNICODE"):
+            charset = "ucs2"
+        elif tokens.accept("BYTE"):
+            charset = "binary"
+        elif tokens.accept("COMPRESSED"):  # MariaDB
+            if tokens.accept("="):
+                tokens.advance()
+        elif not tokens.accept("BINARY"):  # the binary collation of the character set
+            return charset
+
+
+def charset_name(tokens: SqlTokens) -> str:
+    """Consume the name of a character set, an identifier or a quoted string. Returns "" for DEFAULT."""
+    following = tokens.peek()
+    name = (
+        tokens.text() if following is not None and following.kind == "text" else tokens.identifier()
+    )
+    name = name.lower()
+    return {"utf8": "utf8mb3", "default": ""}.get(name, name)
+
+
+def charset_of_collation(name: str) -> str:
+    """The character set that a collation's name tells; "" if it tells none (MariaDB's `uca1400_ai_ci`)."""
+    charset = name.lower().partition("_")[0]
+    return "" if charset in ("uca1400", "default") else {"utf8": "utf8mb3"}.get(charset, charset)

@@ -1,0 +1,94 @@
+"""Where the transactions of a log may be cut, to be read in parts.
+
+A part that begins inside of a transaction must be decodable without the parts before it. So a transaction may be cut
+before its rows events only, and a point knows what a reader needs of what lies before it: the transaction's beginning
+(record, GTID, BEGIN) and the table maps in force. A text of the statement (ROWS_QUERY_EVENT) is not repeated: no row
+depends on it, and it may be as large as the rows.
+
+A transaction has a point about every `cut_bytes`, at places that depend on its delivered bytes only. So its points are
+the same when it is read from the server again, into other buffers and segments.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import NamedTuple
+
+from dispatcher.binlog.kernel.bytes import I64
+from dispatcher.binlog.stream import copy_kernel as k
+from dispatcher.model.position import EventPoint
+
+
+class CutPoint(NamedTuple):
+    """A place before a rows event, or before the head of its statement. All but `event` and `maps_event` are logical
+    offsets.
+
+    `event`: index of the event that follows, in the transaction as delivered; `beginning_end`: the transaction's
+    record, GTID and BEGIN end here; the table maps in force are [`maps`, `maps_end`), and `maps_event` is the index of
+    the first; there are none if the statement's head follows.
+    """
+
+    at: int
+    event: int
+    beginning_end: int
+    maps: int
+    maps_end: int
+    maps_event: int
+
+    @classmethod
+    def of_state(cls, cs: I64) -> CutPoint:
+        """The point at which the kernel returned CUT."""
+        at, beginning_end = int(cs[k.BASE] + cs[k.OUT]), int(cs[k.BEGINNING_END])
+        if cs[k.IN_HEAD] or cs[k.MAPS_EVENT] < 0:
+            return cls(at, int(cs[k.COPIED]), beginning_end, at, at, 0)
+        maps = int(cs[k.MAPS]), int(cs[k.MAPS_END]), int(cs[k.MAPS_EVENT])
+        return cls(at, int(cs[k.COPIED]), beginning_end, *maps)
+
+    @property
+    def value(self) -> EventPoint:
+        """The point as readers know it."""
+        return EventPoint(self.event, self.at - self.beginning_end)
+
+
+class CutPoints:
+    """The points of a log, in order."""
+
+    def __init__(self) -> None:
+        self._points: list[CutPoint] = []
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def add(self, point: CutPoint) -> None:
+        self._points.append(point)
+
+    def between(self, start: int, end: int) -> Iterator[CutPoint]:
+        """Yields the points at start < offset < end."""
+        for n in range(self._first(start + 1), len(self._points)):
+            if self._points[n].at >= end:
+                return
+            yield self._points[n]
+
+    def find(self, start: int, end: int, value: EventPoint) -> CutPoint | None:
+        """Returns the point of the transaction at [start, end) that readers know as `value`."""
+        found = (point for point in self.between(start, end) if point.event >= value.index)
+        point = next(found, None)
+        return point if point is not None and point.value == value else None
+
+    def cut_back(self, end: int, beginning_end: int) -> int:
+        """Drop the points at `end` and behind it. Returns the place from which `cut_bytes` count for the next one, in
+        the open transaction, whose beginning ends at `beginning_end`."""
+        del self._points[self._first(end) :]
+        return max(beginning_end, self._points[-1].at) if self._points else beginning_end
+
+    def drop(self, before: int) -> None:
+        """Drop the points below a logical offset."""
+        del self._points[: self._first(before)]
+
+    def _first(self, at: int) -> int:
+        return bisect_left(self._points, at, key=_at)
+
+
+_at = attrgetter("at")

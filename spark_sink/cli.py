@@ -1,0 +1,326 @@
+"""The command line of the mirror: `python -m spark_sink COMMAND`.
+
+Exit codes: 0 success, 2 invalid input or settings, 1 any other error. Each command loads Spark only when it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.settings import MirrorSettings
+
+EXIT_FAULT, EXIT_INPUT = 1, 2
+
+app = typer.Typer(
+    name="python -m spark_sink",
+    help="Mirror the databases that binlog-dispatcher delivers into Delta tables.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Config = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--config", "-c", help="YAML file, or folder of YAML files. Repeatable.", show_default=False
+    ),
+]
+Url = Annotated[str | None, typer.Option(help="Address of the daemon, like http://host:8085.")]
+Consumers = Annotated[
+    list[str] | None, typer.Option("--consumer", help="Consumer to mirror. Repeatable.")
+]
+Target = Annotated[
+    str | None, typer.Option(help="Folder of the Delta tables; any path that Spark can write.")
+]
+TokenFile = Annotated[Path | None, typer.Option(help="File that contains the API token.")]
+Conf = Annotated[
+    list[str] | None, typer.Option(help="Further Spark setting as key=value. Repeatable.")
+]
+LogLevel = Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")]
+
+
+@contextmanager
+def faults_as_exit_codes() -> Iterator[None]:
+    """Print a BinlogError in one line, and exit with 2 for the user's input and settings, else with 1."""
+    try:
+        yield
+    except BinlogError as error:
+        typer.echo(str(error), err=True)
+        wrong_input = isinstance(error, UserError) or error.kind is ErrorKind.SETTINGS
+        raise typer.Exit(EXIT_INPUT if wrong_input else EXIT_FAULT) from None
+
+
+def settings_of(config: list[Path] | None, **options: Any) -> MirrorSettings:
+    """Returns the settings.
+
+    `options`: values of the command line by setting key, with `__` in place of the dot; None if not given.
+
+    Raises `SettingsError` with all errors.
+    """
+    from spark_sink.mirror.settings import load_mirror_settings  # noqa: PLC0415
+
+    given = {key.replace("__", "."): value for key, value in options.items() if value is not None}
+    overrides = {
+        key: (f"--{_OPTION_NAMES.get(key, key).replace('_', '-')}", value)
+        for key, value in given.items()
+    }
+    settings = load_mirror_settings(config or [], overrides)
+    configure_log(settings.log_level)
+    return settings
+
+
+_OPTION_NAMES = {"consumers": "consumer", "spark.conf": "conf", "spark.master": "master"}
+
+
+def configure_log(level: str) -> None:
+    """Log to stderr: the mirror's own messages from `level` on, those of libraries from WARNING on."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+    logging.getLogger("spark_sink").setLevel(level)
+    if level != "DEBUG":
+        # py4j logs traces of the faults that the job logs itself.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+@app.callback()
+def _root() -> None:
+    """Mirror the databases that binlog-dispatcher delivers into Delta tables."""
+
+
+@app.command()
+def run(  # noqa: PLR0913 - each option is one setting
+    *,
+    config: Config = None,
+    url: Url = None,
+    consumer: Consumers = None,
+    target: Target = None,
+    stages: Annotated[
+        str | None, typer.Option(help="log, apply, or both (the default) in one application.")
+    ] = None,
+    available_now: Annotated[
+        bool | None,
+        typer.Option(
+            "--available-now", help="Mirror up to the server's tip at the start, then end."
+        ),
+    ] = None,
+    trigger_interval: Annotated[
+        str | None, typer.Option(help="Shortest time between two appends, like '500 ms'.")
+    ] = None,
+    max_bytes_per_trigger: Annotated[
+        str | None, typer.Option(help="Bytes of an append, like 16MiB.")
+    ] = None,
+    parallel_tables: Annotated[
+        int | None, typer.Option(help="Tables that are brought forward at a time.")
+    ] = None,
+    invalid_dates: Annotated[
+        str | None, typer.Option(help="What a date like 0000-00-00 becomes: null, error or text.")
+    ] = None,
+    fail_on_data_loss: Annotated[
+        bool | None,
+        typer.Option(
+            "--fail-on-data-loss/--no-fail-on-data-loss",
+            help="Stop, or go on, behind changes that the server has purged before they were read.",
+            show_default=False,
+        ),
+    ] = None,
+    retry_timeout_seconds: Annotated[
+        int | None, typer.Option(help="How long to wait for a daemon that does not answer.")
+    ] = None,
+    token_file: TokenFile = None,
+    ca_file: Annotated[
+        Path | None, typer.Option(help="PEM file of the authority of the daemon's certificate.")
+    ] = None,
+    master: Annotated[str | None, typer.Option(help="Spark master; spark-submit's wins.")] = None,
+    conf: Conf = None,
+    log_level: LogLevel = None,
+) -> None:
+    """Mirror until stopped."""
+    with faults_as_exit_codes():
+        settings = settings_of(
+            config,
+            url=url,
+            consumers=consumer or None,
+            target=target,
+            stages=stages,
+            available_now=available_now,
+            trigger_interval=trigger_interval,
+            max_bytes_per_trigger=max_bytes_per_trigger,
+            parallel_tables=parallel_tables,
+            invalid_dates=invalid_dates,
+            fail_on_data_loss=fail_on_data_loss,
+            retry_timeout_seconds=retry_timeout_seconds,
+            token_file=token_file,
+            ca_file=ca_file,
+            spark__master=master,
+            spark__conf=conf or None,
+            log_level=log_level,
+        )
+        from spark_sink.job import Job  # noqa: PLC0415
+        from spark_sink.mirror.assembly import make_applier  # noqa: PLC0415
+
+        code = Job(settings, make_applier if settings.stages != "log" else None).run()
+    raise typer.Exit(code)
+
+
+Tables = Annotated[
+    list[str], typer.Argument(help="Tables like shop.orders, or patterns like 'shop.*'.")
+]
+
+
+@contextmanager
+def _spark_of(
+    config: list[Path] | None, target: str | None, conf: list[str] | None
+) -> Iterator[tuple[SparkSession, MirrorSettings]]:
+    """Spark and the settings of a command that reads or writes the target."""
+    with faults_as_exit_codes():
+        # The daemon and its consumers do not matter here.
+        settings = settings_of(
+            config,
+            url=None if config else "http://127.0.0.1:1",
+            consumers=None if config else ["none"],
+            target=target,
+            spark__conf=conf or None,
+            log_level=None if config else "WARNING",
+        )
+        from spark_sink.session import spark_session  # noqa: PLC0415
+
+        spark = spark_session(settings)
+        try:
+            yield spark, settings
+        finally:
+            spark.stop()
+
+
+@app.command()
+def tables(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Tables, or patterns like 'shop.*'. Default: all.")
+    ] = None,
+    *,
+    config: Config = None,
+    target: Target = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per table.")] = False,
+    conf: Conf = None,
+) -> None:
+    """Show state, lag and last error of the mirrored tables."""
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror.commands import table_lines  # noqa: PLC0415
+
+        lines = table_lines(spark, settings.target, tables or [])
+    if as_json:
+        for line in lines:
+            typer.echo(json.dumps(line.as_dict()))
+        return
+    for line in lines:
+        lag = "" if line.lag_s is None else f", {line.waiting_rows} rows behind, {line.lag_s:.0f} s"
+        reason = f": {line.reason}" if line.reason else ""
+        typer.echo(f"{line.consumer}  {line.table}  {line.state}{lag}{reason}")
+        if line.copied is not None:
+            typer.echo(f"    {line.copied}")
+
+
+@app.command()
+def resolve(
+    tables: Tables,
+    *,
+    how: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            help="applied: I have applied the change by hand. skip: leave it out. retry: try it again."
+            " recopy: copy the table. partial: go on without the older rows.",
+        ),
+    ],
+    config: Config = None,
+    target: Target = None,
+    conf: Conf = None,
+) -> None:
+    """Say how stopped tables go on. The running job does it, or the next one."""
+    with faults_as_exit_codes():
+        from spark_sink.mirror.commands import Resolution  # noqa: PLC0415
+
+        if how not in set(Resolution):
+            choices = ", ".join(Resolution)
+            raise UserError(ErrorKind.REQUEST, f"--as {how} is none of {choices}")
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror import commands  # noqa: PLC0415
+
+        chosen = commands.request_resolution(spark, settings.target, tables, Resolution(how))
+    for record in chosen:
+        typer.echo(f"{record.label}: {how}")
+
+
+@app.command()
+def adopt(
+    tables: Tables,
+    *,
+    consumer: Annotated[str, typer.Option(help="The consumer that gets the tables.")],
+    config: Config = None,
+    target: Target = None,
+    conf: Conf = None,
+) -> None:
+    """Give tables that another consumer mirrored, with the rows that they have, to a consumer."""
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror import commands  # noqa: PLC0415
+
+        adopted = commands.adopt_tables(spark, settings.target, consumer, tables)
+    for record in adopted:
+        typer.echo(f"{record.label}: of {consumer}")
+
+
+@app.command()
+def copy(
+    tables: Tables,
+    *,
+    consumer: Annotated[
+        str, typer.Option(help="The consumer of tables that the mirror does not have yet.")
+    ] = "",
+    config: Config = None,
+    target: Target = None,
+    conf: Conf = None,
+) -> None:
+    """Ask for copies of tables, or of all that fit 'shop.*', from the server. The running job makes them."""
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror.copy.requests import run_copy  # noqa: PLC0415
+
+        asked = run_copy(spark, settings, tables, consumer)
+    for record in asked:
+        typer.echo(f"{record.label}: copy")
+
+
+@app.command("verify")
+def verify_mirror(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Tables, or patterns like 'shop.*'. Default: all.")
+    ] = None,
+    *,
+    wait_seconds: Annotated[
+        float, typer.Option(help="How long to wait for a table to be at the server's position.")
+    ] = 120,
+    config: Config = None,
+    target: Target = None,
+    conf: Conf = None,
+) -> None:
+    """Compare tables with the server, at one position each. Exit code 1 if one is not equal."""
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror.copy.requests import run_verify  # noqa: PLC0415
+
+        found = run_verify(spark, settings, tables or [], wait_s=wait_seconds, report=typer.echo)
+    if any(difference.verdict != "equal" for difference in found):
+        raise typer.Exit(EXIT_FAULT)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

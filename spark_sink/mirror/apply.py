@@ -1,0 +1,156 @@
+"""The applier: brings each table forward on its own with what the log holds.
+
+One thread (`run`) reads the log's new entries into the queues of the tables, starts steps, and writes watermarks; a
+pool of threads executes the steps, several tables at a time. A table that cannot go on is stopped alone: its record
+says why and since when, and its entries stay in the log.
+
+What happens to a step that fails:
+
+* a fault of the table's data: the entries of the step are tried one by one; at the one that fails the table is STOPPED;
+* a conflict with another writer of the Delta table: it is tried again at once, a few times;
+* anything else, such as storage or executors that do not answer: it is tried again with backoff, and the record says
+  with which error.
+
+Crash safety. The watermark of a consumer is written after all that it covers, so entries are read again, never left
+out. A step that was committed is known by the lsn that its Delta table records, or by the record's `from_lsn`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.consumer_tables import ConsumerTables
+from spark_sink.mirror.control import ControlTable
+from spark_sink.mirror.delta import StepSession
+from spark_sink.mirror.maintenance import Maintenance
+from spark_sink.mirror.policies import ApplyOptions
+from spark_sink.mirror.progress import ConsumerProgress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.copy_track import TableCopier
+
+log = logging.getLogger("spark_sink.mirror")
+
+CATCH_UPS = 2  # tables that are copied or replayed at a time
+
+
+class Applier:
+    """Applies the log of a target's consumers. One per application."""
+
+    def __init__(
+        self, spark: SparkSession, options: ApplyOptions, copier: TableCopier | None = None
+    ) -> None:
+        """`copier`: copies tables from the server; without it a table that needs a copy waits for one that has it."""
+        self._spark = spark
+        self._options = options
+        self._control = ControlTable(spark, options.target)
+        self._wake = threading.Condition()
+        self._sessions: SimpleQueue[StepSession] = SimpleQueue()
+        for _ in range(options.parallel):
+            self._sessions.put(StepSession(spark))
+        self._run_id = uuid.uuid4().hex
+        self._maintenance = Maintenance(spark, options, self._control)
+        self._consumers: list[ConsumerTables] = []
+        self._copier = copier
+
+    def run(self, stop: threading.Event, drain: bool = False) -> int:
+        """Apply until `stop` is set; with `drain`, until all that the log held at the call is applied or stopped.
+
+        Returns the exit code: 1 if a consumer failed or, with `drain`, a table is stopped or failing.
+        """
+        steps = ThreadPoolExecutor(self._options.parallel, thread_name_prefix="apply")
+        aside = ThreadPoolExecutor(CATCH_UPS + 1, thread_name_prefix="catch-up")
+        try:
+            self._start(steps, aside, drain)
+            self._loop(stop, drain, aside)
+        finally:
+            with self._wake:
+                self._wake.notify_all()
+            for tables in self._consumers:
+                tables.stop()
+            for pool in (aside, steps):
+                pool.shutdown(wait=True, cancel_futures=True)
+            for tables in self._consumers:
+                tables.write_watermark(time.monotonic(), last=True)
+        failed = [t for t in self._consumers if t.failure or (drain and t.standing())]
+        return 1 if failed else 0
+
+    def wake(self) -> None:
+        """The log may have new entries: look now."""
+        with self._wake:
+            self._wake.notify_all()
+
+    def progress(self) -> list[ConsumerProgress]:
+        """Returns how far each consumer is applied."""
+        return [tables.progress() for tables in self._consumers]
+
+    # -- the loop --------------------------------------------------------------------------------------------
+
+    def _start(self, steps: Executor, aside: Executor, drain: bool) -> None:
+        for consumer in self._options.consumers:
+            self._control.claim(consumer, self._run_id)
+            tables = ConsumerTables(self._spark, consumer, self._control, self._options, self)
+            self._consumers.append(tables)
+            tables.start(steps, aside, self._copier, drain=drain)
+
+    def _loop(self, stop: threading.Event, drain: bool, aside: Executor) -> None:
+        maintenance: Future[None] | None = None
+        goals = {tables.consumer: tables.log_end() for tables in self._consumers if drain}
+        while not stop.is_set():
+            active = [tables for tables in self._consumers if not tables.failure]
+            progress = False
+            for tables in active:
+                progress |= tables.attempt(partial(self._forward, tables), drain=drain)
+            if not active:
+                return
+            if drain and all(t.at_rest(goals[t.consumer]) for t in active if not t.failure):
+                return
+            if self._maintenance.is_due() and (maintenance is None or maintenance.done()):
+                maintenance = aside.submit(self._maintenance.run, self._consumers)
+            if not progress:
+                with self._wake:
+                    self._wake.wait(self._options.poll_s)
+
+    def _forward(self, tables: ConsumerTables) -> bool:
+        """Read requests and new entries, start steps. Returns True if anything was done."""
+        if tables.requests_changed(self._control.rows()):
+            if self._control.rows().runs.get(tables.consumer) != self._run_id:
+                tables.fail(_superseded(tables.consumer))
+                return False
+            tables.read_requests()
+        found = tables.read()
+        started = tables.start_steps()
+        tables.write_watermark(time.monotonic(), last=False)
+        return found or started
+
+    # -- for the tables of a consumer --------------------------------------------------------------------------
+
+    @contextmanager
+    def session(self) -> Iterator[StepSession]:
+        """A session for one step."""
+        session = self._sessions.get()
+        try:
+            yield session
+        finally:
+            self._sessions.put(session)
+
+
+def _superseded(consumer: str) -> BinlogError:
+    return BinlogError(
+        ErrorKind.SESSION_FENCED,
+        "another application applies this consumer's log to the target, so this one stops applying it",
+        where=f"consumer {consumer}",
+        remedy="run one mirror job per consumer and target",
+    )

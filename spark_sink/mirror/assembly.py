@@ -1,0 +1,64 @@
+"""Builds the parts of the mirror from its settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_sink.mirror.apply import Applier
+from spark_sink.mirror.copy.copier import Copier
+from spark_sink.mirror.names import TableName
+from spark_sink.mirror.policies import (
+    ApplyOptions,
+    Deletes,
+    MetadataColumn,
+    PurgedChanges,
+    TablePolicy,
+    UnfollowedChange,
+    UnknownTables,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.settings import MirrorSettings
+
+
+def apply_options(settings: MirrorSettings) -> ApplyOptions:
+    """Returns how the settings want the log to be applied."""
+    can_copy = settings.copy_from is not None
+    unknown = UnknownTables.COPY if can_copy else UnknownTables.STOP
+
+    def policy(name: TableName) -> TablePolicy:
+        chosen = settings.policy(name)
+        return TablePolicy(
+            unknown=UnknownTables(chosen.unknown_tables or unknown),
+            purged=PurgedChanges(chosen.on_gap or PurgedChanges.COPY),
+            unfollowed=UnfollowedChange(chosen.on_alter or UnfollowedChange.RECOPY),
+            deletes=Deletes(chosen.deletes or Deletes.HARD),
+            metadata=tuple(map(MetadataColumn, chosen.metadata_columns or ())),
+            interval_s=chosen.seconds_between_steps or 0.0,
+        )
+
+    return ApplyOptions(
+        target=settings.target,
+        consumers=list(settings.consumers),
+        policy=policy,
+        excluded=settings.excluded(),
+        can_copy=can_copy,
+        parallel=settings.parallel_tables,
+        invalid_dates=settings.invalid_dates,
+        step_bytes_max=settings.max_bytes_per_step,
+        log_days=settings.log_days,
+    )
+
+
+def make_applier(spark: SparkSession, settings: MirrorSettings) -> Applier:
+    """Returns the applier of the settings' consumers."""
+    return Applier(spark, apply_options(settings), make_copier(spark, settings))
+
+
+def make_copier(spark: SparkSession, settings: MirrorSettings) -> Copier | None:
+    """Returns what copies tables; None if the settings name no server to copy from."""
+    if settings.copy_from is None:
+        return None
+    return Copier(spark, settings.copy_from, settings.target, settings.invalid_dates)

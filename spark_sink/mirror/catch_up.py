@@ -1,0 +1,339 @@
+"""Tables that are brought forward aside, until they are where the log is: after a stop was resolved, and after a copy.
+
+While a table is stopped or copied, its entries are left in the log (`TableDirectory.skipped`). A catch-up reads them
+again, for this table alone, and executes them with a `Processor` of its own. When nothing is left that was skipped, the
+table is live again, in the same moment.
+
+The record says what a crash must not lose: `goal` of `detail` is the state that the table has afterwards, and every
+step is known by the lsn that the Delta table records. So a catch-up that was interrupted is begun again.
+
+A statement that settles the table, DROP or TRUNCATE, is applied as it comes, which ends a catch-up.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import _GeneratorContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dispatcher.model.errors import BinlogError
+from spark_sink.mirror.control import TableRecord, TableState, handled
+from spark_sink.mirror.delta import StepSession
+from spark_sink.mirror.directory import LIVE, TableDirectory, name_at
+from spark_sink.mirror.faults import fault_of, in_one_line
+from spark_sink.mirror.names import TableName
+from spark_sink.mirror.plan import RenameBarrier, RowRun, StatementItem, Work, next_work, route
+from spark_sink.mirror.policies import ApplyOptions
+from spark_sink.mirror.processor import Processor
+from spark_sink.mirror.queues import ENTRIES_MAX
+from spark_sink.mirror.statements import AlterTable, RenameTables, effects_of
+from spark_sink.mirror.transitions import copied_again, faulted, in_copy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.copy_track import CopyTrack
+    from spark_sink.mirror.log import BinlogLog
+
+log = logging.getLogger("spark_sink.mirror")
+
+FAILURES_MAX = 8
+BACKOFF_FIRST_S = 0.5
+BACKOFF_MAX_S = 60.0
+AGAIN_S = 60.0  # after a catch-up that has failed
+
+
+class TableAside(TableDirectory):
+    """A directory of one table that is not live, as if it were: its state is the goal, and `save` keeps the real one.
+
+    `folder`: where the table lies meanwhile, "" for its own folder.
+    """
+
+    def __init__(self, parent: TableDirectory, table_id: str, folder: str = "") -> None:
+        # Not of the base: the records are the parent's.
+        self.consumer = parent.consumer
+        self._parent, self._table_id, self._folder = parent, table_id, folder
+        self.full_path = parent.full_path
+        self._lock = threading.RLock()
+        self._versions: dict[str, int] = {}
+        self._checked: dict[str, set[str]] = {}
+
+    def _mine(self) -> TableRecord:
+        record = self._parent.record(self._table_id)
+        goal = TableState(record.detail.get("goal", record.state))
+        return replace(record, state=goal, folder=self._folder or record.folder)
+
+    def records(self) -> list[TableRecord]:
+        return [self._mine()]
+
+    def find(self, name: TableName, lsn: int) -> TableRecord | None:
+        record = self._mine()
+        return record if name_at(record, lsn) == name else None
+
+    def save(self, *records: TableRecord) -> None:
+        for record in records:
+            real = self._parent.record(self._table_id)
+            kept = replace(record, folder=real.folder if self._folder else record.folder)
+            if record.state in LIVE:
+                kept = replace(kept, state=real.state, reason=real.reason)
+                kept = kept.having(goal=str(record.state))
+            else:  # it cannot go on
+                kept = kept.having(goal=None)
+            self._parent.save(kept)
+            self.layout_unchecked(record)
+
+    def record(self, table_id: str) -> TableRecord:
+        assert table_id == self._table_id
+        return self._mine()
+
+    def exclusive(self, *table_ids: str) -> _GeneratorContextManager[None]:
+        return self._parent.exclusive(*table_ids)
+
+    def skipped(self, record: TableRecord, lsn: int) -> bool:  # noqa: ARG002 - of the base
+        return False  # its entries are applied, now
+
+
+class CatchUps:
+    """The catch-ups of one consumer. `stopping`: they end after their current step; `draining`: the log does not go on,
+    so none of them waits for it."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        directory: TableDirectory,
+        binlog_log: BinlogLog,
+        options: ApplyOptions,
+        copies: CopyTrack | None,
+    ) -> None:
+        """`copies`: how tables are copied; None if this application cannot copy."""
+        self._spark = spark
+        self._directory, self._log, self._options = directory, binlog_log, options
+        self._copies = copies
+        self.stopping = self.draining = False
+        self._lock = threading.Lock()
+        self._active: set[str] = set()
+        self._given_up: dict[str, float] = {}  # until when
+
+    def begin(self, table_id: str, *, again: bool) -> bool:
+        """True if a catch-up of the table has to be started now; `again`: also if one has failed before."""
+        with self._lock:
+            waits = self._given_up.get(table_id, 0.0) > time.monotonic() and not again
+            if table_id in self._active or waits:
+                return False
+            self._given_up.pop(table_id, None)
+            self._active.add(table_id)
+            return True
+
+    def due(self, *, asked: Iterable[str] = ()) -> list[str]:
+        """Returns the tables whose catch-up has to be started now; `asked`: those that were just asked for."""
+        newly = set(asked)
+        return [
+            record.table_id
+            for record in self._directory.records()
+            if (record.request or record.table_id in newly or self._waits(record))
+            and self.begin(record.table_id, again=record.table_id in newly)
+        ]
+
+    def _waits(self, record: TableRecord) -> bool:
+        copied = record.state in (TableState.CREATING, TableState.COPYING)
+        return "goal" in record.detail or (copied and self._copies is not None)
+
+    def busy(self) -> bool:
+        """True if a catch-up runs, or has to be started."""
+        waiting = {r.table_id for r in self._directory.records() if r.request or self._waits(r)}
+        with self._lock:
+            return bool(self._active or waiting - self._given_up.keys())
+
+    def run(self, table_id: str) -> None:
+        """Do what was asked for about a table, and bring it to where the log is. Failures are tried again later."""
+        failed = True
+        try:
+            self._run(StepSession(self._spark), table_id)
+            failed = False
+        except Exception as error:
+            fault = fault_of(error)
+            text = str(fault) if fault is not None else in_one_line(error)
+            self._report(table_id, text)
+            log.debug("the whole error", exc_info=error)
+        finally:
+            with self._lock:
+                self._active.discard(table_id)
+                if failed:
+                    self._given_up[table_id] = time.monotonic() + AGAIN_S
+
+    def _run(self, session: StepSession, table_id: str) -> None:
+        record = self._directory.record(table_id)
+        if record.request:
+            record = self._asked(record)
+        copied = record.state in (TableState.CREATING, TableState.COPYING)
+        if copied and self._copies is not None:
+            self._copies.run(session, table_id, self)
+        if "goal" in self._directory.record(table_id).detail:
+            self.replay(session, table_id)
+
+    def _report(self, table_id: str, text: str) -> None:
+        """Log a failure, and write it into the record."""
+        record = self._directory.record(table_id)
+        log.warning("%s: %s: tried again in %d s: %s", record.consumer, record.label, AGAIN_S, text)
+        try:
+            self._directory.change(
+                lambda now: replace(now, reason=f"tried again: {text}"), table_id
+            )
+        except Exception as error:  # noqa: BLE001 - the log has the failure
+            log.warning("%s: %s: %s", record.consumer, record.label, in_one_line(error))
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def _asked(self, record: TableRecord) -> TableRecord:
+        """Write the record that a request makes of a table."""
+        log.info("%s: %s: %s was asked for", record.consumer, record.label, record.request)
+        with self._directory.exclusive(record.table_id):
+            self._directory.change(after_request, record.table_id)
+            return self._directory.record(record.table_id)
+
+    # -- replay ----------------------------------------------------------------------------------------------
+
+    def replay(self, session: StepSession, table_id: str, folder: str = "", to: int = -1) -> bool:
+        """Execute what was skipped. Returns True if the table is live, or with `to` has reached that lsn.
+
+        `folder`: where the table lies, if not in its own folder. Ends early if the table is stopped or settled.
+        """
+        aside = TableAside(self._directory, table_id, folder)
+        processor = Processor(aside, self._log, self._options)
+        cursor = aside.applied(session.spark, aside.record(table_id))
+        while not self.stopping:
+            record = self._directory.record(table_id)
+            if "goal" not in record.detail:
+                return False  # a statement has settled the table
+            if to >= 0 and cursor >= to:
+                return True
+            if to < 0 and self._directory.go_live(table_id, cursor):
+                log.info("%s: %s: live again", record.consumer, record.label)
+                return True
+            goal = max(to, self._directory.skipped_to(record))
+            cursor = self._next(session, processor, table_id, cursor, goal)
+            if cursor < 0:
+                return False
+        return False
+
+    def _next(
+        self, session: StepSession, processor: Processor, table_id: str, cursor: int, goal: int
+    ) -> int:
+        """Execute the next entries up to `goal`. Returns the lsn up to which the table is applied; -1 if it stopped."""
+        record = self._directory.record(table_id)
+        former = [(database, table) for _, database, table in record.detail.get("names", ())]
+        names = list(dict.fromkeys([*former, record.name]))
+        entries = self._log.entries(record.consumer, cursor, before=goal + 1, tables=names)
+        items = [
+            item
+            for entry in entries
+            for name, item in route(entry, effects_of, lambda: names, lambda _: False)
+            if name == name_at(record, entry.lsn)
+        ]
+        alone = False
+        while items and not self.stopping:
+            work, count = next_work(
+                items, self._options.step_bytes_max, 1 if alone else ENTRIES_MAX
+            )
+            if self._copy_ends(table_id, work):
+                return -1
+            fault = self._execute(session, processor, table_id, work)
+            if fault is not None and isinstance(work, RowRun) and len(work.entries) > 1:
+                alone = True
+                continue
+            if fault is not None:
+                self._stand(table_id, fault, work.lsn)
+                return -1
+            del items[:count]
+            cursor = work.lsn
+        if items:
+            return cursor
+        return entries[-1].lsn if entries else goal
+
+    def _copy_ends(self, table_id: str, work: Work) -> bool:
+        """True if a statement has changed the table's columns during its copy, which begins again."""
+        if not isinstance(work, StatementItem | RenameBarrier):
+            return False
+        changes = [e for e in work.effects if isinstance(e, AlterTable)]
+        with self._directory.exclusive(table_id):
+            record = self._directory.record(table_id)
+            if not in_copy(record, work.lsn) or not any(
+                e.clauses or e.copy_reason for e in changes
+            ):
+                return False
+            self._directory.save(copied_again(record))
+        return True
+
+    def _execute(
+        self, session: StepSession, processor: Processor, table_id: str, work: Work
+    ) -> BinlogError | None:
+        """Execute one step. Returns the fault of the table's data that prevents it."""
+        failures = 0
+        while True:
+            try:
+                with self._directory.exclusive(table_id):
+                    record = self._directory.record(table_id)
+                    if "goal" in record.detail:
+                        processor.execute(session, name_at(record, work.lsn), _of_table(work))
+                return None
+            except Exception as error:
+                if (fault := fault_of(error)) is not None:
+                    return fault
+                failures += 1
+                if failures > FAILURES_MAX or self.stopping:
+                    raise
+                wait_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2**failures)
+                log.warning("a step is tried again in %.1f s: %s", wait_s, in_one_line(error))
+                time.sleep(wait_s)
+
+    def _stand(self, table_id: str, fault: BinlogError, lsn: int) -> None:
+        with self._directory.exclusive(table_id):
+            record = self._directory.record(table_id)
+            if "goal" not in record.detail:
+                return  # a statement has settled the table
+            standing = faulted(record, fault, lsn).having(goal=None)
+            self._directory.save(standing)
+        log.warning("%s: %s: stopped at lsn %d: %s", record.consumer, record.label, lsn, fault)
+
+
+def _of_table(work: Work) -> Work:
+    """A RENAME has been executed as it came; what is left of it is what the statement did beside."""
+    if isinstance(work, RenameBarrier):
+        rest = tuple(effect for effect in work.effects if not isinstance(effect, RenameTables))
+        return StatementItem(work.entry, rest)
+    return work
+
+
+def after_request(record: TableRecord) -> TableRecord:
+    """Returns what a request makes of a record.
+
+    `applied`: a person has applied the entry that could not be; `skip`: it is left out, so the table is PARTIAL;
+    `partial`: an unknown table without its older rows; `retry`: the entry is tried again; `recopy`: the table is copied
+    again.
+    """
+    failed = record.detail.get("failed", record.from_lsn)
+    done = handled(record)
+    if record.request in ("recopy", "copy"):
+        reason = "a copy was asked for"
+        copied = replace(done, state=TableState.CREATING, reason=reason, signature="")
+        return copied.having(goal=None, failed=None, was=None, exact_from=None)
+    if record.state is not TableState.STOPPED:
+        return done
+    was = TableState(record.detail.get("was", TableState.PARTIAL))
+    match record.request:
+        case "applied":
+            # The columns are compared with those of the next rows, and the epoch becomes theirs.
+            done = replace(done, from_lsn=failed, signature="", epoch=0)
+            return done.having(goal=str(was), exact_from=None, conflict=None)
+        case "skip":
+            done = replace(done, from_lsn=failed)
+            return done.having(goal=str(TableState.PARTIAL), exact_from=None)
+        case "partial":
+            return done.having(goal=str(TableState.PARTIAL), exact_from=None)
+        case "retry":
+            return done.having(goal=str(was))
+    return done

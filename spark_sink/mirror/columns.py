@@ -1,0 +1,93 @@
+"""A column of a mirrored table: its MySQL type and the type of the Delta column that holds its values. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from dispatcher.binlog.charset.collations import collation_named
+from dispatcher.binlog.decode.table_decoder import arrow_type
+from dispatcher.binlog.sql.data_types import TEXT_WORDS
+from dispatcher.binlog.table_map.column_definition import defined_columns
+from dispatcher.binlog.table_map.column_types import Column, InvalidDates
+
+# Spark's names of the Arrow types that `arrow_type` returns.
+_SPARK_NAMES = {
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp_ntz",
+    pa.timestamp("us", "UTC"): "timestamp",
+}
+
+
+def spark_type_text(kind: pa.DataType) -> str:
+    """The text in Spark SQL of an Arrow type that `arrow_type` returns."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_struct(kind):
+        fields = (f"{field.name}:{spark_type_text(field.type)}" for field in kind)
+        return f"struct<{','.join(fields)}>"
+    if pa.types.is_list(kind):
+        return f"array<{spark_type_text(kind.value_type)}>"
+    return _SPARK_NAMES[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSignature:
+    """A column. `mysql_type`: as information_schema has it, such as `int unsigned` or `enum('a','b')`; `charset`: of
+    text and labels, "" if it is unknown or there is none; `spark_type`: the type's text in Spark SQL, such as
+    `decimal(20,0)`."""
+
+    name: str
+    mysql_type: str
+    charset: str
+    nullable: bool
+    spark_type: str
+
+    @classmethod
+    def of_definition(
+        cls, name: str, mysql_type: str, charset: str, nullable: bool, invalid_dates: InvalidDates
+    ) -> ColumnSignature:
+        """Raises `BinlogError` UNSUPPORTED_TYPE."""
+        column = column_of(name, mysql_type, charset, nullable)
+        return cls(name, mysql_type, charset, nullable, spark_type_of(column, invalid_dates))
+
+    @property
+    def column(self) -> Column:
+        """The column for rules about its type. Sizes of CHAR and VARCHAR are in characters; `charset` 0 is
+        unknown."""
+        return column_of(self.name, self.mysql_type, self.charset, self.nullable)
+
+
+def column_of(name: str, mysql_type: str, charset: str, nullable: bool) -> Column:
+    """The column that a definition says. Raises `BinlogError` UNSUPPORTED_TYPE."""
+    word = mysql_type.partition("(")[0]
+    (column,) = defined_columns(
+        {
+            "database": "",
+            "table": "",
+            "columns": [
+                {
+                    "name": name,
+                    "mysql_type": mysql_type,
+                    "nullable": nullable,
+                    "charset": charset if charset or word in TEXT_WORDS else None,
+                }
+            ],
+        }
+    )
+    return column
+
+
+def spark_type_of(column: Column, invalid_dates: InvalidDates, label: str = "") -> str:
+    if not column.charset:  # any set of characters is a string in Spark
+        column = replace(column, charset=collation_named("utf8mb4"))
+    return spark_type_text(arrow_type(column, label, invalid_dates))

@@ -1,0 +1,348 @@
+"""The tables of one consumer: the log is read into their queues, their steps are executed, the watermark is written.
+
+The applier's thread reads and starts; steps run in the threads of its pool. The queues are used under a lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.catch_up import CatchUps
+from spark_sink.mirror.control import ControlRows, ControlTable, TableRecord, TableState
+from spark_sink.mirror.copy_track import CopyTrack, TableCopier
+from spark_sink.mirror.delta import StepSession
+from spark_sink.mirror.directory import LIVE, TableDirectory, without_old_names
+from spark_sink.mirror.entries import EntryKind, append_of, last_lsn
+from spark_sink.mirror.faults import in_one_line
+from spark_sink.mirror.jvm import FileSystem
+from spark_sink.mirror.log import BinlogLog
+from spark_sink.mirror.names import TableName, table_label
+from spark_sink.mirror.plan import RenameBarrier, route
+from spark_sink.mirror.policies import ApplyOptions
+from spark_sink.mirror.processor import Processor
+from spark_sink.mirror.progress import ConsumerProgress, ProgressCounter
+from spark_sink.mirror.queues import QueuedStep, TableQueues
+from spark_sink.mirror.rename_steps import RenameSteps
+from spark_sink.mirror.renames import FolderMover
+from spark_sink.mirror.statements import effects_of
+from spark_sink.mirror.step_failures import StepFailures, backoff_s
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("spark_sink.mirror")
+
+ITEMS_MAX = 200_000  # that wait in memory before the log is read on
+INLINE_BYTES_MAX = 256 << 20
+ATTEMPTS_MAX = 6  # of the applier's own thread in a row, until a drain gives up
+CATCH_UP_POLL_S = 1.0
+
+
+class ApplierServices(Protocol):
+    """What the tables of a consumer need of the applier."""
+
+    def session(self) -> AbstractContextManager[StepSession]: ...
+    def wake(self) -> None: ...
+
+
+class ConsumerTables:
+    """`failure`: why the consumer's entries are not applied any more."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        consumer: str,
+        control: ControlTable,
+        options: ApplyOptions,
+        services: ApplierServices,
+    ) -> None:
+        self._spark = spark
+        self.consumer = consumer
+        self.failure: BinlogError | None = None
+        self._log = BinlogLog(spark.newSession(), options.target)
+        self._control, self._options = control, options
+        self._services = services
+        self._lock = threading.Lock()
+        self._queues = TableQueues(options.step_bytes_max)
+        target = options.target.rstrip("/")
+        self.directory = TableDirectory(consumer, control, lambda folder: f"{target}/{folder}")
+        self._processor = Processor(self.directory, self._log, options)
+        self._mover = FolderMover(spark, self.directory, target)
+        self._renames = RenameSteps(self.directory, self._processor, self._mover, options.excluded)
+        self._failures = StepFailures(
+            self.directory, self._processor, self._queues, self._lock, options.retry_first_s
+        )
+        self.counter = ProgressCounter(consumer)
+        self._read_to = self._written = control.applied(consumer)
+        self._written_at = time.monotonic()
+        self._stopping = False
+        self._running = 0
+        self._append_seen = 0
+        self._serial = -1
+        self._attempts = 0
+        self._retry_at = 0.0
+        self._looked_at = 0.0
+        self._steps: Executor | None = None
+        self._aside: Executor | None = None
+        self._catch_ups: CatchUps | None = None
+
+    def start(
+        self, steps: Executor, aside: Executor, copier: TableCopier | None, *, drain: bool
+    ) -> None:
+        """Repair what a crash left; then steps may be started. `drain`: the log does not go on."""
+        self._steps, self._aside = steps, aside
+        end = self._log.end(self.consumer)
+        if self._read_to and (end is None or last_lsn(end.append) < self._read_to):
+            self.fail(_log_is_missing(self.consumer, self._log.path))
+            return
+        if end is not None and end.position is not None:
+            self._processor.server = end.position.server
+        try:
+            self._mover.finish_moves()
+        except BinlogError as error:
+            self.fail(error)
+            return
+        for record in self.directory.records():
+            if record.state not in (*LIVE, TableState.DROPPED):
+                self.directory.skipped(record, self._read_to)
+        copies = None
+        if copier is not None:
+            files = FileSystem(self._spark)
+            copies = CopyTrack(
+                files,
+                self.directory,
+                self._log,
+                self._mover,
+                copier,
+                self.counter,
+                self._dealt_with,
+            )
+        self._catch_ups = CatchUps(self._spark, self.directory, self._log, self._options, copies)
+        self._catch_ups.draining = drain
+        self.read_requests()
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._catch_ups is not None:
+            self._catch_ups.stopping = True
+
+    def fail(self, error: BinlogError) -> None:
+        """Stop applying this consumer. Its tables stay as they are."""
+        log.error("%s: %s", self.consumer, error)
+        self.failure = error
+
+    def attempt(self, work: Callable[[], bool], *, drain: bool) -> bool:
+        """Do work of the applier's own thread. Faults that may pass are tried again with backoff, others end it.
+
+        `drain`: give up after some failures in a row.
+        """
+        now = time.monotonic()
+        if now < self._retry_at:
+            return False
+        try:
+            done = work()
+        except BinlogError as error:
+            self.fail(error)
+        except Exception as error:
+            self._attempts += 1
+            wait_s = backoff_s(self._options.retry_first_s, self._attempts)
+            text = in_one_line(error)
+            log.warning("%s: tried again in %.1f s: %s", self.consumer, wait_s, text)
+            log.debug("%s: the whole error", self.consumer, exc_info=error)
+            self._retry_at = now + wait_s
+            if drain and self._attempts >= ATTEMPTS_MAX:
+                self.fail(BinlogError(ErrorKind.INTERNAL, text, where=f"consumer {self.consumer}"))
+        else:
+            self._attempts = 0
+            return done
+        return False
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def requests_changed(self, rows: ControlRows) -> bool:
+        """True if the control table has rows that were not looked at."""
+        changed = rows.serial != self._serial
+        self._serial = rows.serial
+        return changed
+
+    def log_end(self) -> int:
+        """Returns the largest lsn that the consumer's log can hold now."""
+        end = self._log.end(self.consumer)
+        return last_lsn(end.append) if end else 0
+
+    def read(self) -> bool:
+        """Read the next entries into the queues. Returns True if there were any."""
+        with self._lock:
+            full = self._queues.items >= ITEMS_MAX or self._queues.inline_bytes >= INLINE_BYTES_MAX
+        newest = self._log.last_append(self.consumer)
+        if full or newest <= self._append_seen:
+            return False
+        entries = self._log.entries(self.consumer, self._read_to)
+        with self._lock:
+            for entry in entries:
+                if entry.kind is EntryKind.END and entry.position is not None:
+                    self._processor.server = entry.position.server
+                for name, item in route(entry, effects_of, self._known, self._options.excluded):
+                    self._queues.add(name, item)
+                self._read_to = entry.lsn
+            self.counter.read(entries)
+            # Appends without entries are claims.
+            self._append_seen = append_of(self._read_to) if entries else newest
+        return bool(entries)
+
+    def _dealt_with(self, name: TableName) -> int:
+        """Returns the lsn up to which all entries of a name are executed, or left in the log."""
+        with self._lock:
+            # All entries of an append are read together.
+            return self._queues.dealt_with(name, last_lsn(self._append_seen))
+
+    def _known(self) -> list[tuple[str, str]]:
+        return [*self.directory.names(), *self._queues.names()]
+
+    def read_requests(self) -> None:
+        """Begin what was asked for about tables."""
+        asked = {record.table_id for record in self.directory.read()}
+        self._start_catch_ups(asked)
+
+    def _start_catch_ups(self, asked: Iterable[str] = ()) -> None:
+        if self._catch_ups is None or self._aside is None or self._stopping:
+            return
+        for table_id in self._catch_ups.due(asked=asked):
+            self._aside.submit(self._catch_ups.run, table_id)
+
+    # -- steps -----------------------------------------------------------------------------------------------
+
+    def start_steps(self) -> bool:
+        """Start steps that can run, as many as there are threads. Returns True if one was started."""
+        assert self._steps is not None
+        now = time.monotonic()
+        if now > self._looked_at + CATCH_UP_POLL_S:
+            self._looked_at = now
+            self._start_catch_ups()
+        started = False
+        while not self._stopping and self._running < self._options.parallel:
+            with self._lock:
+                step = self._queues.start(now)
+                if step is None:
+                    break
+                self._running += 1
+            started = True
+            self._steps.submit(self._guarded, partial(self._run_step, step))
+        return started
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            # A step's failures are handled before; this is a bug, and a table would wait for ever without a word.
+            log.exception("%s: the applier has failed", self.consumer)
+            self.fail(
+                BinlogError(
+                    ErrorKind.INTERNAL, in_one_line(error), where=f"consumer {self.consumer}"
+                )
+            )
+        finally:
+            self._services.wake()
+
+    def _run_step(self, step: QueuedStep) -> None:
+        began = time.monotonic()
+        try:
+            with self._services.session() as session:
+                rows = self._execute(session, step)
+        except Exception as error:  # noqa: BLE001 - every kind of it is handled
+            try:
+                self.counter.failed()
+                self._failures.failed(step, error)
+            except Exception as second:  # noqa: BLE001 - such as a control table that cannot be written
+                self._failures.again(step, second)
+        else:
+            for name in step.names:
+                self._failures.recovered(name)
+            self.counter.stepped(rows)
+            pause = self._options.policy(step.names[0]).interval_s if rows else 0.0
+            with self._lock:
+                self._queues.done(step, began + pause if pause else 0.0)
+            if rows:
+                seconds = time.monotonic() - began
+                label = ".".join(step.names[0])
+                log.info("%s: %s: %d rows in %.2f s", self.consumer, label, rows, seconds)
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def _execute(self, session: StepSession, step: QueuedStep) -> int:
+        if isinstance(step.work, RenameBarrier):
+            self._renames.execute(session, step.work)
+            return 0
+        return self._processor.execute(session, step.names[0], step.work)
+
+    # -- progress --------------------------------------------------------------------------------------------
+
+    def progress(self) -> ConsumerProgress:
+        """Returns how far the consumer is applied."""
+        with self._lock:
+            watermark, waiting = self._queues.watermark(self._read_to), self._queues.items
+        states = [record.state for record in self.directory.records()]
+        return self.counter.progress(watermark, waiting, states)
+
+    def at_rest(self, goal: int) -> bool:
+        """True if everything up to `goal` is applied, or stands in the record of a table, or fails again and again."""
+        if self._catch_ups is not None and self._catch_ups.busy():
+            return False
+        if self._failures.lasting():
+            return True
+        with self._lock:
+            # All entries of an append are read together.
+            return self._queues.watermark(last_lsn(self._append_seen)) >= goal
+
+    def standing(self) -> list[str]:
+        """Returns the tables that are stopped or not copied yet, or whose steps fail."""
+        live = (*LIVE, TableState.DROPPED)
+        standing = [r.label for r in self.directory.records() if r.state not in live]
+        return standing + list(map(table_label, self._failures.names()))
+
+    def lag(self, name: tuple[str, str]) -> int:
+        with self._lock:
+            return self._queues.lag(name)
+
+    @property
+    def applied_to(self) -> int:
+        """The lsn of the watermark that was written last."""
+        return self._written
+
+    def write_watermark(self, now: float, *, last: bool) -> None:
+        """Write how far everything is applied, now and then, and at the end."""
+        if self.failure is not None or (
+            not last and now < self._written_at + self._options.watermark_s
+        ):
+            return
+        with self._lock:
+            watermark = self._queues.watermark(self._read_to)
+        self._written_at = now
+        if watermark <= self._written:
+            return
+        self._control.set_applied(self.consumer, watermark)
+        self._written = watermark
+
+        def shorter(record: TableRecord) -> TableRecord:
+            settled = record.state in (*LIVE, TableState.DROPPED)
+            return without_old_names(record, watermark) if settled else record
+
+        self.directory.change(shorter, *(r.table_id for r in self.directory.records()))
+
+
+def _log_is_missing(consumer: str, path: str) -> BinlogError:
+    return BinlogError(
+        ErrorKind.HISTORY_DIFFERS,
+        f"the tables are ahead of the log at {path}: the log was deleted or restored from an older copy",
+        where=f"consumer {consumer}",
+        remedy="restore the log, or copy the consumer's tables again into another target",
+    )

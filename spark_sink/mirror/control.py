@@ -1,0 +1,334 @@
+"""The control table TARGET/_binlog/tables: what the mirror knows of each table, and how far each consumer is applied.
+
+It is an append-only Delta table of rows; of the rows of one table id the one with the largest `serial` counts. Rows of
+three kinds:
+
+* `table`: the state of a table. Only the application that applies the consumer writes them.
+* `request`: what a person asks for (`python -m spark_sink resolve`, `copy`, `adopt`), from any process. A request
+  stands until a `table` row names its id in `handled`.
+* `consumer`: everything of the consumer up to `from_lsn` is applied, or stands in the row of a table. `request` is the
+  id of the run that applies the consumer; an older run that reads another id ends.
+
+`from_lsn` of a table: entries of the table up to this lsn are dealt with, whatever its folder records. So a table's
+applied lsn is the larger one of `from_lsn` and of the version that its Delta table records.
+
+A row is one Delta commit, and commits are atomic; rows that have to change together are written together. Compaction
+deletes rows that no longer count.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark_sink.mirror.group_commit import GroupCommit
+from spark_sink.mirror.jvm import FileSystem, append_file, delta_version, has_commit
+from spark_sink.mirror.names import TableName, own_path, table_label
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class TableState(StrEnum):
+    """What a mirrored table is."""
+
+    CREATING = "creating"  # a copy is asked for and has not begun
+    COPYING = "copying"  # its rows are copied, or the log is replayed on the copy
+    COMPLETE = "complete"  # equal to the server's table as of its applied lsn
+    PARTIAL = "partial"  # rows are missing, as a policy or a person allowed
+    STOPPED = "stopped"  # `reason` says why; its entries wait in the log
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecord:
+    """A table of the mirror.
+
+    `folder`: path below the target, "" if it has none yet; `server`, `epoch`: the history that it belongs to;
+    `from_lsn`: see the module; `signature`: its columns as JSON, "" if not known; `reason`: why it is stopped or
+    partial, or the last error; `request`: what a person asked for and is not done yet, "" if nothing; `detail`: what a
+    state needs beside it.
+    """
+
+    table_id: str
+    consumer: str
+    database: str
+    table: str
+    folder: str = ""
+    state: TableState = TableState.COMPLETE
+    server: str = ""
+    epoch: int = 0
+    from_lsn: int = 0
+    signature: str = ""
+    reason: str = ""
+    request: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    serial: int = 0
+    at: datetime | None = None
+
+    @property
+    def name(self) -> TableName:
+        return self.database, self.table
+
+    @property
+    def label(self) -> str:
+        return table_label(self.name)
+
+    def having(self, **detail: Any) -> TableRecord:
+        """Returns the record with values of `detail` set; None takes a value away."""
+        values = {k: v for k, v in {**self.detail, **detail}.items() if v is not None}
+        return replace(self, detail=values)
+
+
+def new_table_id() -> str:
+    return uuid.uuid4().hex
+
+
+_TYPES = {"serial": "bigint", "at": "timestamp", "epoch": "bigint", "from_lsn": "bigint"}
+_NAMES = (
+    ("serial", "at", "kind", "consumer", "table_id", "database", "table", "folder", "state", "server")
+    + ("epoch", "from_lsn", "signature", "reason", "request", "detail")
+)  # fmt: skip
+# Nothing reads the control table without its newest commits, and it is compacted.
+_PROPERTIES = {"delta.checkpointInterval": "100", "delta.enableDeletionVectors": "false"}
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRows:
+    """The rows of the control table that count."""
+
+    records: dict[str, TableRecord]
+    applied: dict[str, int]
+    runs: dict[str, str]
+    serial: int
+
+    def of_consumer(self, consumer: str) -> dict[TableName, TableRecord]:
+        """Returns the consumer's tables by name: one that is not dropped, else the one that was dropped last."""
+        found: dict[TableName, TableRecord] = {}
+        for record in sorted(self.records.values(), key=_precedence):
+            if record.consumer == consumer:
+                found[record.name] = record
+        return found
+
+
+def _precedence(record: TableRecord) -> tuple[bool, int]:
+    return record.state is not TableState.DROPPED, record.serial
+
+
+def latest_rows(rows: Iterable[Row]) -> ControlRows:
+    """Returns what counts of the rows of the control table, in any order."""
+    records: dict[str, TableRecord] = {}
+    requests: dict[str, Row] = {}
+    consumers: dict[str, Row] = {}
+    serial = 0
+    for row in sorted(rows, key=lambda row: (row["serial"], row["at"])):
+        serial = max(serial, row["serial"])
+        match row["kind"]:
+            case "table":
+                records[row["table_id"]] = _record(row)
+            case "request":
+                requests[row["table_id"]] = row
+            case "consumer":
+                consumers[row["consumer"]] = row
+    for table_id, row in requests.items():
+        record = records.get(table_id)
+        asked = json.loads(row["detail"] or "{}")
+        if record is not None and record.detail.get("handled") != asked["id"]:
+            records[table_id] = replace(record, request=row["request"]).having(asked=asked)
+    return ControlRows(
+        records,
+        {consumer: row["from_lsn"] for consumer, row in consumers.items()},
+        {consumer: row["request"] for consumer, row in consumers.items()},
+        serial,
+    )
+
+
+def _record(row: Row) -> TableRecord:
+    return TableRecord(
+        row["table_id"],
+        row["consumer"],
+        row["database"],
+        row["table"],
+        row["folder"],
+        TableState(row["state"]),
+        row["server"],
+        row["epoch"],
+        row["from_lsn"],
+        row["signature"],
+        row["reason"],
+        "",
+        json.loads(row["detail"] or "{}"),
+        row["serial"],
+        row["at"],
+    )
+
+
+def handled(record: TableRecord) -> TableRecord:
+    """Returns the record without its request, whose id is in `handled` from now on."""
+    asked = record.detail.get("asked")
+    if asked is None:
+        return record
+    return replace(record, request="").having(asked=None, handled=asked["id"])
+
+
+def superseded(rows: Iterable[Row]) -> set[int]:
+    """Returns the serials of the rows that no longer count. Requests stay: a record may name any of them."""
+    newest: dict[tuple[str, str, str], int] = {}
+    serials: dict[int, tuple[str, str, str]] = {}
+    shared: set[int] = set()
+    for row in rows:
+        key = (row["kind"], row["consumer"] if row["kind"] == "consumer" else "", row["table_id"])
+        if row["serial"] in serials:  # of two processes at one time
+            shared.add(row["serial"])
+        serials[row["serial"]] = key
+        newest[key] = max(newest.get(key, 0), row["serial"])
+    return {
+        serial
+        for serial, key in serials.items()
+        if key[0] != "request" and serial < newest[key] and serial not in shared
+    }
+
+
+class ControlTable:
+    """Reads and writes the control table of a target. Threads may share it.
+
+    A commit costs the same for one row as for a hundred, so rows of threads that write at a time share one.
+    """
+
+    def __init__(self, spark: SparkSession, target: str) -> None:
+        self._spark = spark.newSession()
+        self.path = own_path(target, "tables")
+        self._files = FileSystem(spark)
+        self._lock = threading.RLock()
+        self._commits = GroupCommit(self._commit)
+        self._version = -1
+        self._raw: list[Row] = []
+        self._rows = latest_rows([])
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def rows(self) -> ControlRows:
+        """Returns what counts, read again if it has changed."""
+        with self._lock:
+            if self._version >= 0 and not has_commit(self._files, self.path, self._version + 1):
+                return self._rows
+            version = delta_version(self._spark, self.path)
+            if version != self._version:
+                frame = self._spark.read.format("delta").option("versionAsOf", version)
+                self._hold(version, [row.asDict() for row in frame.load(self.path).collect()])
+            return self._rows
+
+    def _hold(self, version: int, rows: list[Row]) -> None:
+        self._version, self._raw, self._rows = version, rows, latest_rows(rows)
+
+    def records(self) -> dict[str, TableRecord]:
+        """Returns the tables by table id, with the requests that stand."""
+        return self.rows().records
+
+    def applied(self, consumer: str) -> int:
+        """Returns the lsn up to which everything of the consumer is applied or stands in the record of a table."""
+        return self.rows().applied.get(consumer, 0)
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def write(self, *records: TableRecord) -> None:
+        """Write the records, in one commit."""
+        if records:
+            self._commits.add([_row_of(record) for record in records])
+
+    def request(self, table_id: str, request: str, **detail: Any) -> None:
+        """Ask for something about a table. The application that applies its consumer does it."""
+        asked = {"id": uuid.uuid4().hex, **detail}
+        self._commits.add(
+            [_row("request", table_id=table_id, request=request, detail=json.dumps(asked))]
+        )
+
+    def set_applied(self, consumer: str, lsn: int) -> None:
+        """Record that everything of the consumer up to `lsn` is applied, or stands in the record of a table."""
+        run = self.rows().runs.get(consumer, "")
+        self._commits.add([_row("consumer", consumer=consumer, from_lsn=lsn, request=run)])
+
+    def claim(self, consumer: str, run: str) -> None:
+        """Make `run` the one that applies the consumer; `runs` of `rows` shows an older one that it is not."""
+        applied = self.applied(consumer)
+        self._commits.add([_row("consumer", consumer=consumer, from_lsn=applied, request=run)])
+
+    def compact(self) -> int:
+        """Delete the rows that no longer count. Returns how many there were."""
+        with self._lock:
+            self.rows()
+            superfluous = superseded(self._raw)
+            if superfluous:
+                table = DeltaTable.forPath(self._spark, self.path)
+                table.delete(F.col("serial").isin(sorted(superfluous)))
+            return len(superfluous)
+
+    def _create(self) -> None:
+        table = DeltaTable.createIfNotExists(self._spark).location(self.path)
+        for name in _NAMES:
+            table = table.addColumn(name, _TYPES.get(name, "string"))
+        for key, value in _PROPERTIES.items():
+            table = table.property(key, value)
+        table.execute()
+        self._version = delta_version(self._spark, self.path)
+
+    def _commit(self, rows: list[dict[str, Any]]) -> None:
+        with self._lock:
+            serial = self.rows().serial
+            at = datetime.now(UTC)
+            for number, row in enumerate(rows, serial + 1):
+                row |= {"serial": number, "at": at}
+            if self._version < 0:
+                self._create()
+            append_file(self._spark, self.path, _file_of(rows), len(rows))
+            # Rows of another process in between are read with the next `rows`.
+            if delta_version(self._spark, self.path) == self._version + 1:
+                self._hold(self._version + 1, [*self._raw, *rows])
+
+
+def _file_of(rows: Sequence[Row]) -> bytes:
+    """Returns a Parquet file of rows."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    types = {"bigint": pa.int64(), "timestamp": pa.timestamp("us", "UTC"), "string": pa.string()}
+    schema = pa.schema([(name, types[_TYPES.get(name, "string")]) for name in _NAMES])
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(list(rows), schema), sink)
+    return bytes(sink.getvalue())
+
+
+def _row(kind: str, **values: Any) -> dict[str, Any]:
+    texts = ("consumer", "table_id", "database", "table", "folder", "state", "server")
+    row: dict[str, Any] = {"serial": 0, "at": None, "kind": kind} | dict.fromkeys(texts, "")
+    row |= {"epoch": 0, "from_lsn": 0, "signature": "", "reason": "", "request": "", "detail": ""}
+    return row | values
+
+
+def _row_of(record: TableRecord) -> dict[str, Any]:
+    detail = {name: value for name, value in record.detail.items() if name != "asked"}
+    return _row(
+        "table",
+        consumer=record.consumer,
+        table_id=record.table_id,
+        database=record.database,
+        table=record.table,
+        folder=record.folder,
+        state=str(record.state),
+        server=record.server,
+        epoch=record.epoch,
+        from_lsn=record.from_lsn,
+        signature=record.signature,
+        reason=record.reason,
+        detail=json.dumps(detail, sort_keys=True) if detail else "",
+    )

@@ -1,0 +1,348 @@
+"""Copies one table from a server into its staging folder, in groups of chunks, and goes on where it was killed.
+
+1. Wait until the server's rows show everything up to S, the position where the log stood.
+2. Walk the key for the bounds of the next group's chunks, while the group before is read: several chunks at a time,
+   each by one statement without locks, on the executors.
+3. When nothing is left, ask the server for R, a position that covers all that the chunks can have shown.
+
+The table is exact only when the log was replayed on the copy from S to R or beyond; until then some rows are of later
+transactions than others.
+
+A table without a key is read in one transaction whose snapshot belongs to a known position, so S and R are the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
+from spark_sink.mirror.control import TableRecord
+from spark_sink.mirror.copy.chunk_reader import ChunkReading
+from spark_sink.mirror.copy.chunks import (
+    Bound,
+    Chunk,
+    bound_of,
+    boundary_query,
+    chunk_query,
+    chunk_rows,
+)
+from spark_sink.mirror.copy.pace import Stopping, retried, wait_for_server, waited
+from spark_sink.mirror.copy.progress import CopyProgress, CopyResult, remaining_s
+from spark_sink.mirror.copy.server import (
+    CopyServer,
+    boundary_row,
+    executed_position,
+    locked_snapshot,
+    wait_until_executed,
+)
+from spark_sink.mirror.copy.session import ResultColumn, RowReader, changed_during_copy, was_altered
+from spark_sink.mirror.copy.source_table import SourceTable
+from spark_sink.mirror.copy.staging import StagedCopy, StagingTable
+from spark_sink.mirror.copy.text_rows import TextDecoder
+from spark_sink.mirror.delta import MirroredTable
+from spark_sink.mirror.entries import LogEnd
+from spark_sink.mirror.faults import fault_of
+from spark_sink.mirror.names import own_path
+from spark_sink.mirror.settings import CopySettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("spark_sink.copy")
+
+CHUNKS_PER_TASK = 2  # of a group, so that a slow chunk does not leave the other tasks idle
+_CHANGE_WAIT_S = 30.0
+_LOCAL_GROUP_BYTES = 64 << 20
+# What a table's definition or another statement has changed: no such column, table, database, index.
+_GONE = ("error 1054", "error 1146", "error 1049", "error 1176", "error 1412")
+
+
+Progress = Callable[[CopyProgress], None]
+
+
+class Copier:
+    """Copies tables into TARGET/_binlog/copies. Threads may share it."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: CopySettings,
+        target: str,
+        invalid_dates: InvalidDates = InvalidDates.NULL,
+    ) -> None:
+        """Raises `UserError` for settings that name no server."""
+        self._spark, self._settings = spark, settings
+        self._server = CopyServer.of_settings(settings)
+        self._target, self._invalid_dates = target, invalid_dates
+
+    def copy(
+        self, record: TableRecord, *, begin: LogEnd, progress: Progress, stopping: Stopping
+    ) -> CopyResult:
+        """Copy a table, or go on with its copy. `begin`: S, the end of the log when the copy was begun.
+
+        The result tells whether it is complete: it is not if `stopping` ended it. Raises `BinlogError`.
+        """
+        if begin.position is None:
+            raise BinlogError(
+                ErrorKind.RANGE_UNAVAILABLE,
+                f"table {record.label} cannot be copied before the log has a first position",
+                where=f"consumer {record.consumer}",
+                remedy="try again when the consumer's query has run",
+            )
+        table = MirroredTable(
+            record.table_id, own_path(self._target, "copies", record.table_id), record.label
+        )
+        copy_id = f"{record.table_id}/{begin.append}"  # `tables` looks for it, too
+        staging = StagingTable(self._spark.newSession(), table, copy_id)
+        one = _OneCopy(self._server, self._settings, self._invalid_dates, staging, progress)
+        try:
+            return one.run(record, begin.position, stopping)
+        except BinlogError as error:
+            # The log brings the statement, upon which the applier begins another copy.
+            if was_altered(error) and waited(stopping, _CHANGE_WAIT_S):
+                return one.stopped(record)
+            raise
+
+
+class _OneCopy:
+    """One run of a table's copy."""
+
+    def __init__(
+        self,
+        server: CopyServer,
+        settings: CopySettings,
+        invalid_dates: InvalidDates,
+        staging: StagingTable,
+        progress: Progress,
+    ) -> None:
+        self._server, self._settings, self._invalid_dates = server, settings, invalid_dates
+        self._staging, self._progress = staging, progress
+        self._source: SourceTable | None = None
+        self._state = StagedCopy()
+
+    def run(self, record: TableRecord, begin: Position, stopping: Stopping) -> CopyResult:
+        with self._server.session() as connection:
+            ready = wait_until_executed(
+                connection, begin, timeout_s=self._settings.wait_seconds, stopping=stopping
+            )
+        source = self._source = self._server.table(record.database, record.table)
+        if not ready:
+            return self.stopped(record)
+        decoder = TextDecoder(source.columns, source.label, self._invalid_dates)
+        layout = _layout_of(source, decoder)
+        known = self._staging.state()
+        if known is not None and known.layout == layout and (source.key or known.executed):
+            self._state = known
+            log.info("%s: the copy goes on behind %d rows", source.label, known.rows)
+        else:
+            self._staging.create(decoder.schema)
+            self._state = StagedCopy(layout=layout, rows_estimated=source.rows)
+        began = time.monotonic()
+        copied_before = self._state.rows
+        if self._state.position is None and not source.key:
+            self._copy_snapshot(source, decoder, stopping)
+        elif self._state.position is None:
+            self._copy_chunks(source, decoder, stopping, began, copied_before)
+        return self._result(source)
+
+    def stopped(self, record: TableRecord) -> CopyResult:
+        """The result of a copy that did not come to its end."""
+        source = self._source or SourceTable(
+            record.database, record.table, (), (), (), "", "", 0, 0, False
+        )
+        return replace(self._result(source), complete=False)
+
+    def _result(self, source: SourceTable) -> CopyResult:
+        state, nowhere = self._state, Position("", "", "", 0, 0, 0)
+        return CopyResult(
+            state.rows,
+            state.bytes,
+            state.chunks,
+            state.position or nowhere,
+            source,
+            self._invalid_dates,
+            exact=not source.key,
+            complete=state.position is not None,
+        )
+
+    # -- by ranges of the key --------------------------------------------------------------------------------
+
+    def _copy_chunks(
+        self,
+        source: SourceTable,
+        decoder: TextDecoder,
+        stopping: Stopping,
+        began: float,
+        copied_before: int,
+    ) -> None:
+        expected = self._expected(source, decoder)
+        rows = self._rows_of_chunk(source)
+        with ThreadPoolExecutor(1, thread_name_prefix="copy-plan") as pool:
+
+            def plan(lower: Bound | None) -> Future[list[Chunk]]:
+                return pool.submit(self._plan, source, lower, rows)
+
+            planned = plan(self._state.upper)
+            while not stopping():
+                if self._state.read_all:
+                    self._finish(source)
+                    return
+                group = planned.result()
+                if group[-1].upper is not None:
+                    planned = plan(group[-1].upper)
+                append = partial(self._append, source, decoder, expected, group)
+                retried(append, stopping)
+                self._report(source, began, copied_before)
+                done = self._state.rows - copied_before
+                wait_for_server(self._server, self._settings, done, began, stopping)
+
+    def _expected(self, source: SourceTable, decoder: TextDecoder) -> tuple[ResultColumn, ...]:
+        statement = f"SELECT {decoder.select_list} FROM {source.from_clause} LIMIT 0"
+        with self._server.session() as connection:
+            return RowReader(connection, self._server.label).result_columns(statement, decoder)
+
+    def _rows_of_chunk(self, source: SourceTable) -> int:
+        settings = self._settings
+        rows = chunk_rows(source, settings.max_bytes_in_chunk)
+        if settings.max_rows_per_second:
+            # A group takes a few seconds of what is allowed.
+            share = 5 * settings.max_rows_per_second // (settings.parallel * CHUNKS_PER_TASK)
+            rows = max(1, min(rows, share))
+        return rows
+
+    def _plan(self, source: SourceTable, lower: Bound | None, rows: int) -> list[Chunk]:
+        """The next chunks behind `lower`; the last one of the table has no upper bound."""
+        chunks: list[Chunk] = []
+        with self._server.session() as connection:
+            while len(chunks) < self._settings.parallel * CHUNKS_PER_TASK:
+                query = boundary_query(source, lower, rows)
+                try:
+                    texts = boundary_row(connection, query)
+                except BinlogError as error:
+                    raise _as_change(error, source) from error
+                upper = None if texts is None else bound_of(source, texts)
+                chunks.append(Chunk(lower, upper))
+                if upper is None:
+                    break
+                lower = upper
+        return chunks
+
+    def _append(
+        self,
+        source: SourceTable,
+        decoder: TextDecoder,
+        expected: tuple[ResultColumn, ...],
+        group: list[Chunk],
+    ) -> None:
+        statements = tuple(chunk_query(source, decoder.select_list, chunk) for chunk in group)
+        reading = ChunkReading(
+            self._server.endpoint,
+            source.label,
+            source.columns,
+            self._invalid_dates,
+            expected,
+            statements,
+        )
+        state = replace(
+            self._state,
+            group=self._state.group + 1,
+            upper=group[-1].upper,
+            chunks=self._state.chunks + len(group),
+            read_all=group[-1].upper is None,
+        )
+        self._commit(self._staging.chunk_rows(reading), state, source)
+
+    def _commit(self, rows: object, state: StagedCopy, source: SourceTable) -> None:
+        try:
+            written, size = self._staging.append(rows, state)  # type: ignore[arg-type]
+        except Exception as error:
+            fault = fault_of(error)
+            if fault is None:
+                raise
+            raise _as_change(fault, source) from None
+        self._state = replace(
+            state, rows=self._state.rows + written, bytes=self._state.bytes + size
+        )
+
+    def _finish(self, source: SourceTable) -> None:
+        """Record R. It is read when all rows were."""
+        with self._server.session() as connection:
+            executed = executed_position(connection)
+        state = replace(
+            self._state, group=self._state.group + 1, upper=None, executed=executed.to_json()
+        )
+        self._commit(self._staging.no_rows(), state, source)
+
+    # -- in one snapshot -------------------------------------------------------------------------------------
+
+    def _copy_snapshot(self, source: SourceTable, decoder: TextDecoder, stopping: Stopping) -> None:
+        """Read a table without a key on the driver. A copy that was killed begins again: its snapshot is gone."""
+        if not self._settings.lock_keyless_tables:
+            raise BinlogError(
+                ErrorKind.UNSUPPORTED_CHANGE,
+                f"table {source.label} has no primary key and no unique key on NOT NULL columns, so it can only be"
+                " copied in one snapshot, for whose instant it must be locked",
+                where=self._server.label,
+                remedy="set copy.lock_keyless_tables to true, or give the table a primary key",
+            )
+        self._staging.create(decoder.schema)
+        statement = f"SELECT {decoder.select_list} FROM {source.from_clause}"
+        began = time.monotonic()
+        with locked_snapshot(self._server, source) as (connection, position):
+            reader = RowReader(connection, self._server.label)
+            for batches in _groups(reader.batches(statement, decoder)):
+                if stopping():
+                    return
+                state = replace(self._state, group=self._state.group + 1, chunks=1)
+                self._commit(self._staging.local_rows(batches), state, source)
+                self._report(source, began, 0)
+        state = replace(self._state, group=self._state.group + 1, executed=position.to_json())
+        self._commit(self._staging.no_rows(), state, source)
+
+    # -- care for the server ---------------------------------------------------------------------------------
+
+    def _report(self, source: SourceTable, began: float, copied_before: int) -> None:
+        state, seconds = self._state, time.monotonic() - began
+        speed = (state.rows - copied_before) / seconds if seconds else 0.0
+        rest = remaining_s(state.rows, source.rows, speed)
+        progress = CopyProgress(
+            source.label, state.rows, source.rows, state.bytes, state.chunks, seconds, rest
+        )
+        log.info("%s", progress)
+        self._progress(progress)
+
+
+def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    group: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        group.append(batch)
+        size += batch.nbytes
+        if size >= _LOCAL_GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _layout_of(source: SourceTable, decoder: TextDecoder) -> str:
+    """A hash of what a copy depends on: columns, types, key."""
+    text = f"{decoder.schema} {decoder.select_list} {source.key_columns}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _as_change(error: BinlogError, source: SourceTable) -> BinlogError:
+    """An error of the server that says that the table is not the one whose columns were read."""
+    if any(text in error.what for text in _GONE):
+        return changed_during_copy(source.label, error.where)
+    return error

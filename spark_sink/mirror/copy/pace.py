@@ -1,0 +1,73 @@
+"""How fast a copy reads: pauses while the server is busy, a limit of rows a second, and waits between attempts."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from dispatcher.model.errors import Action, BinlogError
+from spark_sink.mirror.copy.server import CopyServer, server_load
+from spark_sink.mirror.faults import in_one_line
+from spark_sink.mirror.settings import CopySettings
+
+log = logging.getLogger("spark_sink.copy")
+
+_FAILURES_MAX = 6
+_BACKOFF_S, _BACKOFF_MAX_S = 0.5, 30.0
+_PAUSE_S = 1.0
+
+Stopping = Callable[[], bool]
+
+
+def waited(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait for a condition. Returns False if it did not come true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def wait_for_server(
+    server: CopyServer, settings: CopySettings, rows: int, began: float, stopping: Stopping
+) -> None:
+    """Wait while the server is busy, or until the allowed number of rows a second is not exceeded.
+
+    `rows`: those that were copied since `began`, of `time.monotonic`.
+    """
+    if settings.max_rows_per_second:
+        due = began + rows / settings.max_rows_per_second
+        waited(stopping, max(0.0, due - time.monotonic()))
+    threads, lag = (
+        settings.pause_above_threads_running,
+        settings.pause_above_replica_lag_seconds,
+    )
+    if not threads and not lag:
+        return
+    with server.session() as connection:
+        while not stopping():
+            load = server_load(connection, with_lag=bool(lag))
+            busy = bool(threads) and load.threads_running > threads
+            if not busy and not (lag and (load.lag_s or 0) > lag):
+                return
+            log.info("the copy pauses: %s", load)
+            waited(stopping, _PAUSE_S)
+
+
+def retried(run: Callable[[], None], stopping: Stopping) -> None:
+    """Run a group again after a fault that may pass, such as a lost connection or executor."""
+    failures = 0
+    while True:
+        try:
+            return run()
+        except Exception as error:
+            failures += 1
+            permanent = isinstance(error, BinlogError) and error.action is not Action.RETRY
+            if permanent or failures > _FAILURES_MAX:
+                raise
+            wait_s = min(_BACKOFF_MAX_S, _BACKOFF_S * 2**failures)
+            log.warning("a group is read again in %.1f s: %s", wait_s, in_one_line(error))
+            if waited(stopping, wait_s):
+                raise

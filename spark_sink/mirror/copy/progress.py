@@ -1,0 +1,61 @@
+"""What a table's copy reports while it runs, and what it returns. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.model.position import Position
+from spark_sink.mirror.copy.source_table import SourceTable
+from spark_sink.mirror.signature import Signature
+
+
+@dataclass(frozen=True, slots=True)
+class CopyProgress:
+    """`rows_estimated`: of the whole table, by the server's estimate; `rest_s`: time that is left by it, None if
+    unknown."""
+
+    label: str
+    rows: int
+    rows_estimated: int
+    bytes: int
+    chunks: int
+    seconds: float
+    rest_s: float | None
+
+    def __str__(self) -> str:
+        percent = 100 * min(1.0, self.rows / self.rows_estimated) if self.rows_estimated else 100
+        rest = "" if self.rest_s is None else f", about {self.rest_s:.0f} s left"
+        speed = self.rows / self.seconds if self.seconds else 0
+        return (
+            f"{self.label}: {self.rows} rows copied ({percent:.0f} %), {self.bytes >> 20} MiB, {self.chunks} chunks,"
+            f" {speed:.0f} rows/s{rest}"
+        )
+
+
+def remaining_s(rows: int, estimated: int, rows_per_second: float) -> float | None:
+    """Returns the time that a copy of `rows` rows still takes; None if speed or size are not known."""
+    return max(0, estimated - rows) / rows_per_second if rows_per_second and estimated else None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResult:
+    """`executed`: R; `exact`: True if the rows are those of R itself, of a table without a key; `complete`: False if
+    the copy was stopped before its end."""
+
+    rows: int
+    bytes: int
+    chunks: int
+    executed: Position
+    source: SourceTable
+    invalid_dates: InvalidDates
+    exact: bool = False
+    complete: bool = True
+
+    @property
+    def signature(self) -> str:
+        """The columns as JSON."""
+        source = self.source
+        table_map = TableMap(0, source.database, source.table, source.columns, source.key, "")
+        return Signature.of_table_map(table_map, self.invalid_dates).to_json()

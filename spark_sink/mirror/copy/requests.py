@@ -1,0 +1,123 @@
+"""What the commands `copy` and `verify` do. A copy is made by the application that applies the consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.source.mysql.answers import ask, text_value
+from spark_sink.mirror.control import ControlTable, TableRecord, TableState, new_table_id
+from spark_sink.mirror.copy.server import CopyServer
+from spark_sink.mirror.names import TableName, table_label
+from spark_sink.mirror.settings import CopySettings, MirrorSettings
+from spark_sink.mirror.verify import TableDifference, verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TABLES = """
+SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
+WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
+AND TABLE_SCHEMA NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')
+"""
+
+
+def copy_section(settings: MirrorSettings) -> CopySettings:
+    """Raises `UserError` if the settings name no server to copy from."""
+    if settings.copy_from is None:
+        raise UserError(
+            ErrorKind.SETTINGS,
+            "the settings name no server to read tables from",
+            remedy="add the section copy with mysql and password_file, and pass the file with --config",
+        )
+    return settings.copy_from
+
+
+def run_copy(
+    spark: SparkSession, settings: MirrorSettings, patterns: Sequence[str], consumer: str = ""
+) -> list[TableRecord]:
+    """Ask for copies of the server's tables that fit a pattern. Returns the tables.
+
+    `consumer`: of tables that the mirror does not have yet, "" if only one consumer includes them. Raises `UserError`
+    if a pattern fits no table of the server, or the consumer is not clear.
+    """
+    server = CopyServer.of_settings(copy_section(settings))
+    with server.session() as connection:
+        names = ask(connection, _TABLES, lambda row: (text_value(row[0]), text_value(row[1])))
+    control = ControlTable(spark, settings.target)
+    known = {
+        record.name: record
+        for record in control.records().values()
+        if record.state is not TableState.DROPPED
+    }
+    chosen = _fitting(names, patterns)
+    new = [
+        TableRecord(
+            new_table_id(),
+            consumer or _consumer_of(settings, name),
+            *name,
+            state=TableState.CREATING,
+            reason="a copy was asked for",
+        )
+        for name in chosen
+        if name not in known
+    ]
+    control.write(*new)
+    again = [known[name] for name in chosen if name in known]
+    for record in again:
+        control.request(record.table_id, "recopy")
+    return sorted([*again, *new], key=lambda record: record.name)
+
+
+def _fitting(names: Sequence[TableName], patterns: Sequence[str]) -> list[TableName]:
+    labels = {name: table_label(name) for name in names}
+    for pattern in patterns:
+        if not any(fnmatchcase(label, pattern) for label in labels.values()):
+            raise UserError(
+                ErrorKind.UNKNOWN_TABLE,
+                f"no table fits {pattern!r}",
+                remedy="write a name like database.table, or a pattern like 'shop.*'",
+            )
+    return sorted(
+        name for name, label in labels.items() if any(fnmatchcase(label, p) for p in patterns)
+    )
+
+
+def _consumer_of(settings: MirrorSettings, name: TableName) -> str:
+    fits = [key for key, consumer in settings.consumers.items() if not consumer.excludes(name)]
+    if len(fits) == 1:
+        return fits[0]
+    raise UserError(
+        ErrorKind.REQUEST,
+        f"table {table_label(name)} can be of {len(fits)} consumers: {', '.join(fits) or 'all leave it out'}",
+        remedy="name the consumer with --consumer",
+    )
+
+
+def run_verify(
+    spark: SparkSession,
+    settings: MirrorSettings,
+    patterns: Sequence[str],
+    *,
+    wait_s: float,
+    report: Callable[[TableDifference], None],
+) -> list[TableDifference]:
+    """Compare the mirror's tables that fit a pattern with the server, all for no pattern."""
+    server = CopyServer.of_settings(copy_section(settings))
+    names = [
+        record.name
+        for record in ControlTable(spark, settings.target).records().values()
+        if record.state is not TableState.DROPPED
+    ]
+    chosen = _fitting(names, patterns) if patterns else sorted(names)
+    return verify(
+        spark,
+        server,
+        settings.target,
+        chosen,
+        wait_s=wait_s,
+        invalid_dates=settings.invalid_dates,
+        report=report,
+    )

@@ -1,0 +1,141 @@
+"""What the server says of a table that is to be copied: columns, key, estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dispatcher.binlog.charset.collations import BINARY
+from dispatcher.binlog.table_map.column_definition import defined_columns
+from dispatcher.binlog.table_map.column_types import (
+    CHARACTER_TYPES,
+    LABEL_TYPES,
+    Column,
+    Type,
+)
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.source.mysql.answers import ask, fetch, number_value, optional_text, text_value
+from dispatcher.source.mysql.driver import Connection
+from dispatcher.source.mysql.server_facts import is_mariadb, server_version
+from dispatcher.source.mysql.table_schema import table_definition
+from spark_sink.mirror.copy.text_rows import quoted_name
+
+_ESTIMATES = """
+SELECT ENGINE, TABLE_ROWS, AVG_ROW_LENGTH, TABLE_TYPE FROM information_schema.TABLES
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+"""
+# MySQL 8.0.30: a generated invisible primary key is in the log, and may be hidden from the schema.
+_HIDDEN_KEY = "show_gipk_in_create_table_and_information_schema"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table on the server.
+
+    `key`: indices into `columns` of the key that tells rows apart, () if there is none; `key_name`: the index that has
+    them; `charsets`: of each column, as the server names them; `rows`, `row_bytes`: the server's estimates;
+    `versioned`: MariaDB keeps old rows in it, which the log has too.
+    """
+
+    database: str
+    table: str
+    columns: tuple[Column, ...]
+    charsets: tuple[str, ...]
+    key: tuple[int, ...]
+    key_name: str
+    engine: str
+    rows: int
+    row_bytes: int
+    versioned: bool
+
+    @property
+    def label(self) -> str:
+        return f"{self.database}.{self.table}"
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        return tuple(self.columns[i] for i in self.key)
+
+    @property
+    def from_clause(self) -> str:
+        """The table behind FROM, read through its key where it has one."""
+        name = f"{quoted_name(self.database)}.{quoted_name(self.table)}"
+        if self.versioned:
+            name += " FOR SYSTEM_TIME ALL"
+        return f"{name} FORCE INDEX ({quoted_name(self.key_name)})" if self.key_name else name
+
+
+def read_source_table(connection: Connection, database: str, table: str) -> SourceTable:
+    """Ask the server for a table.
+
+    Raises `BinlogError`: UNKNOWN_TABLE, UNSUPPORTED_TYPE, UNSUPPORTED_CHANGE for a view.
+    """
+    mariadb = is_mariadb(server_version(connection))
+    if fetch(connection, f"SHOW VARIABLES LIKE '{_HIDDEN_KEY}'"):
+        fetch(connection, f"SET SESSION {_HIDDEN_KEY} = ON")
+    definition = table_definition(connection, database, table, mariadb=mariadb)
+    parsed = defined_columns(definition, f"{database}.{table}")
+    columns = tuple(map(_as_logged, parsed, definition["columns"]))
+    names = [column.name for column in columns]
+    # The key of a versioned table has the end of a row's time, too.
+    parts = [name for name, _ in definition["primary"]] or definition["key"]
+    estimates = ask(
+        connection,
+        _ESTIMATES,
+        lambda row: (
+            optional_text(row[0]) or "",
+            number_value(row[1] or "0"),
+            number_value(row[2] or "0"),
+            text_value(row[3]).upper(),
+        ),
+        (database, table),
+    )
+    engine, rows, row_bytes, kind = estimates[0] if estimates else ("", 0, 0, "")
+    if kind == "VIEW":
+        raise BinlogError(
+            ErrorKind.UNSUPPORTED_CHANGE,
+            f"{database}.{table} is a view, whose rows are not in the log",
+            remedy="leave it out; copy the tables that it reads",
+        )
+    return SourceTable(
+        database,
+        table,
+        columns,
+        tuple(entry["charset"] or "" for entry in definition["columns"]),
+        tuple(names.index(name) for name in parts),
+        _index_of(connection, database, table, parts),
+        engine,
+        rows,
+        row_bytes,
+        kind == "SYSTEM VERSIONED",
+    )
+
+
+def _as_logged(column: Column, entry: Mapping[str, Any]) -> Column:
+    """Return a column as the log's TABLE_MAP describes it: with its collation, and its length in bytes."""
+    charset = entry["collation"] or column.charset or BINARY
+    if column.type not in CHARACTER_TYPES | LABEL_TYPES:
+        charset = 0
+    meta = column.meta
+    if entry["bytes"] is not None and column.type in (Type.STRING, Type.VARCHAR):
+        meta = entry["bytes"]
+    elif entry["bytes"] is not None and column.type == Type.MARIADB_VARCHAR_COMPRESSED:
+        meta = entry["bytes"] + 1
+    unsigned = column.unsigned or column.type == Type.YEAR  # for the log a YEAR is a number
+    return replace(column, charset=charset, meta=meta, unsigned=unsigned, visible=entry["visible"])
+
+
+def _index_of(connection: Connection, database: str, table: str, parts: list[str]) -> str:
+    """Return the name of the unique index on these columns; "" if none has exactly them, or only prefixes of them."""
+    indexes: dict[str, list[str | None]] = {}
+
+    def part(row: object) -> tuple[str, str | None]:
+        assert isinstance(row, tuple)
+        whole = row[7] is None
+        return text_value(row[2]), optional_text(row[4]) if whole else None
+
+    statement = f"SHOW INDEX FROM {quoted_name(database)}.{quoted_name(table)} WHERE NOT Non_unique"
+    for name, column in ask(connection, statement, part):
+        indexes.setdefault(name, []).append(column)
+    return next((name for name, columns in indexes.items() if columns == parts and parts), "")

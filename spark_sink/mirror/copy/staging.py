@@ -1,0 +1,146 @@
+"""The folder that a copy fills: chunks are read on the executors and appended in groups, each group once.
+
+A group's commit records `(copy id, number of the group)` as its application id and version, so Delta skips a group that
+is written twice, and in its user metadata where the next group begins. So the folder itself says how far a copy is: a
+copy that was killed goes on behind the last group. Nothing else is stored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+
+from dispatcher.model.position import Position
+from spark_sink.mirror.copy.chunk_reader import ChunkReading, read_chunks
+from spark_sink.mirror.copy.chunks import Bound
+from spark_sink.mirror.copy.text_rows import TextDecoder
+from spark_sink.mirror.delta import MirroredTable
+from spark_sink.mirror.jvm import FileSystem, forget_table
+from spark_sink.source.rows import spark_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_KEY = "binlog-dispatcher/copy"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedCopy:
+    """How far a copy is. `group`: the last one that was appended, 0 = none; `upper`: the last key that was copied;
+    `layout`: the columns that it began with; `read_all`: True if no rows are left; `executed`: R, set behind that (JSON
+    of a position); `rows_estimated`: of the whole table; `seconds`: between the first and the last group, as `state`
+    finds them."""
+
+    group: int = 0
+    upper: Bound | None = None
+    layout: str = ""
+    chunks: int = 0
+    rows: int = 0
+    bytes: int = 0
+    read_all: bool = False
+    executed: str = ""
+    rows_estimated: int = 0
+    seconds: float = 0.0
+
+    @property
+    def position(self) -> Position | None:
+        return Position.from_json(self.executed) if self.executed else None
+
+
+class StagingTable:
+    """The Delta table of one copy. `copy_id`: another copy of the same table has another one."""
+
+    def __init__(self, spark: SparkSession, table: MirroredTable, copy_id: str) -> None:
+        self._spark, self.table, self.copy_id = spark, table, copy_id
+
+    def state(self) -> StagedCopy | None:
+        """Returns how far the copy is; None if there is no table, or one of another copy."""
+        if not self.table.exists(self._spark):
+            return None
+        found: StagedCopy | None = None
+        rows = size = 0
+        first = last = None
+        for commit in DeltaTable.forPath(self._spark, self.table.path).history().collect():
+            value = _metadata(commit["userMetadata"])
+            if value.get(_KEY) != self.copy_id:
+                continue
+            first, last = commit["timestamp"], last or commit["timestamp"]
+            metrics = commit["operationMetrics"] or {}
+            rows += int(metrics.get("numOutputRows", 0))
+            size += int(metrics.get("numOutputBytes", 0))
+            if found is None:  # the newest comes first
+                upper = value["upper"]
+                found = StagedCopy(
+                    value["group"],
+                    None if upper is None else tuple(upper),
+                    value["layout"],
+                    value["chunks"],
+                    read_all=value["read_all"],
+                    executed=value["executed"],
+                    rows_estimated=value["rows_estimated"],
+                )
+        if found is None or first is None or last is None:
+            return None
+        seconds = (last - first).total_seconds()
+        return replace(found, rows=rows, bytes=size, seconds=seconds)
+
+    def create(self, schema: pa.Schema) -> None:
+        """Make an empty table, in place of what is there."""
+        FileSystem(self._spark).delete(self.table.path)
+        forget_table(self._spark, self.table.path)
+        self.table.create(self._spark, spark_schema(schema))
+
+    def append(self, rows: DataFrame, state: StagedCopy) -> tuple[int, int]:
+        """Append the rows of the group `state.group`, after which the copy is at `state`. Returns (rows, bytes)."""
+        metadata = {
+            _KEY: self.copy_id,
+            "group": state.group,
+            "upper": state.upper,
+            "layout": state.layout,
+            "chunks": state.chunks,
+            "read_all": state.read_all,
+            "executed": state.executed,
+            "rows_estimated": state.rows_estimated,
+        }
+        writer = rows.write.format("delta").mode("append").option("txnAppId", self.app_id)
+        writer = writer.option("txnVersion", str(state.group))
+        writer.option("userMetadata", json.dumps(metadata)).save(self.table.path)
+        (commit,) = DeltaTable.forPath(self._spark, self.table.path).history(1).collect()
+        metrics = commit["operationMetrics"] or {}
+        return int(metrics.get("numOutputRows", 0)), int(metrics.get("numOutputBytes", 0))
+
+    @property
+    def app_id(self) -> str:
+        return f"{_KEY}/{self.copy_id}"
+
+    def chunk_rows(self, reading: ChunkReading) -> DataFrame:
+        """The rows of some chunks, read on the executors, one task per chunk."""
+        schema = TextDecoder(reading.columns, reading.label, reading.invalid_dates).schema
+        count = len(reading.statements)
+        numbers = self._spark.range(0, count, 1, count)
+        return numbers.mapInArrow(partial(read_chunks, reading), spark_schema(schema))
+
+    def no_rows(self) -> DataFrame:
+        return self._spark.createDataFrame([], self.table.columns(self._spark))
+
+    def local_rows(self, batches: Sequence[pa.RecordBatch]) -> DataFrame:
+        """Rows that the driver has read."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        schema = spark_schema(batches[0].schema)
+        return self._spark.createDataFrame(pa.Table.from_batches(batches), schema)
+
+
+def _metadata(text: str | None) -> dict[str, Any]:
+    """Returns the user metadata of a commit, {} if somebody else wrote it."""
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,234 @@
+"""The tables of one consumer as the applier knows them: their records, applied lsn and names at any lsn.
+
+After a crash entries are read again from the consumer's last watermark. Meanwhile a table may have been renamed, and
+another one may have its name. So a table is found by the name that it had at an entry's lsn: a record keeps its former
+names (`names` of `detail`: [[until lsn, database, table], ...]) until the watermark is behind them.
+
+Thread-safe. The control table is written before the memory changes. One thread at a time writes a table's record, so
+that both have the same newest one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from spark_sink.mirror.control import ControlTable, TableRecord, TableState
+from spark_sink.mirror.delta import MirroredTable
+from spark_sink.mirror.names import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+# States in which a table's rows are applied as they come.
+LIVE = (TableState.COMPLETE, TableState.PARTIAL)
+
+
+def name_at(record: TableRecord, lsn: int) -> TableName:
+    """Returns the name that the table had at `lsn`."""
+    for until, database, table in record.detail.get("names", ()):
+        if lsn <= until:
+            return database, table
+    return record.name
+
+
+def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> TableRecord | None:
+    """Returns the table that had the name at `lsn`.
+
+    A table that is known to have had it then, and has another name now, comes first: a table that has it now was made
+    later, or was dropped before. Else it is one that is not dropped, else the one whose record is newest.
+    """
+    found = [record for record in records if name_at(record, lsn) == name]
+
+    def precedence(record: TableRecord) -> tuple[bool, bool, int]:
+        former = any(lsn <= line[0] for line in record.detail.get("names", ()))
+        return former, record.state is not TableState.DROPPED, record.serial
+
+    return max(found, key=precedence, default=None)
+
+
+def renamed(record: TableRecord, name: TableName, lsn: int) -> TableRecord:
+    """Returns the record with a new name from the entry `lsn` on."""
+    former = [*record.detail.get("names", ()), [lsn, *record.name]]
+    return replace(record, database=name[0], table=name[1]).having(names=former)
+
+
+def without_old_names(record: TableRecord, watermark: int) -> TableRecord:
+    """Returns the record without the names that no entry behind the watermark has."""
+    names = [line for line in record.detail.get("names", ()) if line[0] > watermark]
+    return record.having(names=names or None)
+
+
+class TableDirectory:
+    """Of one consumer. `full_path`: the path of a record's folder."""
+
+    def __init__(
+        self, consumer: str, control: ControlTable, full_path: Callable[[str], str]
+    ) -> None:
+        self.consumer = consumer
+        self._control = control
+        self.full_path = full_path
+        self._locks: dict[str, threading.RLock] = {}
+        self._lock = threading.RLock()
+        self._writing: dict[str, threading.RLock] = {}
+        self._records: dict[str, TableRecord] = {}
+        self._versions: dict[str, int] = {}
+        self._skipped: dict[str, int] = {}
+        self._checked: dict[str, set[str]] = {}
+        self.read()
+
+    # -- records ---------------------------------------------------------------------------------------------
+
+    def read(self) -> list[TableRecord]:
+        """Read requests from the control table. Returns the tables whose request is new.
+
+        The states in memory are the newest ones: only this application writes those of its consumers.
+        """
+        records = self._control.records()
+        with self._lock:
+            asked = []
+            for table_id, record in records.items():
+                if record.consumer != self.consumer:
+                    continue
+                own = self._records.setdefault(table_id, record)
+                request = record.detail.get("asked")
+                known = own.detail.get("asked"), own.detail.get("handled")
+                if request is None or request["id"] == known[1]:
+                    continue
+                own = replace(own, request=record.request).having(asked=request)
+                self._records[table_id] = own
+                if request != known[0] or own is record:
+                    asked.append(own)
+            return asked
+
+    def records(self) -> list[TableRecord]:
+        with self._lock:
+            return list(self._records.values())
+
+    def record(self, table_id: str) -> TableRecord:
+        with self._lock:
+            return self._records[table_id]
+
+    def names(self) -> list[TableName]:
+        """The names of all tables that are not dropped."""
+        return [r.name for r in self.records() if r.state is not TableState.DROPPED]
+
+    def find(self, name: TableName, lsn: int) -> TableRecord | None:
+        with self._lock:
+            return find_record(self._records.values(), name, lsn)
+
+    def other_owner(self, name: TableName) -> TableRecord | None:
+        """Returns the table of another consumer that has the name."""
+        for record in self._control.records().values():
+            exists = record.state is not TableState.DROPPED and record.folder
+            if exists and record.name == name and record.consumer != self.consumer:
+                return record
+        return None
+
+    def save(self, *records: TableRecord) -> None:
+        """Write records, in one commit."""
+        with self._holding(self._writing, *(record.table_id for record in records)):
+            self._control.write(*records)
+            written = self._control.records()
+            with self._lock:
+                for record in records:
+                    serial = written[record.table_id].serial
+                    self._records[record.table_id] = replace(record, serial=serial)
+                    self._checked.pop(record.table_id, None)
+
+    def change(self, of: Callable[[TableRecord], TableRecord], *table_ids: str) -> None:
+        """Write what `of` makes of the newest records of these tables, in one commit; of those that it changes."""
+        concerned = [i for i in table_ids if of(record := self.record(i)) != record]
+        with self._holding(self._writing, *concerned):
+            newest = [self.record(table_id) for table_id in concerned]
+            changed = [(record, of(record)) for record in newest]
+            self.save(*(after for before, after in changed if after != before))
+
+    # -- what is applied -------------------------------------------------------------------------------------
+
+    def table(self, record: TableRecord) -> MirroredTable:
+        return MirroredTable(record.table_id, self.full_path(record.folder), record.label)
+
+    def applied(self, spark: SparkSession, record: TableRecord) -> int:
+        """Returns the lsn up to which a table is applied. Its Delta table is asked once."""
+        with self._lock:
+            version = self._versions.get(record.table_id)
+        if version is None:
+            version = self.table(record).version(spark) if record.folder else -1
+            with self._lock:
+                self._versions[record.table_id] = version
+        return max(version, record.from_lsn)
+
+    def committed(self, record: TableRecord, lsn: int) -> None:
+        with self._lock:
+            self._versions[record.table_id] = max(lsn, self._versions.get(record.table_id, -1))
+
+    def doubt(self, record: TableRecord) -> None:
+        """Ask the Delta table again: a commit of it failed, and may be there all the same."""
+        with self._lock:
+            self._versions.pop(record.table_id, None)
+
+    # -- tables that are not applied as entries come -----------------------------------------------------------
+
+    def skipped(self, record: TableRecord, lsn: int) -> bool:
+        """An entry is left in the log. False if the table has become live meanwhile: then it has to be applied."""
+        with self._lock:
+            if self._records[record.table_id].state in LIVE:
+                return False
+            self._skipped[record.table_id] = max(lsn, self._skipped.get(record.table_id, 0))
+            return True
+
+    def skipped_to(self, record: TableRecord) -> int:
+        with self._lock:
+            return self._skipped.get(record.table_id, 0)
+
+    def go_live(self, table_id: str, cursor: int) -> bool:
+        """Make a table live that was applied up to `cursor`. False if entries behind it were left in the log, or if a
+        statement has settled the table."""
+        with self.exclusive(table_id), self._holding(self._writing, table_id):
+            with self._lock:
+                record = self._records[table_id]
+                if "goal" not in record.detail or self._skipped.get(table_id, 0) > cursor:
+                    return False
+                live = replace(record, state=TableState(record.detail["goal"]), from_lsn=cursor)
+                live = live.having(goal=None, failed=None, was=None)
+                if live.state is TableState.COMPLETE:
+                    live = replace(live, reason="")
+                # From now on entries are applied; if the record is not written, the catch-up is repeated.
+                self._records[table_id] = live
+                self._versions.pop(table_id, None)
+            self.save(live)
+        return True
+
+    @contextmanager
+    def exclusive(self, *table_ids: str) -> Iterator[None]:
+        """No other thread changes these tables within, other than by rows of live tables."""
+        with self._holding(self._locks, *table_ids):
+            yield
+
+    @contextmanager
+    def _holding(self, locks: dict[str, threading.RLock], *table_ids: str) -> Iterator[None]:
+        with self._lock:
+            chosen = [locks.setdefault(i, threading.RLock()) for i in sorted(set(table_ids))]
+        with ExitStack() as stack:
+            for lock in chosen:
+                stack.enter_context(lock)
+            yield
+
+    # -- layouts -----------------------------------------------------------------------------------------------
+
+    def layout_checked(self, record: TableRecord, layout: str) -> bool:
+        """True if rows in this layout are known to fit the record's signature; remembers that they do."""
+        with self._lock:
+            checked = self._checked.setdefault(record.table_id, set())
+            known = layout in checked
+            checked.add(layout)
+            return known
+
+    def layout_unchecked(self, record: TableRecord) -> None:
+        with self._lock:
+            self._checked.pop(record.table_id, None)

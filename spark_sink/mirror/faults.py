@@ -1,0 +1,46 @@
+"""What an exception of a step means: a fault of the table's data, a conflict of writers, or something that may pass."""
+
+from __future__ import annotations
+
+import re
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+
+# A fault of another process arrives as the text of its traceback.
+_FAULT = re.compile(r"dispatcher\.model\.errors\.(?:BinlogError|UserError): ([^\n]+)")
+_CONFLICT = re.compile(
+    r"DELTA_CONCURRENT_|Concurrent(?:Append|DeleteRead|DeleteDelete|Transaction|Write|Modification)Exception"
+)
+_PY4J = "An error occurred while calling "  # the line before that of the Java exception
+_LONG = 500
+
+
+def fault_of(error: BaseException) -> BinlogError | None:
+    """Returns the fault that an exception of a step is, here or on an executor; None if it is another exception."""
+    if isinstance(error, BinlogError):
+        return error
+    if match := _FAULT.search(str(error)):
+        kind, what, remedy = _parts(match[1].strip())
+        return BinlogError(kind, what, remedy=remedy)
+    return None
+
+
+def _parts(text: str) -> tuple[ErrorKind, str, str]:
+    """Splits the line of a fault: kind: what (where); remedy."""
+    kinds = [kind for kind in ErrorKind if text.startswith(f"{kind.value}: ")]
+    kind = kinds[0] if kinds else ErrorKind.INTERNAL
+    what, _, remedy = text.removeprefix(f"{kind.value}: ").partition("; ")
+    return kind, what, remedy
+
+
+def is_conflict(error: BaseException) -> bool:
+    """True if another writer committed to the table at the same time; the step can be repeated at once."""
+    return bool(_CONFLICT.search(f"{type(error).__name__}: {error}"))
+
+
+def in_one_line(error: BaseException) -> str:
+    """Returns an exception in one line, without the traces of a JVM."""
+    lines = (line.strip().removeprefix(": ") for line in str(error).splitlines())
+    first = next((line for line in lines if line and not line.startswith(_PY4J)), "")
+    text = f"{type(error).__name__}: {first}"
+    return text if len(text) <= _LONG else f"{text[: _LONG - 3]}..."

@@ -1,0 +1,265 @@
+"""The value that existing rows have in a column that ALTER TABLE adds. Pure.
+
+It is NULL, the constant of DEFAULT as MySQL converts it to the column's type, or for NOT NULL without DEFAULT the
+type's implicit default. Where the statement alone does not tell it (an expression, the time, a time zone), or where
+a constant is written in a form that is not listed here, the answer is why not.
+
+Sources: MySQL 9.7 manual, "Data Type Default Values"; MariaDB knowledge base, "CREATE TABLE"; the tests compare with
+servers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+
+from dispatcher.binlog.charset.collations import BINARY
+from dispatcher.binlog.sql.clauses import Computed, DefinedColumn, Literal, LiteralKind
+from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
+
+# A value of a Spark column; TIME is microseconds.
+FillValue = int | float | Decimal | str | bytes | date | datetime | None
+
+_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
+_DATETIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?")
+_TIME = re.compile(r"(-?)(\d{1,3}):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
+_PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?")
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?|[+-]?\.\d+")
+_INTEGERS = frozenset((Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG))
+_DIGITS = Context(prec=70)
+_FORM = "its default is written in a form that the mirror does not convert"
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """What all existing rows have in an added column."""
+
+    value: FillValue
+
+
+class _UnknownFillError(Exception):
+    """The message says why the value is not known."""
+
+
+def existing_value(
+    definition: DefinedColumn, column: Column, invalid_dates: InvalidDates
+) -> Fill | str:
+    """The value of an added column in existing rows, or why it is not known. `column`: what the definition says, with
+    lengths in characters."""
+    if definition.computed is not Computed.NO:
+        return str(definition.computed)
+    if definition.nullable is None and column.type == Type.TIMESTAMP2:
+        # With explicit_defaults_for_timestamp=OFF it is NOT NULL, and may have the time as default.
+        return "a TIMESTAMP without NULL or NOT NULL"
+    default = definition.default
+    if default is None or default.kind is LiteralKind.NULL:
+        if definition.nullable is not False and not definition.primary:
+            return Fill(None)
+        default = None
+    try:
+        return Fill(_value(default, column, invalid_dates))
+    except _UnknownFillError as error:
+        return str(error)
+
+
+def _value(  # noqa: PLR0911 - one return per family of types
+    default: Literal | None, column: Column, invalid_dates: InvalidDates
+) -> FillValue:
+    if column.declared or column.type in (Type.JSON, Type.GEOMETRY, Type.VECTOR):
+        if default is not None and column.type == Type.JSON and default.kind is LiteralKind.TEXT:
+            return default.text  # MariaDB, where JSON is text; MySQL has no such default
+        raise _UnknownFillError(_FORM if default else "its implicit default depends on the server")
+    if column.type in _TIMES:
+        return _TIMES[column.type](default, column, invalid_dates)
+    if column.type in _INTEGERS:
+        return int(_rounded(default, 0))
+    match column.type:
+        case Type.YEAR:
+            return _year(default)
+        case Type.NEWDECIMAL:
+            value = _rounded(default, column.meta & 0xFF)
+            return value if column.meta >> 8 <= 38 else f"{value:f}"
+        case Type.FLOAT | Type.DOUBLE:
+            return float(_number(default))
+        case Type.BIT:
+            return _whole(default).to_bytes((column.meta + 7) // 8, "big")
+        case Type.ENUM:
+            return _enum(default, column)
+        case Type.SET:
+            return _set(default, column)
+        case Type.STRING | Type.VARCHAR | Type.BLOB:
+            return _bytes(default, column) if column.charset == BINARY else _text(default, column)
+    raise _UnknownFillError(_FORM)
+
+
+# -- numbers -------------------------------------------------------------------------------------------------
+
+
+def _number(default: Literal | None) -> Decimal:
+    if default is None:
+        return Decimal(0)
+    if default.kind is LiteralKind.BYTES:
+        return Decimal(int(default.text or "0", 16))
+    text = default.text.strip(" ")
+    # A number with an exponent is a DOUBLE, which MySQL rounds in another way.
+    if not _NUMBER.fullmatch(text):
+        raise _UnknownFillError(_FORM)
+    return Decimal(text)
+
+
+def _rounded(default: Literal | None, scale: int) -> Decimal:
+    """Halves are rounded away from zero."""
+    try:
+        return _number(default).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _DIGITS)
+    except InvalidOperation:
+        raise _UnknownFillError(_FORM) from None
+
+
+def _whole(default: Literal | None) -> int:
+    if default is not None and default.kind is LiteralKind.TEXT:
+        raise _UnknownFillError(_FORM)  # for BIT the text's bytes are the number
+    return int(_rounded(default, 0))
+
+
+def _year(default: Literal | None) -> int:
+    if default is None:
+        return 0
+    text = default.text.strip(" ")
+    if re.fullmatch(r"\d{4}", text):
+        return int(text)
+    if default.kind is LiteralKind.NUMBER and text == "0":
+        return 0
+    raise _UnknownFillError(_FORM)
+
+
+# -- times ---------------------------------------------------------------------------------------------------
+
+
+def _invalid_date(text: str, invalid_dates: InvalidDates) -> str | None:
+    if invalid_dates is InvalidDates.ERROR:
+        raise _UnknownFillError("its default is an invalid date")
+    return text if invalid_dates is InvalidDates.TEXT else None
+
+
+def _date(default: Literal | None, _column: Column, invalid_dates: InvalidDates) -> FillValue:
+    text = "0000-00-00" if default is None or _is_zero(default) else default.text
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise _UnknownFillError(_FORM)
+    try:
+        value = date(*map(int, match.groups()))
+    except ValueError:
+        return _invalid_date(text, invalid_dates)
+    return text if invalid_dates is InvalidDates.TEXT else value
+
+
+def _is_zero(default: Literal) -> bool:
+    return default.kind is LiteralKind.NUMBER and default.text == "0"
+
+
+def _micros(digits: str | None, column: Column) -> int:
+    if digits and len(digits) > column.meta:
+        raise _UnknownFillError(_FORM)
+    return int((digits or "").ljust(6, "0"))
+
+
+def _datetime(default: Literal | None, column: Column, invalid_dates: InvalidDates) -> FillValue:
+    fraction = "." + "0" * column.meta if column.meta else ""
+    if default is None or _is_zero(default):
+        return _invalid_date("0000-00-00 00:00:00" + fraction, invalid_dates)
+    match = _DATETIME.fullmatch(default.text)
+    if match is None:
+        raise _UnknownFillError(_FORM)
+    numbers = [int(part or "0") for part in match.groups()[:6]]
+    micros = _micros(match[7], column)
+    date_part = "-".join(match.groups()[:3])
+    text = f"{date_part} {numbers[3]:02}:{numbers[4]:02}:{numbers[5]:02}"
+    if column.meta:
+        text += "." + f"{micros:06}"[: column.meta]
+    try:
+        value = datetime.fromisoformat(
+            f"{date_part} {numbers[3]:02}:{numbers[4]:02}:{numbers[5]:02}.{micros:06}"
+        )
+    except ValueError:
+        return _invalid_date(text, invalid_dates)
+    return text if invalid_dates is InvalidDates.TEXT else value
+
+
+def _timestamp(default: Literal | None, column: Column, invalid_dates: InvalidDates) -> FillValue:
+    if default is None:
+        # With explicit_defaults_for_timestamp=OFF the first such column has the time as default.
+        raise _UnknownFillError("a TIMESTAMP without DEFAULT")
+    if _is_zero(default) or default.text.startswith("0000-00-00"):
+        return _datetime(default, column, invalid_dates)
+    raise _UnknownFillError("its default depends on the session's time zone")
+
+
+def _time(default: Literal | None, column: Column, _: InvalidDates) -> FillValue:
+    if default is None or _is_zero(default):
+        return 0
+    match = _TIME.fullmatch(default.text)
+    if match is None or default.kind is not LiteralKind.TEXT:
+        raise _UnknownFillError(_FORM)
+    hours, minutes, seconds = (int(match[i]) for i in (2, 3, 4))
+    micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + _micros(match[5], column)
+    return -micros if match[1] else micros
+
+
+_TIMES: dict[int, Callable[[Literal | None, Column, InvalidDates], FillValue]] = {
+    Type.DATE: _date,
+    Type.DATETIME2: _datetime,
+    Type.TIMESTAMP2: _timestamp,
+    Type.TIME2: _time,
+}
+
+
+# -- text, bytes, labels -------------------------------------------------------------------------------------
+
+
+def _text(default: Literal | None, column: Column) -> str:
+    if default is None:
+        return ""
+    if default.kind is LiteralKind.BYTES:
+        raise _UnknownFillError(_FORM)  # bytes of a character set
+    if default.kind is LiteralKind.NUMBER and not _PLAIN_NUMBER.fullmatch(default.text):
+        raise _UnknownFillError(_FORM)
+    return default.text.rstrip(" ") if column.type == Type.STRING else default.text
+
+
+def _bytes(default: Literal | None, column: Column) -> bytes:
+    value = b""
+    if default is not None:
+        if default.kind is LiteralKind.BYTES:
+            value = bytes.fromhex(default.text)
+        elif default.kind is LiteralKind.TEXT and default.text.isascii():
+            value = default.text.encode()
+        else:
+            raise _UnknownFillError(_FORM)
+    return value.ljust(column.meta, b"\0") if column.type == Type.STRING else value
+
+
+def _enum(default: Literal | None, column: Column) -> str:
+    if default is None:
+        return column.labels[0]
+    return _label(default.text.rstrip(" "), default, column)
+
+
+def _set(default: Literal | None, column: Column) -> str:
+    if default is None or default.text == "":
+        return ""
+    chosen = {_label(part, default, column) for part in default.text.split(",")}
+    return ",".join(label for label in column.labels if label in chosen)
+
+
+def _label(text: str, default: Literal, column: Column) -> str:
+    """The label as the column defines it; the collation may compare without case."""
+    if default.kind is LiteralKind.TEXT:
+        if text in column.labels:
+            return text
+        same = [label for label in column.labels if label.casefold() == text.casefold()]
+        if len(same) == 1:
+            return same[0]
+    raise _UnknownFillError(_FORM)

@@ -1,0 +1,61 @@
+"""Group commit: items of threads that write at the same time share one commit.
+
+Pure: how a commit is made is given by the caller.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+@dataclass(eq=False, slots=True)
+class _Pending(Generic[Item]):
+    """What one call adds. `done`: a commit with it has ended, with `error`."""
+
+    items: list[Item]
+    done: bool = False
+    error: BaseException | None = None
+
+
+class GroupCommit(Generic[Item]):
+    """Commits items one group at a time. The thread whose turn it is commits the items of all that wait, too."""
+
+    def __init__(self, commit: Callable[[list[Item]], None]) -> None:
+        """`commit` writes all items or raises and writes none; it is called by one thread at a time."""
+        self._commit = commit
+        self._turn = threading.Lock()
+        self._lock = threading.Lock()
+        self._waiting: list[_Pending[Item]] = []
+
+    @property
+    def waiting(self) -> int:
+        """How many calls of `add` wait for their commit to begin."""
+        with self._lock:
+            return len(self._waiting)
+
+    def add(self, items: Iterable[Item]) -> None:
+        """Returns when the items are committed, in one commit and in their order. Raises what the commit raises."""
+        own = _Pending(list(items))
+        with self._lock:
+            self._waiting.append(own)
+        with self._turn:
+            if not own.done:
+                self._commit_group()
+        if own.error is not None:
+            raise own.error
+
+    def _commit_group(self) -> None:
+        with self._lock:
+            group, self._waiting = self._waiting, []
+        error: BaseException | None = None
+        try:
+            self._commit([item for pending in group for item in pending.items])
+        except BaseException as raised:  # noqa: BLE001 - each thread raises it
+            error = raised
+        for pending in group:
+            pending.done, pending.error = True, error

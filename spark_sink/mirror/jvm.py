@@ -1,0 +1,284 @@
+"""Spark's and Delta's private JVM interfaces, all in one place: nothing else of the package touches `_jvm`.
+
+Public APIs have no counterpart: PySpark has none for file systems, and Delta none for recorded versions, for a
+table's version or for the size of its files without a Spark job.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def txn_version(spark: SparkSession, path: str, app_id: str) -> int:
+    """Returns the version that the newest commit of `app_id` in the Delta table at `path` recorded; -1 if none
+    did."""
+    return _recorded_version(_transaction(spark, path), app_id)
+
+
+def delta_version(spark: SparkSession, path: str) -> int:
+    """Returns the newest version of the Delta table at `path`; -1 if there is no table."""
+    return int(_transaction(spark, path).readVersion())
+
+
+def recorded_versions(spark: SparkSession, path: str, app_id: str) -> tuple[int, int]:
+    """Returns what `delta_version` and `txn_version` return, of one moment."""
+    transaction = _transaction(spark, path)
+    return int(transaction.readVersion()), _recorded_version(transaction, app_id)
+
+
+def has_commit(files: FileSystem, path: str, version: int) -> bool:
+    """True if the Delta table at `path` has the commit with this number. It looks at one file; `delta_version` lists
+    the folder of the commits, and takes ten times as long."""
+    return files.exists(f"{path}/_delta_log/{version:020d}.json")
+
+
+def table_size(spark: SparkSession, path: str) -> tuple[int, int]:
+    """Returns (bytes, files) of the Delta table at `path`, as its last commit recorded them; (-1, -1) if it did not,
+    (0, 0) if there is no table."""
+    transaction = _transaction(spark, path)
+    if int(transaction.readVersion()) < 0:
+        return 0, 0
+    checksum: Any = transaction.snapshot().checksumOpt()
+    if not checksum.isDefined():
+        return -1, -1
+    return int(checksum.get().tableSizeBytes()), int(checksum.get().numFiles())
+
+
+def forget_table(spark: SparkSession, path: str) -> None:
+    """Make Delta read the table at `path` anew: another folder may have been renamed to this path."""
+    jvm: Any = spark._jvm  # noqa: SLF001
+    java_session: Any = spark._jsparkSession  # noqa: SLF001
+    log: Any = jvm.org.apache.spark.sql.delta.DeltaLog
+    log.invalidateCache(java_session, jvm.org.apache.hadoop.fs.Path(path))
+
+
+def table_properties(spark: SparkSession, path: str) -> dict[str, str]:
+    """Returns the properties of the Delta table at `path`."""
+    properties: Any = _transaction(spark, path).metadata().configuration()
+    jvm: Any = spark._jvm  # noqa: SLF001
+    return dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(properties))
+
+
+def schema_fields(spark: SparkSession, path: str) -> list[dict[str, Any]]:
+    """Returns the fields of the Delta table at `path` in Spark's JSON form, with the metadata that Delta keeps in
+    them and hides from readers: a column's name in the files, and the types that it had."""
+    fields = json.loads(_transaction(spark, path).metadata().schemaString())["fields"]
+    assert isinstance(fields, list)
+    return fields
+
+
+def widens(spark: SparkSession, before: str, after: str) -> bool:
+    """True if Delta can change a column's type by metadata alone. Types are in Spark's JSON form."""
+    jvm: Any = spark._jvm  # noqa: SLF001
+    kinds = [jvm.org.apache.spark.sql.types.DataType.fromJson(text) for text in (before, after)]
+    atomic: Any = jvm.java.lang.Class.forName("org.apache.spark.sql.types.AtomicType")
+    if not all(atomic.isInstance(kind) for kind in kinds):
+        return False
+    return bool(jvm.org.apache.spark.sql.delta.TypeWidening.isTypeChangeSupported(*kinds))
+
+
+def commit_schema(
+    spark: SparkSession,
+    path: str,
+    app_id: str,
+    version: int,
+    fields: Sequence[Mapping[str, Any]],
+    properties: Mapping[str, str],
+) -> None:
+    """Replace the schema of the Delta table at `path` in one commit that records `version` for `app_id`.
+
+    `fields`: as `schema_fields` returns them; a new field has no metadata. Column mapping by name and, for changed
+    types, type widening must be enabled. `properties` are set, too. Delta's SQL has one commit per column instead,
+    without a version.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001
+    delta: Any = jvm.org.apache.spark.sql.delta
+    transaction = _transaction(spark, path)
+    metadata: Any = transaction.metadata()
+    text = json.dumps({"type": "struct", "fields": list(fields)})
+    schema = jvm.org.apache.spark.sql.types.DataType.fromJson(text)
+    # Readers need to know which types a column had when its files were written.
+    schema = delta.TypeWideningMetadata.addTypeWideningMetadata(
+        transaction, schema, metadata.schema()
+    )
+    configuration: Any = metadata.configuration()
+    for name, value in properties.items():
+        configuration = configuration.updated(name, value)
+    changed = metadata.copy(
+        metadata.id(),
+        metadata.name(),
+        metadata.description(),
+        metadata.format(),
+        schema.json(),
+        metadata.partitionColumns(),
+        configuration,
+        metadata.createdTime(),
+    )
+    transaction.updateMetadata(changed, False)
+    actions: Any = jvm.java.util.ArrayList()
+    actions.add(delta.actions.SetTransaction(app_id, version, _now(jvm)))
+    sequence = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
+    operation: Any = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$ManualUpdate$")
+    transaction.commit(sequence, getattr(operation, "MODULE$"))
+
+
+def _transaction(spark: SparkSession, path: str) -> Any:
+    # A transaction begins with the newest snapshot, which a public `DeltaTable` would read with a Spark job.
+    jvm: Any = spark._jvm  # noqa: SLF001
+    java_session: Any = spark._jsparkSession  # noqa: SLF001
+    log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session, path)
+    return log.startTransaction()
+
+
+def table_files(spark: SparkSession, path: str) -> tuple[int, DataFrame]:
+    """Returns the newest version of the Delta table at `path`, and its files as Delta's `add` actions: `path`,
+    `partitionValues`, `stats` (JSON) and others."""
+    from pyspark.sql import DataFrame  # noqa: PLC0415
+
+    snapshot: Any = _transaction(spark, path).snapshot()
+    return int(snapshot.version()), DataFrame(snapshot.allFiles().toDF(), spark)
+
+
+def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
+    """Append a frame to the Delta table at `path` in one commit that records `version`, > 0, for `app_id`.
+
+    Returns False, and appends nothing, unless `version` - 1 is recorded, or nothing if that is 0. Raises Delta's
+    ConcurrentTransactionException, and appends nothing, if another transaction records one meanwhile. The frame has the
+    table's columns in the table's order. Delta's own writer computes the table's whole state with Spark jobs to learn
+    the recorded version, which is in the checksum file of the newest commit.
+    """
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm  # noqa: SLF001
+    java_frame: Any = frame._jdf  # noqa: SLF001
+    transaction = _transaction(spark, path)
+    if max(0, _recorded_version(transaction, app_id)) != version - 1:
+        return False
+    transaction.readTxn().addOne(app_id)
+    files: Any = transaction.writeFiles(java_frame)
+    recorded = jvm.org.apache.spark.sql.delta.actions.SetTransaction(app_id, version, _now(jvm))
+    transaction.commit(files.appended(recorded), _append_operation(jvm))
+    return True
+
+
+def append_file(spark: SparkSession, path: str, data: bytes, rows: int) -> None:
+    """Append a Parquet file to the Delta table at `path` in one commit, without a Spark job, which would cost a second.
+
+    `data`: the file's content, with the table's columns; `rows`: how many rows it has. The table has no partitions and
+    no column mapping.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001
+    name = f"part-00000-{uuid.uuid4()}.parquet"
+    FileSystem(spark).write(f"{path}/{name}", data)
+    added = {
+        "path": name,
+        "partitionValues": {},
+        "size": len(data),
+        "modificationTime": int(time.time() * 1000),
+        "dataChange": True,
+        "stats": json.dumps({"numRecords": rows}),
+    }
+    actions: Any = jvm.java.util.ArrayList()
+    actions.add(jvm.org.apache.spark.sql.delta.actions.Action.fromJson(json.dumps({"add": added})))
+    sequence = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
+    _transaction(spark, path).commit(sequence, _append_operation(jvm))
+
+
+def _append_operation(jvm: Any) -> Any:
+    none: Any = jvm.scala.Option.empty()
+    write: Any = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$Write")
+    return write(jvm.org.apache.spark.sql.SaveMode.Append, *[none] * 8)
+
+
+def _recorded_version(transaction: Any, app_id: str) -> int:
+    checksum: Any = transaction.snapshot().checksumOpt()
+    known: Any = checksum.get().setTransactions() if checksum.isDefined() else checksum
+    if not known.isDefined():
+        return int(transaction.txnVersion(app_id))  # runs Spark jobs
+    recorded: Any = known.get()
+    for index in range(recorded.size()):
+        if recorded.apply(index).appId() == app_id:
+            return int(recorded.apply(index).version())
+    return -1
+
+
+def _now(jvm: Any) -> Any:
+    return jvm.scala.Option.apply(int(time.time() * 1000))
+
+
+class FileSystem:
+    """Files and folders of any Hadoop file system, by path."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        jvm: Any = spark._jvm  # noqa: SLF001
+        java_session: Any = spark._jsparkSession  # noqa: SLF001
+        self._path: Any = jvm.org.apache.hadoop.fs.Path
+        self._text: Any = jvm.org.apache.commons.io.IOUtils.toString
+        self._conf: Any = java_session.sessionState().newHadoopConf()
+
+    def exists(self, path: str) -> bool:
+        where = self._path(path)
+        return bool(where.getFileSystem(self._conf).exists(where))
+
+    def names(self, path: str) -> list[str]:
+        """Returns the names in a folder, sorted; none if there is no such folder."""
+        where = self._path(path)
+        system = where.getFileSystem(self._conf)
+        if not system.exists(where):
+            return []
+        return sorted(str(status.getPath().getName()) for status in system.listStatus(where))
+
+    def read(self, path: str) -> str | None:
+        """Returns the text of a file, in UTF-8; None if there is no such file."""
+        where = self._path(path)
+        system = where.getFileSystem(self._conf)
+        if not system.exists(where):
+            return None
+        stream = system.open(where)
+        try:
+            return str(self._text(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file that does not exist."""
+        where = self._path(path)
+        stream = where.getFileSystem(self._conf).create(where, False)
+        try:
+            stream.write(data)
+        finally:
+            stream.close()
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a folder; the folder above `new` is made. Raises `BinlogError` if it fails or `new` exists."""
+        source, target = self._path(old), self._path(new)
+        system = source.getFileSystem(self._conf)
+        why = "the new folder exists"
+        if not system.exists(target):
+            system.mkdirs(target.getParent())
+            try:
+                if system.rename(source, target):
+                    return
+                why = "the file system refuses it"
+            except Py4JJavaError as error:
+                why = str(error.java_exception.getMessage())
+        raise BinlogError(
+            ErrorKind.INTERNAL,
+            f"cannot rename the folder {old} to {new}: {why}",
+            remedy="check that both folders can be written, and that nothing else writes into the target",
+        )
+
+    def delete(self, path: str) -> None:
+        """Delete a file, or a folder with all that is in it; no error if there is none."""
+        where = self._path(path)
+        where.getFileSystem(self._conf).delete(where, True)

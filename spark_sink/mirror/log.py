@@ -1,0 +1,393 @@
+"""The mirror's log: a Delta table that holds what the consumers delivered, one append per micro-batch.
+
+An append holds the entries of one batch of one consumer, of all tables, and last the position that the batch ends
+with. It is numbered, and records its number in its commit (`txnAppId` of the consumer, `txnVersion`), so the log knows
+its own end, and a number is appended once. A run of a consumer's query begins with `claim`, which appends one entry
+under the next number: every later append of an older run is refused. The checkpoint of the query decides nothing.
+
+Payloads of at most `INLINE_BYTES` are in a column of their own, so that `entries` reads no large ones.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Sequence
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
+from spark_sink.mirror.entries import (
+    INLINE_BYTES,
+    EntryKind,
+    LogEnd,
+    LogEntry,
+    append_of,
+    first_lsn,
+    last_lsn,
+)
+from spark_sink.mirror.jvm import (
+    FileSystem,
+    append_once,
+    delta_version,
+    has_commit,
+    recorded_versions,
+)
+from spark_sink.mirror.log_files import LogFile, LogFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FOLDER = "_binlog/log"
+_CONCURRENT = "DELTA_CONCURRENT_TRANSACTION"
+INLINE_APPENDS = 4  # entries of more appends than these have smaller payloads inline
+COMPACTED_FILES, COMPACTED_FILES_TODAY = 500, 10_000  # of a day, of the newest day
+
+
+_COLUMNS = (
+    ("lsn", "bigint"),
+    ("kind", "string"),
+    ("database", "string"),
+    ("table", "string"),
+    ("layout", "string"),
+    ("epoch", "bigint"),
+    ("first_seq", "bigint"),
+    ("last_seq", "bigint"),
+    ("rows", "bigint"),
+    ("inserts", "bigint"),
+    ("updates", "bigint"),
+    ("deletes", "bigint"),
+    ("table_map", "binary"),
+    ("payload_bytes", "bigint"),
+    ("small_payload", "binary"),
+    ("payload", "binary"),
+    ("query", "string"),
+    ("sql_mode", "bigint"),
+    ("file", "string"),
+    ("pos", "bigint"),
+    ("committed_at", "timestamp"),
+    ("position", "string"),
+    ("gap", "boolean"),
+    ("run", "string"),
+    ("consumer", "string"),
+    ("day", "date"),
+)
+_IN_FILES = tuple(column for column in _COLUMNS if column[0] not in ("consumer", "day"))
+_READ = [name for name, _ in _IN_FILES if name not in ("small_payload", "payload", "run")]
+_PROPERTIES = {
+    "delta.dataSkippingStatsColumns": "lsn",
+    "delta.enableDeletionVectors": "false",
+    # A checkpoint computes the table's state. No reader of the log needs it soon.
+    "delta.checkpointInterval": "100",
+}
+_WRITING = {
+    "spark.sql.parquet.compression.codec": "zstd",
+    # Without it, rows are sorted by their partition before they are written, with their payloads.
+    "spark.sql.maxConcurrentOutputFileWriters": "4",
+}
+_DEFAULTS: dict[str, Any] = {
+    "database": "",
+    "table": "",
+    "layout": "",
+    "epoch": 0,
+    "first_seq": 0,
+    "last_seq": 0,
+    "rows": 0,
+    "inserts": 0,
+    "updates": 0,
+    "deletes": 0,
+    "table_map": b"",
+    "payload_bytes": 0,
+    "query": "",
+    "sql_mode": 0,
+    "file": "",
+    "pos": 0,
+    "gap": False,
+}
+
+
+class BinlogLog:
+    """The log of a target. One object may be used by several threads, of which one appends for a consumer."""
+
+    def __init__(self, spark: SparkSession, target: str) -> None:
+        """`target`: folder of the mirror, any path that Spark can write. The table is created by the first `claim`."""
+        self._spark = spark
+        self._session = spark.newSession()
+        self._prepare(self._session)
+        self.path = f"{target.rstrip('/')}/{FOLDER}"
+        self._files = LogFiles(self._session, self.path)
+        self._lock = threading.Lock()
+        self._runs: dict[str, str] = {}
+        self._system = FileSystem(spark)
+        self._appended: dict[str, tuple[int, int]] = {}  # (table version, append) by consumer
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def claim(self, consumer: str) -> LogEnd:
+        """Begin a run of the consumer's query. Returns the number of this claim, and where the log ends.
+
+        The batches of the run are appended with the following numbers. Raises `BinlogError` SESSION_FENCED if another
+        job claims the consumer at the same time.
+        """
+        self._create()
+        number = self.last_append(consumer) + 1
+        run = str(uuid.uuid4())
+        claimed = self._session.range(1).select(
+            F.lit(first_lsn(number)).alias("lsn"), F.lit(EntryKind.CLAIM.value).alias("kind")
+        )
+        self._write(claimed, consumer, number, run)
+        self._runs[consumer] = run
+        end = self.end(consumer)
+        return LogEnd(number, end.position if end else None)
+
+    def append(self, batch: DataFrame, consumer: str, number: int) -> None:
+        """Append a micro-batch of the raw source, in one Spark job.
+
+        Raises `BinlogError` SESSION_FENCED if another job has claimed the consumer: nothing was appended then, and the
+        batch must not be acknowledged.
+        """
+        size = F.coalesce(F.length("payload"), F.lit(0)).cast("bigint")
+        small = size <= INLINE_BYTES
+        rows = batch.select(
+            (F.lit(first_lsn(number)) + F.col("entry")).alias("lsn"),
+            *(name for name in batch.columns if name not in ("entry", "payload")),
+            size.alias("payload_bytes"),
+            F.when(small, F.col("payload")).alias("small_payload"),
+            F.when(~small, F.col("payload")).alias("payload"),
+        )
+        self._write(rows, consumer, number, self._runs[consumer])
+
+    def _create(self) -> None:
+        if delta_version(self._spark, self.path) >= 0:
+            return
+        table = DeltaTable.createIfNotExists(self._spark).location(self.path)
+        for name, kind in _COLUMNS:
+            table = table.addColumn(name, kind)
+        table = table.partitionedBy("consumer", "day")
+        for key, value in _PROPERTIES.items():
+            table = table.property(key, value)
+        try:
+            table.execute()
+        except PySparkException:
+            # Another consumer's first claim may have created it meanwhile.
+            if delta_version(self._spark, self.path) < 0:
+                raise
+
+    def _write(self, rows: DataFrame, consumer: str, number: int, run: str) -> None:
+        self._prepare(rows.sparkSession)
+        values = {
+            "run": F.lit(run),
+            "consumer": F.lit(consumer),
+            "day": F.lit(datetime.now(UTC).date()),
+        }
+        columns = [
+            values.get(name, F.col(name) if name in rows.columns else F.lit(None).cast(kind))
+            for name, kind in _COLUMNS
+        ]
+        named = [column.alias(name) for column, (name, _) in zip(columns, _COLUMNS, strict=True)]
+        try:
+            appended = append_once(rows.select(*named), self.path, _app_id(consumer), number)
+        except PySparkException as error:
+            if _CONCURRENT in str(error):
+                raise _claimed(consumer, number) from None
+            raise
+        if not appended:
+            raise _claimed(consumer, number)
+
+    def _prepare(self, session: SparkSession) -> None:
+        """Set what the log's files are written with, in a session that writes nothing else."""
+        configured = session.sparkContext.getConf()
+        for key, value in _WRITING.items():
+            if not configured.contains(key):
+                session.conf.set(key, value)
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def end(self, consumer: str) -> LogEnd | None:
+        """Returns the number of the consumer's last append and its newest END entry; None if it has no append."""
+        if delta_version(self._spark, self.path) < 0:
+            return None
+        if (number := self.last_append(consumer)) < 1:
+            return None
+        newest = self._newest_end(consumer, number)
+        return LogEnd(number, newest[1] if newest else None)
+
+    def _newest_end(self, consumer: str, number: int) -> tuple[int, Position] | None:
+        """Returns the newest END entry, (lsn, position), up to an append; looks at few appends first."""
+        appends, read_to = 4, last_lsn(number)
+        while read_to >= 0:
+            after = max(0, first_lsn(number - appends)) - 1
+            files = [f for f in self._after(consumer, after) if f.first <= read_to]
+            ends = (
+                self._frame(self._session, files)
+                .where(F.col("kind") == EntryKind.END.value)
+                .where(F.col("lsn").between(after + 1, read_to))
+                .agg(F.max(F.struct("lsn", "position")))
+            )
+            if files and (newest := ends.collect()[0][0]) is not None:
+                return int(newest["lsn"]), Position.from_json(newest["position"])
+            appends, read_to = appends * 64, after
+        return None
+
+    def last_append(self, consumer: str) -> int:
+        """Returns the number of the consumer's last append, 0 if there is none; cheap, without a Spark job."""
+        with self._lock:
+            version, number = self._appended.get(consumer, (-1, 0))
+            if version < 0 or has_commit(self._system, self.path, version + 1):
+                found = recorded_versions(self._spark, self.path, _app_id(consumer))
+                version, number = found[0], max(0, found[1])
+                self._appended[consumer] = version, number
+        return number
+
+    def entries(
+        self,
+        consumer: str,
+        after: int,
+        *,
+        appends_max: int = 16,
+        before: int | None = None,
+        tables: Collection[tuple[str, str]] | None = None,
+    ) -> list[LogEntry]:
+        """Returns the consumer's entries with lsn > `after`, in order, of at most `appends_max` appends.
+
+        `before`: only entries with a smaller lsn; `tables`: of the row changes only those of these tables, (database,
+        table). Statements and END entries are always included, claims never are. An empty list means that there is
+        nothing newer.
+        """
+        files = self._after(consumer, after)
+        while files:
+            last = last_lsn(append_of(after) + appends_max)
+            if before is not None:
+                last = min(last, before - 1)
+            chosen = [f for f in files if f.first <= last]
+            if chosen and (found := self._read(chosen, after, last, tables)):
+                return found
+            # There is nothing but claims, or days that were dropped.
+            files = [f for f in files if f.last > last]
+            if before is not None and last == before - 1:
+                return []
+            after = max(last, min((f.first for f in files), default=0) - 1)
+        return []
+
+    def _read(
+        self,
+        files: Sequence[LogFile],
+        after: int,
+        last: int,
+        tables: Collection[tuple[str, str]] | None,
+    ) -> list[LogEntry]:
+        rows = self._frame(self._session, files).where(F.col("lsn").between(after + 1, last))
+        rows = rows.where(F.col("kind") != EntryKind.CLAIM.value)
+        if tables is not None:
+            of_table = F.lit(False)
+            for database, table in tables:
+                of_table |= (F.col("database") == database) & (F.col("table") == table)
+            rows = rows.where((F.col("kind") != EntryKind.ROWS.value) | of_table)
+        # Of many appends, fewer payloads are small.
+        span = append_of(last) - append_of(after)
+        limit = INLINE_BYTES if span <= INLINE_APPENDS else INLINE_BYTES >> 4
+        payload = F.when(F.col("payload_bytes") <= limit, F.col("small_payload"))
+        rows = rows.select(*_READ, payload.alias("small_payload"))
+        found = [_entry(row) for row in rows.toArrow().to_pylist()]
+        return sorted(found, key=lambda entry: entry.lsn)
+
+    def payloads(self, spark: SparkSession, consumer: str, lsns: Sequence[int]) -> DataFrame:
+        """Returns `lsn`, `payload` of row changes, as a frame of `spark`; it holds one row for each of `lsns`."""
+        wanted = sorted(lsns)
+        files = [
+            f
+            for f in self._after(consumer, wanted[0] - 1)
+            if bisect_left(wanted, f.first) < bisect_right(wanted, f.last)
+        ]
+        return (
+            self._frame(spark, files)
+            .where(F.col("lsn").isin(wanted))
+            .select("lsn", F.coalesce("small_payload", "payload").alias("payload"))
+        )
+
+    def _after(self, consumer: str, lsn: int) -> list[LogFile]:
+        with self._lock:
+            return self._files.after(consumer, lsn)
+
+    def _frame(self, spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
+        reader = spark.read.schema(", ".join(f"`{name}` {kind}" for name, kind in _IN_FILES))
+        # The paths are those of files: they hold no pattern and no partition to be found.
+        reader = reader.option("__globPaths__", "false").option("recursiveFileLookup", "true")
+        return reader.parquet(*(f"{self.path}/{f.path}" for f in files))
+
+    # -- retention -------------------------------------------------------------------------------------------
+
+    def days(self, consumer: str) -> dict[date, int]:
+        """Returns the days that the consumer's log holds, with the largest lsn of each."""
+        days: dict[date, int] = {}
+        for f in self._after(consumer, -1):
+            days[f.day] = max(f.last, days.get(f.day, 0))
+        return days
+
+    def forget(self, consumer: str, before: date) -> None:
+        """Drop the consumer's days before a day; of the day of its newest END entry and later ones nothing."""
+        newest = self._newest_end(consumer, self.last_append(consumer))
+        if newest is None:
+            return
+        kept = (day for day, last in self.days(consumer).items() if last >= newest[0])
+        day = min([before, *kept])
+        DeltaTable.forPath(self._session, self.path).delete(
+            (F.col("consumer") == consumer) & (F.col("day") < F.lit(day))
+        )
+
+    def compact(self, consumer: str) -> None:
+        """Rewrite days that have many files into few. It conflicts with no append.
+
+        The newest day, which grows, is rewritten at more files, so that its rows are not rewritten each hour.
+        """
+        files: dict[date, int] = {}
+        for f in self._after(consumer, -1):
+            files[f.day] = files.get(f.day, 0) + 1
+        newest = max(files, default=None)
+        for day, count in sorted(files.items()):
+            if count <= (COMPACTED_FILES_TODAY if day == newest else COMPACTED_FILES):
+                continue
+            (
+                DeltaTable.forPath(self._session, self.path)
+                .optimize()
+                .where(f"consumer = {_literal(consumer)} AND day = DATE'{day}'")
+                .executeCompaction()
+            )
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _app_id(consumer: str) -> str:
+    return f"binlog-dispatcher/log/{consumer}"
+
+
+def _claimed(consumer: str, number: int) -> BinlogError:
+    return BinlogError(
+        ErrorKind.SESSION_FENCED,
+        f"another job has claimed append {number} of the log, so this one stops writing it",
+        where=f"consumer {consumer}",
+        remedy="run one mirror job per consumer and target",
+    )
+
+
+def _entry(row: dict[str, Any]) -> LogEntry:
+    values = {
+        name: default if row[name] is None else row[name] for name, default in _DEFAULTS.items()
+    }
+    position = row["position"]
+    return LogEntry(
+        lsn=row["lsn"],
+        kind=EntryKind(row["kind"]),
+        payload=row["small_payload"],
+        committed_at=row["committed_at"],
+        position=None if position is None else Position.from_json(position),
+        **values,
+    )

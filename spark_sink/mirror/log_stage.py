@@ -1,0 +1,231 @@
+"""The log stage of one consumer: a streaming query that appends each micro-batch to the mirror's log.
+
+A run begins with a claim, which numbers its appends and fences older runs. It starts at the position where the log
+ends, with a new checkpoint. So Spark's checkpoint of a run is of no use to the next one, and is deleted.
+
+A query that fails is started again with exponential backoff and jitter. A failure that needs a person is tried again
+slowly, and logged when its text changes. Only a consumer that another job reads is given up: two jobs that fence each
+other would never get far.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind
+from spark_sink.mirror.jvm import FileSystem
+from spark_sink.mirror.log import BinlogLog
+from spark_sink.mirror.names import folder_name, own_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from spark_sink.mirror.settings import MirrorSettings
+
+log = logging.getLogger("spark_sink.mirror")
+
+BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 60.0
+OPERATOR_RETRY_S = 60.0
+HEALTHY_S = 120.0  # a query that ran for longer starts with a short backoff again
+ATTEMPTS_TO_THE_END = 6  # with available_now
+# A fault of another process arrives as the text of its traceback.
+_FAULT = re.compile(r"dispatcher\.model\.errors\.(?:\w*Error): ([^\n]+)")
+_CLAIMING = threading.Lock()
+_LATER = (Action.RETRY, Action.OPERATOR)
+
+
+class StageState(StrEnum):
+    """What a log stage does."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting"  # for the next start of its query
+    DONE = "done"  # with available_now: all is in the log
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class StageFault:
+    """Why a query failed. `kind`: None for what is not a `BinlogError`."""
+
+    kind: ErrorKind | None
+    text: str
+
+    @property
+    def action(self) -> Action:
+        return POLICY[self.kind].action if self.kind else Action.RETRY
+
+
+class LogStage:
+    """Runs the query of one consumer. `check` moves it on; it never waits: a start takes seconds, and has a thread."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: MirrorSettings,
+        consumer: str,
+        appended: Callable[[], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`appended` is called after each append; tests replace `clock` (seconds, monotonic) and `jitter` (0..1)."""
+        self.consumer = consumer
+        self.state = StageState.WAITING
+        self.restarts = 0
+        self._spark, self._settings = spark, settings
+        self._appended, self._clock, self._jitter = appended, clock, jitter
+        # A session of its own: the log reads from it whether a claim was committed.
+        self._log = BinlogLog(spark.newSession(), settings.target)
+        self._query: StreamingQuery | None = None
+        self._starter: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self._said = ""
+        self._attempts = 0
+        self._due = self._began = clock()
+
+    def check(self) -> None:
+        """Start the query if it is due, or look why it has ended."""
+        if self.state is StageState.WAITING and self._clock() >= self._due:
+            self.state = StageState.STARTING
+            self._starter = threading.Thread(target=self._start, name=f"start-{self.consumer}")
+            self._starter.start()
+        elif self.state is StageState.RUNNING and not self._active:
+            self._ended()
+
+    @property
+    def _active(self) -> bool:
+        return self._query is not None and bool(self._query.isActive)
+
+    def stop(self) -> None:
+        """Stop the query. Its current batch goes on, and is either appended as a whole or not at all."""
+        if self._starter is not None:
+            self._starter.join()
+        if self._query is None:
+            return
+        # `stop` raises if the batch takes longer than spark.sql.streaming.stopTimeout.
+        with suppress(Py4JError, PySparkException):
+            self._query.stop()
+
+    # -- one run -----------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        self._failure = None
+        self._began = self._clock()
+        try:
+            # One at a time: the first claim of a target creates the log.
+            with _CLAIMING:
+                end = self._log.claim(self.consumer)
+            folder = own_path(self._settings.target, "checkpoints", folder_name(self.consumer))
+            FileSystem(self._spark).delete(folder)
+            options = self._settings.source_options(self.consumer)
+            if end.position is not None:
+                options["startingOffsets"] = end.position.to_json()
+            writer = (
+                self._spark.readStream.format("binlog")
+                .options(**options)
+                .load()
+                .writeStream.queryName(self.consumer)
+                .foreachBatch(self._append_from(end.append + 1))
+                .option("checkpointLocation", f"{folder}/{end.append}")
+            )
+            if self._settings.available_now:
+                writer = writer.trigger(availableNow=True)
+            else:
+                writer = writer.trigger(processingTime=self._settings.trigger_interval)
+            self._query = writer.start()
+        except Exception as error:  # noqa: BLE001 - `_failed` says it, and decides what follows
+            self._failed(self._fault(error))
+            return
+        self.state = StageState.RUNNING
+        where = (
+            f"{end.position.file}:{end.position.offset}" if end.position else "its stored position"
+        )
+        log.info("%s: logging into %s from %s", self.consumer, self._log.path, where)
+
+    def _append_from(self, first: int) -> Callable[[DataFrame, int], None]:
+        def append(batch: DataFrame, number: int) -> None:
+            try:
+                self._log.append(batch, self.consumer, first + number)
+            except Exception as error:  # noqa: BLE001 - `check` reports it, in one line
+                self._failure = error
+                # Spark matches the text of this exception with a regular expression that overflows the JVM's stack
+                # if the text is long, such as the trace of a failed Spark job.
+                what = f"append {first + number}: {type(error).__name__}"
+                raise BinlogError(ErrorKind.INTERNAL, what, where=self.consumer) from None
+            self._appended()
+
+        return append
+
+    def _ended(self) -> None:
+        assert self._query is not None
+        error: BaseException | None = self._failure or self._query.exception()
+        if error is None:
+            self.state = StageState.DONE
+            log.info("%s: all is in the log", self.consumer)
+        else:
+            self._failed(self._fault(error))
+
+    def _fault(self, error: BaseException) -> StageFault:
+        fault = stage_fault(error)
+        if fault.kind is not ErrorKind.POSITION_PURGED:
+            return fault
+        return replace(fault, text=purged_text(fault.text, self.consumer))
+
+    def _failed(self, fault: StageFault) -> None:
+        if self._clock() - self._began > HEALTHY_S:
+            self._attempts = 0
+        self._attempts += 1
+        self.restarts += 1
+        to_the_end = self._settings.available_now
+        last = to_the_end and (fault.action not in _LATER or self._attempts >= ATTEMPTS_TO_THE_END)
+        if fault.kind is ErrorKind.SESSION_FENCED or last:
+            self.state = StageState.FAILED
+            log.error("%s: %s", self.consumer, fault.text)
+            return
+        if fault.action is Action.RETRY:
+            wait_s = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2 ** min(self._attempts, 16))
+            wait_s *= 0.5 + self._jitter() / 2
+        else:
+            wait_s = OPERATOR_RETRY_S
+        if fault.text != self._said:
+            log.error("%s: %s; the query is started again", self.consumer, fault.text)
+        self._said = fault.text
+        self.state, self._due = StageState.WAITING, self._clock() + wait_s
+
+
+def purged_text(text: str, consumer: str) -> str:
+    """Returns the fault of a position that the server has purged, with the mirror's way out as its remedy."""
+    what = text.partition("; ")[0]
+    return (
+        f"{what}; move the consumer if the daemon says that it has failed (binlog-dispatcher consumers seek {consumer}"
+        " --to earliest), and run the job once with --no-fail-on-data-loss: then the consumer's tables are copied"
+        " again, or become partial where the settings want that or name no server to copy from"
+    )
+
+
+def stage_fault(error: BaseException) -> StageFault:
+    """Returns the fault that an exception of a query, or of what it called, stands for."""
+    if isinstance(error, BinlogError):
+        return StageFault(error.kind, str(error))
+    text = str(error)
+    match = _FAULT.search(text)
+    if match is None:
+        first = text.strip().partition("\n")[0]
+        return StageFault(None, f"{type(error).__name__}: {first}")
+    line = match[1].strip()
+    kinds = (kind for kind in ErrorKind if line.startswith(f"{kind.value}:"))
+    return StageFault(next(kinds, None), line)

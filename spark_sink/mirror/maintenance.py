@@ -1,0 +1,148 @@
+"""What the mirror does for its Delta tables: compacts files, deletes old ones, forgets old days of the log.
+
+One thread of the applier runs it while others execute steps; a step that conflicts with a compaction is tried again.
+A table whose files are large gets deletion vectors, so that a MERGE of few rows writes few rows: on small tables they
+double the time of a MERGE.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from delta.tables import DeltaTable
+
+from spark_sink.mirror import jvm
+from spark_sink.mirror.control import ControlTable, TableRecord, TableState
+from spark_sink.mirror.delta import StepSession
+from spark_sink.mirror.directory import LIVE
+from spark_sink.mirror.faults import in_one_line, is_conflict
+from spark_sink.mirror.log import BinlogLog
+from spark_sink.mirror.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.directory import TableDirectory
+    from spark_sink.mirror.policies import ApplyOptions
+
+log = logging.getLogger("spark_sink.mirror")
+
+SMALL_FILES_MAX = 32  # of a table, until they are compacted
+SMALL_FILE_BYTES = 16 << 20
+DELETION_VECTORS_FROM_BYTES = 256 << 20
+VACUUM_EVERY_S = 24 * 3600.0
+
+
+def needs_compaction(size_bytes: int, files: int) -> bool:
+    """True if a table has many files that are small on average."""
+    return files > SMALL_FILES_MAX and size_bytes < files * SMALL_FILE_BYTES
+
+
+def oldest_needed(records: Iterable[TableRecord], watermark: int) -> int:
+    """Returns the lsn behind which the log is still needed: by tables that are stopped, copied, or brought forward
+    aside (`goal`). A copy that has not begun begins at the log's end, and needs nothing."""
+    needing = (TableState.STOPPED, TableState.COPYING)
+    return min(
+        [watermark, *(r.from_lsn for r in records if r.state in needing or "goal" in r.detail)]
+    )
+
+
+def days_to_forget(newest_lsn: Mapping[date, int], needed: int, today: date, days: int) -> date:
+    """Returns the day before which no entry of the log is needed; `newest_lsn`: the largest lsn of each day."""
+    kept = [day for day, lsn in newest_lsn.items() if lsn > needed]
+    return min([today - timedelta(days=days), *kept])
+
+
+class MaintainedTables(Protocol):
+    """The tables of one consumer."""
+
+    @property
+    def consumer(self) -> str: ...
+    @property
+    def directory(self) -> TableDirectory: ...
+    @property
+    def applied_to(self) -> int: ...
+
+
+@dataclass
+class Maintenance:
+    """Of one application."""
+
+    spark: SparkSession
+    options: ApplyOptions
+    control: ControlTable
+    _due: float = field(default_factory=time.monotonic)
+    _vacuumed: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._due += self.options.maintenance_s
+        self._session = StepSession(self.spark)
+        self._log = BinlogLog(self.spark, self.options.target)
+
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._due
+
+    def run(self, consumers: Iterable[MaintainedTables]) -> None:
+        """Do all of it once. A failure is logged; the next round does what was not done."""
+        self._due = time.monotonic() + self.options.maintenance_s
+        for tables in consumers:
+            self._guarded(f"{tables.consumer}: log", partial(self._maintain_log, tables))
+            for record in tables.directory.records():
+                if record.state in LIVE and record.folder:
+                    self._guarded(record.label, partial(self._maintain, tables, record))
+        self._guarded("log", partial(self._vacuum, self._log.path))
+        self._guarded("control table", self._compact_control)
+
+    def _guarded(self, what: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - maintenance never ends the mirror
+            if not is_conflict(error):
+                log.warning("maintenance: %s: %s", what, in_one_line(error))
+
+    def _compact_control(self) -> None:
+        removed = self.control.compact()
+        log.debug("maintenance: %d rows of the control table deleted", removed)
+        self._vacuum(self.control.path)
+
+    def _vacuum(self, path: str) -> None:
+        """Delete files that Delta no longer needs, once a day for each table."""
+        now = time.monotonic()
+        if (last := self._vacuumed.get(path)) is not None and now < last + VACUUM_EVERY_S:
+            return
+        self._vacuumed[path] = now
+        if jvm.delta_version(self._session.spark, path) >= 0:
+            DeltaTable.forPath(self._session.spark, path).vacuum()
+
+    def _maintain(self, tables: MaintainedTables, record: TableRecord) -> None:
+        spark = self._session.spark
+        table = tables.directory.table(record)
+        size, files = jvm.table_size(spark, table.path)
+        if needs_compaction(size, files):
+            log.info("maintenance: %s: compacting %d files", record.label, files)
+            DeltaTable.forPath(spark, table.path).optimize().executeCompaction()
+        if size >= DELETION_VECTORS_FROM_BYTES and "deletion_vectors" not in record.detail:
+            log.info("maintenance: %s: %d MiB, deletion vectors on", record.label, size >> 20)
+            spark.sql(
+                f"ALTER TABLE delta.{quoted(table.path)}"
+                " SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+            )
+            tables.directory.change(lambda now: now.having(deletion_vectors=True), record.table_id)
+        self._vacuum(table.path)
+
+    def _maintain_log(self, tables: MaintainedTables) -> None:
+        """Drop the days of the log that no table needs any more, but the newest `log_days`; compact the others."""
+        days = self._log.days(tables.consumer)
+        needed = oldest_needed(tables.directory.records(), tables.applied_to)
+        today = datetime.now(UTC).date()
+        before = days_to_forget(days, needed, today, self.options.log_days)
+        if any(day < before for day in days):
+            self._log.forget(tables.consumer, before)
+            log.info("maintenance: %s: the log before %s is deleted", tables.consumer, before)
+        self._log.compact(tables.consumer)

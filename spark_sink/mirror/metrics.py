@@ -1,0 +1,88 @@
+"""The mirror's metrics in Prometheus text format, with the prefix `binlog_mirror_` and base units.
+
+Each scrape reads the progress of the applier, so metrics cost nothing between scrapes. No label holds a table's name
+except those of copies, which end with their copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from spark_sink.mirror.control import TableState
+from spark_sink.mirror.progress import ConsumerProgress, CopyState
+
+PREFIX = "binlog_mirror_"
+
+
+Progress = Callable[[], Iterable[ConsumerProgress]]
+_GAUGES: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
+    ("read_lsn", "Newest entry of the log that the applier has read.", lambda p: p.read_lsn),
+    ("applied_lsn", "Up to here every entry is applied, or waits for a stopped table.", lambda p: p.applied_lsn),
+    ("logged_seq", "Newest transaction that the applier has found in the log.", lambda p: p.logged_seq),
+    ("applied_seq", "Newest transaction that is applied, with all before it.", lambda p: p.applied_seq),
+    ("logged_timestamp_seconds", "When that transaction of the log was committed; 0: not known.",
+     lambda p: p.logged_at),
+    ("applied_timestamp_seconds", "When the applied transaction was committed; 0: not known.",
+     lambda p: p.applied_at),
+    ("waiting_entries", "Entries of the log that wait for their tables' steps.", lambda p: p.waiting),
+)  # fmt: skip
+_COUNTERS: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
+    ("applied_rows", "Changes of rows that were applied.", lambda p: p.rows),
+    ("steps", "Steps of tables that were applied.", lambda p: p.steps),
+    ("failures", "Steps that failed, each attempt counted.", lambda p: p.failures),
+)
+_COPY_GAUGES: tuple[tuple[str, str, Callable[[CopyState], float | None]], ...] = (
+    ("copy_rows", "Rows that the copy of the table has.", lambda c: c.rows),
+    ("copy_rows_estimated", "Rows of the table by the server's statistics.", lambda c: c.rows_estimated),
+    ("copy_bytes", "Bytes of rows that were received.", lambda c: c.bytes),
+    ("copy_chunks", "Key ranges that are copied.", lambda c: c.chunks),
+    ("copy_remaining_seconds", "Time that the copy still takes by its speed so far; absent: not known.",
+     lambda c: c.rest_s),
+)  # fmt: skip
+
+
+class MirrorCollector(Collector):
+    """Reads the progress at each scrape."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def collect(self) -> Iterator[Metric]:
+        rows = list(self._progress())
+        for name, meaning, read in _GAUGES:
+            gauge = GaugeMetricFamily(PREFIX + name, meaning, labels=["consumer"])
+            for row in rows:
+                gauge.add_metric([row.consumer], read(row))
+            yield gauge
+        for name, meaning, read in _COUNTERS:
+            counter = CounterMetricFamily(PREFIX + name, meaning, labels=["consumer"])
+            for row in rows:
+                counter.add_metric([row.consumer], read(row))
+            yield counter
+        states = GaugeMetricFamily(
+            PREFIX + "tables", "Tables by state.", labels=["consumer", "state"]
+        )
+        for row in rows:
+            for state in TableState:
+                states.add_metric([row.consumer, state.value], row.tables.get(state, 0))
+        yield states
+        for name, meaning, of_copy in _COPY_GAUGES:
+            gauge = GaugeMetricFamily(PREFIX + name, meaning, labels=["consumer", "table"])
+            for row in rows:
+                for copy in row.copies:
+                    if (value := of_copy(copy)) is not None:
+                        gauge.add_metric([row.consumer, copy.table], value)
+            yield gauge
+
+
+def serve_metrics(host: str, port: int, progress: Progress) -> WSGIServer:
+    """Serve the metrics in a thread. Returns the server; `shutdown` and `server_close` end it. Raises OSError."""
+    registry = CollectorRegistry()
+    registry.register(MirrorCollector(progress))
+    server, _ = start_http_server(port, host, registry)
+    return server

@@ -1,0 +1,49 @@
+"""Names of databases, tables and columns: as folders of the target, and as identifiers of Spark SQL. Pure."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+TableName = tuple[str, str]  # database, table
+
+# What belongs to the mirror itself lies in this folder of the target. A database's folder cannot have the name of it,
+# because `folder_name` writes a leading underscore as %5F: Spark and Delta take such folders for hidden ones.
+OWN_FOLDER = "_binlog"
+
+_SAFE_IN_PATH = " $-_"
+
+
+def folder_name(name: str) -> str:
+    """Returns the folder name for a database's or table's name; `name_of_folder` is its inverse.
+
+    Letters of any script stay. Characters with a meaning to Hadoop, globs or file systems become %xx, and so does an
+    underscore at the beginning.
+    """
+    text = "".join(c if c.isalnum() or c in _SAFE_IN_PATH else quote(c, safe="") for c in name)
+    # `quote` keeps "." and "~", but "." and ".." are not names of folders.
+    text = text.replace(".", "%2E").replace("~", "%7E")
+    return f"%5F{text[1:]}" if text.startswith("_") else text
+
+
+def name_of_folder(name: str) -> str:
+    return unquote(name)
+
+
+def table_folder(target: str, name: TableName) -> str:
+    """Returns the path TARGET/database/table at which users read a table."""
+    return "/".join((target.rstrip("/"), *map(folder_name, name)))
+
+
+def own_path(target: str, *parts: str) -> str:
+    """Returns a path in the mirror's own folder of the target."""
+    return "/".join((target.rstrip("/"), OWN_FOLDER, *parts))
+
+
+def quoted(name: str) -> str:
+    """Returns the name as an identifier of Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def table_label(name: TableName) -> str:
+    """Returns database.table, for messages."""
+    return ".".join(name)

@@ -1,0 +1,359 @@
+"""Executes the work of one table: what the record and the log's entry say, on the table's Delta table.
+
+Order of writes, on which repeating after a crash relies:
+
+* rows: the Delta table is created, then the record gets folder and columns, then the rows are committed under their
+  lsn. Creating can be repeated; the lsn tells whether the rows are there.
+* statement: first the Delta table, under the statement's lsn, then the record with `from_lsn` = that lsn. Between the
+  two the statement comes again, Delta skips it, and the record is written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from spark_sink.mirror import schema_changes
+from spark_sink.mirror.control import TableRecord, TableState
+from spark_sink.mirror.delta import MirroredTable, StepSession
+from spark_sink.mirror.directory import LIVE, TableDirectory
+from spark_sink.mirror.entries import LogEntry
+from spark_sink.mirror.names import TableName, quoted
+from spark_sink.mirror.plan import GapItem, RowRun, StatementItem, UnclearItem, Work
+from spark_sink.mirror.policies import ApplyOptions, Deletes, MetadataColumn, UnfollowedChange
+from spark_sink.mirror.renames import folder_of
+from spark_sink.mirror.signature import Signature, difference, new_columns
+from spark_sink.mirror.steps import RowLayout, RowStep
+from spark_sink.mirror.table_checks import (
+    require_free,
+    require_same_history,
+    require_schema,
+    unclear_statement,
+)
+from spark_sink.mirror.transitions import (
+    DeltaWork,
+    Situation,
+    Transition,
+    after_effect,
+    after_gap,
+    conflicting,
+    copied_again,
+    needs_copy,
+    stopped,
+    unknown_rows,
+)
+
+if TYPE_CHECKING:
+    from spark_sink.mirror.log import BinlogLog
+
+log = logging.getLogger("spark_sink.mirror")
+
+
+class TableNeedsCopyError(Exception):
+    """The rows of a table are not known any more. `record`: what is written in place of applying the work."""
+
+    def __init__(self, record: TableRecord) -> None:
+        super().__init__(record.reason)
+        self.record = record
+
+
+class Processor:
+    """Of one consumer. Several threads may call it, for different tables.
+
+    `server`: the server that the log was read from, for the records of new tables.
+    """
+
+    def __init__(
+        self,
+        directory: TableDirectory,
+        binlog_log: BinlogLog,
+        options: ApplyOptions,
+        save: Callable[[TableRecord], None] | None = None,
+    ) -> None:
+        """`save`: replaces writing the record, for a table that is brought forward aside."""
+        self._directory = directory
+        self._log = binlog_log
+        self._options = options
+        self._save = save or directory.save
+        self.server = ""
+
+    def situation(self, name: TableName) -> Situation:
+        options = self._options
+        return Situation(
+            self._directory.consumer,
+            self.server,
+            options.policy(name),
+            options.can_copy,
+            options.invalid_dates,
+        )
+
+    # -- work as it comes ------------------------------------------------------------------------------------
+
+    def execute(self, session: StepSession, name: TableName, work: Work) -> int:
+        """Execute the work of the table that has the name at the work's lsn. Returns how many rows were applied.
+
+        Raises `BinlogError` if the work cannot be applied to this table.
+        """
+        record = self._directory.find(name, work.lsn)
+        try:
+            match work:
+                case RowRun():
+                    return self._rows_as_they_come(session, name, record, work)
+                case StatementItem():
+                    self._statement(session, name, record, work)
+                case UnclearItem() if record is not None:
+                    self._unclear(session, record, work)
+                case GapItem() if record is not None:
+                    self._gap(session, record, work)
+        except TableNeedsCopyError as error:
+            self.write(error.record, "copy needed")
+            self._directory.skipped(error.record, work.lsn)
+        return 0
+
+    def write(self, record: TableRecord, why: str) -> None:
+        """Write a record, and log it."""
+        level = logging.WARNING if record.state is TableState.STOPPED else logging.INFO
+        reason = f": {record.reason}" if record.reason else ""
+        log.log(
+            level, "%s: %s: %s (%s)%s", record.consumer, record.label, record.state, why, reason
+        )
+        self._save(record)
+
+    def _rows_as_they_come(
+        self, session: StepSession, name: TableName, record: TableRecord | None, run: RowRun
+    ) -> int:
+        if record is not None and run.lsn <= self._directory.applied(session.spark, record):
+            return 0
+        if record is None or record.state is TableState.DROPPED:
+            record = self._first_rows(name, record, run.entries[0])
+        if record.state not in LIVE and self._directory.skipped(record, run.lsn):
+            return 0
+        return self.rows(session, self._directory.record(record.table_id), run)
+
+    def _first_rows(
+        self, name: TableName, record: TableRecord | None, entry: LogEntry
+    ) -> TableRecord:
+        unknown = unknown_rows(name, record, entry, self.situation(name))
+        if (owner := self._directory.other_owner(name)) is not None:
+            reason = (
+                f"the target has this table from the consumer {owner.consumer}; leave it out of one of the two, or make"
+                f" it this consumer's: python -m spark_sink adopt {'.'.join(name)} --consumer {unknown.consumer}"
+            )
+            unknown = stopped(replace(unknown, folder=""), reason, entry.lsn - 1, entry.lsn)
+        self.write(unknown, f"first rows at lsn {entry.lsn}")
+        return unknown
+
+    def _unclear(self, session: StepSession, record: TableRecord, work: UnclearItem) -> None:
+        if record.state in LIVE and work.lsn > self._directory.applied(session.spark, record):
+            raise unclear_statement(record, work, self._options.target)
+
+    def _gap(self, session: StepSession, record: TableRecord, work: GapItem) -> None:
+        with self._directory.exclusive(record.table_id):
+            record = self._directory.record(record.table_id)
+            if work.lsn <= self._directory.applied(session.spark, record):
+                return
+            if record.state in LIVE:
+                now = self.situation(record.name)
+                self.write(after_gap(record, work.entry, now), f"gap before lsn {work.lsn}")
+            elif record.state is TableState.COPYING:
+                self.write(copied_again(record), f"gap before lsn {work.lsn}")
+            else:
+                self._directory.skipped(record, work.lsn)
+
+    # -- rows ------------------------------------------------------------------------------------------------
+
+    def rows(self, session: StepSession, record: TableRecord, run: RowRun) -> int:
+        """Apply the rows of a run that the table does not have yet. Returns their number."""
+        rest = run.after(self._directory.applied(session.spark, record))
+        if rest is None:
+            return 0
+        require_same_history(record, rest.entries[0])
+        policy = self._options.policy(record.name)
+        layout = RowLayout.of(rest, self._options.invalid_dates)
+        columns = layout.stored_columns(policy)
+        record = self._fitting(session, record, rest, layout, columns)
+        record = self._with_metadata(session, record, columns)
+        table = self._directory.table(record)
+        exact = record.state is TableState.COMPLETE and "exact_from" in record.detail
+        size_bytes = table.size_bytes(session.spark)
+        session.expect(rest.payload_bytes, size_bytes)
+        step = RowStep(
+            record.consumer,
+            table,
+            rest,
+            layout,
+            policy,
+            self._options.invalid_dates,
+            exact and rest.entries[0].lsn > record.detail["exact_from"],
+            record.detail.get("after_seq", -1),
+            size_bytes,
+        )
+        try:
+            step.commit(session, self._log)
+        except Exception:
+            self._directory.doubt(record)
+            raise
+        self._directory.committed(record, rest.lsn)
+        return rest.rows
+
+    def _fitting(
+        self,
+        session: StepSession,
+        record: TableRecord,
+        run: RowRun,
+        layout: RowLayout,
+        columns: StructType,
+    ) -> TableRecord:
+        """Returns the record with a Delta table that has the run's columns."""
+        if record.signature:
+            if self._directory.layout_checked(record, run.entries[0].layout):
+                return record
+            self._directory.layout_unchecked(record)
+            signature = Signature.from_json(record.signature)
+            differs = difference(signature, layout.table_map, self._options.invalid_dates)
+            if not differs:
+                if "conflict" in record.detail:
+                    record = record.having(conflict=None)
+                    self._save(record)
+                self._directory.layout_checked(record, run.entries[0].layout)
+                return record
+            return self._following(session, record, run, layout, differs)
+        if not record.folder:
+            record = replace(record, folder=folder_of(record.name))
+            require_free(session.spark, self._directory.table(record), record)
+        table = self._directory.table(record)
+        table.create(session.spark, columns)
+        require_schema(session.spark, table, columns)
+        signature = Signature.of_table_map(layout.table_map, self._options.invalid_dates)
+        epoch = record.epoch or run.entries[0].epoch
+        record = replace(record, signature=signature.to_json(), epoch=epoch)
+        self._save(record)
+        return record
+
+    def _with_metadata(
+        self, session: StepSession, record: TableRecord, columns: StructType
+    ) -> TableRecord:
+        """Returns the record with a Delta table that has the metadata columns of the policy."""
+        wanted = list(self._options.policy(record.name).extra)
+        if set(wanted) <= set(record.detail.get("metadata", ())):
+            return record
+        table = self._directory.table(record)
+        existing = set(table.columns(session.spark).names)
+        if added := [c for c in columns if c.name in wanted and c.name not in existing]:
+            table.add_columns(session.spark, StructType(added))
+        record = record.having(metadata=wanted)
+        self._save(record)
+        return record
+
+    def _following(
+        self,
+        session: StepSession,
+        record: TableRecord,
+        run: RowRun,
+        layout: RowLayout,
+        differs: str,
+    ) -> TableRecord:
+        lsn = run.entries[0].lsn
+        now = self.situation(record.name)
+        new = Signature.of_table_map(layout.table_map, self._options.invalid_dates)
+        table = self._directory.table(record)
+        if (version := record.detail.get("new_column")) is not None:
+            change = new_columns(Signature.from_json(record.signature), new, version)
+            schema_changes.execute(session.spark, table.path, table.app_id, version, change)
+            record = replace(record, signature=change.signature.to_json())
+            record = record.having(new_column=None)
+            self._save(record)
+            return record
+        if table.is_empty(session.spark):
+            columns = layout.stored_columns(now.policy)
+            table.replace_schema(session.spark, columns)
+            record = replace(record, signature=new.to_json())
+            self._save(record)
+            return record
+        raise TableNeedsCopyError(conflicting(record, differs, lsn, now))
+
+    # -- statements ------------------------------------------------------------------------------------------
+
+    def _statement(
+        self, session: StepSession, name: TableName, found: TableRecord | None, item: StatementItem
+    ) -> None:
+        if found is None:
+            self._effects(session, name, None, item)
+            return
+        with self._directory.exclusive(found.table_id):
+            record = self._directory.find(name, item.lsn)
+            if record is None or item.lsn > record.from_lsn:
+                self._effects(session, name, record, item)
+
+    def _effects(
+        self, session: StepSession, name: TableName, record: TableRecord | None, item: StatementItem
+    ) -> None:
+        before = record
+        for effect in item.effects:
+            moved = after_effect(name, record, effect, item.entry, self.situation(name))
+            record = self.effect(session, record, moved, item.entry)
+        if record is None:
+            return
+        if record != before:
+            self.write(record, f"{type(item.effects[-1]).__name__} at lsn {item.lsn}")
+        elif record.state not in (*LIVE, TableState.DROPPED):
+            self._directory.skipped(record, item.lsn)
+
+    def effect(
+        self,
+        session: StepSession,
+        before: TableRecord | None,
+        moved: Transition,
+        entry: LogEntry,
+    ) -> TableRecord | None:
+        """Do to the Delta table what a transition says. Returns the record to be written."""
+        record = moved.record
+        if record is None or not record.folder:
+            return record
+        if moved.work is DeltaWork.NOTHING and not moved.recopy:
+            return record
+        table = self._directory.table(record)
+        if moved.recopy and not table.is_empty(session.spark):
+            assert before is not None
+            now = self.situation(before.name)
+            raise TableNeedsCopyError(needs_copy(before, moved.recopy, entry.lsn, now))
+        try:
+            refused = self._change(session, table, moved, entry)
+        except Exception:
+            self._directory.doubt(record)
+            raise
+        if refused:
+            assert before is not None
+            now = self.situation(before.name)
+            if now.policy.unfollowed is UnfollowedChange.NEW_COLUMN:
+                return replace(before, from_lsn=entry.lsn).having(new_column=entry.lsn)
+            raise TableNeedsCopyError(needs_copy(before, refused, entry.lsn, now))
+        self._directory.committed(record, entry.lsn)
+        self._directory.layout_unchecked(record)
+        return record
+
+    def _change(
+        self, session: StepSession, table: MirroredTable, moved: Transition, entry: LogEntry
+    ) -> str:
+        """Returns why existing rows do not follow; "" if all is done."""
+        assert moved.record is not None
+        policy = self._options.policy(moved.record.name)
+        soft = policy.deletes is Deletes.SOFT and moved.work is DeltaWork.TRUNCATE
+        session.expect(0, table.size_bytes(session.spark))
+        match moved.work:
+            case DeltaWork.DROP | DeltaWork.TRUNCATE if not soft:
+                table.empty(session, entry.lsn)
+            case DeltaWork.TRUNCATE if table.exists(session.spark):
+                deleted = quoted(MetadataColumn.DELETED)
+                table.update(session, entry.lsn, {deleted: F.lit(True)}, f"NOT {deleted}")
+            case DeltaWork.SCHEMA:
+                assert moved.change is not None
+                return schema_changes.execute(
+                    session.spark, table.path, table.app_id, entry.lsn, moved.change
+                )
+        return ""

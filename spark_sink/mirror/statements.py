@@ -1,0 +1,197 @@
+"""What a statement in the stream does to mirrored tables: creates, drops, empties, renames or alters them. Pure.
+
+A statement that is not understood is an error, because it may have changed rows that no rows event holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from dispatcher.binlog.sql.alter_clauses import ParsedAlter, parse_alter_table
+from dispatcher.binlog.sql.clauses import ColumnClause
+from dispatcher.binlog.sql.create_table import parse_create_table
+from dispatcher.binlog.sql.lexer import (
+    STRICT_ALL_TABLES,
+    STRICT_TRANS_TABLES,
+    Name,
+    NotUnderstoodError,
+    SqlTokens,
+)
+from dispatcher.binlog.sql.statement import DdlKind, ParsedStatement, parse_statement
+from dispatcher.model.errors import BinlogError, ErrorKind
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """`like`: the table whose columns it has, without rows; `selects`: CREATE ... SELECT, whose rows the log holds as
+    rows; `replaces`: OR REPLACE, so a table of this name is dropped first; `if_not_exists`: nothing happens if there
+    is one; `cascades`: foreign keys with ON DELETE or ON UPDATE actions, whose changes a server may not log."""
+
+    name: Name
+    like: Name | None = None
+    selects: bool = False
+    replaces: bool = False
+    if_not_exists: bool = False
+    cascades: tuple[str, ...] = ()
+
+    @property
+    def tables(self) -> tuple[Name, ...]:
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    name: Name
+
+    @property
+    def tables(self) -> tuple[Name, ...]:
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTable:
+    name: Name
+
+    @property
+    def tables(self) -> tuple[Name, ...]:
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True)
+class DropDatabase:
+    """Drops all tables of the database: `tables` is empty."""
+
+    database: str
+
+    @property
+    def tables(self) -> tuple[Name, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTables:
+    """`pairs`: (old, new), one after the other: with `t -> old, new -> t`, `new` becomes `t`."""
+
+    pairs: tuple[tuple[Name, Name], ...]
+
+    @property
+    def tables(self) -> tuple[Name, ...]:
+        return tuple(dict.fromkeys(name for pair in self.pairs for name in pair))
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """`clauses`: those that concern columns and keys; `strict`: a value that does not fit makes the statement fail,
+    so no value was cut; `copy_reason`: not "": rows change in a way that the log does not hold; the clause, for a
+    message. A RENAME TO of the statement is an effect of its own, `RenameTables`, that follows this one."""
+
+    name: Name
+    clauses: tuple[ColumnClause, ...] = ()
+    copy_reason: str = ""
+    cascades: tuple[str, ...] = ()
+    sql_mode: int = 0
+    ignore: bool = False
+
+    @property
+    def strict(self) -> bool:
+        """A value that does not fit makes the statement fail, so no value was cut."""
+        return not self.ignore and bool(self.sql_mode & (STRICT_TRANS_TABLES | STRICT_ALL_TABLES))
+
+    @property
+    def tables(self) -> tuple[Name, ...]:
+        return (self.name,)
+
+
+TableEffect = CreateTable | DropTable | TruncateTable | DropDatabase | RenameTables | AlterTable
+
+
+def effects_of(query: str, database: str, sql_mode: int = 0) -> list[TableEffect]:
+    """What one statement, run with the default `database`, does to tables, in order.
+
+    A table may be in several effects: EXCHANGE PARTITION changes two, CONVERT TABLE drops one.
+    Raises `BinlogError` UNSUPPORTED_CHANGE for a statement that is not understood.
+    """
+    ddl = parse_statement(query, database, sql_mode)
+    if not ddl.parsed:
+        raise _not_understood(query, database, sql_mode)
+    try:
+        return _effects(ddl, query, database, sql_mode)
+    except NotUnderstoodError:
+        raise _not_understood(query, database, sql_mode) from None
+
+
+def _effects(ddl: ParsedStatement, query: str, database: str, sql_mode: int) -> list[TableEffect]:
+    match ddl.kind:
+        case kind if kind in HARMLESS:
+            return []
+        case DdlKind.DROP_TABLE:
+            return [DropTable(name) for name in ddl.tables]
+        case DdlKind.TRUNCATE:
+            return [TruncateTable(name) for name in ddl.tables]
+        case DdlKind.DROP_DATABASE:
+            return [DropDatabase(name) for name in ddl.databases]
+        case DdlKind.RENAME_TABLE:
+            return [RenameTables(ddl.renamed)]
+        case DdlKind.CREATE_TABLE:
+            made = parse_create_table(query, database, sql_mode)
+            return [
+                CreateTable(
+                    made.table,
+                    made.like,
+                    made.selects,
+                    made.replaces,
+                    made.if_not_exists,
+                    made.cascades,
+                )
+            ]
+        case DdlKind.ALTER_TABLE:
+            return _altered(parse_alter_table(query, database, sql_mode), sql_mode)
+    raise NotUnderstoodError
+
+
+def _altered(parsed: ParsedAlter, sql_mode: int) -> list[TableEffect]:
+    effects: list[TableEffect] = []
+    if parsed.clauses or parsed.copy_reason or parsed.cascades:
+        clauses = tuple(parsed.clauses)
+        effects.append(
+            AlterTable(
+                parsed.table, clauses, parsed.copy_reason, parsed.cascades, sql_mode, parsed.ignore
+            )
+        )
+    for other, is_gone in parsed.others.items():
+        if is_gone:
+            effects.append(DropTable(other))
+        elif parsed.copy_reason == "CONVERT PARTITION":
+            effects += [
+                CreateTable(other, like=parsed.table),
+                AlterTable(other, copy_reason=parsed.copy_reason),
+            ]
+        else:
+            effects.append(AlterTable(other, copy_reason=parsed.copy_reason))
+    if parsed.renamed_to is not None:
+        effects.append(RenameTables(((parsed.table, parsed.renamed_to),)))
+    return effects
+
+
+def _not_understood(query: str, database: str, sql_mode: int) -> BinlogError:
+    return BinlogError(
+        ErrorKind.UNSUPPORTED_CHANGE,
+        f"a statement that is not understood: {_beginning(query, sql_mode)} ...",
+        where=f"default database {database}" if database else "",
+        remedy="do to the Delta tables what it did to the tables, then:"
+        " python -m spark_sink resolve TABLE --as applied",
+    )
+
+
+# Kinds that change neither rows nor columns of a mirrored table. OTHER: servers, tablespaces, plug-ins.
+HARMLESS = frozenset((
+    DdlKind.ACCOUNT, DdlKind.ALTER_DATABASE, DdlKind.CREATE_DATABASE, DdlKind.INDEX, DdlKind.MAINTENANCE,
+    DdlKind.OTHER, DdlKind.ROUTINE, DdlKind.TEMPORARY_TABLE, DdlKind.VIEW,
+))  # fmt: skip
+
+
+def _beginning(query: str, sql_mode: int) -> str:
+    """The leading keywords: enough to find the statement, without its values."""
+    words = itertools.islice((token.keyword for token in SqlTokens(query, sql_mode)), 4)
+    return " ".join(itertools.takewhile(str.isalpha, words))

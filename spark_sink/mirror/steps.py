@@ -1,0 +1,345 @@
+"""Executes one step of a table: decodes the rows of a run, and commits them to the table under the step's lsn.
+
+A small run, whose payloads the driver holds, is decoded and reduced to the last event of each key in the driver, and
+handed to Spark as a local relation. A large one is decoded and reduced on the executors, payload by payload; only if it
+has several payloads a window finds the last event of each key among them.
+
+What is committed:
+
+* append, if nothing of the run can be in the table already: only inserts, and the table was exact before them;
+* the whole table with the last event of each key, if it is small: its rows but those with these keys, and the events'
+  rows. That is one Spark job, where a MERGE has at least two, and it writes no more than a MERGE into the one file that
+  a small table is; the table stays one file;
+* MERGE of the last event of each key otherwise;
+* for a table without a key, a MERGE that replaces groups of equal rows by as many as there have to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    BooleanType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror import keyed
+from spark_sink.mirror.delta import MergeForm, MirroredTable, StepSession
+from spark_sink.mirror.names import quoted
+from spark_sink.mirror.plan import RowRun
+from spark_sink.mirror.policies import Deletes, MetadataColumn, TablePolicy
+from spark_sink.source.rows import spark_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+    from spark_sink.mirror.log import BinlogLog
+
+SMALL_RUN_BYTES_MAX = 4 << 20
+REWRITE_BYTES_MAX = 2 << 20  # of a table
+
+_METADATA_TYPES = {
+    MetadataColumn.SEQ: LongType(),
+    MetadataColumn.GTID: StringType(),
+    MetadataColumn.COMMITTED_AT: TimestampType(),
+    MetadataColumn.DELETED: BooleanType(),
+}
+# Over an event, whose alias is "e" in a MERGE.
+_METADATA_FIELDS = {
+    MetadataColumn.SEQ: "seq",
+    MetadataColumn.GTID: "gtid",
+    MetadataColumn.COMMITTED_AT: "committed_at",
+    MetadataColumn.DELETED: "deleted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """How the rows of a run are decoded. `key`: names of the key columns, () for a table without a key."""
+
+    table_map: TableMap
+    key: tuple[str, ...]
+    changes: pa.Schema
+    columns: StructType
+
+    @classmethod
+    def of(cls, run: RowRun, invalid_dates: InvalidDates) -> RowLayout:
+        """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, naming table and column."""
+        table_map = TableMap.parse(run.entries[0].table_map)
+        names = [column.name for column in table_map.columns]
+        changes = delivered.change_schema(table_map.columns, table_map.label, invalid_dates)
+        (row,) = (field.dataType for field in spark_schema(changes) if field.name == "after")
+        assert isinstance(row, StructType)
+        return cls(table_map, tuple(names[i] for i in table_map.key), changes, row)
+
+    def stored_columns(self, policy: TablePolicy) -> StructType:
+        """Returns the columns of the mirrored table: the row's own, and the metadata columns of the policy.
+
+        Raises `BinlogError` UNSUPPORTED_CHANGE if the table has a column with the name of one of these.
+        """
+        names = {column.name.lower() for column in self.columns}
+        if taken := [name for name in policy.extra if name in names]:
+            raise BinlogError(
+                ErrorKind.UNSUPPORTED_CHANGE,
+                f"table {self.table_map.label} has a column {taken[0]}, which is the name of a metadata column",
+                remedy="leave this metadata column out of the table's policy in the settings of the mirror",
+            )
+        extra = [StructField(name, _METADATA_TYPES[name], True) for name in policy.extra]
+        return StructType([*self.columns, *extra])
+
+
+@dataclass(frozen=True, slots=True)
+class RowStep:
+    """A step of rows.
+
+    `exact`: the table was equal to the server's before the run, so an inserted row is not in it; `after_seq`: changes
+    of transactions up to this one are in the table already, -1 for none; `table_bytes`: of its files, -1 if not known.
+    """
+
+    consumer: str
+    table: MirroredTable
+    run: RowRun
+    layout: RowLayout
+    policy: TablePolicy
+    invalid_dates: InvalidDates
+    exact: bool
+    after_seq: int = -1
+    table_bytes: int = -1
+
+    @property
+    def small(self) -> bool:
+        return self.run.inline and self.run.payload_bytes <= SMALL_RUN_BYTES_MAX
+
+    @property
+    def appends(self) -> bool:
+        soft = self.policy.deletes is Deletes.SOFT
+        return self.exact and self.run.only_inserts and not soft
+
+    @property
+    def rewrites(self) -> bool:
+        return self.small and 0 <= self.table_bytes <= REWRITE_BYTES_MAX
+
+    def commit(self, session: StepSession, log: BinlogLog) -> None:
+        """Commit the step. Raises `BinlogError` for rows that cannot be mirrored; the table is unchanged then."""
+        if self.layout.key or self.appends:
+            self._commit_events(session, log)
+        else:
+            self._commit_counts(session, log)
+
+    # -- with a key ------------------------------------------------------------------------------------------
+
+    def _commit_events(self, session: StepSession, log: BinlogLog) -> None:
+        soft = self.policy.deletes is Deletes.SOFT
+        form = keyed.event_form(self.layout.changes, self.layout.key, keep_deleted=soft)
+        if self.appends:
+            # A run of inserts has no key twice, so each change is an event.
+            self.table.append(self.run.lsn, self._rows(self._events(session, log, form)))
+            return
+        bounds = ""
+        if self.small:
+            events = keyed.last_events(self._decoded(), form)
+            if not events.num_rows:
+                self.table.record(session, self.run.lsn)
+                return
+            frame = self._local(session, events)
+            if self.rewrites:
+                self.table.rewrite(self.run.lsn, self._rewritten(session, frame, soft=soft))
+                return
+            bounds = _bounds(events, self.layout.key)
+        else:
+            frame = self._last_events(session, log, form)
+        merge = MergeForm(self.layout.key, self.layout.columns, self._extra("e."), soft, bounds)
+        self.table.merge(session, self.run.lsn, frame, merge)
+
+    def _rewritten(self, session: StepSession, events: DataFrame, *, soft: bool) -> DataFrame:
+        """Returns the table's rows after the events."""
+        keys = events.select("key.*")
+        same = [F.col(f"t.{quoted(k)}") == F.col(f"k.{quoted(k)}") for k in self.layout.key]
+        before = self.table.frame(session.spark).alias("t")
+        kept = before.join(F.broadcast(keys.alias("k")), same, "left_anti")
+        written = self._rows(events if soft else events.where("NOT deleted"))
+        return kept.unionByName(written, allowMissingColumns=True).coalesce(1)
+
+    def _events(self, session: StepSession, log: BinlogLog, form: keyed.EventForm) -> DataFrame:
+        if self.small:
+            return self._local(session, keyed.last_events(self._decoded(), form))
+        return self._distributed(session, log, form)
+
+    def _rows(self, events: DataFrame) -> DataFrame:
+        metadata = [value.alias(name) for name, value in self._extra("").items()]
+        return events.select("row.*", *metadata)
+
+    def _extra(self, alias: str) -> dict[str, Column]:
+        return {name: F.col(alias + _METADATA_FIELDS[name]) for name in self.policy.extra}
+
+    def _decoded(self) -> Iterator[pa.RecordBatch]:
+        for entry in self.run.entries:
+            assert entry.payload is not None
+            yield from _decode(entry.payload, self.invalid_dates, self.after_seq)
+
+    def _local(self, session: StepSession, events: pa.Table) -> DataFrame:
+        return session.spark.createDataFrame(events, spark_schema(events.schema))
+
+    def _distributed(
+        self, session: StepSession, log: BinlogLog, form: keyed.EventForm
+    ) -> DataFrame:
+        """The last event of each key of each payload, with `lsn`."""
+        schema = spark_schema(form.schema).add("lsn", LongType())
+        payloads = self._payloads(session, log)
+        return payloads.mapInArrow(
+            partial(_reduce, form, self.invalid_dates, self.after_seq), schema
+        )
+
+    def _payloads(self, session: StepSession, log: BinlogLog) -> DataFrame:
+        lsns = [entry.lsn for entry in self.run.entries]
+        return log.payloads(session.spark, self.consumer, lsns)
+
+    def _last_events(
+        self, session: StepSession, log: BinlogLog, form: keyed.EventForm
+    ) -> DataFrame:
+        events = self._distributed(session, log, form)
+        if len(self.run.entries) == 1:
+            return events
+        key = [F.col("key").getField(name) for name in self.layout.key]
+        newest = Window.partitionBy(*key).orderBy(F.desc("lsn"), F.desc("order"))
+        ranked = events.withColumn("rank", F.row_number().over(newest))
+        return ranked.where("rank = 1").drop("rank")
+
+    # -- without a key ---------------------------------------------------------------------------------------
+
+    def _commit_counts(self, session: StepSession, log: BinlogLog) -> None:
+        """Make the count of each distinct row that the run touches what it was plus the run's sum."""
+        if self.policy.deletes is Deletes.SOFT or self.policy.extra:
+            raise BinlogError(
+                ErrorKind.UNSUPPORTED_CHANGE,
+                f"table {self.table.label} has no key, so it cannot have metadata columns or soft deletes",
+                remedy="give the table a primary key, or a policy without them in the settings of the mirror",
+            )
+        session.expect(self.run.payload_bytes, -1)  # Delta stores the source, which reads the table
+        counts = self._counts(session, log)
+        sums = counts.groupBy("row").agg(F.sum("count").alias("change")).where("change != 0")
+        lines = self._count_lines(session, sums)
+        self.table.merge_counts(session, self.run.lsn, lines, self.layout.columns)
+
+    def _counts(self, session: StepSession, log: BinlogLog) -> DataFrame:
+        row = StructField("row", self.layout.columns)
+        schema = StructType([row, StructField("count", LongType())])
+        if self.small:
+            tables = [keyed.row_counts_of(batch) for batch in self._decoded()]
+            return session.spark.createDataFrame(_joined(tables), schema)
+        payloads = self._payloads(session, log)
+        return payloads.mapInArrow(partial(_count, self.invalid_dates, self.after_seq), schema)
+
+    def _count_lines(self, session: StepSession, sums: DataFrame) -> DataFrame:
+        """Returns `row`, `removes`: for each row of fewer than before, one line that removes all equal ones and as many
+        that insert as remain; for each of more, the lines that insert the difference.
+
+        Raises `BinlogError` INVALID_VALUE if the table was exact and lacks rows that have to be removed.
+        """
+        names = [quoted(column.name) for column in self.layout.columns]
+        whole_row = F.struct(*names).alias("row")
+        target = self.table.frame(session.spark).select(whole_row).alias("t")
+        fewer = sums.where("change < 0").alias("s")
+        same = F.expr(" AND ".join(f"t.row.{name} <=> s.row.{name}" for name in names) or "true")
+        matched = fewer.join(target, same, "left").groupBy("s.row", "s.change")
+        present = matched.agg(F.count("t.row").alias("present")).persist()
+        try:
+            lacking = (
+                present.where("present + change < 0").agg(F.sum(F.expr("present + change"))).head()
+            )
+        finally:
+            present.unpersist()
+        if self.exact and lacking is not None and lacking[0] is not None:
+            raise BinlogError(
+                ErrorKind.INVALID_VALUE,
+                f"table {self.table.label}, which has no key, lacks {-lacking[0]} rows that were deleted or changed",
+                remedy=f"copy it again: python -m spark_sink resolve {self.table.label} --as recopy",
+            )
+        kept = present.withColumn("kept", F.greatest(F.col("present") + F.col("change"), F.lit(0)))
+        removes = kept.select("row", F.lit(True).alias("removes"))
+        inserts = kept.select("row", F.col("kept").alias("n")).where("n > 0")
+        more = sums.where("change > 0").select("row", F.col("change").alias("n"))
+        each = F.explode(F.expr("sequence(1L, n)"))
+        inserts = inserts.unionByName(more).select("row", F.lit(False).alias("removes"), each)
+        return removes.unionByName(inserts.drop("col"))
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.concat_tables(tables)
+
+
+def _decode(
+    payload: bytes, invalid_dates: InvalidDates, after_seq: int
+) -> Iterator[pa.RecordBatch]:
+    """Decode a payload to the changes of transactions behind `after_seq`."""
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    for batch in delivered.decode_table(payload, invalid_dates=invalid_dates):
+        if after_seq < 0:
+            yield batch
+        else:
+            yield batch.filter(pc.greater(batch.column("seq"), after_seq))
+
+
+def _reduce(
+    form: keyed.EventForm,
+    invalid_dates: InvalidDates,
+    after_seq: int,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Decode payloads into the last event of each key of each of them. Runs on the executors."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    for batch in batches:
+        for lsn, payload in zip(batch.column("lsn"), batch.column("payload"), strict=True):
+            events = keyed.last_events(_decode(payload.as_py(), invalid_dates, after_seq), form)
+            lsns = pa.repeat(lsn, events.num_rows)
+            yield from events.append_column("lsn", lsns).to_batches(max_chunksize=1 << 16)
+
+
+def _count(
+    invalid_dates: InvalidDates, after_seq: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Decode payloads into rows with counts. Runs on the executors."""
+    for batch in batches:
+        for payload in batch.column("payload"):
+            for changes in _decode(payload.as_py(), invalid_dates, after_seq):
+                yield from keyed.row_counts_of(changes).to_batches()
+
+
+def _bounds(events: pa.Table, key: Sequence[str]) -> str:
+    """Returns the range of the keys as a condition on the target, for Delta to leave files out."""
+    conditions = []
+    for name in key:
+        found = keyed.key_range(events, name)
+        if found is not None:
+            low, high = map(_sql_literal, found)
+            conditions.append(f"t.{quoted(name)} BETWEEN {low} AND {high}")
+    return " AND ".join(conditions)
+
+
+def _sql_literal(value: Any) -> str:
+    match value:
+        case date():
+            return f"DATE'{value.isoformat()}'"
+        case Decimal():
+            return f"{value:f}BD"
+    return str(value)

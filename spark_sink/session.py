@@ -1,0 +1,100 @@
+"""The Spark session of the mirror job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.settings import MirrorSettings
+
+# A table's state, and the versions that its commits record, are in the checksum file of each commit, so that the next
+# commit does not compute them with Spark jobs: a MERGE of few rows takes one second in place of five.
+SMALL_TABLES = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.incremental.commit.enabled": "true",
+    "spark.databricks.delta.setTransactionsInCrc.writeOnCommit": "true",
+    "spark.databricks.delta.allFilesInCrc.enabled": "true",
+    "spark.databricks.delta.allFilesInCrc.verificationMode.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stopTimeout": "30s",
+    # The time that a Python worker may take to start. The default of 15 s was too short on a busy machine.
+    "spark.python.authenticate.socketTimeout": "120s",
+}
+_NAME = {"spark.app.name": "binlog-dispatcher mirror"}
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+def spark_session(settings: MirrorSettings) -> SparkSession:
+    """Returns a session for many small tables, which knows the source "binlog".
+
+    The settings of spark-submit and `spark.conf` override those here; `spark.jars` is set only if this process starts
+    Spark itself. Raises `BinlogError` SETTINGS if Spark does not start.
+    """
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    builder = SparkSession.builder
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        given = _NAME | SMALL_TABLES | _DELTA | _submitted() | settings.spark.conf
+    else:
+        given = _NAME | SMALL_TABLES | _standalone(settings) | settings.spark.conf
+    for key, value in given.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise BinlogError(
+            ErrorKind.SETTINGS,
+            f"Spark does not start: {error.getMessage()}",
+            remedy="install Java 17 or newer, on PATH or in JAVA_HOME",
+        ) from None
+    register(spark)
+    return spark
+
+
+def _submitted() -> dict[str, str]:
+    """Returns what was given to spark-submit, from its options and its file of defaults."""
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+
+    SparkContext._ensure_initialized()  # noqa: SLF001 - only the JVM that runs already knows them
+    given = dict(SparkConf().getAll())
+    if given.get("spark.app.name", "").endswith(".py"):  # without --name it is the file
+        del given["spark.app.name"]
+    return given
+
+
+def _standalone(settings: MirrorSettings) -> dict[str, str]:
+    """Returns the settings for a Spark that this process starts itself."""
+    from spark_sink.jars import delta_settings  # noqa: PLC0415
+
+    # Spark starts its Python processes by this name; the default python3 may lack this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = settings.spark.master
+    given = delta_settings() | {"spark.master": master, "spark.ui.enabled": "false"}
+    if master.startswith("local"):
+        given |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            # The driver is the executor, too. Spark's default is 1 GiB.
+            "spark.driver.memory": settings.spark.driver_memory,
+        }
+    if settings.log_level != "DEBUG":
+        quiet = Path(__file__).with_name("log4j2.properties").as_uri()
+        given |= {
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet}",
+            "spark.log.level": "FATAL",
+            "spark.ui.showConsoleProgress": "false",
+        }
+    return given

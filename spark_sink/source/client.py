@@ -1,0 +1,423 @@
+"""HTTP client of the daemon, for the Spark driver and its executors. Needs the standard library only.
+
+A client belongs to one thread and keeps one connection alive. Faults that may pass are retried here, because Spark ends
+a query at the first exception of its source: a connection that cannot be made or breaks, a timeout, 429 and 503 (their
+`Retry-After` is obeyed). Retries use exponential backoff with full jitter, until `retry_timeout_s` has passed since the
+call's first failure. Every call can be repeated: ranges can be read again, a second acknowledgement changes nothing,
+and a session that was opened and never used fences only older ones. All other answers are final: the client raises a
+`BinlogError` with the daemon's message.
+
+A body counts as received only if it is complete: a shorter one is a broken connection.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.model.position import EventPoint, Position
+
+BACKOFF_FIRST_S = 0.1
+BACKOFF_MAX_S = 10.0
+READ_BYTES = 1 << 20
+GAP_HEADER = "Binlog-Gap"
+
+_KIND_OF_STATUS = {
+    401: ErrorKind.UNAUTHORIZED,
+    403: ErrorKind.FORBIDDEN,
+    404: ErrorKind.UNKNOWN_CONSUMER,
+    409: ErrorKind.SESSION_FENCED,
+    422: ErrorKind.REQUEST,
+    429: ErrorKind.TOO_MANY_REQUESTS,
+    503: ErrorKind.RANGE_UNAVAILABLE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonEndpoint:
+    """Where the daemon listens, and how to authenticate. Picklable, since it is sent to the executors.
+
+    `token_file` is read for every request, so a rotated token needs no restart; the file must exist wherever the client
+    runs. `repr` hides the token.
+    """
+
+    url: str
+    token: str = field(default="", repr=False)
+    token_file: str = ""
+    ca_file: str = ""
+    timeout_s: float = 60.0
+    retry_timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        is_http = parts.scheme in ("http", "https") and parts.hostname
+        if not is_http or parts.query or parts.fragment:
+            raise UserError(
+                ErrorKind.SETTINGS,
+                f"not the address of a daemon: {self.url!r}",
+                remedy="write it like http://host:8085",
+            )
+        if parts.username or parts.password:
+            raise UserError(
+                ErrorKind.SETTINGS,
+                f"the address of {parts.hostname} holds a user or a password",
+                remedy="leave them out; set the option token or tokenFile if the daemon asks for a token",
+            )
+
+    def bearer(self) -> str:
+        """Returns the token to send, or "". Raises `UserError` if the file cannot be read."""
+        if not self.token_file:
+            return self.token
+        try:
+            return Path(self.token_file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise UserError(
+                ErrorKind.SETTINGS,
+                f"cannot read the token file {self.token_file}: {error.strerror}",
+                remedy="make it readable on the driver and on every executor",
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session of one consumer. `head`: the server's newest position when it was opened; `gap`: the server had purged
+    transactions after the position that was asked for, and the consumer goes on behind them, at `position`."""
+
+    number: int
+    position: Position
+    head: Position
+    max_bytes_in_binlog_queue: int
+    gap: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PolledRange:
+    """The range after a position, up to `end`: `bytes` of delivered binlog in `transactions` transactions.
+
+    `gap`: the server had purged what followed the position, and the consumer goes on at `end`.
+    """
+
+    end: Position
+    head: Position
+    bytes: int
+    transactions: int
+    gap: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SliceCut:
+    """Where a range is cut: after the transaction that ends at `position`, or at the point `inside` of it."""
+
+    position: Position
+    inside: EventPoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DividedRange:
+    """Where a range of `bytes` is cut, in order."""
+
+    cuts: list[SliceCut]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveredRange:
+    """`data`: a delivered binlog; `gap`: the part of the range that the server had purged is missing."""
+
+    data: memoryview
+    gap: bool
+
+
+class ConsumerClient:
+    """The calls of one consumer. Not thread-safe.
+
+    Tests replace `sleep`, `clock` (seconds, monotonic) and `jitter` (0..1).
+    """
+
+    def __init__(
+        self,
+        address: DaemonEndpoint,
+        consumer: str,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._address = address
+        self._consumer = consumer
+        self._sleep, self._clock, self._jitter = sleep, clock, jitter
+        self._connection: http.client.HTTPConnection | None = None
+        parts = urlsplit(address.url)
+        self._where = f"consumer {consumer} at {parts.scheme}://{parts.netloc}"
+        self._path = f"{parts.path.rstrip('/')}/v1/consumers/{quote(consumer, safe='')}"
+
+    # -- calls -----------------------------------------------------------------------------------------------
+
+    def open_session(self, after: Position | None, *, read_only: bool = False) -> Session:
+        """Open a session at `after`, or at the stored position. Fences every older one unless `read_only`."""
+        body = {"after": after.as_dict() if after else None, "read_only": read_only}
+        answer = self._object("POST", "session", body)
+        return Session(
+            number=self._value(answer, "session", int),
+            position=self._position(answer, "position"),
+            head=self._position(answer, "head"),
+            max_bytes_in_binlog_queue=self._value(answer, "max_bytes_in_binlog_queue", int),
+            gap=self._value(answer, "gap", bool),
+        )
+
+    def poll(
+        self,
+        session: int,
+        after: Position,
+        *,
+        max_bytes: int | None,
+        wait_ms: int,
+        markers: bool = False,
+    ) -> PolledRange:
+        """Acknowledge everything up to `after`, then wait up to `wait_ms` for what follows."""
+        body = {
+            "session": session,
+            "after": after.as_dict(),
+            "max_bytes": max_bytes,
+            "wait_ms": wait_ms,
+            "markers": markers,
+        }
+        answer = self._object("POST", "poll", body)
+        return PolledRange(
+            end=self._position(answer, "end"),
+            head=self._position(answer, "head"),
+            bytes=self._value(answer, "bytes", int),
+            transactions=self._value(answer, "transactions", int),
+            gap=self._value(answer, "gap", bool),
+        )
+
+    def slices(self, session: int, start: Position, end: Position, n: int) -> DividedRange:
+        """Returns at most `n` - 1 cuts strictly between `start` and `end` that divide the range, also inside of large
+        transactions."""
+        body = {
+            "session": session,
+            "start": start.as_dict(),
+            "end": end.as_dict(),
+            "n": n,
+            "inside": True,
+        }
+        answer = self._object("POST", "slices", body)
+        cuts, events = (self._value(answer, key, list) for key in ("cuts", "events"))
+        if len(cuts) != len(events):
+            raise self._unexpected("'cuts' and 'events' have different lengths in the answer")
+        return DividedRange(
+            [
+                SliceCut(Position.from_dict(cut), EventPoint.from_dict(event) if event else None)
+                for cut, event in zip(cuts, events, strict=True)
+            ],
+            self._value(answer, "bytes", int),
+        )
+
+    def binlog(self, session: int, start: SliceCut, end: SliceCut) -> DeliveredRange:
+        """Returns the delivered binlog of (start, end]; it is in memory once."""
+        body: dict[str, Any] = {"session": session}
+        for key, cut in (("start", start), ("end", end)):
+            body[key] = cut.position.as_dict()
+            body[f"{key}_event"] = cut.inside.as_dict() if cut.inside else None
+        headers, data = self._call("POST", "binlog", body)
+        return DeliveredRange(memoryview(data), gap=headers.get(GAP_HEADER) == "true")
+
+    def acknowledge(self, session: int, position: Position) -> Position:
+        """Returns the acknowledged position."""
+        body = {"session": session, "position": position.as_dict()}
+        return self._position(self._object("POST", "ack", body), "acknowledged")
+
+    def table(self, name: str) -> dict[str, Any]:
+        """Returns columns and key of `database.table`, as the server's information_schema has them now."""
+        return self._object("GET", f"tables/{quote(name, safe='')}", None)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # -- one call, with retries ------------------------------------------------------------------------------
+
+    def _object(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        _, data = self._call(method, path, body)
+        try:
+            answer = json.loads(data)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise self._unexpected(f"the answer to {method} {path} is not a JSON object")
+        return answer
+
+    def _call(
+        self, method: str, path: str, body: dict[str, Any] | None
+    ) -> tuple[http.client.HTTPMessage, bytearray]:
+        deadline: float | None = None
+        attempt = 0
+        while True:
+            fault, wait_s = None, 0.0
+            try:
+                status, headers, data = self._once(method, path, body)
+            except ssl.SSLCertVerificationError as error:
+                self.close()
+                raise BinlogError(
+                    ErrorKind.CONNECT_FAILED,
+                    f"the daemon's certificate is not trusted: {error.verify_message}",
+                    where=self._where,
+                    remedy="name the PEM file of the authority that signed it in the option caFile",
+                ) from None
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                fault = BinlogError(
+                    ErrorKind.CONNECT_FAILED, _broken_text(error), where=self._where
+                )
+            else:
+                if status == 200:
+                    return headers, data
+                fault = self._problem(status, data)
+                if status not in (429, 503):
+                    raise fault
+                wait_s = _retry_after(headers)
+            now = self._clock()
+            deadline = now + self._address.retry_timeout_s if deadline is None else deadline
+            backoff_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(attempt, 20)) * self._jitter()
+            wait_s = max(wait_s, backoff_s)
+            if now + wait_s > deadline:
+                raise BinlogError(
+                    fault.kind,
+                    f"{fault.what}; gave up after {attempt + 1} attempts in {self._address.retry_timeout_s:g} s",
+                    where=self._where,
+                    remedy=fault.remedy,
+                )
+            self._sleep(wait_s)
+            attempt += 1
+
+    def _once(
+        self, method: str, path: str, body: dict[str, Any] | None
+    ) -> tuple[int, http.client.HTTPMessage, bytearray]:
+        reused = self._connection is not None
+        try:
+            return self._exchange(method, path, body)
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+            # The daemon closed an idle connection, which is not a fault. A new connection is not idle.
+            self.close()
+            if not reused:
+                raise
+            return self._exchange(method, path, body)
+
+    def _exchange(
+        self, method: str, path: str, body: dict[str, Any] | None
+    ) -> tuple[int, http.client.HTTPMessage, bytearray]:
+        if self._connection is None:
+            self._connection = self._connect()
+        headers = {
+            "Accept": "application/json, application/octet-stream",
+            "Content-Type": "application/json",
+        }
+        if token := self._address.bearer():
+            headers["Authorization"] = f"Bearer {token}"
+        payload = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        self._connection.request(method, f"{self._path}/{path}", body=payload, headers=headers)
+        with self._connection.getresponse() as response:
+            data = _body(response)
+            if response.will_close:
+                self.close()
+            return response.status, response.headers, data
+
+    def _connect(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self._address.url)
+        host = parts.hostname or ""
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, parts.port, timeout=self._address.timeout_s)
+        try:
+            context = ssl.create_default_context(cafile=self._address.ca_file or None)
+        except OSError as error:
+            raise UserError(
+                ErrorKind.SETTINGS,
+                f"cannot read the certificates in {self._address.ca_file}: {error.strerror}",
+                remedy="set caFile to a PEM file that exists on the driver and on every executor",
+            ) from None
+        return http.client.HTTPSConnection(
+            host, parts.port, timeout=self._address.timeout_s, context=context
+        )
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    def _problem(self, status: int, data: bytearray) -> BinlogError:
+        """Returns the daemon's RFC 9457 problem document as an error; for any other body the error names the status."""
+        try:
+            problem = json.loads(data)
+        except ValueError:
+            problem = None
+        kind = _KIND_OF_STATUS.get(status, ErrorKind.INTERNAL)
+        if not isinstance(problem, dict) or "detail" not in problem:
+            return BinlogError(
+                kind,
+                f"HTTP status {status} without a problem document",
+                where=self._where,
+                remedy="check that binlog-dispatcher listens at this address, and read its log",
+            )
+        name = str(problem.get("kind"))
+        if name in ErrorKind.__members__:
+            kind = ErrorKind[name]
+        hint = str(problem.get("hint") or "") or None
+        # The detail may be the daemon's whole message, with kind and hint, which the error adds again.
+        what = str(problem["detail"]).removeprefix(f"{kind.value}: ").removesuffix(f"; {hint}")
+        error = UserError if status in (400, 413, 422) else BinlogError
+        return error(kind, what, where=self._where, remedy=hint)
+
+    def _position(self, answer: dict[str, Any], key: str) -> Position:
+        return Position.from_dict(self._value(answer, key, dict))
+
+    def _value(self, answer: dict[str, Any], key: str, type_: type[Any]) -> Any:
+        value = answer.get(key)
+        if not isinstance(value, type_):
+            raise self._unexpected(f"{key!r} is missing or of the wrong type in the answer")
+        return value
+
+    def _unexpected(self, what: str) -> BinlogError:
+        return BinlogError(
+            ErrorKind.INTERNAL,
+            what,
+            where=self._where,
+            remedy="use the same version of binlog-dispatcher on both sides",
+        )
+
+
+def _body(response: http.client.HTTPResponse) -> bytearray:
+    """Returns the body, received into one buffer if its length is announced."""
+    length = response.length
+    if length is None:
+        return bytearray(response.read())
+    data = bytearray(length)
+    with memoryview(data) as view:
+        at = 0
+        while at < length and (read := response.readinto(view[at : at + READ_BYTES])):
+            at += read
+    if at < length:
+        raise http.client.IncompleteRead(b"", length - at)
+    # Reading to the end tells the connection that it is free for the next request.
+    response.read()
+    return data
+
+
+def _retry_after(headers: http.client.HTTPMessage) -> float:
+    text = headers.get("Retry-After", "")
+    return float(text) if text.isdigit() else 0.0
+
+
+def _broken_text(error: Exception) -> str:
+    """Returns one line about a broken exchange. http.client's own messages may hold parts of the body."""
+    if isinstance(error, http.client.IncompleteRead):
+        return "the answer is incomplete"
+    if isinstance(error, http.client.HTTPException):
+        return f"the answer is not HTTP ({type(error).__name__})"
+    return str(getattr(error, "strerror", None) or str(error) or type(error).__name__)

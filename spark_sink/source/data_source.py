@@ -1,0 +1,361 @@
+"""The Spark data source "binlog": one consumer of the daemon as a stream of changes.
+
+Spark constructs a reader twice, in two Python processes on the driver: one only to send `read` to the executors, the
+other to plan batches as long as the query runs. The reader cannot tell which one it is, and after a crash `partitions`
+is the planner's first call. So the constructor opens nothing. The first call that needs the session opens it, at the
+offset that this call passes. Each `Slice` carries the session's number: an executor reads under the session of the
+batch, and fails if that session was fenced.
+
+The `start` of `latestOffset` acknowledges: Spark passes the end of the last batch whose commit log was written.
+`commit` is called later, or never for the last batch, and is not used. Reading a range does not consume it: several
+actions on a batch, and a retried task, read it again.
+
+With `Trigger.AvailableNow` the target is the server's newest position at the start. The query ends when `latestOffset`
+returns its own `start`. So `latestOffset` waits until there is something to read or the target is reached, and returns
+the target in place of a later end.
+
+Importing this module loads pyspark's type classes only; numpy, numba and pyarrow are loaded where bytes are decoded.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
+from spark_sink.source.client import ConsumerClient, PolledRange, Session, SliceCut
+from spark_sink.source.options import PARTITIONS_MAX, SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("spark_sink.source")
+
+WAIT_MS = 1000
+SLICE_BYTES_MIN = 1 << 20  # for fewer bytes, another task costs more than it saves
+
+_RAW_COLUMNS = (
+    ("entry", "long", False),
+    ("kind", "string", False),
+    ("database", "string", True),
+    ("table", "string", True),
+    ("layout", "string", True),
+    ("epoch", "long", False),
+    ("first_seq", "long", False),
+    ("last_seq", "long", False),
+    ("rows", "long", False),
+    ("inserts", "long", True),
+    ("updates", "long", True),
+    ("deletes", "long", True),
+    ("table_map", "binary", True),
+    ("payload", "binary", True),
+    ("query", "string", True),
+    ("sql_mode", "long", True),
+    ("file", "string", True),
+    ("pos", "long", True),
+    ("committed_at", "timestamp", True),
+    ("position", "string", True),
+    ("gap", "boolean", True),
+)
+RAW_SCHEMA = StructType()
+for _column in _RAW_COLUMNS:
+    RAW_SCHEMA.add(*_column)
+
+
+class BinlogDataSource(DataSource):
+    """`spark.readStream.format("binlog")`. Its options are `spark_sink.source.options.KEYS`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._parsed = SourceOptions.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "binlog"
+
+    def schema(self) -> StructType | str:
+        if self._parsed.raw:
+            return RAW_SCHEMA
+        from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
+
+        return rows.spark_schema(rows.stream_schema(self._parsed, _definition(self._parsed)))
+
+    def streamReader(self, schema: StructType) -> BinlogStreamReader:  # noqa: N802
+        return BinlogStreamReader(self._parsed, schema)
+
+
+def _definition(options: SourceOptions) -> dict[str, Any] | None:
+    if options.table is None:
+        return None
+    client = ConsumerClient(options.address, options.consumer)
+    try:
+        return client.table(".".join(options.table))
+    finally:
+        client.close()
+
+
+@dataclass(frozen=True)
+class Slice(InputPartition):
+    """The part of a batch for one task: the delivered bytes of (start, end], read under `session`.
+
+    A slice may begin and end inside of a transaction, whose other slices belong to the same batch.
+    `batch_end`: in a batch's last slice, if it is read raw, the position that the batch ends with; `gap`: the server
+    had purged what came before the batch; `markers`: the range is known to hold no data, so it is not read.
+    """
+
+    session: int
+    number: int
+    start: SliceCut
+    end: SliceCut
+    batch_end: Position | None = None
+    gap: bool = False
+    markers: bool = False
+
+
+class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of a query on the driver, and reads their slices on the executors."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._client: ConsumerClient | None = None
+        self._session: Session | None = None
+        self._anchored = False
+        self._target: Position | None = None
+        self._head: Position | None = None
+        self._planned: tuple[Position, PolledRange] | None = None
+        self._gap_at: Position | None = None  # behind the newest gap
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The executors get the options, not this process's connection and session.
+        return {"_options": self._options, "_schema": self._schema}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["_options"], state["_schema"])  # type: ignore[misc]
+
+    # -- planning, in one process on the driver --------------------------------------------------------------
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        # Read-only, because a query for the newest position must not fence other readers.
+        self._target = self._head = self._client_now().open_session(None, read_only=True).head
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        # Called before a session is open, so the queue's limit is not known yet; 0 stands for the default.
+        return ReadMaxBytes(self._options.max_bytes or 0)
+
+    def initialOffset(self) -> dict[str, str | int]:  # noqa: N802
+        """Spark calls this twice for a new query; the second call must not change anything.
+
+        A start that lies before a gap is returned as it is: the first batch then goes from there to where the consumer
+        goes on, and is the gap, before any change behind it, and also if there is none yet.
+        """
+        session, start = self._session, self._options.start
+        if session is None:
+            session = self._open(start)
+        before_gap = session.gap and start is not None
+        return (start if before_gap and start else session.position).as_dict()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        after = Position.from_dict(start)
+        if self._target is not None and after.order >= self._target.order:
+            if after.order > self._target.order:
+                self._check_ahead(after)
+            return start
+        session = self._session_at(after)
+        if session.gap and after.epoch != session.position.epoch:
+            polled = PolledRange(session.position, session.head, 0, 0, gap=True)
+        else:
+            polled = self._poll(session, after, self._max_bytes(limit, session))
+        end = polled.end
+        if self._target is not None and end.order >= self._target.order:
+            end = self._target
+        self._planned = (after, polled) if end == polled.end else None
+        return start if end == after else end.as_dict()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return self._head.as_dict() if self._head else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        first, last = Position.from_dict(start), Position.from_dict(end)
+        session = self._session_at(first)
+        # A new query that was killed before its first commit asks for its initial offset again. Markers may have
+        # moved that past the planned end, which happens only if the range between them is empty.
+        if first.order >= last.order:
+            return []
+        polled: PolledRange | None = None
+        if self._planned and (self._planned[0], self._planned[1].end) == (first, last):
+            polled = self._planned[1]
+        markers = polled is not None and polled.transactions == 0
+        if markers and not self._options.raw:
+            return []
+        between = [] if markers else self._cuts(session, first, last, polled)
+        slices = [
+            Slice(session.number, number, *pair, markers=markers)
+            for number, pair in enumerate(pairwise([SliceCut(first), *between, SliceCut(last)]))
+        ]
+        if self._options.raw:
+            slices[-1] = replace(slices[-1], batch_end=last, gap=first.epoch != last.epoch)
+        return slices
+
+    def _cuts(
+        self, session: Session, first: Position, last: Position, polled: PolledRange | None
+    ) -> list[SliceCut]:
+        """Returns where to cut a batch. `polled`: the range, None if this process has not polled it."""
+        n = self._options.max_partitions if polled is None else self._slices(polled.bytes)
+        if polled is not None and n == 1:
+            return []
+        divided = self._client_now().slices(session.number, first, last, n)
+        if polled is None and (needed := self._slices(divided.bytes)) > n:
+            divided = self._client_now().slices(session.number, first, last, needed)
+        return divided.cuts
+
+    def _slices(self, size: int) -> int:
+        """Returns how many slices a batch of so many bytes is cut into: `maxPartitions` or, if a slice would be larger
+        than `maxBytesPerPartition`, more."""
+        few = min(self._options.max_partitions, max(1, size // SLICE_BYTES_MIN))
+        return min(PARTITIONS_MAX, max(few, -(-size // self._options.max_partition_bytes)))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Does nothing: see the module."""
+
+    def stop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    # -- reading, in any number of processes -----------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Slice)
+        from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
+
+        if partition.markers:
+            return rows.read_slice(self._options, self._schema, partition, b"")
+        client = ConsumerClient(self._options.address, self._options.consumer)
+        try:
+            delivered = client.binlog(partition.session, partition.start, partition.end)
+        finally:
+            client.close()
+        if delivered.gap and self._options.fail_on_data_loss:
+            raise self._data_loss(partition.start.position, None)
+        if partition.batch_end is not None:
+            partition = replace(partition, gap=partition.gap or delivered.gap)
+        return rows.read_slice(self._options, self._schema, partition, delivered.data)
+
+    # -- the session -----------------------------------------------------------------------------------------
+
+    def _client_now(self) -> ConsumerClient:
+        if self._client is None:
+            self._client = ConsumerClient(self._options.address, self._options.consumer)
+        return self._client
+
+    def _open(self, after: Position | None) -> Session:
+        try:
+            session = self._client_now().open_session(after)
+        except BinlogError as error:
+            if after is None or error.kind is not ErrorKind.POSITION_UNKNOWN:
+                raise
+            now = self._client_now().open_session(None, read_only=True).position
+            if now.epoch == after.epoch:
+                raise
+            # Somebody has moved the consumer (`consumers seek`): what lies between is unknown, as behind a purge.
+            self._skip_gap(after, now)
+            session = replace(self._client_now().open_session(None), gap=True)
+        if session.gap and after is not None:
+            self._skip_gap(after, session.position)
+        self._session, self._head = session, session.head
+        return session
+
+    def _check_ahead(self, after: Position) -> None:
+        """Raise unless `after`, which is ahead of this run's target, lies in the server's log after all."""
+        session = self._session_at(after)  # the daemon refuses a position of another history
+        if after.order > session.head.order:
+            raise BinlogError(
+                ErrorKind.POSITION_UNKNOWN,
+                f"the checkpoint is at {_described(after)}, ahead of the server's newest position"
+                f" {_described(session.head)}",
+                where=f"consumer {self._options.consumer}",
+                remedy="the server was restored or replaced: copy the tables afresh, and start with a new checkpoint",
+            )
+
+    def _skip_gap(self, after: Position, goes_on: Position) -> None:
+        """Go on behind a gap, or raise, as `failOnDataLoss` says."""
+        loss = self._data_loss(after, goes_on)
+        if self._options.fail_on_data_loss:
+            raise loss
+        if self._gap_at != goes_on:
+            self._gap_at = goes_on
+            log.warning("%s: %s", loss.where, loss.what)
+
+    def _data_loss(self, after: Position, goes_on: Position | None) -> BinlogError:
+        what = f"the server has purged changes after {_described(after)}"
+        if goes_on is not None:
+            what += f", or the consumer was moved: it goes on at {_described(goes_on)}"
+        return BinlogError(
+            ErrorKind.POSITION_PURGED,
+            what,
+            where=f"consumer {self._options.consumer}",
+            remedy="copy the tables afresh and start there; or set the option failOnDataLoss to false to go on without"
+            " these changes",
+        )
+
+    def _session_at(self, start: Position) -> Session:
+        """Returns the session, opened at `start` if this is the first call with an offset of Spark's.
+
+        `initialOffset` may have opened it elsewhere; the offset of the checkpoint overrides that.
+        """
+        session = self._session
+        if session is None or (not self._anchored and session.position != start):
+            session = self._open(start)
+        self._anchored = True
+        return session
+
+    def _poll(self, session: Session, after: Position, max_bytes: int | None) -> PolledRange:
+        deadline = time.monotonic() + self._options.address.retry_timeout_s
+        while True:
+            polled = self._client_now().poll(
+                session.number,
+                after,
+                max_bytes=max_bytes,
+                wait_ms=WAIT_MS,
+                markers=self._target is not None,
+            )
+            self._head = polled.head
+            if polled.gap:
+                self._skip_gap(after, polled.end)
+            if self._target is None or polled.end != after:
+                return polled
+            if time.monotonic() > deadline:
+                raise BinlogError(
+                    ErrorKind.RANGE_UNAVAILABLE,
+                    f"the daemon has not reached {self._target.file}:{self._target.offset}, the server's"
+                    f" newest position when this run began, in {self._options.address.retry_timeout_s:g} s",
+                    where=f"consumer {self._options.consumer}",
+                    remedy="read the state of the consumer at GET /v1/binlogs",
+                )
+
+    def _max_bytes(self, limit: ReadLimit, session: Session) -> int | None:
+        """Returns the limit in bytes. Rows cannot be counted before decoding: their limits are the default limit."""
+        if isinstance(limit, ReadAllAvailable):
+            return None
+        if isinstance(limit, ReadMaxBytes) and limit.max_bytes > 0:
+            return limit.max_bytes
+        return self._options.max_bytes or max(1, session.max_bytes_in_binlog_queue // 4)
+
+
+def _described(position: Position) -> str:
+    return f"epoch {position.epoch}, seq {position.seq} ({position.file}:{position.offset})"

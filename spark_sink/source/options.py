@@ -1,0 +1,196 @@
+"""The options of the source: every key is known and every value checked before anything is connected.
+
+Spark passes options as text and accepts keys that no source reads, so a mistyped `maxBytesPerTriger` would do nothing.
+Unknown keys are refused here, with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.model.position import Position
+from spark_sink.mirror.entries import SLICES_MAX
+from spark_sink.source.client import DaemonEndpoint
+
+KEYS = {
+    "url": "address of the daemon, like http://host:8085",
+    "consumer": "name of a consumer in the daemon's settings",
+    "token": "bearer token for the consumer",
+    "tokenFile": "file that holds the token; on the driver and on every executor",
+    "caFile": "PEM file of the authority that signed the daemon's certificate",
+    "table": "database.table: only its rows, with before and after in its own types",
+    "raw": "true: one row per table, layout and slice, not decoded",
+    "invalidDates": "null (default), error or text: what a date like 0000-00-00 becomes; text makes every date text",
+    "startingOffsets": "stored (default), or a position as JSON; a checkpoint wins over it",
+    "failOnDataLoss": "true (default): stop if the server has purged changes that were not read; false: go on",
+    "maxBytesPerTrigger": "bytes in a batch, like 16MiB; default a quarter of the queue's limit",
+    "maxPartitions": "slices that a batch is read in, default 4, at most 254; more if they would be too large",
+    "maxBytesPerPartition": "bytes of a slice, like 16MiB, default 64MiB; large transactions are cut, too",
+    "retryTimeoutSeconds": "how long to wait for a daemon that does not answer, default 600",
+}
+_SPELLED = {key.lower(): key for key in KEYS}
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SIZE = re.compile(r"(\d{1,15})\s*(b|[kmg]?(?:i?b)?)\Z", re.IGNORECASE)
+
+MAX_PARTITIONS = 4
+MAX_PARTITION_BYTES = 64 << 20
+PARTITIONS_MAX = SLICES_MAX - 1  # slices are numbered in the order of the mirror's log
+RETRY_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """`max_bytes`: None for a quarter of the queue's limit; `table`: (database, table) or None."""
+
+    address: DaemonEndpoint
+    consumer: str
+    table: tuple[str, str] | None = None
+    raw: bool = False
+    start: Position | None = None
+    max_bytes: int | None = None
+    max_partitions: int = MAX_PARTITIONS
+    max_partition_bytes: int = MAX_PARTITION_BYTES
+    invalid_dates: InvalidDates = InvalidDates.NULL
+    fail_on_data_loss: bool = True
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> SourceOptions:
+        """Returns the checked options. Raises `UserError` with all findings at once."""
+        findings: list[str] = []
+        values: dict[str, str] = {}
+        for key, value in given.items():
+            if spelled := _SPELLED.get(key.lower()):
+                values[spelled] = value
+            else:
+                near = difflib.get_close_matches(key.lower(), _SPELLED, n=1)
+                hint = f", did you mean {_SPELLED[near[0]]!r}?" if near else ""
+                findings.append(f"unknown option {key!r}{hint}")
+        findings += [
+            f"option {key!r} is missing" for key in ("url", "consumer") if not values.get(key)
+        ]
+        for first, second in (("token", "tokenFile"), ("table", "raw")):
+            if first in values and second in values and values[second].lower() != "false":
+                findings.append(f"options {first!r} and {second!r} exclude each other")
+        options = _ValueParser(values, findings).options()
+        if findings or options is None:
+            raise UserError(
+                ErrorKind.SETTINGS,
+                'source "binlog": ' + "; ".join(findings),
+                remedy=f"the options are {', '.join(KEYS)}",
+            )
+        return options
+
+
+class _ValueParser:
+    """Parses the values and collects what is wrong with them."""
+
+    def __init__(self, values: Mapping[str, str], findings: list[str]) -> None:
+        self._values, self._findings = values, findings
+
+    def options(self) -> SourceOptions | None:
+        """Returns None if the address is wrong; every parser runs in any case, so that all findings are collected."""
+        address, consumer = self._address(), self._values.get("consumer", "")
+        table, raw, start = self._table(), self._flag("raw"), self._start()
+        max_bytes = self._size("maxBytesPerTrigger")
+        max_partitions = self._count("maxPartitions", MAX_PARTITIONS, PARTITIONS_MAX)
+        max_partition_bytes = self._size("maxBytesPerPartition") or MAX_PARTITION_BYTES
+        invalid_dates = self._invalid_dates()
+        fail_on_data_loss = self._flag("failOnDataLoss", "true")
+        if address is None:
+            return None
+        return SourceOptions(
+            address,
+            consumer,
+            table,
+            raw,
+            start,
+            max_bytes,
+            max_partitions,
+            max_partition_bytes,
+            invalid_dates,
+            fail_on_data_loss,
+        )
+
+    def _address(self) -> DaemonEndpoint | None:
+        get = self._values.get
+        try:
+            return DaemonEndpoint(
+                get("url", ""),
+                token=get("token", ""),
+                token_file=get("tokenFile", ""),
+                ca_file=get("caFile", ""),
+                retry_timeout_s=float(self._count("retryTimeoutSeconds", int(RETRY_TIMEOUT_S))),
+            )
+        except UserError as error:
+            if get("url"):
+                self._findings.append(f"option 'url': {error.what}; {error.remedy}")
+            return None
+
+    def _table(self) -> tuple[str, str] | None:
+        text = self._values.get("table")
+        if text is None:
+            return None
+        database, _, table = text.partition(".")
+        if not database or not table:
+            self._findings.append(f"option 'table' must be database.table, not {text!r}")
+        return database, table
+
+    def _start(self) -> Position | None:
+        text = self._values.get("startingOffsets", "stored").strip()
+        if text == "stored":
+            return None
+        if not text.startswith("{"):
+            self._findings.append(
+                f"option 'startingOffsets' must be stored or a position as JSON, not {text!r}"
+            )
+            return None
+        try:
+            return Position.from_json(text)
+        except UserError as error:
+            self._findings.append(f"option 'startingOffsets': {error.what}")
+            return None
+
+    def _invalid_dates(self) -> InvalidDates:
+        text = self._values.get("invalidDates", InvalidDates.NULL).lower()
+        try:
+            return InvalidDates(text)
+        except ValueError:
+            self._findings.append(
+                f"option 'invalidDates' must be null, error or text, not {text!r}"
+            )
+            return InvalidDates.NULL
+
+    def _flag(self, key: str, default: str = "false") -> bool:
+        text = self._values.get(key, default).lower()
+        if text not in ("true", "false"):
+            self._findings.append(f"option {key!r} must be true or false, not {text!r}")
+        return text == "true"
+
+    def _count(self, key: str, default: int, most: int = 1_000_000) -> int:
+        text = self._values.get(key, str(default))
+        if not (text.isdecimal() and 1 <= int(text) <= most):
+            self._findings.append(f"option {key!r} must be a number from 1 to {most}, not {text!r}")
+            return default
+        return int(text)
+
+    def _size(self, key: str) -> int | None:
+        text = self._values.get(key)
+        if text is None:
+            return None
+        size = parse_size(text)
+        if size is None:
+            self._findings.append(f"option {key!r} must be a size like 16MiB, not {text!r}")
+        return size
+
+
+def parse_size(text: str) -> int | None:
+    """Returns the bytes of `16MiB`, `16m` or `16777216`, which are equal; None for anything else and for 0."""
+    match = _SIZE.match(text.strip())
+    if not match:
+        return None
+    return int(match[1]) * _UNITS[match[2][:1].lower()] or None

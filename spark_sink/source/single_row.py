@@ -1,0 +1,46 @@
+"""One row as an Arrow batch, made of its buffers.
+
+`pyarrow.array` and `pyarrow.scalar` import pandas, which takes as long as all else that a task of the source loads.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def single_row(schema: pa.Schema, row: Mapping[str, Any]) -> pa.RecordBatch:
+    """Returns a batch of one row. Values that `row` does not have are NULL; a value of type binary is not copied.
+
+    Raises `TypeError` for a value that is not of its column's type: bool, int64, string, binary, or timestamp of
+    microseconds in UTC, as a datetime or as microseconds since 1970.
+    """
+    arrays = [_array(field.type, row.get(field.name)) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(kind: pa.DataType, value: Any) -> pa.Array:
+    if value is None:
+        return pa.nulls(1, kind)
+    if pa.types.is_string(kind) and isinstance(value, str):
+        return _of_bytes(kind, value.encode())
+    if pa.types.is_binary(kind) and isinstance(value, bytes | memoryview):
+        return _of_bytes(kind, value)
+    if pa.types.is_boolean(kind) and isinstance(value, bool):
+        return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes((value,)))])
+    if pa.types.is_timestamp(kind) and isinstance(value, datetime):
+        value = (value - _EPOCH) // timedelta(microseconds=1)
+    if not (pa.types.is_int64(kind) or pa.types.is_timestamp(kind)) or not isinstance(value, int):
+        raise TypeError(f"{type(value).__name__} is no {kind}")
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(struct.pack("<q", value))])
+
+
+def _of_bytes(kind: pa.DataType, value: bytes | memoryview) -> pa.Array:
+    ends = struct.pack("<ii", 0, len(value))
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(ends), pa.py_buffer(value)])

@@ -1,0 +1,166 @@
+"""A server, the daemon and the mirror job, each of which a test can kill and start again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pymysql
+
+from deploy.demo import compare, delta
+from spark_sink.mirror.names import folder_name
+from tests.daemon.harness import PASSWORD, Daemon, until
+from tests.mirror.lake import table_states
+from tests.servers import Server
+from tests.spark.conftest import killing
+from tests.support.java import QUICK_SPARK
+
+TIMEOUT_S = 600.0
+COPY_USER = "copier"
+COPY_GRANTS = ("SELECT ON *.*", "REPLICATION CLIENT ON *.*", "PROCESS ON *.*", "LOCK TABLES ON *.*")
+
+
+@dataclass
+class MirrorJob:
+    """The job of one target. `kills`: the folder in which a test arms the points at which a process kills itself."""
+
+    server: Server
+    daemon: Daemon
+    home: Path
+    kills: Path
+    stack: ExitStack
+    copies: bool = True
+    copy_settings: str = ""  # further settings of `copy`, each behind a comma
+    settings: str = ""  # further lines of its YAML file
+    quick: bool = True  # compile less, as a short test wants it, in place of what a user has
+    options: tuple[str, ...] = ()  # further ones of `run`
+    process: subprocess.Popen[bytes] | None = None
+    logs: list[Path] = field(default_factory=list)
+
+    @property
+    def target(self) -> Path:
+        return self.home / "target"
+
+    def command(self, name: str, *arguments: str, consumers: tuple[str, ...]) -> list[str]:
+        """The command line of a subcommand, with the settings in a file."""
+        copy = ""
+        if self.copies:
+            server = f"{COPY_USER}@{self.server.host}:{self.server.port}"
+            copy = f'copy: {{mysql: "{server}", password: "{PASSWORD}"{self.copy_settings}}}\n'
+        file = self.home / "mirror.yaml"
+        file.write_text(
+            f"url: http://127.0.0.1:{self.daemon.port}\nconsumers: [{', '.join(consumers)}]\n"
+            f"target: {self.target}\nretry_timeout_seconds: 60\n{copy}{self.settings}",
+            encoding="utf-8",
+        )
+        conf = [f"--conf={setting}" for setting in QUICK_SPARK] if self.quick else []
+        return [sys.executable, "-m", "spark_sink", name, f"--config={file}", *conf, *arguments]
+
+    def start(self, *consumers: str, now: bool = True) -> subprocess.Popen[bytes]:
+        """Start the job; `now`: it ends at the server's newest position."""
+        more = ["--available-now"] if now else []
+        self.logs.append(self.home / f"job{len(self.logs)}.log")
+        with self.logs[-1].open("wb") as log:
+            self.process = subprocess.Popen(
+                self.command("run", *more, *self.options, consumers=consumers),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | (killing(self.kills) if self.quick else {}),
+                cwd=self.home,
+                start_new_session=True,
+            )
+        self.stack.callback(end_group, self.process)
+        return self.process
+
+    def run(self, *consumers: str) -> int:
+        """Run to the server's newest position. Returns the exit code."""
+        return self.start(*consumers).wait(TIMEOUT_S)
+
+    def stop(self) -> int:
+        """End the job as systemd does. Returns the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(TIMEOUT_S)
+
+    @property
+    def log(self) -> str:
+        """The log of the last start, without Java's own notes about its options."""
+        lines = self.logs[-1].read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(line for line in lines if not line.startswith(("NOTE:", "WARNING: Using")))
+
+    def differences(self, *databases: str) -> list[str]:
+        """Compare every value of every table of the databases. Returns what differs, in words."""
+        found = []
+        with closing(self.server.connect()) as connection:
+            for table in compare.tables_of(connection, databases):
+                mirrored = compare.rows_of_delta(self.target / table.database / table.name, table)
+                result = compare.compare(table, compare.rows_of_mysql(connection, table), mirrored)
+                if not result.fine:
+                    found.append(f"{table.label}: {result.examples}")
+        return found
+
+    def leftovers(self, database: str) -> list[str]:
+        """Delta tables of a database that have rows, and are no tables of the server."""
+        with closing(self.server.connect(database)) as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW TABLES")
+            existing = {folder_name(str(row[0])) for row in cursor.fetchall()}
+        parent = self.target / folder_name(database)
+        others = [f for f in parent.iterdir() if f.name not in existing] if parent.exists() else []
+        return [
+            f"{folder.name} has rows, and is no table of the server"
+            for folder in others
+            if delta.exists(folder) and delta.read(folder).num_rows
+        ]
+
+    def standing(self, *consumers: str) -> list[str]:
+        """The tables of the consumers that are not complete, in words."""
+        states = [
+            item for consumer in consumers for item in table_states(self.target, consumer).items()
+        ]
+        return [
+            f"{label}: {row['state']}: {row['reason']}"
+            for label, row in states
+            if row["state"] != "complete"
+        ]
+
+    def until_equal(self, *databases: str, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until all tables of the databases are equal, and no others have rows.
+
+        Raises AssertionError with the differences, if a consumer of the name of each database has not become equal.
+        """
+        last: list[str] = []
+
+        def equal() -> bool:
+            # Comparing costs the job processor time, so it has a second without it.
+            assert self.process is not None
+            with suppress(subprocess.TimeoutExpired):
+                last[:] = [f"the job has ended with {self.process.wait(1)}"]
+                raise AssertionError
+            try:
+                last[:] = self.differences(*databases)
+                last[:] = last or [text for name in databases for text in self.leftovers(name)]
+            except (OSError, delta.UnreadableDelta, pymysql.MySQLError) as error:
+                last[:] = [str(error)]  # a step changes the files, or the server starts
+            return not last
+
+        try:
+            until(equal, "the mirror is equal", timeout_s=timeout_s)
+        except AssertionError as error:
+            text = "\n".join([*last, *self.standing(*databases), self.log])
+            raise AssertionError(f"the mirror of {databases} is not equal: {text}") from error
+
+    def until_complete(self, *consumers: str) -> None:
+        """Wait until every table is complete: a copy that equals its table is not yet known to."""
+        until(lambda: not self.standing(*consumers), "all tables are complete", timeout_s=TIMEOUT_S)
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):  # it has ended, with all that it started
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,60 @@
+"""Reads the mirror's own tables from their files, without Spark: what the control table and the log hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+Row = dict[str, Any]
+
+
+def _actions(folder: Path) -> Iterator[Row]:
+    """The actions of a Delta table's commits, in order. Files that are not in one of them are being written."""
+    for commit in sorted((folder / "_delta_log").glob("[0-9]*.json")):
+        for line in commit.read_text("utf-8").splitlines():
+            yield json.loads(line)
+
+
+def control_rows(target: Path) -> list[Row]:
+    """Every row that was ever written into the control table, in order; also those that compaction has deleted."""
+    folder = target / "_binlog" / "tables"
+    rows = {}
+    for file in {action["add"]["path"] for action in _actions(folder) if "add" in action}:
+        for row in pq.read_table(folder / file).to_pylist():
+            detail = json.loads(row["detail"] or "{}")
+            rows[row["serial"], row["table_id"]] = row | {"detail": detail}
+    return [rows[key] for key in sorted(rows)]
+
+
+def table_states(target: Path, consumer: str) -> dict[str, Row]:
+    """The newest row of each table of a consumer that is not dropped, by database.table."""
+    newest = {row["table_id"]: row for row in control_rows(target) if row["kind"] == "table"}
+    return {
+        f"{row['database']}.{row['table']}": row
+        for row in newest.values()
+        if row["consumer"] == consumer and row["state"] != "dropped"
+    }
+
+
+def log_rows(target: Path, consumer: str) -> list[Row]:
+    """The entries of a consumer in the log, by lsn, without their payloads."""
+    folder = target / "_binlog" / "log"
+    files: set[str] = set()
+    for action in _actions(folder):
+        if "add" in action:
+            files.add(action["add"]["path"])
+        elif "remove" in action:
+            files.discard(action["remove"]["path"])
+    rows: list[Row] = []
+    for path in files:
+        if f"consumer={consumer}/" not in path:
+            continue
+        with pq.ParquetFile(folder / unquote(path)) as source:
+            names = [n for n in source.schema_arrow.names if n not in ("payload", "small_payload")]
+            rows += source.read(columns=names).to_pylist()
+    return sorted(rows, key=lambda row: row["lsn"])

@@ -1,0 +1,247 @@
+"""Every process of a mirror is killed at every named point, under a load of DML, DDL and swaps.
+
+Afterwards all tables are equal, and the log holds each change of the server's binlog once. The job is started again by
+the test, as systemd would. `CRASH_KILLS` and `CRASH_SEED` choose how many kills of which order; the seed is printed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import re
+import shutil
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.daemon.harness import until
+from tests.mirror.ddl_history import Change, History
+from tests.mirror.harness import TIMEOUT_S, MirrorJob
+from tests.mirror.lake import log_rows
+from tests.servers import Server
+from tests.servers.server import Instance
+
+DATABASE = "shop"
+CHANGES_PER_KILL = 6
+
+# Statements that lead the job to a point; `{n}` is the number of the kill.
+_ROWS = ("INSERT INTO steady VALUES ({n}, {n}) ON DUPLICATE KEY UPDATE v = {n}",)
+_RENAME = (
+    "INSERT INTO _swapped_gho VALUES ({n}, {n})",
+    "RENAME TABLE swapped TO _swapped_del, _swapped_gho TO swapped, _swapped_del TO _swapped_gho",
+    "INSERT INTO swapped VALUES ({n}, {n}) ON DUPLICATE KEY UPDATE v = {n}",
+)
+_COPY = (
+    "ALTER TABLE copied ADD COLUMN d{n} DATETIME DEFAULT CURRENT_TIMESTAMP",
+    "UPDATE copied SET v = {n} WHERE id < 50",
+)
+_WIDE = ("INSERT INTO wide VALUES ({n}, REPEAT('x', 600000))",)  # decoded by a worker
+POINTS = {
+    "log_appended": _ROWS,
+    "before_apply": _ROWS,
+    "step_committed": _ROWS,
+    "control_written": _RENAME,
+    "inside_rename": _RENAME,
+    "copy_begun": _COPY,
+    "group_staged": _COPY,
+    "copy_read": _COPY,
+    "before_swap_in": _COPY,
+    "folder_in_place": _COPY,
+    "after_swap_in": _COPY,
+}
+_TABLES = (
+    "CREATE TABLE steady (id INT PRIMARY KEY, v INT)",
+    "CREATE TABLE swapped (id INT PRIMARY KEY, v INT)",
+    "CREATE TABLE _swapped_gho LIKE swapped",
+    "CREATE TABLE copied (id INT PRIMARY KEY, v INT, t VARCHAR(300))",
+    "CREATE TABLE wide (id INT PRIMARY KEY, t MEDIUMTEXT)",
+    "INSERT INTO copied WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900)"
+    " SELECT i, i, REPEAT('t', 200) FROM n",
+)
+
+
+@dataclass
+class Crashes:
+    """The kills of one test. The job runs before and after each of them."""
+
+    job: MirrorJob
+    server: Instance
+    changes: Iterator[Change]
+    number: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    statement: threading.Lock = field(default_factory=threading.Lock)
+
+    def kill(self, name: str) -> None:
+        n = next(self.number)
+        with self._load():
+            if name in POINTS:
+                self._at_point(name, n)
+            else:
+                others: dict[str, Callable[[int], None]] = {
+                    "worker": self._worker,
+                    "daemon": self._daemon,
+                    "server": self._server,
+                    "checkpoint_deleted": self._checkpoint_deleted,
+                    "checkpoint_restored": self._checkpoint_restored,
+                }
+                others[name](n)
+
+    @contextmanager
+    def _load(self) -> Iterator[None]:
+        """Some changes of the history while the block runs."""
+        failures: list[BaseException] = []
+
+        def write() -> None:
+            try:
+                for change in itertools.islice(self.changes, CHANGES_PER_KILL):
+                    for statement in change.statements:
+                        self.execute(statement)
+            except BaseException as error:
+                failures.append(error)
+                raise
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+        assert not failures
+
+    def execute(self, *statements: str) -> None:
+        with (
+            self.statement
+        ):  # a server that is killed between two statements has executed a known number of them
+            self.server.execute(*statements, database=DATABASE)
+
+    def _lead_to(self, statements: tuple[str, ...], n: int) -> None:
+        self.execute(*(statement.format(n=n) for statement in statements))
+
+    def _at_point(self, point: str, n: int) -> None:
+        (self.job.kills / point).touch()
+        self._lead_to(POINTS[point], n)
+        assert self.job.process is not None
+        assert self.job.process.wait(TIMEOUT_S) == -signal.SIGKILL, self.job.log
+        self.job.start(DATABASE, now=False)
+
+    def _worker(self, n: int) -> None:
+        """The Python worker of an executor dies; the job goes on."""
+        armed = self.job.kills / "decoding"
+        armed.touch()
+        self._lead_to(_WIDE, n)
+        until(lambda: not armed.exists(), "a worker decodes", timeout_s=TIMEOUT_S)
+
+    def _daemon(self, n: int) -> None:
+        self._lead_to(_ROWS, n)
+        self.job.daemon.restart(kill=True)
+
+    def _server(self, n: int) -> None:
+        self._lead_to(_COPY, n)
+        with self.statement:
+            self.server.restart(kill=True)
+
+    def _checkpoint_deleted(self, n: int) -> None:
+        self._kill_job()
+        self._lead_to(_ROWS, n)
+        shutil.rmtree(self.job.target / "_binlog" / "checkpoints")
+        self.job.start(DATABASE, now=False)
+
+    def _checkpoint_restored(self, n: int) -> None:
+        """A checkpoint of before the job's last run comes back."""
+        checkpoints, kept = self.job.target / "_binlog" / "checkpoints", self.job.home / "kept"
+        self._kill_job()
+        if kept.exists():
+            shutil.rmtree(checkpoints)
+            shutil.move(kept, checkpoints)
+        else:
+            shutil.copytree(checkpoints, kept)
+        self._lead_to(_ROWS, n)
+        self.job.start(DATABASE, now=False)
+
+    def _kill_job(self) -> None:
+        assert self.job.process is not None
+        # Until its query runs, there is no checkpoint.
+        checkpoints = self.job.target / "_binlog" / "checkpoints"
+        until(checkpoints.exists, "the query has a checkpoint", timeout_s=TIMEOUT_S)
+        os.killpg(self.job.process.pid, signal.SIGKILL)
+        self.job.process.wait(TIMEOUT_S)
+
+
+_OTHERS = ("worker", "daemon", "server", "checkpoint_deleted", "checkpoint_restored")
+EVERYTHING = (*POINTS, *_OTHERS)
+
+
+def _binlog(server: Server) -> tuple[Counter[tuple[str, str]], Counter[str]]:
+    """What the server's log holds of the database, by its own tool: rows by table and kind, and statements."""
+    rows: Counter[tuple[str, str]] = Counter()
+    statements: Counter[str] = Counter()
+    change = re.compile(
+        rf"^### (INSERT INTO|UPDATE|DELETE FROM) `{DATABASE}`\.`([^`]+)`$", re.MULTILINE
+    )
+    for file, _ in server.binlogs():
+        text = server.mysqlbinlog(
+            "--verbose", "--base64-output=decode-rows", file, remote=True
+        ).stdout
+        rows.update((found[2], found[1].split()[0].lower()) for found in change.finditer(text))
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"SHOW BINLOG EVENTS IN '{file}'")
+            for _, _, kind, _, _, info in cursor.fetchall():
+                if kind == "Query" and str(info).startswith(f"use `{DATABASE}`; "):
+                    query = str(info).removeprefix(f"use `{DATABASE}`; ")
+                    statements[re.sub(r" /\* xid=\d+ \*/$", "", query)] += 1
+    return rows, statements
+
+
+def _require_each_change_once(job: MirrorJob) -> None:
+    expected_rows, expected_statements = _binlog(job.server)
+    logged = log_rows(job.target, DATABASE)
+    rows: Counter[tuple[str, str]] = Counter()
+    last: dict[str, int] = {}
+    for entry in logged:
+        if entry["kind"] == "rows":
+            for kind in ("insert", "update", "delete"):
+                rows[entry["table"], kind] += entry[f"{kind}s"]
+            assert entry["first_seq"] >= last.get(entry["table"], 0), entry
+            last[entry["table"]] = entry["last_seq"]
+    assert +rows == expected_rows
+    statements = Counter(entry["query"] for entry in logged if entry["kind"] == "statement")
+    assert {q: n for q, n in statements.items() if "DATABASE" not in q} == expected_statements
+
+
+def _play(job: MirrorJob, names: list[str], seed: int, tables: int = 4) -> None:
+    server = job.server
+    assert isinstance(server, Instance)
+    history = History(seed, tables, recopies=False)
+    server.execute(*_TABLES, database=DATABASE)
+    for change in history.creation():
+        server.execute(*change.statements, database=DATABASE)
+    job.start(DATABASE, now=False)
+    crashes = Crashes(job, server, history.changes(1 << 30))
+    for name in names:
+        crashes.kill(name)
+    job.until_equal(DATABASE)
+    _require_each_change_once(job)
+    job.until_complete(DATABASE)
+    assert job.stop() == 0, job.log
+
+
+def test_processes_are_killed_at_some_points(job: MirrorJob) -> None:
+    _play(job, ["log_appended", "inside_rename", "group_staged", "server"], seed=5, tables=2)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(7200)
+def test_processes_are_killed_at_every_point(job: MirrorJob) -> None:
+    seed = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(1 << 31))
+    kills = int(os.environ.get("CRASH_KILLS", "54"))
+    print(f"\nCRASH_SEED={seed} CRASH_KILLS={kills}")
+    chance = random.Random(seed)
+    names: list[str] = []
+    while len(names) < kills:
+        names += chance.sample(EVERYTHING, len(EVERYTHING))
+    _play(job, names[:kills], seed)

@@ -1,0 +1,80 @@
+"""Random histories of DDL and DML through server, daemon and mirror job: the mirror is equal at the end and at
+positions within, and copies nothing but what no log holds.
+
+`DDL_SEED` repeats a history, whose seed is printed; `DDL_STATEMENTS` is its length.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.mirror.ddl_history import Change, History
+from tests.mirror.harness import MirrorJob
+from tests.mirror.lake import control_rows
+
+DATABASE = "shop"
+
+
+def _seed() -> int:
+    return int(os.environ.get("DDL_SEED") or random.SystemRandom().randrange(1 << 31))
+
+
+def _execute(job: MirrorJob, changes: Sequence[Change]) -> None:
+    statements = [statement for change in changes for statement in change.statements]
+    job.server.execute("SET SESSION foreign_key_checks = 0", *statements, database=DATABASE)
+
+
+def _copies(target: Path) -> Counter[str]:
+    """How often each table, by the name that it had then, went from its rows to a copy."""
+    copies: Counter[str] = Counter()
+    states: dict[str, str] = {}
+    for row in control_rows(target):
+        if row["kind"] != "table":
+            continue
+        before = states.get(row["table_id"], "")
+        if row["state"] == "creating" and before not in ("creating", "copying"):
+            copies[row["table"]] += 1
+        states[row["table_id"]] = row["state"]
+    return copies
+
+
+def _play(job: MirrorJob, history: History, statements: int, positions: int) -> None:
+    """Compare at that many positions; the end is the last of them."""
+    _execute(job, list(history.creation()))
+    allowed: Counter[str] = Counter()
+    for position in range(positions):
+        # At every second position the job finds all statements in the log at once.
+        away = position % 2 == 1
+        if not away:
+            job.start(DATABASE, now=False)
+        for change in history.changes(statements // positions):
+            _execute(job, [change])
+            allowed.update(change.recopied)
+        if away:
+            job.start(DATABASE, now=False)
+        job.until_equal(DATABASE)
+        job.until_complete(DATABASE)
+        assert job.stop() == 0, job.log
+    copies = _copies(job.target)
+    assert not copies - allowed, f"{copies} were copied, and only {allowed} had to be"
+    print(f"{copies.total()} copies, and {allowed.total()} were allowed")
+
+
+@pytest.mark.deep
+def test_a_short_history_of_ddl(job: MirrorJob) -> None:
+    _play(job, History(seed=311, tables=4), statements=40, positions=2)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+def test_a_long_history_of_ddl(job: MirrorJob) -> None:
+    seed = _seed()
+    print(f"\nDDL_SEED={seed}")
+    statements = int(os.environ.get("DDL_STATEMENTS", "500"))
+    _play(job, History(seed, tables=10), statements, positions=4)

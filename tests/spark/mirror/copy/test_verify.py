@@ -1,0 +1,147 @@
+"""A table that is older than the log is copied while it changes, and afterwards equals the server, at one position."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from delta.tables import DeltaTable
+
+from spark_sink.mirror.apply import Applier
+from spark_sink.mirror.control import TableRecord, TableState, new_table_id
+from spark_sink.mirror.copy.copier import Copier
+from spark_sink.mirror.copy.server import CopyServer, executed_position
+from spark_sink.mirror.verify import TableDifference, Verdict, verify
+from spark_sink.source.data_source import RAW_SCHEMA
+from tests.spark.conftest import Source, Target
+from tests.spark.mirror.conftest import Mirror, raw_table
+from tests.spark.mirror.copy.conftest import add_reader, copy_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass
+class RealMirror(Mirror):
+    """A mirror whose log ends with the server's own positions."""
+
+    def server(self) -> CopyServer:
+        return CopyServer.of_settings(copy_settings(self.source.server))
+
+    def feed_real(self) -> None:
+        """Append the new transactions, up to the server's own position."""
+        with self.server().session() as connection:
+            end = executed_position(connection)
+        self.source.feed()
+        daemon = self.source.daemon
+        new = daemon.transactions[self.fed :]
+        if not self.append:
+            self.append = self.log.claim(self.consumer).append
+        data = b"".join(transaction.data for transaction in new)
+        raw = raw_table(daemon.preamble + data if data else b"", replace(end, epoch=1))
+        self.append += 1
+        frame = self.spark.createDataFrame(raw, RAW_SCHEMA).coalesce(1)
+        self.log.append(frame, self.consumer, self.append)
+        self.fed += len(new)
+
+    def ask_for_copy(self, table: str) -> None:
+        record = TableRecord(
+            new_table_id(), self.consumer, self.source.database, table, state=TableState.CREATING
+        )
+        self.control.write(record)
+
+    def verify(self, *tables: str, **options: Any) -> list[TableDifference]:
+        names = [(self.source.database, table) for table in tables]
+        return verify(self.spark, self.server(), str(self.target.path), names, **options)
+
+
+@pytest.fixture
+def real(spark: SparkSession, source: Source, target: Target) -> RealMirror:
+    add_reader(source.server)
+    return RealMirror(spark, source, target)
+
+
+def run_until(mirror: RealMirror, tables: list[str], change: Callable[[int], None]) -> None:
+    """Apply the log, with new changes all the time, until the tables are complete."""
+    settings = copy_settings(mirror.source.server, max_bytes_in_chunk=1 << 10)
+    copier = Copier(mirror.spark, settings, str(mirror.target.path))
+    stop, codes = threading.Event(), []
+    applier = Applier(mirror.spark, mirror.options(can_copy=True), copier)
+    thread = threading.Thread(target=lambda: codes.append(applier.run(stop)))
+    thread.start()
+    deadline = time.monotonic() + 500
+    try:
+        number = 0
+        while not all(complete(mirror, table) for table in tables):
+            assert time.monotonic() < deadline, mirror.control.records()
+            assert thread.is_alive()
+            change(number)
+            mirror.feed_real()
+            number += 1
+    finally:
+        stop.set()
+        thread.join(120)
+    assert codes == [0]
+
+
+def complete(mirror: RealMirror, table: str) -> bool:
+    record = mirror.record(table)
+    assert record.state is not TableState.STOPPED, record
+    return record.state is TableState.COMPLETE and "goal" not in record.detail
+
+
+@pytest.mark.deep
+def test_a_copy_while_the_table_changes_equals_the_server(real: RealMirror) -> None:
+    source = real.source
+    rows = ", ".join(f"({i}, 'old {i}', {i}.5)" for i in range(3_500))
+    source.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(40), d DECIMAL(12,2))",
+        f"INSERT INTO t VALUES {rows}",
+        "CREATE TABLE same (id INT PRIMARY KEY, f FLOAT, g POINT, j JSON)",
+        "INSERT INTO same VALUES (1, 0.1, POINT(1, 2), '{\"a\": 1}'), (2, NULL, NULL, NULL)",
+    )
+    # What the log holds begins behind the rows.
+    source.feed()
+    real.fed = len(source.daemon.transactions)
+    real.feed_real()
+    real.ask_for_copy("t")
+    real.ask_for_copy("same")
+
+    def change(number: int) -> None:
+        source.execute(
+            f"UPDATE t SET a = 'new {number}' WHERE id % 7 = {number % 7}",
+            f"DELETE FROM t WHERE id = {number * 11 % 3_500}",
+            f"INSERT INTO t VALUES ({10_000 + number}, 'inserted', 1)",
+        )
+
+    run_until(real, ["t", "same"], change)
+    real.feed_real()
+    assert real.apply(can_copy=True) == 0
+    found = real.verify("t", "same", wait_s=120)
+    assert [(d.verdict, d.server_rows == d.mirror_rows) for d in found] == [
+        (Verdict.EQUAL, True)
+    ] * 2
+    ((count,),) = source.server.execute(f"SELECT COUNT(*) FROM {source.database}.t")
+    assert found[0].server_rows == count
+
+    # A mirror that is not equal is found out, with the keys.
+    path = real.target.of(source, "t")
+    table = DeltaTable.forPath(real.spark, path)
+    table.delete("id = 20")
+    table.update("id = 30", {"a": "'wrong'"})
+    (different,) = real.verify("t", wait_s=5)
+    assert different.verdict is Verdict.DIFFERENT
+    assert different.mirror_rows == different.server_rows - 1
+    assert dict(different.keys) == {"id=20": "missing in the mirror", "id=30": "other values"}
+    assert "id=20: missing in the mirror" in str(different)
+
+    # A mirror that has not got there yet is not called different.
+    source.execute("UPDATE t SET a = 'later' WHERE id = 40")
+    (moving,) = real.verify("t", wait_s=1)
+    assert moving.verdict is Verdict.MOVING
+    (unknown,) = real.verify("nothing")
+    assert unknown.verdict is Verdict.NOT_COMPARED

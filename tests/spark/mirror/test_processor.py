@@ -1,0 +1,134 @@
+"""Tables that stop where no copy helps, and the commands by which they go on."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from dispatcher.model.position import Position
+from spark_sink.mirror import catch_up, consumer_tables
+from spark_sink.mirror.apply import Applier
+from spark_sink.mirror.commands import Resolution, request_resolution
+from spark_sink.mirror.control import TableRecord, TableState
+from spark_sink.mirror.copy_track import copy_folder
+from spark_sink.mirror.delta import MirroredTable
+from spark_sink.mirror.entries import LogEnd
+from spark_sink.mirror.policies import TablePolicy, UnknownTables
+from spark_sink.mirror.signature import Signature
+from spark_sink.mirror.statements import TableEffect, effects_of
+from tests.spark.conftest import Source, Target, assert_equal
+from tests.spark.mirror.conftest import Mirror
+from tests.spark.mirror.test_schema_changes import signature
+
+
+@dataclass
+class CopiedFrom:
+    """A copier that copies what a Delta table holds, and says that it has columns of another signature."""
+
+    mirror: Mirror
+    rows: Callable[[], Any]
+    signature: Signature
+    copies: list[str] = field(default_factory=list)
+
+    def copy(self, record: TableRecord, *, begin: LogEnd, **_: Any) -> Any:
+        self.copies.append(record.label)
+        path = f"{self.mirror.target.path}/{copy_folder(record.table_id)}"
+        table = MirroredTable(record.table_id, path, record.label)
+        frame = self.rows()
+        table.create(self.mirror.spark, frame.schema)
+        frame.write.format("delta").mode("append").save(path)
+        assert begin.position is not None
+        return Copied(begin.position, self.signature.to_json())
+
+
+@dataclass(frozen=True)
+class Copied:
+    executed: Position
+    signature: str
+    rows: int = 1
+    exact: bool = False
+    complete: bool = True
+
+
+def test_a_copy_that_ends_at_the_same_difference_is_not_made_again(
+    mirror: Mirror, source: Source, target: Target
+) -> None:
+    mirror.policy = TablePolicy(unknown=UnknownTables.COPY)
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)")
+    source.feed()
+    mirror.fed = len(source.daemon.transactions)
+
+    def rows() -> Any:
+        values = [(row["id"], row["v"]) for row in source.rows("t")]
+        return mirror.spark.createDataFrame(values, "id int, v int")
+
+    copier = CopiedFrom(mirror, rows, signature(id="INT", v="BIGINT"))
+
+    def apply() -> int:
+        mirror.feed()
+        applier = Applier(mirror.spark, mirror.options(can_copy=True), copier)
+        return applier.run(threading.Event(), drain=True)
+
+    for number in (2, 3):
+        source.execute(f"INSERT INTO t VALUES ({number}, {number})")
+        assert apply() == 0
+        assert_equal(source, target, "t")
+        assert len(copier.copies) == number - 1
+    source.execute("INSERT INTO t VALUES (4, 4)", "INSERT INTO t VALUES (5, 5)")
+    assert apply() == 1
+    assert len(copier.copies) == 2
+    record = mirror.record("t")
+    assert record.state is TableState.STOPPED
+    assert (
+        "column 'v' is BIGINT in the mirror and int in the log, also after a copy" in record.reason
+    )
+    resolve(mirror, record)
+    source.execute("UPDATE t SET v = 9 WHERE id = 1")
+    assert apply() == 0
+    assert len(copier.copies) == 2
+    assert mirror.record("t").state is TableState.COMPLETE
+    assert_equal(source, target, "t")
+
+
+@pytest.mark.deep
+def test_the_commands_of_a_statement_that_is_not_understood_work(
+    mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reading(query: str, database: str, sql_mode: int = 0) -> Sequence[TableEffect]:
+        return effects_of(
+            query.replace("ALTER TABLE odd COMMENT", "FROBNICATE odd"), database, sql_mode
+        )
+
+    for module in (consumer_tables, catch_up):
+        monkeypatch.setattr(module, "effects_of", reading)
+    source.execute(
+        "CREATE TABLE odd (id INT PRIMARY KEY, v INT)",
+        "CREATE TABLE other (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO odd VALUES (1, 1)",
+        "ALTER TABLE odd COMMENT 'x'",
+        "INSERT INTO odd VALUES (2, 2)",
+        "INSERT INTO other VALUES (2, 2)",
+    )
+    assert mirror.run() == 1
+    assert_equal(source, target, "other")
+    record = mirror.record("odd")
+    assert record.state is TableState.STOPPED
+    assert "a statement that is not understood: FROBNICATE ODD ..." in record.reason
+    resolve(mirror, record)
+    assert mirror.apply() == 0
+    assert mirror.record("odd").state is TableState.COMPLETE
+    assert_equal(source, target, "odd")
+
+
+def resolve(mirror: Mirror, record: TableRecord) -> None:
+    """Do what the first command of a stopped table's reason does."""
+    command = record.reason.partition("python -m spark_sink resolve ")[2].partition(";")[0]
+    name, *options = shlex.split(command)
+    assert options[-2:] == ["--as", "applied"]
+    assert options[:-2] in ([], ["--target", str(mirror.target.path)])
+    request_resolution(mirror.spark, str(mirror.target.path), [name], Resolution.APPLIED)

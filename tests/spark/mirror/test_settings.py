@@ -1,0 +1,138 @@
+"""The settings of the mirror: files, environment, command line, and what is wrong in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dispatcher.settings.load import SettingsError
+from spark_sink.mirror.settings import MirroredConsumer, MirrorSettings, load_mirror_settings
+from spark_sink.source.options import SourceOptions
+
+ROOT = Path(__file__).parents[3]
+JOB = "url: http://127.0.0.1:8085\nconsumers: [shop]\ntarget: /t\n"
+Load = Callable[..., MirrorSettings]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    def load(
+        text: str = JOB, environment: Mapping[str, str] | None = None, **options: Any
+    ) -> MirrorSettings:
+        file = tmp_path / "mirror.yaml"
+        file.write_text(text)
+        overrides = {key: (f"--{key}", value) for key, value in options.items()}
+        return load_mirror_settings([file], overrides, environment or {})
+
+    return load
+
+
+def test_the_command_line_overrides_the_environment_and_that_the_file(load: Load) -> None:
+    text = JOB + "max_partitions: 2\nparallel_tables: 3\nlog_days: 1\n"
+    environment = {"SPARK_SINK_PARALLEL_TABLES": "4", "SPARK_SINK_LOG_DAYS": "5", "OTHER": "x"}
+    settings = load(text, environment, log_days="6")
+    assert (settings.max_partitions, settings.parallel_tables, settings.log_days) == (2, 4, 6)
+
+
+def test_the_source_gets_its_options(load: Load) -> None:
+    environment = {"SPARK_SINK_TOKEN": "secret", "SPARK_SINK_MAX_BYTES_PER_TRIGGER": "8MiB"}
+    settings = load(JOB, environment)
+    options = settings.source_options("shop")
+    assert (options["token"], options["maxBytesPerTrigger"]) == ("secret", str(8 << 20))
+    assert SourceOptions.parse(options).raw
+    assert "secret" not in repr(settings)
+
+
+def test_a_token_file_wins_over_a_token(load: Load) -> None:
+    options = load(JOB + "token: secret\ntoken_file: /run/token\n").source_options("shop")
+    assert options["tokenFile"] == "/run/token" and "token" not in options
+
+
+def test_a_password_is_read_from_its_file_and_not_shown(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("geheim\n")
+    settings = load(JOB + "copy: {mysql: u@h:1, password_file: secret}\n")
+    assert settings.copy_from is not None and settings.copy_from.secret == "geheim"
+    assert "geheim" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        ("{}", "mirror.yaml:1: url: is missing"),
+        (JOB + "sink: 1\n", "mirror.yaml:4: sink: unknown key"),
+        (JOB + "log_day: 1\n", "did you mean 'log_days'?"),
+        (JOB + "log_days: 1\nlog_days: 2\n", "duplicate key, already set in line 4"),
+        (JOB.replace("http", "ftp"), "mirror.yaml:1: url: not the address of a daemon"),
+        (JOB.replace("[shop]", "[a, b, a]"), "a consumer is named twice"),
+        (JOB.replace("[shop]", "[]"), "mirror.yaml:2: consumers"),
+        (JOB + "trigger_interval: 2\n", "mirror.yaml:4: trigger_interval"),
+        (JOB + "trigger_interval: '2'\n", "write it like '500 ms'"),
+        (JOB + "max_bytes_per_trigger: x\n", "max_bytes_per_trigger: expected a number of bytes"),
+        (JOB + "parallel_tables: 0\n", "mirror.yaml:4: parallel_tables"),
+        (JOB + "max_partitions: 255\n", "mirror.yaml:4: max_partitions"),
+        (JOB + "copy: {mysql: u@h}\n", "set either password_file or password"),
+        (JOB + "copy: {mysql: u@h, password: a, password_file: b}\n", "cannot read the file"),
+        (JOB + "tables: {shop: {deletes: soft}}\n", "write it like database.table"),
+        (JOB + "tables: {shop.a: {deletes: no}}\n", "mirror.yaml:4: tables.shop.a.deletes"),
+        (JOB + "spark: {conf: [x]}\n", "write it like spark.x=1"),
+        (JOB + "spark: {driver_memory: 2}\n", "mirror.yaml:4: spark.driver_memory"),
+    ],
+)
+def test_findings_name_file_line_and_key(load: Load, text: str, finding: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(text)
+    assert finding in str(caught.value)
+
+
+def test_all_findings_are_reported_at_once(load: Load) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load("url: nowhere\nconsumers: [a]\nlog_days: -1\n")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 3
+    assert all(any(key in line for line in lines) for key in ("url:", "target:", "log_days:"))
+
+
+def test_of_each_policy_the_first_pattern_that_sets_it_counts(load: Load) -> None:
+    text = JOB + (
+        "tables:\n"
+        "  shop.orders: {deletes: soft}\n"
+        "  shop.*: {deletes: hard, on_alter: stop}\n"
+        "  '*.*': {on_alter: recopy, seconds_between_steps: 5}\n"
+    )
+    settings = load(text)
+    orders, other = settings.policy(("shop", "orders")), settings.policy(("d", "t"))
+    assert (orders.deletes, orders.on_alter, orders.seconds_between_steps) == ("soft", "stop", 5)
+    assert (other.deletes, other.on_alter, other.seconds_between_steps) == (None, "recopy", 5)
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "name", "excluded"),
+    [
+        (("*",), (), "a.b", False),
+        (("shop.*",), (), "shop.x", False),
+        (("shop.*",), (), "shop2.x", True),
+        (("*",), ("shop.tmp_*",), "shop.tmp_1", True),
+        (("*",), ("shop.tmp_*",), "shop.Tmp_1", False),
+    ],
+)
+def test_patterns_choose_tables(
+    include: tuple[str, ...], exclude: tuple[str, ...], name: str, excluded: bool
+) -> None:
+    database, table = name.split(".")
+    consumer = MirroredConsumer(include=include, exclude=exclude)
+    assert consumer.excludes((database, table)) is excluded
+
+
+def test_the_example_shows_all_keys() -> None:
+    file = ROOT / "config" / "mirror.example.yaml"
+    settings = load_mirror_settings([file], {}, {"COPY_PASSWORD": "x"})
+    shown = set(settings.model_fields_set) | {"token", "ca_file", "max_bytes_per_trigger"}
+    assert shown == set(MirrorSettings.model_fields)
+    assert settings.copy_from is not None
+    optional = {"password_file", "ca_file"}
+    assert settings.copy_from.model_fields_set | optional == set(
+        type(settings.copy_from).model_fields
+    )

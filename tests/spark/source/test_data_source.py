@@ -1,0 +1,407 @@
+"""The stream reader, called as Spark calls it, without Spark."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.model.position import KEYS
+from spark_sink.source.client import SliceCut
+from spark_sink.source.data_source import RAW_SCHEMA, BinlogDataSource, BinlogStreamReader, Slice
+from spark_sink.source.options import SourceOptions
+from tests.support.fake_daemon import Answer, FakeDaemon, position, problem
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def new_reader(daemon: FakeDaemon) -> Any:
+    made: list[BinlogStreamReader] = []
+
+    def new(**options: str) -> BinlogStreamReader:
+        given = {"url": daemon.url, "consumer": "shop", "retryTimeoutSeconds": "5"} | options
+        made.append(BinlogStreamReader(SourceOptions.parse(given), StructType()))
+        return made[-1]
+
+    yield new
+    for reader in made:
+        reader.stop()
+
+
+def calls(daemon: FakeDaemon) -> list[str]:
+    return [name for name, _ in daemon.calls]
+
+
+def test_constructing_and_pickling_opens_nothing(daemon: FakeDaemon, new_reader: Any) -> None:
+    reader = new_reader()
+    reader.initialOffset()
+    copy = pickle.loads(pickle.dumps(reader))
+    assert copy._session is None
+    assert copy._client is None
+    new_reader(consumer="other")
+    assert calls(daemon) == ["session"]
+
+
+def test_initial_offset_is_asked_twice_and_moves_nothing(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    daemon.add(b"x" * 10)
+    reader = new_reader()
+    first, second = reader.initialOffset(), reader.initialOffset()
+    assert json.dumps(first) == json.dumps(second)
+    assert list(first) == list(KEYS)
+    assert calls(daemon) == ["session"]
+
+
+def test_the_start_of_latest_offset_is_the_acknowledgement(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    one = daemon.add(b"x" * 10)
+    two = daemon.add(b"x" * 10)
+    reader = new_reader(maxBytesPerTrigger="15")
+    start = reader.initialOffset()
+    limit = reader.getDefaultReadLimit()
+    assert reader.latestOffset(start, limit) == one.as_dict()
+    assert daemon.acknowledged == position(0)
+    reader.commit(one.as_dict())
+    assert daemon.acknowledged == position(0)
+    assert reader.latestOffset(one.as_dict(), limit) == two.as_dict()
+    assert daemon.acknowledged == one
+    assert reader.reportLatestOffset() == two.as_dict()
+    nothing_new = reader.latestOffset(two.as_dict(), limit)
+    assert nothing_new == two.as_dict()
+
+
+def test_limits(daemon: FakeDaemon, new_reader: Any) -> None:
+    daemon.max_bytes = 4000
+    daemon.add(b"x")
+    reader = new_reader()
+    start = reader.initialOffset()
+    assert reader.getDefaultReadLimit() == ReadMaxBytes(0)
+    for limit in (ReadMaxBytes(0), ALL, ReadMaxBytes(7), ReadMaxRows(3)):
+        reader.latestOffset(start, limit)
+    polls = [body["max_bytes"] for name, body in daemon.calls if name == "poll"]
+    assert polls == [1000, None, 7, 1000]
+
+
+def test_partitions_may_be_the_first_call(daemon: FakeDaemon, new_reader: Any) -> None:
+    ends = [daemon.add(b"x" * 10) for _ in range(6)]
+    reader = new_reader(maxPartitions="3")
+    slices = reader.partitions(ends[0].as_dict(), ends[4].as_dict())
+    assert daemon.acknowledged == ends[0]
+    assert [(s.session, s.number, s.start.position, s.end.position) for s in slices] == [
+        (1, 0, ends[0], ends[1]),
+        (1, 1, ends[1], ends[2]),
+        (1, 2, ends[2], ends[4]),
+    ]
+    assert pickle.loads(pickle.dumps(slices)) == slices
+    reader.latestOffset(ends[4].as_dict(), ALL)
+    assert calls(daemon) == ["session", "slices", "poll"]
+
+
+def test_a_small_batch_is_one_slice_and_markers_are_none(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    reader = new_reader()
+    start = reader.initialOffset()
+    end = daemon.add(b"x" * 10)
+    reader.latestOffset(start, ALL)
+    assert reader.partitions(start, end.as_dict()) == [
+        Slice(1, 0, SliceCut(position(0)), SliceCut(end))
+    ]
+    # A restarted query asks for its initial offset again, which may be past the planned end.
+    assert reader.partitions(end.as_dict(), start) == []
+    assert "slices" not in calls(daemon)
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_large_batch_has_more_slices(
+    daemon: FakeDaemon, new_reader: Any, *, planned: bool
+) -> None:
+    reader = new_reader(maxPartitions="2", maxBytesPerPartition="1MiB")
+    start = reader.initialOffset()
+    ends = [daemon.add(bytes(1 << 20)) for _ in range(7)]
+    if planned:
+        reader.latestOffset(start, ALL)
+    slices = reader.partitions(start, ends[-1].as_dict())
+    assert [s.end for s in slices] == [SliceCut(end) for end in ends]
+    assert [s.number for s in slices] == list(range(7))
+    assert [body["n"] for name, body in daemon.calls if name == "slices"] == (
+        [7] if planned else [2, 7]
+    )
+
+
+def test_slices_are_at_most_254(daemon: FakeDaemon, new_reader: Any) -> None:
+    reader = new_reader(maxBytesPerPartition="1")
+    start = reader.initialOffset()
+    end = daemon.add(bytes(3000))
+    reader.latestOffset(start, ALL)
+    reader.partitions(start, end.as_dict())
+    assert [body["n"] for name, body in daemon.calls if name == "slices"] == [254]
+
+
+def test_the_checkpoint_wins_over_the_stored_position(daemon: FakeDaemon, new_reader: Any) -> None:
+    ends = [daemon.add(b"x") for _ in range(3)]
+    reader = new_reader()
+    reader.initialOffset()
+    assert reader.latestOffset(ends[1].as_dict(), ALL) == ends[2].as_dict()
+    assert [body["after"] for name, body in daemon.calls if name == "session"] == [
+        None,
+        ends[1].as_dict(),
+    ]
+
+
+def test_a_start_from_the_options(daemon: FakeDaemon, new_reader: Any) -> None:
+    one = daemon.add(b"x")
+    assert new_reader(startingOffsets=one.to_json()).initialOffset() == one.as_dict()
+
+
+def test_available_now_ends_at_the_position_of_its_start(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    daemon.add(b"x" * 10)
+    tip = daemon.add(b"", marker=True)
+    reader = new_reader()
+    reader.prepareForTriggerAvailableNow()
+    assert daemon.session == 0  # a read-only session fences no reader
+    start = reader.initialOffset()
+    daemon.add(b"later")
+    end = reader.latestOffset(start, ALL)
+    assert end == tip.as_dict()
+    assert reader.partitions(start, end)
+    assert reader.latestOffset(end, ALL) == end
+    assert daemon.acknowledged.seq < tip.seq  # no call was needed to know that this is the end
+
+
+def test_available_now_over_nothing_but_markers(daemon: FakeDaemon, new_reader: Any) -> None:
+    reader = new_reader()
+    start = reader.initialOffset()
+    tip = daemon.add(b"", marker=True)
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(start, ALL)
+    assert end == tip.as_dict()
+    assert reader.partitions(start, end) == []
+    assert reader.latestOffset(end, ALL) == end
+
+
+def test_raw_slices_end_with_the_position_of_the_batch(daemon: FakeDaemon, new_reader: Any) -> None:
+    ends = [daemon.add(b"x" * 10) for _ in range(6)]
+    reader = new_reader(maxPartitions="3", raw="true")
+    slices = reader.partitions(ends[0].as_dict(), ends[4].as_dict())
+    assert [part.batch_end for part in slices] == [None, None, ends[4]]
+    assert not any(part.gap or part.markers for part in slices)
+
+
+def test_raw_markers_are_a_slice_that_reads_nothing(daemon: FakeDaemon, new_reader: Any) -> None:
+    reader = new_reader(raw="true")
+    start = reader.initialOffset()
+    tip = daemon.add(b"", marker=True)
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(start, ALL)
+    assert end == tip.as_dict()
+    (only,) = reader.partitions(start, end)
+    assert only == Slice(1, 0, SliceCut(position(0)), SliceCut(tip), batch_end=tip, markers=True)
+    reader = BinlogStreamReader(reader._options, RAW_SCHEMA)
+    (row,) = [row for batch in reader.read(only) for row in batch.to_pylist()]
+    assert (row["kind"], row["entry"], row["position"]) == ("end", 0, tip.to_json())
+    assert "binlog" not in calls(daemon)
+
+
+# -- changes that the server has purged ----------------------------------------------------------------------
+
+
+def test_a_gap_that_a_poll_finds_is_an_error(daemon: FakeDaemon, new_reader: Any) -> None:
+    one = daemon.add(b"x" * 10)
+    reader = new_reader()
+    reader.latestOffset(reader.initialOffset(), ALL)
+    behind = daemon.purge()
+    with pytest.raises(BinlogError) as caught:
+        reader.latestOffset(one.as_dict(), ALL)
+    assert caught.value.kind is ErrorKind.POSITION_PURGED
+    text = str(caught.value)
+    assert f"purged changes after epoch {one.epoch}, seq {one.seq} (binlog.000001:" in text
+    assert f"goes on at epoch {behind.epoch}, seq {behind.seq}" in text
+    assert "failOnDataLoss" in text
+
+
+@pytest.mark.parametrize("first", ["latestOffset", "partitions"])
+def test_a_gap_that_a_session_finds_is_an_error(
+    daemon: FakeDaemon, new_reader: Any, first: str
+) -> None:
+    one, two = daemon.add(b"x" * 10), daemon.add(b"x" * 10)
+    daemon.purge()
+    reader = new_reader()
+    second = ALL if first == "latestOffset" else two.as_dict()
+    with pytest.raises(BinlogError, match="the server has purged changes after"):
+        getattr(reader, first)(one.as_dict(), second)
+
+
+def test_a_gap_under_a_planned_batch_is_an_error(daemon: FakeDaemon, new_reader: Any) -> None:
+    one, two = daemon.add(b"x" * 10), daemon.add(b"x" * 10)
+    reader = new_reader()
+    (part,) = reader.partitions(one.as_dict(), two.as_dict())[:1]
+    daemon.purge()
+    with pytest.raises(BinlogError, match="the server has purged changes after"):
+        reader.read(part)
+
+
+def test_without_failing_a_gap_is_logged_once_and_marked(
+    daemon: FakeDaemon, new_reader: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = daemon.add(b"x" * 10)
+    reader = new_reader(failOnDataLoss="false", raw="true")
+    reader.latestOffset(reader.initialOffset(), ALL)
+    behind = daemon.purge()
+    for _ in range(2):
+        assert reader.latestOffset(one.as_dict(), ALL) == behind.as_dict()
+    (record,) = caplog.records
+    assert "consumer shop: the server has purged changes after" in record.getMessage()
+    (part,) = reader.partitions(one.as_dict(), behind.as_dict())
+    assert part.gap and part.batch_end == behind
+    end = daemon.add(b"x")
+    (part,) = new_reader(failOnDataLoss="false", raw="true").partitions(
+        behind.as_dict(), end.as_dict()
+    )
+    assert not part.gap
+
+
+def test_without_failing_a_gap_before_the_first_batch_is_marked(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    one = daemon.add(b"x" * 10)
+    behind = daemon.purge()
+    reader = new_reader(failOnDataLoss="false", raw="true", startingOffsets=one.to_json())
+    daemon.add(b"x" * 10)
+    for _ in range(2):
+        assert reader.initialOffset() == one.as_dict()
+    assert reader.latestOffset(one.as_dict(), ALL) == behind.as_dict()
+    (part,) = reader.partitions(one.as_dict(), behind.as_dict())
+    assert (part.gap, part.markers, part.batch_end) == (True, True, behind)
+
+
+def test_a_consumer_that_was_moved_is_like_one_behind_a_gap(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    one = daemon.add(b"x" * 10)
+    behind = daemon.purge()
+    refused = problem(400, ErrorKind.POSITION_UNKNOWN, "it belongs to another epoch")
+    daemon.faults["session"] = [refused]
+    start = {"raw": "true", "startingOffsets": one.to_json()}
+    with pytest.raises(BinlogError, match="or the consumer was moved: it goes on at epoch"):
+        new_reader(**start).initialOffset()
+    daemon.faults["session"] = [refused]
+    reader = new_reader(failOnDataLoss="false", **start)
+    assert reader.initialOffset() == one.as_dict()
+    daemon.faults["session"] = [refused]
+    end = daemon.add(b"x" * 10)
+    assert reader.latestOffset(one.as_dict(), ALL) == behind.as_dict()
+    (part,) = reader.partitions(one.as_dict(), behind.as_dict())
+    assert part.gap and part.batch_end == behind
+    assert reader.latestOffset(behind.as_dict(), ALL) == end.as_dict()
+
+
+def test_a_gap_with_nothing_behind_it_is_a_batch_of_its_own(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    one = daemon.add(b"x" * 10)
+    behind = daemon.purge()
+    reader = new_reader(failOnDataLoss="false", raw="true", startingOffsets=one.to_json())
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(start, ALL)
+    assert (start, end) == (one.as_dict(), behind.as_dict())
+    (part,) = reader.partitions(start, end)
+    assert part.gap and part.batch_end == behind
+    assert reader.latestOffset(end, ALL) == end
+
+
+# -- a checkpoint that is ahead of the server ----------------------------------------------------------------
+
+
+def test_available_now_from_a_checkpoint_ahead_of_the_server(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    daemon.add(b"x")
+    reader = new_reader()
+    reader.prepareForTriggerAvailableNow()
+    with pytest.raises(BinlogError, match="seq 7 is ahead of the server"):
+        reader.latestOffset(position(7).as_dict(), ALL)
+
+
+def test_available_now_from_a_checkpoint_that_the_daemon_accepts_and_the_server_has_not_reached(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    old, tip = daemon.add(b"x"), daemon.add(b"x")
+    reader = new_reader()
+    reader.prepareForTriggerAvailableNow()
+    daemon.transactions.pop()
+    # The daemon answers as for a reader that may be ahead of a lagging replica.
+    answer = {
+        "session": 1,
+        "position": tip.as_dict(),
+        "head": old.as_dict(),
+        "max_bytes_in_binlog_queue": 1,
+        "gap": False,
+    }
+    daemon.faults["session"] = [Answer(body=json.dumps(answer).encode())]
+    reader._target = old
+    with pytest.raises(BinlogError, match="ahead of the server's newest position") as caught:
+        reader.latestOffset(tip.as_dict(), ALL)
+    assert caught.value.kind is ErrorKind.POSITION_UNKNOWN
+
+
+def test_a_newer_reader_fences_this_one(daemon: FakeDaemon, new_reader: Any) -> None:
+    older, newer = new_reader(), new_reader()
+    start = older.initialOffset()
+    newer.initialOffset()
+    with pytest.raises(BinlogError) as caught:
+        older.latestOffset(start, ALL)
+    assert caught.value.kind is ErrorKind.SESSION_FENCED
+    assert "session 1 is not the newest" in str(caught.value)
+    assert "declare a second consumer for a second reader" in str(caught.value)
+
+
+def test_a_consumer_that_has_failed_for_good(daemon: FakeDaemon, new_reader: Any) -> None:
+    reader = new_reader()
+    start = reader.initialOffset()
+    daemon.faults["poll"] = [problem(410, ErrorKind.POSITION_PURGED, "binlog.000001 is gone")]
+    with pytest.raises(BinlogError, match=r"binlog\.000001 is gone"):
+        reader.latestOffset(start, ALL)
+
+
+def test_schemas(daemon: FakeDaemon) -> None:
+    daemon.tables["shop.orders"] = {
+        "database": "shop",
+        "table": "orders",
+        "columns": [
+            {"name": "id", "mysql_type": "bigint unsigned", "nullable": False, "charset": None},
+            {"name": "at", "mysql_type": "datetime(3)", "nullable": True, "charset": None},
+            {"name": "ts", "mysql_type": "timestamp", "nullable": True, "charset": None},
+        ],
+        "key": ["id"],
+    }
+    given = {"url": daemon.url, "consumer": "shop"}
+    changes = BinlogDataSource(given).schema()
+    assert isinstance(changes, StructType)
+    assert changes.simpleString() == (
+        "struct<epoch:bigint,seq:bigint,ordinal:bigint,gtid:string,file:string,pos:bigint,"
+        "committed_at:timestamp,database:string,table:string,op:string,before_absent:array<string>,"
+        "after_absent:array<string>,before:string,after:string>"
+    )
+    assert [f.name for f in changes if not f.nullable] == ["epoch", "seq", "ordinal"]
+    typed = BinlogDataSource(given | {"table": "shop.orders"}).schema()
+    assert isinstance(typed, StructType)
+    assert (
+        typed["after"].dataType.simpleString()
+        == "struct<id:decimal(20,0),at:timestamp_ntz,ts:timestamp>"
+    )
+    with pytest.raises(BinlogError, match=r"table shop\.nope does not exist"):
+        BinlogDataSource(given | {"table": "shop.nope"}).schema()
+    with pytest.raises(UserError, match="unknown option"):
+        BinlogDataSource(given | {"tabel": "shop.orders"})

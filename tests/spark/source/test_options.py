@@ -1,0 +1,99 @@
+"""Options of the source: all findings at once, each with its remedy."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.model.errors import UserError
+from dispatcher.model.position import Position
+from spark_sink.source.options import KEYS, MAX_PARTITIONS, SourceOptions, parse_size
+
+GOOD = {"url": "http://daemon:8085", "consumer": "shop"}
+START = Position("s", "", "binlog.000001", 4, 0, 0)
+
+
+def test_defaults() -> None:
+    options = SourceOptions.parse(GOOD)
+    assert (options.table, options.raw, options.start, options.max_bytes) == (
+        None,
+        False,
+        None,
+        None,
+    )
+    assert options.max_partitions == MAX_PARTITIONS
+
+
+def test_all_options_in_any_case() -> None:
+    given = {
+        "URL": "https://daemon/base/",
+        "Consumer": "shop",
+        "tokenfile": "/run/token",
+        "cafile": "/ca.pem",
+        "TABLE": "shop.or.ders",
+        "raw": "FALSE",
+        "startingoffsets": START.to_json(),
+        "maxBytesPerTrigger": "2m",
+        "maxpartitions": "7",
+        "INVALIDDATES": "Text",
+        "retryTimeoutSeconds": "5",
+    }
+    options = SourceOptions.parse(given)
+    assert options.table == ("shop", "or.ders")
+    assert options.invalid_dates is InvalidDates.TEXT
+    assert options.start == START
+    assert (options.max_bytes, options.max_partitions) == (2 << 20, 7)
+    assert (options.address.token_file, options.address.retry_timeout_s) == ("/run/token", 5.0)
+    assert {key.lower() for key in given} <= {key.lower() for key in KEYS}
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        ({"maxBytesPerTriger": "1"}, "unknown option 'maxBytesPerTriger', did you mean 'maxBytes"),
+        ({"path": "/x"}, "unknown option 'path'"),
+        ({"consumer": ""}, "option 'consumer' is missing"),
+        ({"url": "daemon:1"}, "option 'url': not the address of a daemon"),
+        ({"table": "orders"}, "option 'table' must be database.table"),
+        ({"invalidDates": "zero"}, "option 'invalidDates' must be null, error or text, not 'zero'"),
+        ({"raw": "yes"}, "option 'raw' must be true or false"),
+        ({"raw": "true", "table": "a.b"}, "options 'table' and 'raw' exclude each other"),
+        ({"token": "x", "tokenFile": "y"}, "options 'token' and 'tokenFile' exclude each other"),
+        ({"startingOffsets": "earliest"}, "must be stored or a position as JSON"),
+        ({"startingOffsets": '{"seq":1}'}, "key 'server' is missing"),
+        ({"maxBytesPerTrigger": "0"}, "must be a size like 16MiB"),
+        ({"maxPartitions": "0"}, "must be a number from 1"),
+        ({"retryTimeoutSeconds": "soon"}, "must be a number from 1"),
+    ],
+)
+def test_findings(change: dict[str, str], finding: str) -> None:
+    with pytest.raises(UserError) as caught:
+        SourceOptions.parse(GOOD | change)
+    assert finding in caught.value.what
+
+
+def test_all_findings_at_once() -> None:
+    with pytest.raises(UserError) as caught:
+        SourceOptions.parse({"raw": "no", "colour": "red"})
+    for finding in ("'colour'", "'url' is missing", "'consumer' is missing", "'raw'"):
+        assert finding in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        ("16MiB", 16 << 20),
+        ("16mb", 16 << 20),
+        ("3 k", 3 << 10),
+        ("2g", 2 << 30),
+        ("5B", 5),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5m", "1t", "m", "1mm"])
+def test_texts_that_are_not_sizes(text: str) -> None:
+    assert parse_size(text) is None

@@ -1,0 +1,79 @@
+"""Which settings the mirror job's session has, as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import json
+from spark_sink.mirror.settings import MirrorSettings
+from spark_sink.session import spark_session
+
+settings = MirrorSettings.model_validate(
+    {"url": "http://127.0.0.1:1", "consumers": ["none"], "target": "/none", "spark": %s}
+)
+spark = spark_session(settings)
+heap = spark._jvm.java.lang.Runtime.getRuntime().maxMemory()
+print("GIVEN " + json.dumps(dict(spark.sparkContext.getConf().getAll(), heap=heap)))
+spark.stop()
+"""
+ROOT = Path(__file__).parents[2]
+
+
+def given(folder: Path, spark: dict[str, object], *command: str) -> dict[str, str]:
+    """Returns the settings of the session that a script started by `command` has, and the size of its heap."""
+    script = folder / "job.py"
+    script.write_text(SCRIPT % json.dumps(spark), encoding="utf-8")
+    done = subprocess.run(
+        [*command, str(script)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("GIVEN "))
+    found: dict[str, str] = json.loads(line.removeprefix("GIVEN "))
+    return found
+
+
+@pytest.mark.spark
+def test_what_spark_submit_is_given_wins(tmp_path: Path) -> None:
+    submit = str(Path(sys.executable).with_name("spark-submit"))
+    options = ["--master", "local[1]", "--driver-memory", "600m"]
+    options += [
+        "--conf",
+        "spark.sql.shuffle.partitions=7",
+        "--conf",
+        "spark.sql.session.timeZone=CET",
+    ]
+    found = given(
+        tmp_path, {"conf": {"spark.sql.session.timeZone": "Asia/Tokyo"}}, submit, *options
+    )
+    assert found["spark.sql.shuffle.partitions"] == "7"
+    assert found["spark.databricks.delta.snapshotPartitions"] == "2"
+    assert found["spark.sql.session.timeZone"] == "Asia/Tokyo"  # of the job's own option --conf
+    assert found["spark.app.name"] == "binlog-dispatcher mirror"
+    assert int(found["heap"]) <= 600 << 20
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("section", "least", "most"),
+    [
+        pytest.param({"master": "local[1]"}, 1500, 2048, marks=pytest.mark.deep),
+        ({"master": "local[1]", "conf": {"spark.driver.memory": "700m"}}, 500, 700),
+    ],
+)
+def test_a_local_driver_has_memory_for_its_executors(
+    tmp_path: Path, section: dict[str, object], least: int, most: int
+) -> None:
+    heap = int(given(tmp_path, section, sys.executable)["heap"])
+    assert least << 20 <= heap <= most << 20
