@@ -341,8 +341,10 @@ class Dispatcher:
     def server_polled(
         self, view: ServerView, positions: list[QueuedPosition], *, answers_held: bool, now: float
     ) -> list[Effect]:
-        """Compare the server's view with the consumers' positions when it was asked. `answers_held`: a held batch
-        waited for this poll."""
+        """Compare the server's view with `positions`: those that the consumers had when the server was asked.
+
+        `answers_held`: a held batch waited for this poll.
+        """
         if error := history_error(view, positions):
             return self.login_again(error.what, now)
         if not answers_held or (held := self.gate.release()) is None:

@@ -295,7 +295,8 @@ class Versions:
         if stored is None:
             return cls()
         self, position = cls(stored.server, stored.position), stored.position
-        # A version that is stored as open opens again only when the stream begins within it.
+        # A version that was open is open again only after the stream begins within it; until then it ends at the
+        # stored position.
         self.changed = any(open_ for *_, open_ in stored.versions)
         for name, start, end, definition, open_ in stored.versions:
             version = Version(name, start, end, definition)

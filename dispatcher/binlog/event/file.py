@@ -229,8 +229,8 @@ def put_header(buf: U8, at: Int, base: Int, line: I64) -> None:
 def _frame(
     buf: U8, at: Int, checksum: bool, stops: bool, base: Int, lines: I64
 ) -> tuple[Int, Int, Int]:
-    """Fill `lines`; returns (lines used, code of the reason to stop, offset of the stop). `stops`: stop before a whole
-    event of a type that changes how the next events are read."""
+    """Fill `lines`; returns (lines used, code of the reason to stop, offset of the stop). With `stops` it
+    stops before a complete event whose type changes how later events are read."""
     end = np.int64(len(buf))
     n = np.int64(0)
     at = np.int64(at)

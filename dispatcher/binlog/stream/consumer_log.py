@@ -79,7 +79,7 @@ class ConsumerLog:
     SEGMENT_MIN = 1 << 14
     # A spilled segment is as large as its transaction is by then, within these bounds, so that there are few of them.
     SPILLED_MIN, SPILLED_MAX = 1 << 22, 1 << 26
-    # Of a spilled segment: a reader releases the pages of each piece that it has sent.
+    # A reader sends a spilled segment in pieces of this size, and releases the pages of each piece after it.
     PIECE = 1 << 20
     CUT_BYTES = 1 << 18  # between two places where a transaction may be cut
 

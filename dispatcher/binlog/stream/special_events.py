@@ -266,7 +266,8 @@ class SpecialEvents:
     def _mariadb_gtid(self, event: EventHeader, body: bytes) -> None:
         """MariaDB's GTID event also is the BEGIN, unless it says that one statement follows and nothing else.
 
-        One that prepares an XA transaction begins it; one that completes it stands before XA COMMIT or ROLLBACK.
+        With the flag PREPARED_XA it begins the XA transaction; with COMPLETED_XA it stands before XA COMMIT or XA
+        ROLLBACK.
         """
         gtid = parse_mariadb_gtid(body, event.server_id)
         if gtid.sequence >= GNO_MAX:

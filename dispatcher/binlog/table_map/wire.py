@@ -49,8 +49,8 @@ class Field(IntEnum):
 @dataclass(frozen=True, slots=True)
 class RawTableMap:
     """The parts of a TABLE_MAP's body, not interpreted. `types`: (type code, metadata) of each column, with ENUM and
-    SET resolved from STRING; `fields`: optional fields in their order, type to value; `start`, `end`: offsets in the
-    body of the number of columns and of the first optional field."""
+    SET resolved from STRING; `fields`: optional fields in their order, type to value. Offsets in the body:
+    `start` of the number of columns, `end` of the first optional field."""
 
     table_id: int
     database: str

@@ -218,7 +218,7 @@ class ServerStream:
                 silent = not await self._readable()
                 if self._interrupted:
                     return []
-                # A loop that was busy for that long may not have polled the socket yet.
+                # If the event loop was busy for the whole timeout, it has perhaps not polled the socket yet: read once.
                 if silent:
                     if self._read():
                         break

@@ -301,7 +301,7 @@ def _facts(variables: Mapping[str, str]) -> ServerFacts:
         server_uuid=server_uuid,
         server_id=server_id,
         log_bin=_is_on(variables, "log_bin"),
-        # Servers that know rows only have neither variable.
+        # A server without these variables writes rows only, with whole images.
         binlog_format=get("binlog_format", "ROW").upper(),
         row_image=get("binlog_row_image", "FULL").upper(),
         row_metadata=get("binlog_row_metadata").upper(),

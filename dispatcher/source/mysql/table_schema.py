@@ -253,7 +253,7 @@ def _labels(connection: Connection, column: Mapping[str, Any], label: str) -> li
 
 
 def _collations(connection: Connection, names: set[str]) -> dict[str, int]:
-    """Return the id of each collation. Raises `BinlogError` where the server gives one none."""
+    """Return the id of each collation. Raises `BinlogError` if the server reports no id for one of them."""
     ids: dict[str, int] = {}
     for query in (_COLLATIONS, _FULL_COLLATIONS):
         missing = tuple(sorted(names - ids.keys()))
