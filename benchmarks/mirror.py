@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 from pymysql.cursors import Cursor
 
@@ -35,7 +36,7 @@ ROWS_IN_TRANSACTION = 100
 ROWS_PER_SECOND = 10_000
 ROUNDS = 8
 TIMEOUT_S = 900.0
-_DATABASE = "load"
+_DATABASE = "bench_load"
 _COLUMNS = (
     "id BIGINT AUTO_INCREMENT PRIMARY KEY, customer INT NOT NULL, name VARCHAR(60), price DECIMAL(12,2), weight DOUBLE,"
     " created DATETIME(3), changed TIMESTAMP(6) NULL, quantity INT UNSIGNED, state ENUM('new','paid','sent'),"
@@ -93,6 +94,8 @@ def entries_of(target: Path) -> list[Entry]:
     """Returns the entries with rows of the log, in order."""
     names = ["lsn", "kind", "table", "first_seq", "last_seq", "rows"]
     files = [str(path) for path in (target / "_binlog" / "log").rglob("*.parquet")]
+    if not files:
+        return []
     table = ds.dataset(files, format="parquet").to_table(columns=names)
     rows = [row for row in table.to_pylist() if row.pop("kind") == "rows"]
     return sorted((Entry(**row) for row in rows), key=lambda entry: entry.lsn)
@@ -193,7 +196,11 @@ def measure(scale: int, say: Callable[[str], None]) -> Figures:
         daemon.start()
         log_rows_per_s = _log_stage(server, daemon, home, stack, say)
         job = _job(
-            server, daemon, home / "load", stack, 'tables: {"load.c*": {unknown_tables: copy}}'
+            server,
+            daemon,
+            home / "load",
+            stack,
+            'tables: {"bench_load.c*": {unknown_tables: copy}}',
         )
         with server.connect() as connection, connection.cursor() as cursor:
             connection.autocommit(True)
@@ -257,7 +264,7 @@ def _until_applied(target: Path, writer: Writer, seqs: set[int]) -> Latencies:
     def arrived() -> Latencies | None:
         try:
             found = latencies(target, wanted)
-        except (OSError, KeyError):  # the job is writing
+        except (OSError, KeyError, pa.ArrowInvalid):  # a file is being written
             return None
         return None if found.missing else found
 
