@@ -30,6 +30,7 @@ SESSION_FILES = tuple(
         "source/test_large_transactions",
         "source/test_worker_memory",
         "mirror/test_apply",
+        "mirror/test_control_table",
         "mirror/test_conversions_servers",
         "mirror/test_crashes",
         "mirror/test_log",

@@ -280,16 +280,17 @@ class ControlTable:
         for key, value in _PROPERTIES.items():
             table = table.property(key, value)
         table.execute()
-        self._version = delta_version(self._spark, self.path)
 
     def _commit(self, rows: list[dict[str, Any]]) -> None:
         with self._lock:
+            self.rows()
+            if self._version < 0:
+                self._create()
+            # Read after the creation: another process may have made the table, and written into it.
             serial = self.rows().serial
             at = datetime.now(UTC)
             for number, row in enumerate(rows, serial + 1):
                 row |= {"serial": number, "at": at}
-            if self._version < 0:
-                self._create()
             append_file(self._spark, self.path, _file_of(rows), len(rows))
             # Rows of another process in between are read with the next `rows`.
             if delta_version(self._spark, self.path) == self._version + 1:
