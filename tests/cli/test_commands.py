@@ -2,76 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import tempfile
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
 
+from tests.cli.program import (
+    DEADLINE_S,
+    PASSWORD,
+    call,
+    command,
+    consumer,
+    environment,
+    free_port,
+    write,
+)
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import Instance, Server
-
-PROGRAM = Path(sys.executable).with_name("binlog-dispatcher")
-PASSWORD = "sehr-geheim"
-DEADLINE_S = 60.0
-
-
-def command(*arguments: str | Path, env: Mapping[str, str] | None = None) -> list[str]:
-    return [str(PROGRAM), *(str(argument) for argument in arguments)]
-
-
-def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    ours = {k: v for k, v in os.environ.items() if not k.startswith("DISPATCHER")}
-    return {**ours, "COLUMNS": "200", "NO_COLOR": "1", **(more or {})}
-
-
-def call(
-    *arguments: str | Path, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command(*arguments),
-        env=environment(env),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    assert PASSWORD not in done.stdout + done.stderr
-    return done
-
-
-def consumer(server: Server | int, user: str, databases: str = "shop", more: str = "") -> str:
-    port = server if isinstance(server, int) else server.port
-    return f"{{mysql: '{user}@127.0.0.1:{port}', password: {PASSWORD}, databases: [{databases}]{more}}}"
-
-
-def write(folder: Path, *consumers: tuple[str, str], port: int = 0) -> Path:
-    file = folder / "dispatcher.yaml"
-    lines = [f"  {name}: {text}\n" for name, text in consumers]
-    rest = f"api: {{listen: '127.0.0.1:{port}'}}\nstate: {{path: state.db}}\n"
-    file.write_text("consumers:\n" + "".join(lines) + rest)
-    return file
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def test_version() -> None:
@@ -85,7 +43,7 @@ def test_help_names_the_commands_and_loads_no_more_than_that() -> None:
     assert all(name in done.stdout for name in ("run", "check", "binlogs"))
     code = (
         "import sys, dispatcher.cli\n"
-        "print([m for m in ('pymysql', 'uvicorn', 'fastapi', 'pydantic', 'numba') if m in sys.modules])"
+        "print([m for m in ('pymysql', 'uvicorn', 'fastapi', 'pydantic', 'numba', 'rich') if m in sys.modules])"
     )
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -101,6 +59,25 @@ def test_the_module_is_the_program() -> None:
         check=True,
     )
     assert done.stdout == call("--version").stdout
+
+
+def test_help_shows_flags_and_values_as_they_are_written() -> None:
+    shown = call("binlogs", "--help", env={"COLUMNS": "80"}).stdout
+    assert "  --json " in shown and "--url URL " in shown and "--token-file FILE " in shown
+    every = [shown, *(call(*words, "--help").stdout for words in (["run"], ["check"], ["inspect"]))]
+    assert not [word for word in ("<bool>", "<str>", "<path>") if word in "".join(every)]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    env = {"_BINLOG_DISPATCHER_COMPLETE": f"source_{shell}"}
+    assert "binlog-dispatcher" in call(env=env).stdout
+    asked = {
+        "_BINLOG_DISPATCHER_COMPLETE": "complete_bash",
+        "COMP_WORDS": "binlog-dispatcher bin",
+        "COMP_CWORD": "1",
+    }
+    assert call(env=asked).stdout.strip() == "binlogs"
 
 
 @pytest.mark.parametrize(
@@ -367,178 +344,3 @@ def test_a_state_store_in_use_or_damaged(account: Server, tmp_path: Path) -> Non
     (tmp_path / "state.db").write_bytes(b"no database" * 1000)
     done = call("run", "--config", file)
     assert done.returncode == 1 and "state store: " in done.stderr and "move it" in done.stderr
-
-
-# `binlogs` with several kinds of answers.
-
-
-@contextmanager
-def answering(status: int, body: bytes, *, token: str = "") -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            allowed = not token or self.headers["Authorization"] == f"Bearer {token}"
-            problem = b'{"detail": "no token", "hint": "send one"}'
-            self.send_response(status if allowed else 401)
-            self.end_headers()
-            self.wfile.write(body if allowed else problem)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-ROW = {
-    "name": "shop[eu]",
-    "binlog_client_name": "repl@db1:3306",
-    "dispatcher_name": "shop:2",
-    "state": "paused",
-    "bytes": 1536,
-    "max_bytes": 64 * 2**20,
-    "unacknowledged_bytes": 12,
-    "lag_seconds": 3.21,
-    "runway_seconds": 4.2 * 86_400,
-    "dispatcher_events_read_per_sec": 1234.5,
-    "acknowledged": {"file": "binlog.000007", "offset": 4711},
-    "last_error": None,
-}
-
-
-def test_binlogs_as_a_table() -> None:
-    failed = ROW | {
-        "state": "failed",
-        "dispatcher_name": "",
-        "acknowledged": None,
-        "runway_seconds": None,
-        "last_error": "position purged: [x]",
-    }
-    with answering(200, json.dumps([ROW, failed]).encode()) as url:
-        done = call("binlogs", "--url", url)
-    assert done.returncode == 0
-    words = ("shop[eu]", "shop:2", "paused", "binlog.000007:4711", "1.5 KiB", "64.0 MiB", "12 B")
-    for word in (*words, "3.2", "4 d", "position purged: [x]"):
-        assert word in done.stdout
-
-
-def test_binlogs_with_a_token(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("a-token-for-the-api\n")
-    with answering(200, b"[]", token="a-token-for-the-api") as url:
-        allowed = call("binlogs", "--json", "--url", url, "--token-file", tmp_path / "token")
-        refused = call("binlogs", "--json", "--url", url)
-    assert (allowed.returncode, allowed.stdout) == (0, "[]\n")
-    assert refused.returncode == 2
-    assert (
-        "401 no token; send one; pass a file that contains it with --token-file" in refused.stderr
-    )
-
-
-def test_binlogs_reads_its_token_from_the_environment() -> None:
-    with answering(200, b"[]", token="a-token-for-the-api") as url:
-        env = {"DISPATCHER_TOKEN": "a-token-for-the-api"}
-        assert call("binlogs", "--json", "--url", url, env=env).returncode == 0
-
-
-CALLS = (("binlogs",), ("consumers", "forget", "shop", "--yes"))
-
-
-def one_line(url: str, *words: str) -> str:
-    """The output of a command for this URL: one line, with exit code 1."""
-    done = call(*words, "--url", url)
-    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
-    return done.stderr
-
-
-@pytest.mark.parametrize("words", CALLS)
-def test_a_port_that_does_not_speak_http_is_one_line(
-    account: Server, words: tuple[str, ...]
-) -> None:
-    said = one_line(f"http://127.0.0.1:{account.port}", *words)
-    # The server may have closed the connection before the call was sent.
-    assert "the server does not speak HTTP" in said or "closed the connection" in said
-    assert "api.listen" in said
-
-
-@pytest.mark.parametrize("words", CALLS)
-def test_a_closed_port_is_one_line(words: tuple[str, ...]) -> None:
-    assert "Connection refused" in one_line(f"http://127.0.0.1:{free_port()}", *words)
-
-
-@pytest.mark.parametrize("words", CALLS)
-def test_a_port_without_tls_is_one_line(words: tuple[str, ...]) -> None:
-    with answering(200, b"[]") as url:
-        said = one_line(url.replace("http:", "https:"), *words)
-    assert "the server does not speak TLS" in said and "http://" in said
-
-
-@pytest.fixture
-def tls_port(tmp_path: Path) -> Iterator[int]:
-    """A port that speaks TLS with a self-signed certificate, and closes each connection."""
-    files = ("-keyout", tmp_path / "key", "-out", tmp_path / "cert")
-    made = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost")
-    subprocess.run([*made, *map(str, files)], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    client, _ = listener.accept()
-                    with client, contextlib.suppress(OSError):
-                        context.wrap_socket(client, server_side=True).close()
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
-
-
-@pytest.mark.parametrize("words", CALLS)
-def test_a_port_with_tls_is_one_line(tls_port: int, words: tuple[str, ...]) -> None:
-    assert "https://" in one_line(f"http://127.0.0.1:{tls_port}", *words)
-
-
-def test_a_certificate_that_is_not_trusted_is_one_line(tls_port: int) -> None:
-    said = one_line(f"https://127.0.0.1:{tls_port}", "binlogs")
-    assert "certificate is not trusted" in said and "--ca" in said
-
-
-def test_json_of_another_program_is_one_line() -> None:
-    with answering(200, b'[{"x": 1}]') as url:
-        assert "the answer is not one of binlog-dispatcher" in one_line(url, "binlogs")
-
-
-def test_without_a_terminal_a_move_needs_yes() -> None:
-    done = call("consumers", "forget", "shop", "--url", "http://127.0.0.1:1")
-    assert done.returncode == 2 and "--yes" in done.stderr
-
-
-@pytest.mark.parametrize("to", ["somewhere", "1234", "2026-13-01"])
-def test_an_invalid_position_to_seek_is_a_usage_error(to: str) -> None:
-    words = ("consumers", "seek", "shop", "--to", to, "--yes", "--url", "http://127.0.0.1:1")
-    done = call(*words)
-    assert done.returncode == 2 and "--to" in done.stderr
-
-
-def test_errors_of_binlogs(tmp_path: Path) -> None:
-    with answering(200, b"<html>") as url:
-        assert call("binlogs", "--url", url).returncode == 1
-    with answering(503, b'{"detail": "starting", "hint": "wait"}') as url:
-        busy = call("binlogs", "--url", url)
-    assert busy.returncode == 1 and "503 starting; wait" in busy.stderr
-    with answering(404, b"nothing") as url:
-        assert "404 Not Found" in call("binlogs", "--url", url).stderr
-    closed_port = call("binlogs", "--url", f"http://127.0.0.1:{free_port()}")
-    assert closed_port.returncode == 1 and "Connection refused" in closed_port.stderr
-    no_url = call("binlogs", "--url", "db1:8085")
-    assert no_url.returncode == 2 and "not a URL" in no_url.stderr
-    no_file = call("binlogs", "--url", "http://x", "--token-file", tmp_path / "none")
-    assert no_file.returncode == 2 and "none" in no_file.stderr

@@ -1,4 +1,4 @@
-"""Calls of a running daemon by the command line: common options, the HTTP call, errors as exit codes."""
+"""What several commands use: their common options, the settings, the HTTP call of a running daemon, exit codes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, UserError
+
+if TYPE_CHECKING:
+    from dispatcher.settings.model import Settings
 
 EXIT_FAULT, EXIT_INPUT = 1, 2
 TOKEN_VARIABLE = "DISPATCHER_TOKEN"  # noqa: S105 - the name, not a token
@@ -20,19 +23,47 @@ TIMEOUT_S = 60
 
 Url = Annotated[
     str,
-    typer.Option(help="URL of the daemon, such as http://127.0.0.1:8085.", envvar="DISPATCHER_URL"),
+    typer.Option(
+        metavar="URL",
+        help="URL of the daemon, such as http://127.0.0.1:8085.",
+        envvar="DISPATCHER_URL",
+    ),
 ]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
+        metavar="FILE",
         help=f"File that contains an API token. Default: the environment variable {TOKEN_VARIABLE}.",
         show_default=False,
     ),
 ]
 Ca = Annotated[
     Path | None,
-    typer.Option(help="For https: PEM file of the trusted authorities.", show_default=False),
+    typer.Option(
+        metavar="FILE", help="For https: PEM file of the trusted authorities.", show_default=False
+    ),
 ]
+Config = Annotated[
+    list[Path],
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        envvar="DISPATCHER_CONFIG",
+        help="YAML file, or folder of YAML files. Repeatable; later files override earlier ones.",
+        show_default=False,
+    ),
+]
+
+
+def read_settings(
+    config: list[Path], *, listen: str | None = None, log_level: str | None = None
+) -> Settings:
+    """The settings of `--config`, overridden by options. Raises SettingsError."""
+    from dispatcher.settings.load import load_settings  # noqa: PLC0415
+
+    overrides = {"api.listen": ("--listen", listen), "log.level": ("--log-level", log_level)}
+    return load_settings(config, {key: o for key, o in overrides.items() if o[1] is not None})
 
 
 @contextmanager
@@ -90,6 +121,14 @@ def call(address: DaemonAddress, path: str, body: object = None) -> Any:
         raise _refused(error, url) from error
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise _unreachable(error, url) from error
+
+
+def rows_of(address: DaemonAddress) -> list[dict[str, Any]]:
+    """The rows of `GET /v1/binlogs`. Raises BinlogError."""
+    rows = call(address, "/v1/binlogs")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise unexpected(address.url)
+    return rows
 
 
 def _token(file: Path | None) -> str:

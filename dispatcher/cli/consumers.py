@@ -1,39 +1,83 @@
-"""The commands `consumers forget` and `consumers seek`, which call a running daemon."""
+"""The commands `consumers show`, `forget` and `seek`, which call a running daemon."""
 
 from __future__ import annotations
 
+import difflib
+import json
 import sys
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
-from dispatcher.calls import (
+from dispatcher.cli.calls import (
     Ca,
     DaemonAddress,
     TokenFile,
     Url,
     call,
     errors_as_exit_codes,
+    rows_of,
     unexpected,
 )
+from dispatcher.cli.status_text import Row, print_consumer
 from dispatcher.model.errors import ErrorKind, UserError
 
 app = typer.Typer(
-    help="Move a consumer of a running daemon.",
+    help="Show or move a consumer of a running daemon.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the consumer.")]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
+@app.command("show")
+def show_consumer(
+    name: _Name,
+    url: Url,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the consumer's part of the daemon's answer.")
+    ] = False,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+) -> None:
+    """Print all that the daemon says of one consumer."""
+    address = DaemonAddress(url, token_file, ca)
+    with errors_as_exit_codes():
+        row = _row_of(address, name)
+        if as_json:
+            typer.echo(json.dumps(row, indent=2, ensure_ascii=False))
+            return
+        try:
+            print_consumer(row)
+        except (KeyError, TypeError, ValueError):
+            raise unexpected(url) from None
+
+
+def _row_of(address: DaemonAddress, name: str) -> Row:
+    rows = rows_of(address)
+    for row in rows:
+        if row.get("name") == name:
+            return row
+    names = [str(row.get("name")) for row in rows]
+    close = difflib.get_close_matches(name, names, n=1)
+    remedy = f"did you mean {close[0]!r}?" if close else "binlog-dispatcher binlogs lists them"
+    raise UserError(
+        ErrorKind.UNKNOWN_CONSUMER, f"{address.url}: no consumer {name!r}", remedy=remedy
+    )
+
+
 @app.command()
 def forget(
     name: _Name, url: Url, yes: _Yes = False, token_file: TokenFile = None, ca: Ca = None
 ) -> None:
-    """Delete a consumer's stored position: it begins at the `start` of its settings, in a new epoch."""
+    """Delete a consumer's stored position.
+
+    It begins at the `start` of its settings, in a new epoch.
+    """
     with errors_as_exit_codes():
         _confirm(f"Delete the position of consumer {name} and begin at its start?", yes)
         _move(DaemonAddress(url, token_file, ca), name, "forget", {})
@@ -46,15 +90,16 @@ def seek(
     to: Annotated[
         str,
         typer.Option(
+            metavar="POSITION",
             help="earliest, latest, a position (binlog.000003:1234), an executed GTID set, or a time (ISO 8601, UTC by"
-            " default): the first transaction committed then or later."
+            " default): the first transaction committed then or later.",
         ),
     ],
     yes: _Yes = False,
     token_file: TokenFile = None,
     ca: Ca = None,
 ) -> None:
-    """Move a consumer to another position in the server's log, in a new epoch."""
+    """Move a consumer to another position, in a new epoch."""
     with errors_as_exit_codes():
         start = _start(to)
         _confirm(f"Move consumer {name} to {to}?", yes)

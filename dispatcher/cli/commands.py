@@ -1,0 +1,220 @@
+"""The commands `run` and `inspect`, and the program that holds all commands."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dispatcher.cli import binlogs, check, consumers
+from dispatcher.cli.calls import Config, errors_as_exit_codes, read_settings
+
+if TYPE_CHECKING:
+    from dispatcher.settings.model import Settings
+
+# Typer's own tracebacks show local variables, and with them passwords. Its rich help takes 0.4 s to load, and shows
+# flags as if they took values.
+app = typer.Typer(
+    name="binlog-dispatcher",
+    help="One MySQL replication connection, fanned out to many consumers.",
+    epilog="Exit codes: 0 success, 2 the input or the settings are wrong, 1 any other error.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def main() -> None:
+    app()
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        typer.echo(f"binlog-dispatcher {version('binlog-dispatcher')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@contextmanager
+def _without_gc() -> Iterator[None]:
+    """Import without garbage collection, and exempt what was imported from later collections.
+
+    Imported modules stay in memory, and searching them for garbage makes the start about 10 % slower.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def run_command(
+    config: Config,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Check the servers first; exit if one has an error.")
+    ] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address of the HTTP API; overrides api.listen."),
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL", help="debug, info, warning or error; overrides log.level."),
+    ] = None,
+) -> None:
+    """Run the daemon until SIGTERM or Ctrl-C.
+
+    SIGHUP makes it read the settings again.
+    """
+    with errors_as_exit_codes():
+
+        def load() -> Settings:
+            return read_settings(config, listen=listen, log_level=log_level)
+
+        settings = load()
+        if strict:
+            check.exit_on_errors(settings)
+        with _without_gc():
+            from dispatcher import app as daemon  # noqa: PLC0415
+
+        code = daemon.run_daemon(settings, load)
+    raise typer.Exit(code)
+
+
+def inspect_command(  # noqa: PLR0913 - one parameter per option
+    logs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LOG",
+            help="Binlog files in order, or - for standard input. Or a server: mysql://USER@HOST:PORT begins at its"
+            " oldest file, mysql://USER@HOST:PORT/FILE at the named one.",
+            show_default=False,
+        ),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per event and line.")
+    ] = False,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Print counts per table and the largest transactions.")
+    ] = False,
+    hexdump: Annotated[
+        bool, typer.Option("--hexdump", help="Also print the bytes of each event.")
+    ] = False,
+    database: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this database. Repeatable.")
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this table: database.table or table. Repeatable."),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POINT",
+            help="Begin at a position (1234, binlog.000003:1234), at the first transaction of a GTID set, or at a"
+            " time (ISO 8601, UTC by default).",
+            show_default=False,
+        ),
+    ] = None,
+    stop: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POINT",
+            help="End before this point; same forms as --start.",
+            show_default=False,
+        ),
+    ] = None,
+    invalid_dates: Annotated[
+        str,
+        typer.Option(
+            metavar="FORM",
+            help="Print invalid dates such as '0000-00-00' as: text, null or error.",
+        ),
+    ] = "text",
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="For a server: wait for new events at the end of its log."),
+    ] = False,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File that contains the password.", show_default=False),
+    ] = None,
+    password_env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Environment variable that contains the password.",
+            show_default=False,
+        ),
+    ] = None,
+    tls_mode: Annotated[
+        str,
+        typer.Option(
+            metavar="MODE", help="disabled, preferred, required, verify_ca or verify_identity."
+        ),
+    ] = "preferred",
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="For TLS: PEM file of the trusted certificate authorities.",
+            show_default=False,
+        ),
+    ] = None,
+    server_public_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Without TLS: PEM file of the server's RSA public key.",
+            show_default=False,
+        ),
+    ] = None,
+    get_server_public_key: Annotated[
+        bool,
+        typer.Option(
+            "--get-server-public-key", help="Without TLS: accept the key that the server sends."
+        ),
+    ] = False,
+) -> None:
+    """Print a binlog: events, positions, GTIDs, rows.
+
+    If an event cannot be read, everything before it is printed, then one error; the exit code is 2.
+    """
+    from dispatcher.inspect import command  # noqa: PLC0415
+
+    with errors_as_exit_codes():
+        login = command.Login(
+            password_file, password_env, tls_mode, ca, server_public_key, get_server_public_key
+        )
+        options = command.parse_options(
+            as_json=as_json, summary=summary, hexdump=hexdump, databases=database or (), tables=table or (),
+            bounds=(start, stop), invalid_dates=invalid_dates,
+        )  # fmt: skip
+        code = command.run_inspection(logs, options, login, follow=follow)
+    raise typer.Exit(code)
+
+
+app.command("run")(run_command)
+app.command("check")(check.check_command)
+app.command("binlogs")(binlogs.binlogs_command)
+app.command("top")(binlogs.top_command)
+app.add_typer(consumers.app, name="consumers")
+app.command("inspect")(inspect_command)

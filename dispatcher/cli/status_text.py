@@ -1,0 +1,203 @@
+"""The rows of `GET /v1/binlogs` as text: sizes, durations and positions, and the tables of `binlogs`.
+
+On a terminal a consumer's fault stands below its line, in the width of the terminal. In a file or a pipe each consumer
+is one line of any length, so that `grep` and `awk` find all of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Row = dict[str, Any]
+STATE_STYLES = {
+    "streaming": "green",
+    "ended": "green",
+    "failed": "red",
+    "connecting": "yellow",
+    "paused": "yellow",
+    "closed": "yellow",
+    "detached": "yellow",
+}
+PIPE_WIDTH = 10_000  # columns of a table that is not for a terminal
+_UNITS = ("B", "KiB", "MiB", "GiB")
+
+
+def size_text(count: float) -> str:
+    """A number of bytes, such as `1.5 KiB`."""
+    for unit in _UNITS:
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def duration_text(seconds: float | None) -> str:
+    """A duration in one unit; None = unknown, or without an end."""
+    if seconds is None:
+        return "-"
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def position_text(row: Row) -> str:
+    """The acknowledged position: file and offset."""
+    acknowledged = row["acknowledged"]
+    if acknowledged is None:
+        return "-"
+    return f"{acknowledged['file']}:{acknowledged['offset']}"
+
+
+def queue_share(row: Row) -> float:
+    """How much of the queue's memory is used, from 0 to 1."""
+    return min(1.0, row["bytes"] / row["max_bytes"]) if row["max_bytes"] else 0.0
+
+
+def faults_of(row: Row) -> list[str]:
+    """What is wrong with a consumer, each in one line: its warnings, then its last error."""
+    error = row["last_error"]
+    return [
+        *(f"warning: {text}" for text in row.get("warnings", ())),
+        *([error] if error else []),
+    ]
+
+
+Column = tuple[str, bool, Callable[[Row], str]]  # heading, right-aligned, text of a row
+_READ: Column = ("events/s", True, lambda row: f"{row['dispatcher_events_read_per_sec']:.0f}")
+NARROW: tuple[Column, ...] = (
+    ("consumer", False, lambda row: row["name"]),
+    ("state", False, lambda row: row["state"]),
+    ("lag", True, lambda row: duration_text(row["lag_seconds"])),
+    ("queue", True, lambda row: f"{100 * queue_share(row):.0f} %"),
+    _READ,
+    ("position", False, position_text),
+)
+WIDE: tuple[Column, ...] = (
+    *NARROW[:1],
+    ("connection", False, lambda row: row["binlog_client_name"]),
+    ("dispatcher", False, lambda row: row["dispatcher_name"] or "-"),
+    *NARROW[1:3],
+    ("queue", True, lambda row: size_text(row["bytes"])),
+    ("of", True, lambda row: size_text(row["max_bytes"])),
+    ("unacknowledged", True, lambda row: size_text(row["unacknowledged_bytes"])),
+    ("spilled", True, lambda row: size_text(row["spilled_bytes"])),
+    ("runway", True, lambda row: duration_text(row["runway_seconds"])),
+    ("detaches", True, lambda row: str(row["detaches"])),
+    _READ,
+    NARROW[-1],
+)
+
+
+def print_binlogs(rows: Sequence[Row], *, wide: bool) -> None:
+    """Raises KeyError, TypeError or ValueError if the rows are not the daemon's."""
+    from rich.console import Console  # noqa: PLC0415
+
+    console = Console()
+    columns = WIDE if wide else NARROW
+    if not rows:
+        typer.echo("no consumers that this token may see", err=True)
+    elif not console.is_terminal:
+        faults: Column = ("last error", False, lambda row: "; ".join(faults_of(row)) or "-")
+        print_lines(_table(rows, (*columns, faults)))
+    else:
+        # A wide table is not cut to the terminal's width.
+        console.width, width = max(console.width, PIPE_WIDTH if wide else 0), console.width
+        console.print(_table(rows, columns))
+        console.width = width
+        for part in _faults(rows):
+            console.print(part)
+
+
+def print_lines(content: RenderableType) -> None:
+    """Print without colours, and without a limit of width."""
+    from rich.console import Console  # noqa: PLC0415
+
+    console = Console(width=PIPE_WIDTH, no_color=True, highlight=False)
+    with console.capture() as text:
+        console.print(content)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.get().splitlines())
+
+
+def _faults(rows: Sequence[Row]) -> Iterator[RenderableType]:
+    from rich.padding import Padding  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    for row in rows:
+        if faults := faults_of(row):
+            yield Text(f"\n{row['name']}: {row['state']}", style=state_style(row))
+            for line in faults:
+                yield Padding(Text(line), (0, 0, 0, 2))
+
+
+def state_style(row: Row) -> str:
+    return STATE_STYLES.get(row["state"], "default")
+
+
+def _table(rows: Sequence[Row], columns: Sequence[Column]) -> RenderableType:
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading, right, _ in columns:
+        folds = heading in ("consumer", "connection")
+        table.add_column(
+            heading, justify="right" if right else "left", overflow="fold", no_wrap=not folds
+        )
+    for row in rows:
+        styles = {"state": state_style(row)}
+        table.add_row(*(Text(text(row), styles.get(name, "")) for name, _, text in columns))
+    return table
+
+
+def print_consumer(row: Row) -> None:
+    """Print all that a row says about its consumer, one line per value, then its faults."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    grid = Table.grid(padding=(0, 2))
+    for key, value in _consumer_lines(row):
+        style = state_style(row) if key == "state" else ""
+        grid.add_row(Text(key, style="bold"), Text(value, style=style, overflow="fold"))
+    for line in faults_of(row):
+        grid.add_row(Text("fault", style="bold"), Text(line))
+    console = Console()
+    if console.is_terminal:
+        console.print(grid)
+    else:
+        print_lines(grid)
+
+
+_SHOWN_IN_PARTS = frozenset({"bytes", "max_bytes", "acknowledged", "covered", "last_error"})
+
+
+def _consumer_lines(row: Row) -> list[tuple[str, str]]:
+    first = [
+        ("consumer", row["name"]),
+        ("state", row["state"]),
+        ("connection", row["binlog_client_name"]),
+        ("lag", duration_text(row["lag_seconds"])),
+        ("queue", f"{size_text(row['bytes'])} of {size_text(row['max_bytes'])}"),
+        ("acknowledged", position_text(row)),
+    ]
+    shown = {"name", "state", "binlog_client_name", "lag_seconds", "warnings", *_SHOWN_IN_PARTS}
+    rest = [(key, _value_text(key, value)) for key, value in row.items() if key not in shown]
+    return first + rest
+
+
+def _value_text(key: str, value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, int) and key.endswith("_bytes"):
+        return size_text(value)
+    if isinstance(value, int | float) and key.endswith("_seconds"):
+        return duration_text(value)
+    return str(value)

@@ -1,0 +1,257 @@
+"""`binlogs`, `top` and `consumers` with several kinds of answers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import ssl
+import subprocess
+import termios
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from tests.cli.program import DEADLINE_S, ROW, answering, call, command, environment, free_port
+from tests.servers.server import Server
+
+FAILED = ROW | {
+    "name": "billing",
+    "state": "failed",
+    "dispatcher_name": "",
+    "acknowledged": None,
+    "runway_seconds": None,
+    "last_error": "position purged: [x]; " + "move the consumer " * 8,
+}
+ROWS = json.dumps([ROW, FAILED]).encode()
+
+
+def on_terminal(*arguments: str, keys: bytes = b"", columns: int = 80) -> tuple[int, str]:
+    """The exit code and the output of a command on a terminal of 24 lines. `keys` are typed after its first output."""
+    main, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, columns))
+    env = environment({"TERM": "xterm"})
+    del env["COLUMNS"]
+    with subprocess.Popen(
+        command(*arguments), env=env, stdin=terminal, stdout=terminal, stderr=terminal
+    ) as process:
+        os.close(terminal)
+        output, deadline = b"", monotonic() + DEADLINE_S
+        try:
+            while monotonic() < deadline and select.select([main], [], [], DEADLINE_S)[0]:
+                try:
+                    part = os.read(main, 1 << 16)
+                except OSError:  # the program has closed the terminal
+                    break
+                output += part
+                if keys:
+                    os.write(main, keys)
+                    keys = b""
+            code = process.wait(DEADLINE_S)
+        finally:
+            process.kill()
+            os.close(main)
+    return code, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output.decode().replace("\r", ""))
+
+
+def test_binlogs_in_a_pipe_are_one_line_per_consumer_of_any_length() -> None:
+    with answering(200, ROWS) as url:
+        done = call("binlogs", "--url", url, env={"COLUMNS": "80"})
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "consumer  state     lag  queue  events/s  position            last error",
+        "shop[eu]  paused  3.2 s    0 %      1234  binlog.000007:4711  -",
+        f"billing   failed  3.2 s    0 %      1234  -                   {FAILED['last_error'].rstrip()}",
+    ]
+
+
+def test_wide_binlogs_add_columns() -> None:
+    with answering(200, ROWS) as url:
+        done = call("binlogs", "--wide", "--url", url)
+    words = ("repl@db1:3306", "shop:2", "1.5 KiB", "64.0 MiB", "12 B", "4 d")
+    assert all(word in done.stdout for word in words)
+
+
+def test_binlogs_on_a_terminal_of_80_columns() -> None:
+    with answering(200, ROWS) as url:
+        code, shown = on_terminal("binlogs", "--url", url)
+    assert code == 0
+    lines = [line.rstrip() for line in shown.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert lines[:3] == [
+        "consumer  state     lag  queue  events/s  position",
+        "shop[eu]  paused  3.2 s    0 %      1234  binlog.000007:4711",
+        "billing   failed  3.2 s    0 %      1234  -",
+    ]
+    assert lines[4] == "billing: failed"
+    assert " ".join(line.strip() for line in lines[5:]) == FAILED["last_error"].rstrip()
+
+
+def test_binlogs_again_and_again_until_interrupted() -> None:
+    with answering(200, ROWS) as url:
+        words = command("binlogs", "--watch", "--every", "0.2", "--json", "--url", url)
+        with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            first, second = process.stdout.readline(), process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(DEADLINE_S) == 0
+    assert json.loads(first) == json.loads(second) == [ROW, FAILED]
+
+
+def test_top_once() -> None:
+    with answering(200, ROWS) as url:
+        done = call("top", "--once", "--every", "0.2", "--url", url)
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"{url}  2 consumers  1 failed  1 paused"
+    assert lines[2] == "repl@db1:3306"
+    assert lines[3] == "  shop:2  binlog.000007:5000  1234 events/s  1.0 MiB/s"
+    assert lines[5].split() == ["shop[eu]", "paused", "3.2", "s", "░░░░░░░░░░", "0", "%", "0"]
+    assert lines[6] == "  no dispatcher" and lines[8].split()[-1] == "-"
+    assert lines[9].strip().startswith("billing: position purged: [x]")
+
+
+def test_top_on_a_terminal_ends_on_q() -> None:
+    with answering(200, ROWS) as url:
+        code, shown = on_terminal("top", "--every", "5", "--url", url, keys=b"q")
+    assert code == 0 and "repl@db1:3306" in shown and "q ends" in shown
+
+
+def test_top_without_a_terminal_says_what_to_do() -> None:
+    done = call("top", "--url", "http://127.0.0.1:1")
+    assert done.returncode == 2 and "pass --once" in done.stderr
+
+
+def test_one_consumer() -> None:
+    with answering(200, ROWS) as url:
+        shown = call("consumers", "show", "shop[eu]", "--url", url)
+        as_json = call("consumers", "show", "billing", "--json", "--url", url)
+        unknown = call("consumers", "show", "biling", "--url", url)
+    lines = dict(line.split(None, 1) for line in shown.stdout.splitlines())
+    assert lines["queue"] == "1.5 KiB of 64.0 MiB" and lines["runway_seconds"] == "4 d"
+    assert json.loads(as_json.stdout) == FAILED
+    assert unknown.returncode == 2 and "did you mean 'billing'?" in unknown.stderr
+
+
+def test_binlogs_with_a_token(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a-token-for-the-api\n")
+    with answering(200, b"[]", token="a-token-for-the-api") as url:
+        allowed = call("binlogs", "--json", "--url", url, "--token-file", tmp_path / "token")
+        refused = call("binlogs", "--json", "--url", url)
+    assert (allowed.returncode, allowed.stdout) == (0, "[]\n")
+    assert refused.returncode == 2
+    assert (
+        "401 no token; send one; pass a file that contains it with --token-file" in refused.stderr
+    )
+
+
+def test_binlogs_reads_its_token_from_the_environment() -> None:
+    with answering(200, b"[]", token="a-token-for-the-api") as url:
+        env = {"DISPATCHER_TOKEN": "a-token-for-the-api"}
+        assert call("binlogs", "--json", "--url", url, env=env).returncode == 0
+
+
+CALLS = (("binlogs",), ("consumers", "forget", "shop", "--yes"))
+
+
+def one_line(url: str, *words: str) -> str:
+    """The output of a command for this URL: one line, with exit code 1."""
+    done = call(*words, "--url", url)
+    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_port_that_does_not_speak_http_is_one_line(
+    mysql97: Server, words: tuple[str, ...]
+) -> None:
+    said = one_line(f"http://127.0.0.1:{mysql97.port}", *words)
+    # The server may have closed the connection before the call was sent.
+    assert "the server does not speak HTTP" in said or "closed the connection" in said
+    assert "api.listen" in said
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_closed_port_is_one_line(words: tuple[str, ...]) -> None:
+    assert "Connection refused" in one_line(f"http://127.0.0.1:{free_port()}", *words)
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_port_without_tls_is_one_line(words: tuple[str, ...]) -> None:
+    with answering(200, b"[]") as url:
+        said = one_line(url.replace("http:", "https:"), *words)
+    assert "the server does not speak TLS" in said and "http://" in said
+
+
+@pytest.fixture
+def tls_port(tmp_path: Path) -> Iterator[int]:
+    """A port that speaks TLS with a self-signed certificate, and closes each connection."""
+    files = ("-keyout", tmp_path / "key", "-out", tmp_path / "cert")
+    made = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost")
+    subprocess.run([*made, *map(str, files)], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    client, _ = listener.accept()
+                    with client, contextlib.suppress(OSError):
+                        context.wrap_socket(client, server_side=True).close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_port_with_tls_is_one_line(tls_port: int, words: tuple[str, ...]) -> None:
+    assert "https://" in one_line(f"http://127.0.0.1:{tls_port}", *words)
+
+
+def test_a_certificate_that_is_not_trusted_is_one_line(tls_port: int) -> None:
+    said = one_line(f"https://127.0.0.1:{tls_port}", "binlogs")
+    assert "certificate is not trusted" in said and "--ca" in said
+
+
+def test_json_of_another_program_is_one_line() -> None:
+    with answering(200, b'[{"x": 1}]') as url:
+        assert "the answer is not one of binlog-dispatcher" in one_line(url, "binlogs")
+
+
+def test_without_a_terminal_a_move_needs_yes() -> None:
+    done = call("consumers", "forget", "shop", "--url", "http://127.0.0.1:1")
+    assert done.returncode == 2 and "--yes" in done.stderr
+
+
+@pytest.mark.parametrize("to", ["somewhere", "1234", "2026-13-01"])
+def test_an_invalid_position_to_seek_is_a_usage_error(to: str) -> None:
+    words = ("consumers", "seek", "shop", "--to", to, "--yes", "--url", "http://127.0.0.1:1")
+    done = call(*words)
+    assert done.returncode == 2 and "--to" in done.stderr
+
+
+def test_errors_of_binlogs(tmp_path: Path) -> None:
+    with answering(200, b"<html>") as url:
+        assert call("binlogs", "--url", url).returncode == 1
+    with answering(503, b'{"detail": "starting", "hint": "wait"}') as url:
+        busy = call("binlogs", "--url", url)
+    assert busy.returncode == 1 and "503 starting; wait" in busy.stderr
+    with answering(404, b"nothing") as url:
+        assert "404 Not Found" in call("binlogs", "--url", url).stderr
+    closed_port = call("binlogs", "--url", f"http://127.0.0.1:{free_port()}")
+    assert closed_port.returncode == 1 and "Connection refused" in closed_port.stderr
+    no_url = call("binlogs", "--url", "db1:8085")
+    assert no_url.returncode == 2 and "not a URL" in no_url.stderr
+    no_file = call("binlogs", "--url", "http://x", "--token-file", tmp_path / "none")
+    assert no_file.returncode == 2 and "none" in no_file.stderr
