@@ -16,6 +16,7 @@ import os
 import resource
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -31,6 +32,7 @@ from dispatcher.api.auth import Scope, Token
 from dispatcher.api.protocol import bounded_protocol
 from dispatcher.binlog.stream.warmup import load_kept_kernels, load_kernels
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.timings import Durations
 from dispatcher.runtime.administration import Administration
 from dispatcher.runtime.client_registry import ClientRegistry
 from dispatcher.runtime.from_settings import client_decls
@@ -42,10 +44,12 @@ from dispatcher.settings.model import ApiLimitSettings, Settings, TokenSettings
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs
-from dispatcher.telemetry.metrics import Metrics, Snapshot
+from dispatcher.telemetry.exposition import Snapshot
+from dispatcher.telemetry.metrics import Measured, Metrics
 
 SHUTDOWN_S = 10
 STORE_CHECK_EVERY_S = 1.0
+LOOP_CHECK_EVERY_S = 1.0
 EXIT_FAULT = 1
 FILES_RESERVED = 256  # file descriptors that are not for the API's connections
 
@@ -134,10 +138,18 @@ class Daemon:
         # Next to the state store, whose lock excludes other daemons from both.
         spill = Spill(Path(f"{settings.state.path}.spill"), settings.state.max_bytes_in_spill)
         self._clients = ClientRegistry(self._store, spill.allocate, self._log, self._on_task_error)
+        self._measured = Measured(
+            self._clients.timings,
+            store=self._store.timings,
+            store_up=lambda: not self._not_ready(),
+            store_path=Path(settings.state.path),
+            spill=lambda: (spill.bytes, settings.state.max_bytes_in_spill),
+        )
         self._metrics = Metrics(
             version("binlog-dispatcher"),
             self._clients.sessions.rows_with_consumers,
             self._clients.clients,
+            self._measured,
         )
         self._rendering = asyncio.Lock()
         self._api = Api(
@@ -149,6 +161,7 @@ class Daemon:
             version=version("binlog-dispatcher"),
             metrics=self._render_metrics,
             ready=self._not_ready,
+            timings=self._measured.requests,
         )
         self._secrets = dict.fromkeys(settings.secrets())
         self._reload = asyncio.Event()
@@ -201,6 +214,7 @@ class Daemon:
         self._clients.start()
         self._tasks.start("reload", self._reload_on_request())
         self._tasks.start("state store", self._check_store())
+        self._tasks.start("loop lag", measure_loop_lag(self._measured.loop_lag))
         address = str(self._settings.api.listen)
         self._log.info("starting", listen=address, consumers=len(self._settings.consumers))
         try:
@@ -272,7 +286,9 @@ class Daemon:
             except BinlogError as error:
                 lines = "; ".join(str(error).splitlines())
                 self._log.error("settings not reloaded, nothing was changed", error=lines)
+                self._measured.reloaded = False
                 continue
+            self._measured.reloaded = True
             self._configure(settings)
             _warn(settings)
             changes = await self._clients.apply(new_decls)
@@ -297,6 +313,14 @@ class Daemon:
         }
         if changed := [key for key, (current, new) in fixed.items() if current != new]:
             self._log.warning("restart the daemon to apply these settings", settings=changed)
+
+
+async def measure_loop_lag(lag: Durations) -> None:
+    """Count, again and again, how much later than asked for a timer ran. Never ends."""
+    while True:
+        due = time.monotonic() + LOOP_CHECK_EVERY_S
+        await asyncio.sleep(LOOP_CHECK_EVERY_S)
+        lag.add(time.monotonic() - due)
 
 
 async def render_metrics(metrics: Metrics) -> tuple[bytes, str]:

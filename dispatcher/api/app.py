@@ -15,8 +15,10 @@ from dispatcher.api.guard import Guard
 from dispatcher.api.models import ConsumerService
 from dispatcher.api.origin import OriginGuard
 from dispatcher.api.page import page_routes
+from dispatcher.api.requests import RequestTimer
 from dispatcher.api.routes import consumer_routes
 from dispatcher.api.status import RenderMetrics, status_routes
+from dispatcher.model.timings import RequestTimings
 from dispatcher.settings.model import ApiLimitSettings
 
 _DESCRIPTION = (
@@ -49,8 +51,10 @@ class Api:
         version: str,
         metrics: RenderMetrics,
         ready: Callable[[], Sequence[str]],
+        timings: RequestTimings | None = None,
     ) -> None:
-        """`listen`: the host; `metrics` renders (text, content type); `ready` returns why the daemon is not ready."""
+        """`listen`: the host; `metrics` renders (text, content type); `ready` returns why the daemon is not ready;
+        `timings` counts the requests."""
         self._tokens = Tokens(access.tokens)
         self._guard = Guard(self._tokens, limits, access.open)
         app = FastAPI(
@@ -69,9 +73,11 @@ class Api:
         app.include_router(page_routes(self._guard))
         self._origin = OriginGuard(app, listen=listen, hosts=access.hosts, tokens=self._tokens)
 
+        self._timer = RequestTimer(self._origin, timings or RequestTimings())
+
     @property
     def asgi(self) -> ASGIApp:
-        return self._origin
+        return self._timer
 
     def replace(self, access: Access) -> None:
         """Apply these access rules from now on."""

@@ -167,6 +167,7 @@ class ConsumerRow(BaseModel):
     dispatcher_bytes_flush_per_sec: float
     state: str
     lag_seconds: float
+    lag_bytes: int | None
     unacknowledged_bytes: int
     acknowledged: PositionBody | None
     covered: PositionBody | None

@@ -1,4 +1,4 @@
-"""How long until the server purges the binlog files that a consumer still needs.
+"""How long until the server purges the binlog files that a consumer still needs, and how far it is behind the log.
 
 A server purges a whole file some time (`expire_s`) after it closed the file, which is when it began the next one. It
 purges when it rotates or starts, so the computed moment is the earliest one. Limits by size, which some servers have
@@ -35,6 +35,19 @@ def seconds_to_purge(poll: ServerPolled, server: str, file: str, now_s: float) -
         return float(poll.expire_s)
     closed = view.created.get(following, 0)
     return max(0.0, closed + poll.expire_s - now_s) if closed else None
+
+
+def bytes_behind(poll: ServerPolled, server: str, file: str, offset: int) -> int | None:
+    """Bytes of the server's log after an offset of `file`, 0 if that is beyond the log's end as polled; None: the
+    server no longer has the file, or it is the file of another server."""
+    if not file or server != poll.view.server:
+        return None
+    names = [name for name, _ in poll.view.files]
+    if file not in names:
+        newest = names[-1] if names else ""
+        return 0 if (len(file), file) > (len(newest), newest) else None
+    following = sum(size for _, size in poll.view.files[names.index(file) :])
+    return max(0, following - offset)
 
 
 def _file_after(poll: ServerPolled, file: str) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dispatcher.dispatch import runway
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
@@ -49,6 +50,15 @@ def lag_s(consumer: Consumer, now_s: float) -> float:
     return 0.0 if oldest_us is None else max(0.0, now_s - oldest_us / 1e6)
 
 
+def lag_bytes(client: Client, consumer: Consumer) -> int | None:
+    """How far the server's log goes beyond what the consumer's reader has acknowledged, as of the last survey; None:
+    not known."""
+    if not consumer.started or client.last_poll is None:
+        return None
+    queue, covered = consumer.queue, consumer.queue.covered
+    return runway.bytes_behind(client.last_poll, queue.server, covered.file, covered.offset)
+
+
 def dispatcher_name(client: Client, dispatcher: Dispatcher) -> str:
     """`<first consumer>:<number>`, as metrics and the status page name a dispatcher."""
     return f"{next(iter(client.consumers))}:{dispatcher.number}"
@@ -79,6 +89,7 @@ def status_row(
         **_rates(rate(dispatcher) if dispatcher else (0.0, 0.0)),
         "state": consumer_state(client, consumer),
         "lag_seconds": round(lag_s(consumer, now_s), 3),
+        "lag_bytes": lag_bytes(client, consumer),
         "unacknowledged_bytes": queue.unacknowledged_bytes,
         "acknowledged": queue.position(queue.acknowledged).as_dict() if started else None,
         "covered": queue.position(queue.covered).as_dict() if started else None,

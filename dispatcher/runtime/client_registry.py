@@ -19,6 +19,7 @@ from functools import partial
 from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.dispatch.client import Client
 from dispatcher.model.errors import BinlogError
+from dispatcher.model.timings import ConnectionTimings
 from dispatcher.runtime.client_runner import Logger
 from dispatcher.runtime.client_service import ClientDecl, ClientService
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
@@ -58,6 +59,11 @@ class ClientRegistry:
 
     def clients(self) -> list[Client]:
         return [service.client for service in self._running.values()]
+
+    def timings(self) -> list[tuple[str, ConnectionTimings]]:
+        """The label and the timings of each client."""
+        runners = [service.runner for service in self._running.values()]
+        return [(runner.client.label, runner.timings) for runner in runners]
 
     def start(self) -> None:
         self._started = True

@@ -37,6 +37,7 @@ from dispatcher.dispatch.executed_position import ExecutedPosition, make_execute
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.errors import Action, BinlogError, ErrorKind
 from dispatcher.model.position import Position
+from dispatcher.model.timings import ConnectionTimings
 from dispatcher.runtime.dispatcher_task import DispatcherRunner
 from dispatcher.runtime.lookup_queue import TableLookups
 from dispatcher.runtime.store_queue import StoreQueue
@@ -83,6 +84,7 @@ class ClientRunner:
         self.source = source
         self.buffer_bytes = buffer_bytes
         self.tip: ExecutedPosition | None = None  # the end of the log when it was last polled
+        self.timings = ConnectionTimings()
         self.store_queue = StoreQueue(store, client, key)
         self._tasks = tasks
         self._log = log

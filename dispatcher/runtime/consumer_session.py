@@ -103,6 +103,15 @@ class ConsumerSession:
         self.runner.step(order)
         await self.runner.flush()
 
+    def delivered(self, answer: ReadableRange) -> None:
+        """Take note that a poll is answered, and how long after the commit of the oldest transaction that is not
+        acknowledged, which the answer begins with unless the session is read-only."""
+        self.told_at = time.monotonic()
+        self.queue.deliver(answer.end)
+        oldest_us = self.queue.oldest_commit_us
+        if answer.transactions and oldest_us is not None:
+            self.runner.timings.delivery.add(time.time() - oldest_us / 1e6)
+
     def has_moved(self, after: Position) -> bool:
         """True if the queue is beyond `after`, if only by progress without data."""
         return self.queue.position(self.queue.queued).order > after.order

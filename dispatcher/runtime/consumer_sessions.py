@@ -134,8 +134,7 @@ class ConsumerSessions:
             limit = session.queue.bytes_max if bytes_max is None else bytes_max
             answer = session.next(after, limit)
             if answer is not None and session.worth_telling(after, answer, markers):
-                session.told_at = time.monotonic()
-                session.queue.deliver(answer.end)
+                session.delivered(answer)
                 return self._poll_answer(session, answer.end, answer)
             session.raise_failed()
             now = time.monotonic()

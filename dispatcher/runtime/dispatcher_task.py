@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from dispatcher.dispatch.effects import StartDump
 from dispatcher.dispatch.events import BatchReceived, Ended, Input, LoggedIn, Lost
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.errors import BinlogError
+from dispatcher.model.timings import ConnectionTimings
 from dispatcher.runtime.threads import in_thread
 from dispatcher.source.protocols import DumpStream, OpenedSource, Source, ViewRequest
 
@@ -35,6 +37,7 @@ class DispatcherOwner(Protocol):
     client: Client
     source: Source
     buffer_bytes: int
+    timings: ConnectionTimings
 
     def step(self, event: Input) -> None: ...
 
@@ -129,6 +132,7 @@ class DispatcherRunner:
             except BinlogError as error:
                 if not attempt.closed():
                     attempt.close()
+                    self._owner.timings.faults[error.kind.name] += 1
                     self._owner.step(Lost(self.number, error))
 
     async def _next_attempt(self) -> _Attempt | None:
@@ -187,6 +191,7 @@ class DispatcherRunner:
             view = await in_thread(name, partial(opened.view, ViewRequest(files, starts, places)))
         if attempt.closed():
             return None
+        owner.timings.logins += 1
         owner.logged_in(view, opened.findings)
         owner.step(LoggedIn(self.number, view))
         # The positions that the rules have just resolved are stored before anything is read.
@@ -217,6 +222,8 @@ class DispatcherRunner:
                 if not await self._may_read(attempt):
                     return
                 owner.step(BatchReceived(number, batch, splitter.created.get(batch.file, 0)))
+            if batches:
+                owner.timings.flush.add(time.monotonic() - stream.received_at)
             if stream.over:
                 if not attempt.closed():
                     attempt.close()

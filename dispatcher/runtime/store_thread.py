@@ -1,11 +1,12 @@
 """The state store for the event loop: one thread makes all calls, in their order.
 
-`fault` is the error of the newest attempt to store progress; None after one that succeeded.
+`fault` is the error of the newest attempt to store progress; None after one that succeeded. `timings` counts calls.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
@@ -17,6 +18,7 @@ from dispatcher.dispatch.specs import Progress
 from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
+from dispatcher.model.timings import StoreTimings
 
 T = TypeVar("T")
 
@@ -67,6 +69,7 @@ class StoreThread:
         """`prepared_bytes_max`: the limit of the rows of prepared transactions, for each client."""
         self.fault: BinlogError | None = None
         self.misplaced: BinlogError | None = None
+        self.timings = StoreTimings()
         self.installation_id = state.installation_id
         self._state = state
         self._prepared_bytes_max = prepared_bytes_max
@@ -87,12 +90,14 @@ class StoreThread:
         """Store progress, and in the same transaction the client's changed rows of prepared transactions."""
         rows = [(name, p.acknowledged, p.covered, p.created) for name, p in progress]
         changes = prepared.changes()
+        began = time.monotonic()
         try:
             await self._call(lambda: self._state.save(rows, client, changes))
         except BinlogError as error:
             self.fault = error
             raise
         self.fault = None
+        self.timings.commits.add(time.monotonic() - began)
         if changes:
             prepared.stored(changes)
 
@@ -135,4 +140,12 @@ class StoreThread:
         self._thread.shutdown()
 
     async def _call(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+        self.timings.waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+        except BinlogError as error:
+            # One consumer's row that cannot be read is no fault of the store.
+            self.timings.errors += error.kind is ErrorKind.STATE_STORE
+            raise
+        finally:
+            self.timings.waiting -= 1

@@ -58,6 +58,10 @@ class DumpStream(Protocol):
     async def batches(self) -> list[Batch | Closed]:
         """Wait for more of the log. The caller is done with the batches before the next call. Raises BinlogError."""
 
+    @property
+    def received_at(self) -> float:
+        """When the first byte of the newest batches arrived, s of the monotonic clock."""
+
     def ended(self, closed: Closed) -> BinlogError:
         """Return the error that a `Closed` among the batches means."""
 

@@ -1,26 +1,34 @@
 """The daemon's metrics in Prometheus text format, with the prefix `binlog_dispatcher_` and base units.
 
-Each scrape reads its values from the clients and from the rows of GET /v1/binlogs, so metrics agree with these rows and
-cost nothing between scrapes. Labels: `connection` (user@host:port, no password), `connection` with `dispatcher`
-(`dispatcher_name` of GET /v1/binlogs), or `consumer`. No label depends on the data: no tables, no GTIDs.
+Each scrape reads its values from the clients, from the rows of GET /v1/binlogs and from what was counted and timed
+(`Measured`), so metrics agree with these rows and cost nothing between scrapes. Labels: `connection` (user@host:port,
+no password), `connection` with `dispatcher` (`dispatcher_name` of GET /v1/binlogs), `consumer`, or `route` with
+`status`. No label depends on the data: no tables, no GTIDs, no paths of requests. The series of a consumer, a
+dispatcher or a connection end with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import InfoMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
 from dispatcher.dispatch.status import STATES, dispatcher_name
+from dispatcher.model.timings import (
+    SHORT_S,
+    ConnectionTimings,
+    Durations,
+    RequestTimings,
+    StoreTimings,
+)
+from dispatcher.telemetry.exposition import HISTOGRAM, Snapshot, escaped, kind_of
 
 PREFIX = "binlog_dispatcher_"
 
@@ -87,6 +95,9 @@ CONSUMER_METRICS: tuple[MetricSpec[ConsumerStatus], ...] = (
     MetricSpec("runway_seconds",
                "Time until the server purges the oldest binlog that the consumer needs; no sample: unknown or never.",
                lambda c: c.row["runway_seconds"]),
+    MetricSpec("lag_bytes",
+               "Bytes of the server's log that the consumer is behind, as of the last survey; no sample: not known.",
+               lambda c: c.row["lag_bytes"]),
     MetricSpec("spilled_bytes", "Unacknowledged bytes on disk, of transactions that are larger than the queue.",
                lambda c: c.row["spilled_bytes"]),
     MetricSpec("consumer_waited_seconds_total",
@@ -101,35 +112,90 @@ STATE_METRIC = "consumer_state"
 STATE_MEANING = f"1 for the current state of the consumer: {', '.join(STATES)}."
 
 
-class Family:
-    """The samples of one metric as lines of Prometheus text.
+class TimedSpec(NamedTuple):
+    """A metric of `Measured`. A histogram's `name` ends in its unit."""
 
-    The lines are formatted directly, without the library's sample objects: a thousand consumers have about 30,000
-    samples, and the objects take half a second of the loop's thread, the lines a tenth of that.
+    name: str
+    meaning: str
+    labels: tuple[str, ...] = ()
+    kind: str = ""
+
+    @property
+    def type(self) -> str:
+        return self.kind or kind_of(self.name)
+
+
+LOGINS = TimedSpec("source_logins_total", "Logins that succeeded.", ("connection",))
+FAULTS = TimedSpec(
+    "source_connection_faults_total",
+    "Connections that failed or were lost, by the kind of the fault.",
+    ("connection", "kind"),
+)
+FLUSH = TimedSpec(
+    "flush_duration_seconds",
+    "Time from the first byte of a buffer to its events in the queues of all consumers.",
+    ("connection",),
+    HISTOGRAM,
+)
+DELIVERY = TimedSpec(
+    "delivery_duration_seconds",
+    "Time from the commit of the oldest transaction of an answer, by the server's clock, to the answer of the poll.",
+    ("connection",),
+    HISTOGRAM,
+)
+REQUESTS = TimedSpec(
+    "http_request_duration_seconds",
+    "Time from the headers of a request to the end of its answer, by route and class of status; a poll waits.",
+    ("route", "status"),
+    HISTOGRAM,
+)
+COMMITS = TimedSpec(
+    "state_store_commit_duration_seconds",
+    "Time that the state store took to commit progress.",
+    kind=HISTOGRAM,
+)
+STORE_ERRORS = TimedSpec("state_store_errors_total", "Calls of the state store that failed.")
+STORE_QUEUE = TimedSpec("state_store_queue_calls", "Calls that wait for the state store, or run.")
+STORE_UP = TimedSpec("state_store_up", "1 if the newest attempt to store progress succeeded.")
+STORE_BYTES = TimedSpec("state_store_bytes", "Size of the state store, with its write-ahead log.")
+LOOP_LAG = TimedSpec(
+    "event_loop_lag_seconds",
+    "How much later than asked for the event loop ran a timer, measured once a second.",
+    kind=HISTOGRAM,
+)
+SPILL_BYTES = TimedSpec("spill_bytes", "Disk space of transactions larger than their queue.")
+SPILL_LIMIT = TimedSpec("spill_limit_bytes", "max_bytes_in_spill.")
+MEMORY_LIMIT = TimedSpec(
+    "memory_limit_bytes",
+    "Memory that the daemon's control group may use (systemd, Kubernetes, containers); no sample: no limit.",
+)
+RELOADED = TimedSpec(
+    "settings_reload_successful",
+    "1 if the last reload of the settings was applied, or there was none.",
+)
+BUILD = TimedSpec("build_info", "Version of the daemon.", ("version",))
+TIMED = (
+    LOGINS, FAULTS, FLUSH, DELIVERY, REQUESTS, COMMITS, STORE_ERRORS, STORE_QUEUE, STORE_UP, STORE_BYTES,
+    LOOP_LAG, SPILL_BYTES, SPILL_LIMIT, MEMORY_LIMIT, RELOADED, BUILD,
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Measured:
+    """What was counted and timed outside of the rules.
+
+    `connections`: the labels of all clients with their timings; `store_up`: False after a call that failed; `spill`:
+    bytes allocated, and their limit; `reloaded`: False if the last reload of the settings was refused.
     """
 
-    def __init__(self, name: str, meaning: str, labels: Sequence[str]) -> None:
-        """`name` without prefix; counters end in `_total`."""
-        name = PREFIX + name
-        kind = "counter" if name.endswith("_total") else "gauge"
-        self.lines = [f"# HELP {name} {_escaped(meaning)}\n# TYPE {name} {kind}\n"]
-        self._template = "%s{%s} %%s\n" % (name, ",".join(f'{label}="%s"' for label in labels))  # noqa: UP031
-
-    def add(self, values: tuple[str, ...], value: float) -> None:
-        """`values`: the escaped values of the labels."""
-        self.lines.append(self._template % (*values, floatToGoString(value)))  # type: ignore[no-untyped-call]
-
-
-class Snapshot:
-    """The samples of one scrape."""
-
-    def __init__(self) -> None:
-        self.families: list[Family] = []
-
-    def family(self, name: str, meaning: str, labels: Sequence[str]) -> Family:
-        family = Family(name, meaning, labels)
-        self.families.append(family)
-        return family
+    connections: Callable[[], Iterable[tuple[str, ConnectionTimings]]] = list
+    requests: RequestTimings = field(default_factory=RequestTimings)
+    store: StoreTimings = field(default_factory=StoreTimings)
+    store_up: Callable[[], bool] = lambda: True
+    store_path: Path | None = None
+    spill: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    loop_lag: Durations = field(default_factory=lambda: Durations(SHORT_S))
+    reloaded: bool = True
 
 
 class Metrics:
@@ -140,11 +206,14 @@ class Metrics:
         version: str,
         rows: Callable[[], Iterable[tuple[StatusRow, Consumer]]],
         clients: Callable[[], Sequence[Client]],
+        measured: Measured | None = None,
     ) -> None:
+        self._version = version
         self._rows = rows
         self._clients = clients
+        self._measured = measured or Measured()
+        self._memory_limit = memory_limit_bytes()
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Build(version))
         # Memory, CPU time and open files of the process.
         ProcessCollector(registry=self._registry)
 
@@ -156,20 +225,79 @@ class Metrics:
         yield from _of_connections(self._clients(), snapshot)
         yield from _of_dispatchers(self._clients(), snapshot)
         yield from _of_consumers(self._rows(), snapshot)
+        yield from _of_timings(self._measured.connections(), snapshot)
+        yield from _of_requests(self._measured.requests, snapshot)
+        self._of_daemon(snapshot)
+
+    def _of_daemon(self, snapshot: Snapshot) -> None:
+        measured = self._measured
+        _single(snapshot, BUILD, 1, escaped(self._version))
+        _histogram(snapshot, COMMITS, measured.store.commits)
+        _single(snapshot, STORE_ERRORS, measured.store.errors)
+        _single(snapshot, STORE_QUEUE, measured.store.waiting)
+        _single(snapshot, STORE_UP, measured.store_up())
+        _histogram(snapshot, LOOP_LAG, measured.loop_lag)
+        spilled, spill_limit = measured.spill()
+        _single(snapshot, SPILL_BYTES, spilled)
+        _single(snapshot, SPILL_LIMIT, spill_limit)
+        _single(snapshot, RELOADED, measured.reloaded)
+        if self._memory_limit is not None:
+            _single(snapshot, MEMORY_LIMIT, self._memory_limit)
 
     def render(self, snapshot: Snapshot) -> tuple[bytes, str]:
-        """The answer to a scrape, and its content type."""
-        lines = "".join("".join(family.lines) for family in snapshot.families)
-        return generate_latest(self._registry) + lines.encode(), CONTENT_TYPE_LATEST
+        """The answer to a scrape, and its content type. Reads files: call it in a thread."""
+        if self._measured.store_path is not None:
+            _single(snapshot, STORE_BYTES, store_bytes(self._measured.store_path))
+        return generate_latest(self._registry) + snapshot.text().encode(), CONTENT_TYPE_LATEST
 
 
-class _Build(Collector):
-    def __init__(self, version: str) -> None:
-        self._version = version
+def memory_limit_bytes(
+    groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")
+) -> int | None:
+    """The memory limit of the process's control group or of one above it (version 2), None if there is none.
 
-    def collect(self) -> Iterator[Metric]:
-        version = {"version": self._version}
-        yield InfoMetricFamily(PREFIX + "build", "Version of the daemon.", value=version)
+    https://docs.kernel.org/admin-guide/cgroup-v2.html
+    """
+    limits = []
+    try:
+        lines = groups.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith("0::"):
+            folder = mounted / line[3:].lstrip("/")
+            while folder.is_relative_to(mounted):
+                limits.append(_limit_of(folder / "memory.max"))
+                folder = folder.parent
+    known = [limit for limit in limits if limit is not None]
+    return min(known) if known else None
+
+
+def _limit_of(file: Path) -> int | None:
+    try:
+        text = file.read_text(encoding="ascii").strip()
+    except OSError:  # the root group has no such file
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def store_bytes(path: Path) -> int:
+    """The size of the state store's file and of its write-ahead log; a missing one counts as 0."""
+    total = 0
+    for file in (path, Path(f"{path}-wal")):
+        try:
+            total += file.stat().st_size
+        except OSError:
+            continue
+    return total
+
+
+def _single(snapshot: Snapshot, spec: TimedSpec, value: float, *labels: str) -> None:
+    snapshot.family(PREFIX + spec.name, spec.meaning, spec.labels).add(labels, float(value))
+
+
+def _histogram(snapshot: Snapshot, spec: TimedSpec, durations: Durations) -> None:
+    snapshot.histogram(PREFIX + spec.name, spec.meaning, spec.labels).add((), durations)
 
 
 def _of_connections(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[None]:
@@ -179,29 +307,33 @@ def _of_connections(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[N
         for n, metric in enumerate(CONNECTION_METRICS):
             values[n] += metric.read(client) or 0.0
         yield
-    families = [snapshot.family(m.name, m.meaning, ("connection",)) for m in CONNECTION_METRICS]
+    families = [
+        snapshot.family(PREFIX + m.name, m.meaning, ("connection",)) for m in CONNECTION_METRICS
+    ]
     for label, values in sums.items():
         for family, value in zip(families, values, strict=True):
-            family.add((_escaped(label),), value)
+            family.add((escaped(label),), value)
         yield
 
 
 def _of_dispatchers(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[None]:
     labels = ("connection", "dispatcher")
-    families = [snapshot.family(m.name, m.meaning, labels) for m in DISPATCHER_METRICS]
+    families = [snapshot.family(PREFIX + m.name, m.meaning, labels) for m in DISPATCHER_METRICS]
     for client in clients:
         for dispatcher in list(client.dispatchers.values()):
-            values = _escaped(client.label), _escaped(dispatcher_name(client, dispatcher))
+            values = escaped(client.label), escaped(dispatcher_name(client, dispatcher))
             for metric, family in zip(DISPATCHER_METRICS, families, strict=True):
                 family.add(values, float(metric.read(dispatcher) or 0))
             yield
 
 
 def _of_consumers(rows: Iterable[tuple[StatusRow, Consumer]], snapshot: Snapshot) -> Iterator[None]:
-    families = [snapshot.family(m.name, m.meaning, ("consumer",)) for m in CONSUMER_METRICS]
-    states = snapshot.family(STATE_METRIC, STATE_MEANING, ("consumer", "state"))
+    families = [
+        snapshot.family(PREFIX + m.name, m.meaning, ("consumer",)) for m in CONSUMER_METRICS
+    ]
+    states = snapshot.family(PREFIX + STATE_METRIC, STATE_MEANING, ("consumer", "state"))
     for row, consumer in rows:
-        name = _escaped(row["name"])
+        name = escaped(row["name"])
         for metric, family in zip(CONSUMER_METRICS, families, strict=True):
             value = metric.read(ConsumerStatus(row, consumer))
             if value is not None:
@@ -211,5 +343,32 @@ def _of_consumers(rows: Iterable[tuple[StatusRow, Consumer]], snapshot: Snapshot
         yield
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+def _of_timings(
+    connections: Iterable[tuple[str, ConnectionTimings]], snapshot: Snapshot
+) -> Iterator[None]:
+    """Clients of one connection key are added."""
+    sums: dict[str, ConnectionTimings] = {}
+    for label, timings in connections:
+        sums.setdefault(label, ConnectionTimings()).merge(timings)
+        yield
+    logins, faults = (
+        snapshot.family(PREFIX + m.name, m.meaning, m.labels) for m in (LOGINS, FAULTS)
+    )
+    flush, delivery = (
+        snapshot.histogram(PREFIX + m.name, m.meaning, m.labels) for m in (FLUSH, DELIVERY)
+    )
+    for label, timings in sums.items():
+        name = escaped(label)
+        logins.add((name,), float(timings.logins))
+        for kind, count in timings.faults.items():
+            faults.add((name, kind), float(count))
+        flush.add((name,), timings.flush)
+        delivery.add((name,), timings.delivery)
+        yield
+
+
+def _of_requests(requests: RequestTimings, snapshot: Snapshot) -> Iterator[None]:
+    family = snapshot.histogram(PREFIX + REQUESTS.name, REQUESTS.meaning, REQUESTS.labels)
+    for (route, status), durations in list(requests.series.items()):
+        family.add((escaped(route), status), durations)
+        yield

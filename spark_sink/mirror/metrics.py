@@ -6,6 +6,7 @@ except those of copies, which end with their copy.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from wsgiref.simple_server import WSGIServer
 
@@ -29,6 +30,8 @@ _GAUGES: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
      lambda p: p.logged_at),
     ("applied_timestamp_seconds", "When the applied transaction was committed; 0: not known.",
      lambda p: p.applied_at),
+    ("lag_seconds", "Age of the newest applied transaction while later ones wait in the log; 0: all of it is applied.",
+     lambda p: max(0.0, time.time() - p.applied_at) if p.applied_seq < p.logged_seq and p.applied_at else 0.0),
     ("waiting_entries", "Entries of the log that wait for their tables' steps.", lambda p: p.waiting),
 )  # fmt: skip
 _COUNTERS: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (

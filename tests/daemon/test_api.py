@@ -43,6 +43,7 @@ COLUMNS = [
 EXTRAS = [
     "state",
     "lag_seconds",
+    "lag_bytes",
     "unacknowledged_bytes",
     "acknowledged",
     "covered",

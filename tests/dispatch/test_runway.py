@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher.dispatch.events import ServerPolled
 from dispatcher.dispatch.executed_position import Mode
-from dispatcher.dispatch.runway import files_to_poll, seconds_to_purge
+from dispatcher.dispatch.runway import bytes_behind, files_to_poll, seconds_to_purge
 from dispatcher.dispatch.server_view import ServerView
 
 NAMES = ("binlog.999999", "binlog.1000000", "binlog.1000001")
@@ -45,3 +45,19 @@ def test_the_creation_time_of_the_next_file_is_polled() -> None:
     assert files_to_poll(poll, [NAMES[1], NAMES[0], NAMES[0]]) == sorted(NAMES[1:])
     assert files_to_poll(poll, [NAMES[2], "", "binlog.999998"]) == []
     assert files_to_poll(None, [NAMES[0]]) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "offset", "want"),
+    [
+        (NAMES[0], 40, 260),
+        (NAMES[2], 100, 0),
+        (NAMES[2], 150, 0),  # it has read more since the poll
+        ("binlog.1000002", 4, 0),
+        ("binlog.999998", 4, None),
+        ("", 0, None),
+    ],
+)
+def test_bytes_behind_the_end_of_the_log(file: str, offset: int, want: int | None) -> None:
+    assert bytes_behind(ServerPolled(VIEW, 1000), "here", file, offset) == want
+    assert bytes_behind(ServerPolled(VIEW, 1000), "elsewhere", file, offset) is None

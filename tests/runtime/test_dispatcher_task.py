@@ -16,6 +16,7 @@ from dispatcher.dispatch.events import BatchReceived, Input, LoggedIn, Lost
 from dispatcher.dispatch.executed_position import Mode, make_executed
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.timings import ConnectionTimings
 from dispatcher.runtime.dispatcher_task import DispatcherRunner
 from dispatcher.runtime.tasks import Tasks
 from dispatcher.source.protocols import Source
@@ -34,6 +35,7 @@ class Rules:
 
     def __init__(self, source: FakeSource) -> None:
         self.client = Client(source.label, [], {})
+        self.timings = ConnectionTimings()
         self.fake = source
         self.source = cast(Source, source)
         self.stepped: list[Input] = []

@@ -128,6 +128,7 @@ class FakeStream:
     """`lost`: raised by the next read."""
 
     over = False
+    received_at = 0.0
 
     def __init__(
         self,

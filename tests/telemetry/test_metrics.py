@@ -10,31 +10,35 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from deploy import metrics_reference
 from dispatcher.dispatch import status
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
-from dispatcher.dispatch.events import Lost
+from dispatcher.dispatch.events import Lost, Removed
 from dispatcher.dispatch.specs import ConsumerSpec
 from dispatcher.dispatch.status import STATES
 from dispatcher.dispatch.versions import Versions
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.timings import ConnectionTimings, Durations
+from dispatcher.telemetry.exposition import Snapshot
 from dispatcher.telemetry.metrics import (
     CONNECTION_METRICS,
     CONSUMER_METRICS,
     DISPATCHER_METRICS,
     PREFIX,
-    STATE_MEANING,
     STATE_METRIC,
+    TIMED,
+    Measured,
     Metrics,
     MetricSpec,
-    Snapshot,
     StatusRow,
+    memory_limit_bytes,
 )
 
 SPECS: tuple[MetricSpec[Any], ...] = (*CONNECTION_METRICS, *DISPATCHER_METRICS, *CONSUMER_METRICS)
 # Not known before the consumer has begun and the server was polled.
-UNKNOWN = ("consumer_acknowledged_seq", "runway_seconds")
+UNKNOWN = ("consumer_acknowledged_seq", "runway_seconds", "lag_bytes")
 
 
 def spec(name: str) -> ConsumerSpec:
@@ -96,6 +100,9 @@ def test_every_declared_metric_is_there(metrics: Metrics) -> None:
     for metric in SPECS:
         assert (PREFIX + metric.name in seen) == (metric.name not in UNKNOWN)
     assert PREFIX + "build_info" in seen and PREFIX + STATE_METRIC in seen
+    assert {
+        PREFIX + timed.name for timed in TIMED if not timed.labels and timed.type != "histogram"
+    } - seen <= {PREFIX + "memory_limit_bytes", PREFIX + "state_store_bytes"}
     assert "process_resident_memory_bytes" in seen
 
 
@@ -190,17 +197,9 @@ def test_a_failed_consumer(metrics: Metrics, clients: list[Client]) -> None:
     assert value(metrics, "consumer_state", consumer="billing", state="failed") == 0
 
 
-def test_every_metric_is_documented_with_its_meaning() -> None:
-    text = (Path(__file__).parents[2] / "docs/operating.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `([a-z_]+)` \| [a-z, ]+ \| (.+) \|$", text, re.MULTILINE))
-    expected = {metric.name: metric.meaning.removesuffix(".") for metric in SPECS}
-    expected[STATE_METRIC] = STATE_MEANING.removesuffix(".")
-    assert rows == expected | {"build_info": "Version of the daemon"}
-
-
 def test_every_state_is_documented() -> None:
     text = (Path(__file__).parents[2] / "docs/operating.md").read_text(encoding="utf-8")
-    states = text[text.index("## States") : text.index("## Metrics")]
+    states = text[text.index("## States") :].split("\n## ")[0]
     assert sorted(re.findall(r"^\| `([a-z]+)` \|", states, re.MULTILINE)) == sorted(STATES)
 
 
@@ -215,3 +214,88 @@ def test_labels_are_escaped(clients: list[Client]) -> None:
     clients.append(Client(odd, [spec("odd")], {}))
     metrics = Metrics("1", list, lambda: clients)
     assert value(metrics, "source_connections", connection=odd) == 0
+
+
+def measured(*connections: tuple[str, ConnectionTimings]) -> Measured:
+    return Measured(lambda: connections)
+
+
+def test_histograms_are_cumulative() -> None:
+    durations = Durations((0.1, 1.0))
+    for seconds in (0.05, 0.1, 0.5, 7.0, -1.0):
+        durations.add(seconds)
+    assert durations.cumulative() == [3, 4, 5]
+    assert durations.sum_s == pytest.approx(7.65)
+
+
+def test_timings_of_one_connection_are_added() -> None:
+    one, two = ConnectionTimings(), ConnectionTimings()
+    one.flush.add(0.002)
+    two.flush.add(0.2)
+    one.logins, two.logins = 2, 3
+    one.faults["CONNECT_FAILED"] += 4
+    metrics = Metrics("1", list, list, measured(("repl@db1:3306", one), ("repl@db1:3306", two)))
+    labels = {"connection": "repl@db1:3306"}
+    assert value(metrics, "flush_duration_seconds_count", **labels) == 2
+    assert value(metrics, "flush_duration_seconds_bucket", le="0.0025", **labels) == 1
+    assert value(metrics, "flush_duration_seconds_bucket", le="+Inf", **labels) == 2
+    assert value(metrics, "source_logins_total", **labels) == 5
+    assert value(metrics, "source_connection_faults_total", kind="CONNECT_FAILED", **labels) == 4
+    assert (one.logins, one.flush.cumulative()[-1]) == (2, 1)  # a scrape changes nothing
+
+
+def test_series_of_what_is_removed_vanish(metrics: Metrics, clients: list[Client]) -> None:
+    before = {labels.get("consumer") for _, labels, _ in samples(metrics)}
+    assert {"shop", "billing", "alone"} <= before
+    clients[0].step(Removed("shop"), 0.0)
+    del clients[1]
+    after = list(samples(metrics))
+    assert {labels.get("consumer") for _, labels, _ in after} == {None, "billing"}
+    assert {labels["dispatcher"] for _, labels, _ in after if "dispatcher" in labels} == {
+        "billing:1"
+    }
+
+
+def test_requests() -> None:
+    here = Measured()
+    here.requests.add("/v1/consumers/{consumer}/poll", "2xx", 3.0)
+    here.requests.add("/v1/consumers/{consumer}/poll", "4xx", 0.0)
+    metrics = Metrics("1", list, list, here)
+    labels = {"route": "/v1/consumers/{consumer}/poll", "status": "2xx"}
+    assert value(metrics, "http_request_duration_seconds_sum", **labels) == 3
+    assert value(metrics, "http_request_duration_seconds_bucket", le="2.5", **labels) == 0
+    assert value(metrics, "http_request_duration_seconds_bucket", le="5.0", **labels) == 1
+
+
+def test_the_state_store_and_the_process(tmp_path: Path) -> None:
+    store = tmp_path / "state.db"
+    store.write_bytes(b"x" * 100)
+    Path(f"{store}-wal").write_bytes(b"x" * 11)
+    here = Measured(store_path=store, store_up=lambda: False, spill=lambda: (5, 10))
+    here.store.waiting, here.reloaded = 3, False
+    metrics = Metrics("1", list, list, here)
+    assert value(metrics, "state_store_bytes") == 111
+    assert value(metrics, "state_store_up") == 0
+    assert value(metrics, "state_store_queue_calls") == 3
+    assert value(metrics, "spill_bytes") == 5 and value(metrics, "spill_limit_bytes") == 10
+    assert value(metrics, "settings_reload_successful") == 0
+
+
+def test_the_memory_limit_is_the_lowest_of_the_control_groups(tmp_path: Path) -> None:
+    groups, mounted = tmp_path / "cgroup", tmp_path / "fs"
+    service = mounted / "system.slice/binlog-dispatcher.service"
+    service.mkdir(parents=True)
+    groups.write_text("0::/system.slice/binlog-dispatcher.service\n")
+    assert memory_limit_bytes(groups, mounted) is None
+    (service / "memory.max").write_text("max\n")
+    assert memory_limit_bytes(groups, mounted) is None
+    (service.parent / "memory.max").write_text("1000\n")
+    assert memory_limit_bytes(groups, mounted) == 1000
+    (service / "memory.max").write_text("700\n")
+    assert memory_limit_bytes(groups, mounted) == 700
+    assert memory_limit_bytes(tmp_path / "none", mounted) is None
+
+
+def test_the_reference_is_what_the_code_declares() -> None:
+    """Run `python -m deploy.metrics_reference` after a change."""
+    assert metrics_reference.PATH.read_text(encoding="utf-8") == metrics_reference.text()

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from pathlib import Path
 
 from dispatcher.binlog.stream.batch import Batch, Closed
@@ -61,6 +62,7 @@ class FilesStream:
         """`executed`: leaves out executed transactions, with GTIDs."""
         self.splitter = splitter
         self.over = False
+        self.received_at = time.monotonic()
         self._folder = folder
         self._mode = mode
         self._follow = follow
@@ -85,6 +87,7 @@ class FilesStream:
                 except TimeoutError:
                     continue
                 return []
+            self.received_at = time.monotonic()
         batches = splitter.split()
         if self._executed:
             for batch in batches:

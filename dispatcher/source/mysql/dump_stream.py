@@ -201,6 +201,7 @@ class ServerStream:
         self._flush_s = flush_s
         self._meaning = meaning or partial(dump_ended, label=label)
         self.received_bytes = 0
+        self.received_at = time.monotonic()
         self._more = False
         self._waiting: asyncio.Future[None] | None = None
         self._interrupted = False
@@ -223,6 +224,7 @@ class ServerStream:
                     if self._read():
                         break
                     raise self._lost(f"not a byte for {self._idle_s:g} s, not even a heartbeat")
+            self.received_at = time.monotonic()
             if self._more and not await self._read_on():
                 return []
         return splitter.split()

@@ -1,0 +1,101 @@
+"""Writes docs/metrics.md from the metrics that the code declares: `python -m deploy.metrics_reference`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from dispatcher.telemetry import metrics
+from dispatcher.telemetry.exposition import GAUGE, kind_of
+from spark_sink.mirror.metrics import MirrorCollector
+from spark_sink.mirror.progress import ConsumerProgress
+
+PATH = Path(__file__).parents[1] / "docs/metrics.md"
+
+
+class Documented(NamedTuple):
+    """A metric of the reference; `name` with its prefix."""
+
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+def of_daemon() -> Iterator[Documented]:
+    """The daemon's metrics, those of connections first."""
+    for labels, specs in (
+        (("connection",), metrics.CONNECTION_METRICS),
+        (("connection", "dispatcher"), metrics.DISPATCHER_METRICS),
+        (("consumer",), metrics.CONSUMER_METRICS),
+    ):
+        for spec in specs:
+            yield Documented(metrics.PREFIX + spec.name, kind_of(spec.name), labels, spec.meaning)
+    state = metrics.PREFIX + metrics.STATE_METRIC
+    yield Documented(state, GAUGE, ("consumer", "state"), metrics.STATE_MEANING)
+    for timed in metrics.TIMED:
+        yield Documented(metrics.PREFIX + timed.name, timed.type, timed.labels, timed.meaning)
+
+
+# Labels of the metrics that have others than `consumer`.
+_MIRROR_LABELS = {"tables": ("consumer", "state"), "copy": ("consumer", "table")}
+
+
+def of_mirror() -> Iterator[Documented]:
+    """The mirror's metrics."""
+    for family in MirrorCollector(lambda: [ConsumerProgress("shop")]).collect():
+        name = family.name + ("_total" if family.type == "counter" else "")
+        first = name.removeprefix("binlog_mirror_").split("_")[0]
+        labels = _MIRROR_LABELS.get(first, ("consumer",))
+        yield Documented(name, family.type, labels, family.documentation)
+
+
+def _table(rows: Iterator[Documented]) -> str:
+    lines = ["| metric | type | labels | means |", "|---|---|---|---|"]
+    lines += [
+        f"| `{row.name}` | {row.type} | {', '.join(row.labels)} | {row.meaning.removesuffix('.')} |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def text() -> str:
+    """The complete document."""
+    return f"""# Metrics
+
+Written by `python -m deploy.metrics_reference` from the code. [operating.md](operating.md) describes how to run the
+daemon.
+
+## The daemon
+
+`GET /metrics` returns Prometheus text. If the daemon has tokens, the request needs one with the scope `metrics`
+([http-api.md](http-api.md#tokens-and-scopes)), unless `api.open` names `metrics`.
+
+`connection` is `user@host:port`; clients that cannot share a connection and have the same name are added. `dispatcher`
+is `<first consumer>:<number>`, as `dispatcher_name` of `GET /v1/binlogs`. `kind` is a kind of error, as in the API's
+problem documents. `route` is the template of a route, such as `/v1/consumers/{{consumer}}/poll`, or `unmatched`;
+`status` is `2xx` to `5xx`, or `aborted` if the client went away before there was an answer.
+
+The number of series is bounded by the numbers of connections, dispatchers and consumers: no label holds the name of a
+table, a GTID or a path. The series of a connection, a dispatcher or a consumer end with it.
+
+{_table(of_daemon())}
+
+The metrics `process_*` of the Prometheus client describe the process: resident memory, CPU time, open files, start.
+
+## The mirror
+
+The mirror job serves its metrics at the address of its setting `metrics` ([spark.md](spark.md#the-mirror)). The series
+of a copy end with it.
+
+{_table(of_mirror())}
+"""
+
+
+def main() -> None:
+    PATH.write_text(text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Times requests by the template of their route and the class of their status.
+
+A request whose headers are refused (too large, too slow, too many connections) never becomes one here.
+"""
+
+from __future__ import annotations
+
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dispatcher.model.timings import RequestTimings
+
+UNMATCHED = "unmatched"
+"""Route of requests that no route matches: their paths are not known beforehand, so they are no label."""
+ABORTED = "aborted"
+"""Status of requests whose client went away before there was an answer."""
+
+
+class RequestTimer:
+    """ASGI middleware, the outermost one."""
+
+    def __init__(self, app: ASGIApp, timings: RequestTimings) -> None:
+        self._app = app
+        self._timings = timings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.monotonic(), ABORTED
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = f"{message['status'] // 100}xx"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        finally:
+            route = getattr(scope.get("route"), "path", UNMATCHED)
+            self._timings.add(route, status, time.monotonic() - began)

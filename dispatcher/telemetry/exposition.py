@@ -1,0 +1,83 @@
+"""Prometheus text format: https://prometheus.io/docs/instrumenting/exposition_formats.
+
+The lines are formatted directly, without the library's sample objects: a thousand consumers have about 30,000 samples,
+and the objects take half a second of the loop's thread, the lines a tenth of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prometheus_client.utils import floatToGoString
+
+from dispatcher.model.timings import Durations
+
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+
+
+def kind_of(name: str) -> str:
+    """Counters end in `_total`; everything else but a histogram is a gauge."""
+    return COUNTER if name.endswith("_total") else GAUGE
+
+
+class Family:
+    """The samples of one counter or gauge as lines of text."""
+
+    def __init__(self, name: str, meaning: str, labels: Sequence[str]) -> None:
+        """`name`: complete; `labels`: their names."""
+        self.lines = [f"# HELP {name} {escaped(meaning)}\n# TYPE {name} {kind_of(name)}\n"]
+        names = ",".join(f'{label}="%s"' for label in labels)
+        self._template = f"{name}{{{names}}} %s\n" if labels else f"{name} %s\n"
+
+    def add(self, values: tuple[str, ...], value: float) -> None:
+        """`values`: the escaped values of the labels."""
+        self.lines.append(self._template % (*values, _text(value)))
+
+
+class HistogramFamily:
+    """The samples of one histogram as lines of text."""
+
+    def __init__(self, name: str, meaning: str, labels: Sequence[str]) -> None:
+        self.lines = [f"# HELP {name} {escaped(meaning)}\n# TYPE {name} {HISTOGRAM}\n"]
+        self._name = name
+        self._labels = tuple(labels)
+
+    def add(self, values: tuple[str, ...], durations: Durations) -> None:
+        """`values`: the escaped values of the labels."""
+        pairs = [f'{n}="{v}"' for n, v in zip(self._labels, values, strict=True)]
+        plain = f"{{{','.join(pairs)}}}" if pairs else ""
+        counts = durations.cumulative()
+        for bound, count in zip((*durations.bounds, float("inf")), counts, strict=True):
+            labels = ",".join([*pairs, f'le="{_text(bound)}"'])
+            self.lines.append(f"{self._name}_bucket{{{labels}}} {count}\n")
+        self.lines.append(f"{self._name}_sum{plain} {_text(durations.sum_s)}\n")
+        self.lines.append(f"{self._name}_count{plain} {counts[-1]}\n")
+
+
+class Snapshot:
+    """The samples of one scrape."""
+
+    def __init__(self) -> None:
+        self.families: list[Family | HistogramFamily] = []
+
+    def family(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Family:
+        family = Family(name, meaning, labels)
+        self.families.append(family)
+        return family
+
+    def histogram(self, name: str, meaning: str, labels: Sequence[str] = ()) -> HistogramFamily:
+        family = HistogramFamily(name, meaning, labels)
+        self.families.append(family)
+        return family
+
+    def text(self) -> str:
+        return "".join("".join(family.lines) for family in self.families)
+
+
+def escaped(text: str) -> str:
+    """The value of a label, or a meaning."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _text(value: float) -> str:
+    return floatToGoString(value)  # type: ignore[no-untyped-call,no-any-return]
