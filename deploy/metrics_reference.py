@@ -34,6 +34,8 @@ def of_daemon() -> Iterator[Documented]:
             yield Documented(metrics.PREFIX + spec.name, kind_of(spec.name), labels, spec.meaning)
     state = metrics.PREFIX + metrics.STATE_METRIC
     yield Documented(state, GAUGE, ("consumer", "state"), metrics.STATE_MEANING)
+    reader = metrics.PREFIX + metrics.READER_METRIC
+    yield Documented(reader, GAUGE, ("consumer", "reader"), metrics.READER_MEANING)
     for timed in metrics.TIMED:
         yield Documented(metrics.PREFIX + timed.name, timed.type, timed.labels, timed.meaning)
 

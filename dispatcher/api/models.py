@@ -7,6 +7,7 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from dispatcher.dispatch.reader import Caller
 from dispatcher.model import position
 
 INTEGER_MAX = 2**63 - 1
@@ -144,7 +145,11 @@ class TableAnswer(BaseModel):
 
 
 class ConsumerRow(BaseModel):
-    """One consumer. Sizes in bytes, `_timestamp` in seconds since 1970; `runway_seconds`: null if unknown or never."""
+    """One consumer. Sizes in bytes, `_timestamp` in seconds since 1970; `runway_seconds`: null if unknown or never.
+
+    `reader` and what follows describe the newest session (0: there was none). An age is null if the session has not
+    made such a call since the daemon started.
+    """
 
     binlog_client_name: str
     name: str
@@ -176,6 +181,17 @@ class ConsumerRow(BaseModel):
     gaps: int
     spilled_bytes: int
     last_error: str | None
+    reader: str
+    reader_address: str | None
+    reader_user_agent: str | None
+    session: int
+    session_age_seconds: float | None
+    poll_age_seconds: float | None
+    acknowledgement_age_seconds: float | None
+    delivered_transactions: int
+    delivered_bytes: int
+    delivered_transactions_per_sec: float
+    delivered_bytes_per_sec: float
 
 
 class Problem(BaseModel):
@@ -233,3 +249,9 @@ class ConsumerService(Protocol):
     async def table(self, name: str, database: str, table: str) -> dict[str, Any]: ...
 
     def rows(self) -> AsyncIterator[dict[str, Any]]: ...
+
+    def called(self, name: str, number: int, caller: Caller) -> None:
+        """A session makes a call."""
+
+    def answer_ended(self, name: str, number: int) -> None:
+        """An answer of `binlog` was sent, or its client went away."""

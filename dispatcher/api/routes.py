@@ -29,6 +29,7 @@ from dispatcher.api.models import (
 )
 from dispatcher.api.openapi import OF_CONSUMER, linked, problems, scopes
 from dispatcher.binlog.stream.segments import release_pages
+from dispatcher.dispatch.reader import Caller
 
 T = TypeVar("T")
 
@@ -86,9 +87,11 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) ->
         if not body.read_only:
             token_of(request).require(Scope.ACKNOWLEDGE)
         after = body.after.value() if body.after else None
-        return SessionAnswer.model_validate(
+        answer = SessionAnswer.model_validate(
             await daemon.open_session(consumer, after, body.read_only)
         )
+        daemon.called(consumer, answer.session, _caller(request))
+        return answer
 
     @router.post(
         "/poll",
@@ -108,6 +111,7 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) ->
         """
         if body.session:
             token_of(request).require(Scope.ACKNOWLEDGE)
+        daemon.called(consumer, body.session, _caller(request))
         with polls.hold(consumer):
             answer = await _while_connected(
                 request,
@@ -123,8 +127,9 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) ->
         return JSONResponse(answer)
 
     @router.post("/ack", operation_id="ack", openapi_extra=scopes(Scope.ACKNOWLEDGE))
-    async def ack(consumer: ConsumerName, body: AckRequest) -> AckAnswer:
+    async def ack(consumer: ConsumerName, body: AckRequest, request: Request) -> AckAnswer:
         """Acknowledge everything up to `position` without polling."""
+        daemon.called(consumer, body.session, _caller(request))
         acknowledged = await daemon.acknowledge(consumer, body.session, body.position.value())
         return AckAnswer.model_validate({"acknowledged": acknowledged})
 
@@ -135,11 +140,12 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
     )
 
     @router.post("/slices", operation_id="slices", openapi_extra=scopes(Scope.READ))
-    async def slices(consumer: ConsumerName, body: SlicesRequest) -> SlicesAnswer:
+    async def slices(consumer: ConsumerName, body: SlicesRequest, request: Request) -> SlicesAnswer:
         """Return at most `n` - 1 cuts that divide the range (start, end] for parallel reading.
 
         A cut is a position or, with `inside`, also a point inside of the transaction that ends at a position.
         """
+        daemon.called(consumer, body.session, _caller(request))
         with answers.hold(consumer):
             answer = await daemon.slices(
                 consumer,
@@ -166,13 +172,19 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
             }
         },
     )
-    async def binlog(consumer: ConsumerName, body: RangeRequest) -> Response:
+    async def binlog(consumer: ConsumerName, body: RangeRequest, request: Request) -> Response:
         """Return the range (start, end] as a binlog file. Repeatable for any range after the acknowledged position.
 
         `start_event` and `end_event` are points of `slices` inside of the transactions that end at `start` and `end`.
         The header `Binlog-Gap: true` says that the server had purged part of the range, which is missing.
         """
+        daemon.called(consumer, body.session, _caller(request))
         answers.acquire(consumer)
+
+        def done() -> None:
+            answers.release(consumer)
+            daemon.answer_ended(consumer, body.session)
+
         try:
             parts, gap = await daemon.binlog(
                 consumer,
@@ -185,13 +197,18 @@ def _range_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) -> N
         except BaseException:
             answers.release(consumer)
             raise
-        return BinlogAnswer(parts, lambda: answers.release(consumer), gap=gap)
+        return BinlogAnswer(parts, done, gap=gap)
 
     @router.get("/tables/{name}", operation_id="table", openapi_extra=scopes(Scope.READ))
     async def table(consumer: ConsumerName, name: TableName) -> TableAnswer:
         """Return the current columns and key of one of the consumer's tables."""
         database, _, table = name.partition(".")
         return TableAnswer.model_validate(await daemon.table(consumer, database, table))
+
+
+def _caller(request: Request) -> Caller:
+    address = request.client.host if request.client else ""
+    return Caller.of(address, request.headers.get("user-agent", ""))
 
 
 class BinlogAnswer(StreamingResponse):

@@ -396,6 +396,11 @@ class Queue:
         """Returns the bytes of (start, end]."""
         return self.locate(end)[0] - self.locate(start)[0]
 
+    def range_transactions(self, start: Position, end: Position) -> int:
+        """Returns the number of transactions of (start, end]."""
+        count = self._index.count_to
+        return count(self.locate(end)[0]) - count(self.locate(start)[0])
+
     def _range_end(self, position: Position, inside: EventPoint | None) -> RangeEnd:
         """Raises UserError as `locate` does, or if the transaction that ends at the position has no such point."""
         offset, _ = self.locate(position)

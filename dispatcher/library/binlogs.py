@@ -152,6 +152,7 @@ class Binlog:
         """Take the next transactions from the queue. Returns False if it has none."""
         session, queue = self._session, self._session.queue
         self._after = session.now(self._after)
+        session.reader.called(time.monotonic(), full=session.lacks_room)
         answer = session.next(self._after, max_bytes)
         if answer is None:
             # The queue was evicted and is read again from the log: up to here, even if that exceeds its limit.
@@ -162,6 +163,7 @@ class Binlog:
         self._ready.extend(Transaction(group, n) for n in range(len(group.singles)))
         self._after = answer.end
         queue.deliver(answer.end)
+        session.reader.delivered(answer.transactions, answer.bytes)
         self._warned = self._warned and not self._ready
         return bool(self._ready)
 

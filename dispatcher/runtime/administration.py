@@ -47,7 +47,7 @@ class Administration:
             if self._sessions.get(name) is not session:
                 what = "the consumer's settings were changed meanwhile"
                 raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what, where=session.where)
-            session.number = max(session.number, await self._store.next_session(name))
+            session.begin(await self._store.next_session(name))
             session.runner.step(order)
             await session.runner.flush()
         session.wake()  # waiting calls find that their session is over

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from dispatcher.dispatch import seeking
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.events import SeekRequested
 from dispatcher.dispatch.queue import Queue, ReadableRange
+from dispatcher.dispatch.reader import Caller, ReaderActivity
 from dispatcher.dispatch.specs import OnPurged
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
@@ -29,6 +32,43 @@ class ConsumerSession:
     marker_s: float
     told_at: float = field(default_factory=time.monotonic)
     acknowledging: asyncio.Lock = field(default_factory=asyncio.Lock)
+    reader: ReaderActivity = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reader = ReaderActivity(self.number, time.monotonic())
+
+    def begin(self, number: int) -> None:
+        """Make this session, or a later one, the newest: all older ones are fenced."""
+        self.number = max(self.number, number)
+        self.reader.begin(self.number, time.monotonic())
+
+    def called(self, number: int, caller: Caller | None = None) -> None:
+        """Record a call of the newest session. Other sessions make no room in the queue, so they do not count."""
+        if number == self.number != READ_ONLY:
+            self.reader.caller = caller or self.reader.caller
+            self.reader.called(time.monotonic(), full=self.lacks_room)
+
+    @contextmanager
+    def polling(self, number: int) -> Iterator[None]:
+        """For the time that a poll takes. A poll is cancelled when its client disconnects."""
+        if number != self.number or number == READ_ONLY:
+            yield
+            return
+        reader, disconnected = self.reader, False
+        reader.poll_began(time.monotonic())
+        try:
+            yield
+        except asyncio.CancelledError:
+            disconnected = True
+            raise
+        finally:
+            reader.poll_ended(number, time.monotonic(), disconnected=disconnected)
+
+    @property
+    def lacks_room(self) -> bool:
+        """True if the queue is full, or the consumer is detached because it was."""
+        queue, detached = self.queue, self.consumer.waiting and self.consumer.started
+        return queue.full or (detached and not queue.has_room)
 
     @property
     def queue(self) -> Queue:
@@ -82,6 +122,12 @@ class ConsumerSession:
         The consumer skips to a position ahead of what is queued, as after a restart, if the server has it; otherwise
         raises BinlogError.
         """
+        before = self.acknowledged.order
+        await self._acknowledge(position)
+        if self.acknowledged.order > before:
+            self.reader.acknowledged_at = time.monotonic()
+
+    async def _acknowledge(self, position: Position) -> None:
         if position.seq <= self.queue.queued.seq:
             await self.runner.acknowledge(self.consumer.name, position)
             return

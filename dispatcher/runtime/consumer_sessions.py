@@ -25,6 +25,7 @@ from dispatcher.dispatch import seeking
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.events import SeekRequested
 from dispatcher.dispatch.queue import ReadableRange
+from dispatcher.dispatch.reader import Caller
 from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 from dispatcher.runtime.consumer_session import READ_ONLY, ConsumerSession
@@ -49,7 +50,7 @@ class ConsumerSessions:
         """Add a consumer, or replace the one of its name, whose newest session it keeps."""
         name = session.consumer.name
         if (before := self._sessions.get(name)) is not None:
-            session.number = max(session.number, before.number)
+            session.number, session.reader = max(session.number, before.number), before.reader
             before.wake()
         self._sessions[name] = session
 
@@ -105,7 +106,8 @@ class ConsumerSessions:
                 session.queue.executed_of(after)
             order = await session.runner.find(name, after, fresh=fresh)
         number = await self._store.next_session(name)
-        session.number = max(session.number, number)
+        session.begin(number)
+        session.called(session.number)
         session.wake()  # waiting calls of older sessions find that they are fenced
         if order is not None:
             await session.seek(order)
@@ -126,6 +128,18 @@ class ConsumerSessions:
         session = await self._started(name)
         if number != READ_ONLY and not session.before_gap(after):
             await self.acknowledge(name, number, after)
+        with self.get(name).polling(number):
+            return await self._poll(name, number, after, bytes_max, deadline, markers)
+
+    async def _poll(
+        self,
+        name: str,
+        number: int,
+        after: Position,
+        bytes_max: int | None,
+        deadline: float,
+        markers: bool,
+    ) -> dict[str, Any]:
         while True:
             session = await self._started(name)  # settings may have changed it meanwhile
             session.check_number(number)
@@ -182,13 +196,28 @@ class ConsumerSessions:
                 where=session.where,
                 remedy="read the open answers to their end, or close their connections",
             )
-        parts = session.queue.read(
-            session.now(start),
-            session.now(end),
-            None if session.before_gap(start) else start_event,
-            None if session.before_gap(end) else end_event,
-        )
+        first, last = session.now(start), session.now(end)
+        start_event = None if session.before_gap(start) else start_event
+        end_event = None if session.before_gap(end) else end_event
+        parts = session.queue.read(first, last, start_event, end_event)
+        if number == session.number != READ_ONLY:
+            # Of a transaction that is cut, the part with its end counts.
+            whole = session.queue.range_transactions(first, last)
+            ends = whole + (start_event is not None) - (end_event is not None)
+            session.reader.answer_began(ends, sum(map(len, parts)))
         return parts, session.before_gap(start)
+
+    def answer_ended(self, name: str, number: int) -> None:
+        """The answer to a `binlog` call was sent, or its client went away."""
+        session = self._sessions.get(name)
+        if session is not None and number != READ_ONLY:
+            session.reader.answer_ended(number, time.monotonic())
+
+    def called(self, name: str, number: int, caller: Caller) -> None:
+        """Record who makes a call. Unknown consumers and fenced sessions are left to the call itself."""
+        session = self._sessions.get(name)
+        if session is not None:
+            session.called(number, caller)
 
     async def slices(
         self,

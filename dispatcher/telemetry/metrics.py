@@ -20,6 +20,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
+from dispatcher.dispatch.reader import ReaderState
 from dispatcher.dispatch.status import STATES, dispatcher_name
 from dispatcher.model.timings import (
     SHORT_S,
@@ -107,9 +108,22 @@ CONSUMER_METRICS: tuple[MetricSpec[ConsumerStatus], ...] = (
                lambda c: c.row["detaches"]),
     MetricSpec("consumer_gaps_total", "Times that the consumer skipped purged transactions (on_purged: latest).",
                lambda c: c.row["gaps"]),
+    MetricSpec("consumer_delivered_bytes_total", "Bytes that readers have fetched, repeats included.",
+               lambda c: c.row["delivered_bytes"]),
+    MetricSpec("consumer_delivered_transactions_total", "Transactions that readers have fetched, repeats included.",
+               lambda c: c.row["delivered_transactions"]),
+    MetricSpec("consumer_session_age_seconds", "Time since the newest session was opened; no sample: there was none.",
+               lambda c: c.row["session_age_seconds"]),
+    MetricSpec("consumer_poll_age_seconds", "Time since the newest session has polled; no sample: not since the start.",
+               lambda c: c.row["poll_age_seconds"]),
+    MetricSpec("consumer_acknowledgement_age_seconds",
+               "Time since the newest session has acknowledged something new; no sample: not since the start.",
+               lambda c: c.row["acknowledgement_age_seconds"]),
 )  # fmt: skip
 STATE_METRIC = "consumer_state"
 STATE_MEANING = f"1 for the current state of the consumer: {', '.join(STATES)}."
+READER_METRIC = "consumer_reader"
+READER_MEANING = f"1 for the current state of the consumer's reader: {', '.join(ReaderState)}."
 
 
 class TimedSpec(NamedTuple):
@@ -332,6 +346,7 @@ def _of_consumers(rows: Iterable[tuple[StatusRow, Consumer]], snapshot: Snapshot
         snapshot.family(PREFIX + m.name, m.meaning, ("consumer",)) for m in CONSUMER_METRICS
     ]
     states = snapshot.family(PREFIX + STATE_METRIC, STATE_MEANING, ("consumer", "state"))
+    readers = snapshot.family(PREFIX + READER_METRIC, READER_MEANING, ("consumer", "reader"))
     for row, consumer in rows:
         name = escaped(row["name"])
         for metric, family in zip(CONSUMER_METRICS, families, strict=True):
@@ -340,6 +355,8 @@ def _of_consumers(rows: Iterable[tuple[StatusRow, Consumer]], snapshot: Snapshot
                 family.add((name,), float(value))
         for state in STATES:
             states.add((name, state), float(row["state"] == state))
+        for reader in ReaderState:
+            readers.add((name, reader.value), float(row["reader"] == reader))
         yield
 
 

@@ -52,6 +52,17 @@ EXTRAS = [
     "gaps",
     "spilled_bytes",
     "last_error",
+    "reader",
+    "reader_address",
+    "reader_user_agent",
+    "session",
+    "session_age_seconds",
+    "poll_age_seconds",
+    "acknowledgement_age_seconds",
+    "delivered_transactions",
+    "delivered_bytes",
+    "delivered_transactions_per_sec",
+    "delivered_bytes_per_sec",
 ]
 KEYS = ["server", "gtid", "file", "offset", "seq", "epoch"]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from dispatcher.dispatch.reader import Caller
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 from dispatcher.settings.model import StartSettings
@@ -20,6 +21,7 @@ class FakeReaders:
     def __init__(self, names: tuple[str, ...] = ("shop", "billing")) -> None:
         self.names = names
         self.calls: list[str] = []
+        self.callers: list[Caller] = []
         self.sought: list[StartSettings] = []
         self.parts: list[bytes | memoryview] = [b"\xfebin", b"x" * 10]
         self.gap = False
@@ -94,6 +96,12 @@ class FakeReaders:
         self._called("seek", name)
         self.sought.append(to)
         return PLACE.as_dict()
+
+    def called(self, name: str, number: int, caller: Caller) -> None:
+        self.callers.append(caller)
+
+    def answer_ended(self, name: str, number: int) -> None:
+        self.calls.append("answer ended")
 
     async def rows(self) -> AsyncIterator[dict[str, Any]]:
         for name in self.names:

@@ -16,6 +16,7 @@ from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
 from dispatcher.dispatch.events import Lost, Removed
+from dispatcher.dispatch.reader import ReaderState
 from dispatcher.dispatch.specs import ConsumerSpec
 from dispatcher.dispatch.status import STATES
 from dispatcher.dispatch.versions import Versions
@@ -27,6 +28,7 @@ from dispatcher.telemetry.metrics import (
     CONSUMER_METRICS,
     DISPATCHER_METRICS,
     PREFIX,
+    READER_METRIC,
     STATE_METRIC,
     TIMED,
     Measured,
@@ -39,6 +41,12 @@ from dispatcher.telemetry.metrics import (
 SPECS: tuple[MetricSpec[Any], ...] = (*CONNECTION_METRICS, *DISPATCHER_METRICS, *CONSUMER_METRICS)
 # Not known before the consumer has begun and the server was polled.
 UNKNOWN = ("consumer_acknowledged_seq", "runway_seconds", "lag_bytes")
+
+
+READER = {
+    "reader": "slow", "session_age_seconds": 90.5, "poll_age_seconds": 2.5, "acknowledgement_age_seconds": 61.0,
+    "delivered_transactions": 7, "delivered_bytes": 4096,
+}  # fmt: skip
 
 
 def spec(name: str) -> ConsumerSpec:
@@ -61,7 +69,7 @@ def clients() -> list[Client]:
 def metrics(clients: list[Client]) -> Metrics:
     def rows() -> list[tuple[StatusRow, Consumer]]:
         return [
-            (status.status_row(client, consumer, lambda _: (0.0, 0.0), 1e9), consumer)
+            (status.status_row(client, consumer, lambda _: (0.0, 0.0), 1e9) | READER, consumer)
             for client in clients
             for consumer in client.consumers.values()
         ]
@@ -199,8 +207,22 @@ def test_a_failed_consumer(metrics: Metrics, clients: list[Client]) -> None:
 
 def test_every_state_is_documented() -> None:
     text = (Path(__file__).parents[2] / "docs/operating.md").read_text(encoding="utf-8")
-    states = text[text.index("## States") :].split("\n## ")[0]
+    states, readers = (
+        text[text.index(heading) :].split("\n## ")[0] for heading in ("## States", "## Readers")
+    )
     assert sorted(re.findall(r"^\| `([a-z]+)` \|", states, re.MULTILINE)) == sorted(STATES)
+    assert re.findall(r"^\| `([a-z]+)` \|", readers, re.MULTILINE) == [*ReaderState]
+
+
+def test_the_reader_of_a_consumer(metrics: Metrics) -> None:
+    on = {
+        labels["reader"]
+        for name, labels, value_ in samples(metrics)
+        if name == PREFIX + READER_METRIC and labels["consumer"] == "shop" and value_
+    }
+    assert on == {"slow"}
+    assert value(metrics, "consumer_delivered_bytes_total", consumer="shop") == 4096
+    assert value(metrics, "consumer_acknowledgement_age_seconds", consumer="shop") == 61.0
 
 
 def test_no_metric_is_named_anywhere_else() -> None:

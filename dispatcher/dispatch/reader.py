@@ -1,0 +1,109 @@
+"""What is known of a consumer's reader: the calls of its newest session, and the state that follows from them.
+
+The state is separate from the consumer's `state`, which says how the consumer gets its data: each of the two sides can
+be in order while the other is not. Only calls that may acknowledge count. A read-only session makes no room in the
+queue, so it must not hide that the reader is gone.
+
+Times are seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+SILENT_MAX_S = 60.0
+"""A reader that has not called for this long, and has no call open, is gone. The longest poll takes as long."""
+FULL_MIN_S = 10.0
+"""A reader is slow if each of its calls for this long has found a full queue."""
+_USER_AGENT_MAX = 200
+
+
+class ReaderState(StrEnum):
+    NONE = "none"
+    WAITING = "waiting"
+    READING = "reading"
+    SLOW = "slow"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a call: IP address and User-Agent header; "" if unknown."""
+
+    address: str = ""
+    user_agent: str = ""
+
+    @classmethod
+    def of(cls, address: str, user_agent: str) -> Caller:
+        return cls(address, user_agent[:_USER_AGENT_MAX])
+
+
+class ReaderActivity:
+    """The newest session of one consumer, as far as it has called since the daemon started.
+
+    `events` and `bytes`: transactions and bytes handed to readers in answers, repeats included, of all sessions.
+    """
+
+    def __init__(self, session: int, now: float) -> None:
+        """`session`: the newest number, 0 = there was none."""
+        self.events = self.bytes = 0
+        self.begin(session, now)
+
+    def begin(self, session: int, now: float) -> None:
+        """A session was opened, or all were fenced: what the session before did says nothing about its successor."""
+        self.session, self.caller = session, Caller()
+        self.polled_at: float | None = None
+        self.acknowledged_at: float | None = None
+        self._called_at: float | None = None
+        self._since = now
+        self._room_at = now  # of the last call that found room in the queue
+        self._found_full = self._disconnected = False
+        self._polls = self._answers = 0  # open calls
+
+    def called(self, now: float, *, full: bool) -> None:
+        """The newest session calls, while the queue is full or not."""
+        self._called_at, self._disconnected = now, False
+        self._found_full = full
+        if not full:
+            self._room_at = now
+
+    def poll_began(self, now: float) -> None:
+        self.polled_at = now
+        self._polls += 1
+
+    def poll_ended(self, session: int, now: float, *, disconnected: bool) -> None:
+        """`disconnected`: the client went away while it waited for the answer."""
+        if session == self.session:
+            self._polls -= 1
+            self._called_at, self._disconnected = now, disconnected
+
+    def delivered(self, transactions: int, size: int) -> None:
+        self.events += transactions
+        self.bytes += size
+
+    def answer_began(self, transactions: int, size: int) -> None:
+        self.delivered(transactions, size)
+        self._answers += 1
+
+    def answer_ended(self, session: int, now: float) -> None:
+        """The answer was sent, or its client went away."""
+        if session == self.session:
+            self._answers -= 1
+            self._called_at = now
+
+    def state(self, now: float, *, unacknowledged: bool, full: bool) -> ReaderState:
+        """`unacknowledged`: transactions wait for the reader; `full`: its queue has no room."""
+        if not (self._polls or self._answers):
+            if self._disconnected:
+                return ReaderState.GONE
+            silent_s = now - (self._since if self._called_at is None else self._called_at)
+            if silent_s > SILENT_MAX_S:
+                gone = unacknowledged and self.session
+                return ReaderState.GONE if gone else ReaderState.NONE
+            if self._called_at is None:
+                return ReaderState.NONE
+        if not unacknowledged:
+            return ReaderState.WAITING
+        stays_full = (full or self._found_full) and now - self._room_at >= FULL_MIN_S
+        return ReaderState.SLOW if stays_full else ReaderState.READING
