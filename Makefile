@@ -29,7 +29,7 @@ setup:
 	@deploy/setup.sh venv
 
 servers:
-	@deploy/setup.sh mirror npm venv
+	@deploy/setup.sh mirror npm systemd venv
 	@$(PY) -m tests.servers provision
 
 jars:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the Makefile's targets need: `deploy/setup.sh [venv] [java] [npm] [mirror]`.
+# Installs what the Makefile's targets need: `deploy/setup.sh [venv] [java] [npm] [mirror] [systemd]`.
 #
 # As root on Debian or Ubuntu it installs missing system packages; for other users it prints the command. If everything is
 # installed it takes a few milliseconds. Python packages from requirements.lock go into .venv, verified by hash.
@@ -98,9 +98,14 @@ need_mirror() {
     install "the address of a Debian mirror is missing" python-apt-common debian-archive-keyring
 }
 
+# systemd-analyze checks the units; nothing is started.
+need_systemd() {
+    command -v systemd-analyze >/dev/null || install "systemd-analyze is missing; the tests check the units with it" systemd
+}
+
 for name in "$@"; do
     case $name in
-    venv | java | npm | mirror) "need_$name" ;;
-    *) fail "unknown argument '$name'; use venv, java, npm or mirror" ;;
+    venv | java | npm | mirror | systemd) "need_$name" ;;
+    *) fail "unknown argument '$name'; use venv, java, npm, mirror or systemd" ;;
     esac
 done

@@ -11,47 +11,42 @@ options again and applies the differences; invalid settings change nothing.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
-import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import structlog
-import uvicorn
 import uvloop
 
-from dispatcher.api.app import Access, Api
-from dispatcher.api.auth import Scope, Token
-from dispatcher.api.protocol import bounded_protocol
-from dispatcher.binlog.stream.warmup import load_kept_kernels, load_kernels
-from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.api.app import Api
+from dispatcher.api.listener import Listener, api_access, api_limits
+from dispatcher.model.errors import BinlogError
 from dispatcher.model.timings import Durations
 from dispatcher.runtime.administration import Administration
 from dispatcher.runtime.client_registry import ClientRegistry
 from dispatcher.runtime.from_settings import client_decls
+from dispatcher.runtime.process import prepare_process, warm_up_kernels
 from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.tasks import Tasks
 from dispatcher.runtime.threads import in_thread
 from dispatcher.runtime.time_slices import in_slices
-from dispatcher.settings.model import ApiLimitSettings, Settings, TokenSettings
+from dispatcher.settings.model import Settings
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs
 from dispatcher.telemetry.exposition import Snapshot
 from dispatcher.telemetry.metrics import Measured, Metrics
+from dispatcher.telemetry.systemd import ServiceManager, states_in_words
 
 SHUTDOWN_S = 10
 STORE_CHECK_EVERY_S = 1.0
 LOOP_CHECK_EVERY_S = 1.0
 EXIT_FAULT = 1
-FILES_RESERVED = 256  # file descriptors that are not for the API's connections
 
 LoadSettings = Callable[[], Settings]
 
@@ -61,13 +56,13 @@ def run_daemon(settings: Settings, load: LoadSettings) -> int:
 
     `load` reads the settings again, from the same sources.
     """
-    os.umask(0o077)  # for every file created from here on, also by libraries
+    prepare_process()
     logs.configure(settings.log.level, settings.log.format, settings.secrets())
     # Until the loop handles SIGHUP: by default the signal would kill the process.
     reload_requested = threading.Event()
     signal.signal(signal.SIGHUP, lambda *_: reload_requested.set())
-    _raise_file_limit()
     _warn(settings)
+    manager = ServiceManager()
     store = StateStore(settings.state.path)
     try:
         for path in store.exposed:
@@ -76,9 +71,10 @@ def run_daemon(settings: Settings, load: LoadSettings) -> int:
                 file=str(path),
                 remedy="make the daemon's user its owner and run: chmod 600",
             )
-        _warm_up()
+        manager.status("loading kernels")
+        warm_up_kernels()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Daemon(settings, load, store).serve(reload_requested))
+            return runner.run(Daemon(settings, load, store, manager).serve(reload_requested))
     finally:
         store.close()
 
@@ -89,45 +85,12 @@ def _warn(settings: Settings) -> None:
         log.warning("settings", warning=warning)
 
 
-def _raise_file_limit() -> None:
-    """Raise the soft limit to the hard limit: each connection and each segment on disk needs a descriptor.
-
-    The default soft limit is low for the sake of programs that use select().
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _warm_up() -> None:
-    """Load the kernels before the first connection needs them.
-
-    Without a cache of compiled kernels a child process compiles them, because compiling leaves about 100 MB of the
-    compiler's memory in the process. This process loads the child's cache; if it is not writable, it compiles too.
-    """
-    log = structlog.get_logger("dispatcher")
-    log.debug("loading kernels")
-    if load_kept_kernels():
-        return
-    log.info("compiling kernels, once per version and machine")
-    child = multiprocessing.get_context("fork").Process(target=load_kernels, daemon=True)
-    child.start()
-    child.join()
-    load_kernels()
-
-
-class _Listener(uvicorn.Server):
-    """uvicorn without its signal handlers: the daemon handles the signals."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class Daemon:
     """The daemon on the event loop."""
 
-    def __init__(self, settings: Settings, load: LoadSettings, state: StateStore) -> None:
+    def __init__(
+        self, settings: Settings, load: LoadSettings, state: StateStore, manager: ServiceManager
+    ) -> None:
         self._settings = settings
         self._load = load
         self._log = structlog.get_logger("dispatcher")
@@ -154,8 +117,8 @@ class Daemon:
         self._rendering = asyncio.Lock()
         self._api = Api(
             self._clients.sessions,
-            _access(settings),
-            _limits(settings),
+            api_access(settings.api),
+            api_limits(settings.api),
             administrator=Administration(self._clients.sessions, self._store),
             listen=settings.api.listen.host,
             version=version("binlog-dispatcher"),
@@ -165,31 +128,14 @@ class Daemon:
         )
         self._secrets = dict.fromkeys(settings.secrets())
         self._reload = asyncio.Event()
-        self._server = self._listener()
+        self._manager = manager
+        self._server = Listener(
+            self._api.asgi, settings.api, shutdown_s=SHUTDOWN_S, on_started=manager.ready
+        )
 
     async def _render_metrics(self) -> tuple[bytes, str]:
         async with self._rendering:  # one scrape at a time
             return await render_metrics(self._metrics)
-
-    def _listener(self) -> uvicorn.Server:
-        api = self._settings.api
-        config = uvicorn.Config(
-            self._api.asgi,
-            host=api.listen.host,
-            port=api.listen.port,
-            http=bounded_protocol(_limits(self._settings)),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            headers=[("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")],
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=SHUTDOWN_S,
-            ssl_certfile=api.tls.cert if api.tls else None,
-            ssl_keyfile=api.tls.key if api.tls else None,
-        )
-        return _Listener(config)
 
     # -- start and shutdown ----------------------------------------------------------------------------------
 
@@ -215,15 +161,13 @@ class Daemon:
         self._tasks.start("reload", self._reload_on_request())
         self._tasks.start("state store", self._check_store())
         self._tasks.start("loop lag", measure_loop_lag(self._measured.loop_lag))
+        self._tasks.start("service manager", self._manager.keep_informed(self._status))
         address = str(self._settings.api.listen)
         self._log.info("starting", listen=address, consumers=len(self._settings.consumers))
-        try:
-            await self._server.serve()
-        except SystemExit:  # uvicorn exits if it cannot listen
-            remedy = "change api.listen: another program uses the port, or the address is not one of this machine"
-            raise BinlogError(
-                ErrorKind.SETTINGS, f"cannot listen on {address}", remedy=remedy
-            ) from None
+        await self._server.listen()
+
+    def _status(self) -> str:
+        return states_in_words(self._clients.sessions.states())
 
     def _not_ready(self) -> list[str]:
         faults = (self._store.misplaced, self._store.fault)
@@ -256,6 +200,7 @@ class Daemon:
         if self._server.should_exit:
             self._exit_now("second signal")
         self._server.should_exit = True
+        self._manager.stopping()
         self._clients.sessions.close()
         # A disk that does not respond would block the shutdown for ever.
         reason = f"the shutdown took more than {SHUTDOWN_S} s"
@@ -279,36 +224,41 @@ class Daemon:
         while True:
             await self._reload.wait()
             self._reload.clear()
-            try:
-                settings = await in_thread("settings", self._load)
-                new_decls = client_decls(settings, self._store.installation_id)
-                await self._clients.check(new_decls)
-            except BinlogError as error:
-                lines = "; ".join(str(error).splitlines())
-                self._log.error("settings not reloaded, nothing was changed", error=lines)
-                self._measured.reloaded = False
-                continue
-            self._measured.reloaded = True
-            self._configure(settings)
-            _warn(settings)
-            changes = await self._clients.apply(new_decls)
-            self._log.info(
-                "settings reloaded",
-                added=changes.added,
-                removed=changes.removed,
-                changed=changes.changed,
-            )
+            self._manager.reloading()
+            await self._reload_settings()
+            self._manager.ready()
+
+    async def _reload_settings(self) -> None:
+        try:
+            settings = await in_thread("settings", self._load)
+            new_decls = client_decls(settings, self._store.installation_id)
+            await self._clients.check(new_decls)
+        except BinlogError as error:
+            lines = "; ".join(str(error).splitlines())
+            self._log.error("settings not reloaded, nothing was changed", error=lines)
+            self._measured.reloaded = False
+            return
+        self._measured.reloaded = True
+        self._configure(settings)
+        _warn(settings)
+        changes = await self._clients.apply(new_decls)
+        self._log.info(
+            "settings reloaded",
+            added=changes.added,
+            removed=changes.removed,
+            changed=changes.changed,
+        )
 
     def _configure(self, settings: Settings) -> None:
         # Errors of a server may still contain earlier passwords.
         self._secrets |= dict.fromkeys(settings.secrets())
         logs.configure(settings.log.level, settings.log.format, tuple(self._secrets))
-        self._api.replace(_access(settings))
+        self._api.replace(api_access(settings.api))
         running = self._settings
         fixed = {
             "api.listen": (running.api.listen, settings.api.listen),
             "api.tls": (running.api.tls, settings.api.tls),
-            "the limits of api": (_limits(running), _limits(settings)),
+            "the limits of api": (api_limits(running.api), api_limits(settings.api)),
             "state": (running.state, settings.state),
         }
         if changed := [key for key, (current, new) in fixed.items() if current != new]:
@@ -329,27 +279,3 @@ async def render_metrics(metrics: Metrics) -> tuple[bytes, str]:
     async for _ in in_slices(metrics.fill(snapshot)):
         pass
     return await in_thread("metrics", partial(metrics.render, snapshot))
-
-
-def _access(settings: Settings) -> Access:
-    return Access(
-        [_token(token) for token in settings.api.tokens],
-        settings.api.hosts,
-        frozenset(settings.api.open),
-    )
-
-
-def _token(token: TokenSettings) -> Token:
-    for_all = token.consumers == "all"
-    default = ("read", "acknowledge", "metrics") if for_all else ("read", "acknowledge")
-    scopes = frozenset(Scope(name) for name in token.scopes or default)
-    return Token(token.secret, None if for_all else frozenset(token.consumers), scopes)
-
-
-def _limits(settings: Settings) -> ApiLimitSettings:
-    """The limits of the settings, with no more connections than the process may open files."""
-    limits = settings.api.model_dump(include=set(ApiLimitSettings.model_fields))
-    files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    connections_max = max(files_max - FILES_RESERVED, FILES_RESERVED)
-    limits["max_connections"] = min(settings.api.max_connections, connections_max)
-    return ApiLimitSettings(**limits)

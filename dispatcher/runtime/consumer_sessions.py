@@ -26,6 +26,7 @@ from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.events import SeekRequested
 from dispatcher.dispatch.queue import ReadableRange
 from dispatcher.dispatch.reader import Caller
+from dispatcher.dispatch.status import consumer_state
 from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 from dispatcher.runtime.consumer_session import READ_ONLY, ConsumerSession
@@ -279,6 +280,15 @@ class ConsumerSessions:
 
     def rows_with_consumers(self) -> Iterator[tuple[dict[str, Any], Consumer]]:
         return status_rows(self._sessions.values(), self._rates)
+
+    def states(self) -> list[tuple[str, str]]:
+        """Pairs of consumer and state, as in the rows."""
+        pairs = ((session.runner.client, session.consumer) for session in self._sessions.values())
+        return [
+            (consumer.name, consumer_state(client, consumer))
+            for client, consumer in pairs
+            if client.consumers.get(consumer.name) is consumer  # else it is just being replaced
+        ]
 
     def names(self) -> list[str]:
         return list(self._sessions)

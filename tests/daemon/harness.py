@@ -161,6 +161,7 @@ class Daemon:
         self.process: subprocess.Popen[bytes] | Forked | None = None
         self.port = _free_port()
         self.token = ""  # the token of `api`
+        self.environment: dict[str, str] = {}  # variables of its own
         self.state = folder / "state.db"
         self.within: tuple[
             str, ...
@@ -219,7 +220,7 @@ class Daemon:
         """Start it and wait until it answers. With `kill_at` (see killing/sitecustomize.py) it may die before."""
         config = self._write_settings()
         environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
-        environment["PYTHONFAULTHANDLER"] = "1"
+        environment |= {"PYTHONFAULTHANDLER": "1", **self.environment}
         if kill_at:
             environment |= {
                 "PYTHONPATH": f"{_KILLING}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",

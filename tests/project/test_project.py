@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -141,46 +140,6 @@ def test_both_stages_of_the_image_begin_with_one_base_that_is_pinned_by_digest()
     bases = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert len(bases) == 2 and len(set(bases)) == 1
     assert re.fullmatch(r"python:3\.\d+-slim@sha256:[0-9a-f]{64}", bases[0])
-
-
-UNIT = ROOT / "deploy/binlog-dispatcher.service"
-
-
-def directives() -> dict[str, list[str]]:
-    """The values of each directive of the unit, in order."""
-    found: dict[str, list[str]] = {}
-    for key, value in re.findall(r"^(\w+)=(.*)$", UNIT.read_text(), re.MULTILINE):
-        found.setdefault(key, []).append(value)
-    return found
-
-
-def test_the_unit_gives_up_every_privilege_that_the_daemon_does_not_need() -> None:
-    off = {
-        "DynamicUser", "NoNewPrivileges", "LockPersonality", "PrivateDevices", "PrivateIPC", "PrivateMounts",
-        "PrivateTmp", "PrivateUsers", "ProtectClock", "ProtectControlGroups", "ProtectHome", "ProtectHostname",
-        "ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables", "RestrictNamespaces",
-        "RestrictRealtime", "RestrictSUIDSGID",
-    }  # fmt: skip
-    found = directives()
-    assert {key for key, values in found.items() if values == ["yes"]} == off
-    assert found["CapabilityBoundingSet"] == [""] and found["UMask"] == ["0077"]
-    assert found["ProtectSystem"] == ["strict"]
-    assert found["SystemCallFilter"] == ["@system-service", "~@privileged @resources", "prlimit64"]
-
-
-def test_the_unit_s_cache_and_state_are_for_its_user_alone_and_may_hold_compiled_code() -> None:
-    found = directives()
-    assert found["StateDirectoryMode"] == found["CacheDirectoryMode"] == ["0700"]
-    assert found["Environment"] == [f"NUMBA_CACHE_DIR=/var/cache/{found['CacheDirectory'][0]}"]
-    assert "MemoryDenyWriteExecute" not in found
-
-
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing")
-def test_systemd_rates_the_unit_s_exposure_below_two() -> None:
-    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(UNIT)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    (level,) = re.findall(r"Overall exposure level for .*?: ([0-9.]+)", done.stdout)
-    assert float(level) < 2.0, done.stdout
 
 
 def test_the_settings_in_the_manifests_are_valid(tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""The server of the API as the settings describe it: uvicorn with the limits of `bounded_protocol`."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from socket import socket
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from dispatcher.api.app import Access
+from dispatcher.api.auth import Scope, Token
+from dispatcher.api.protocol import bounded_protocol
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.settings.model import ApiLimitSettings, ApiSettings, TokenSettings
+
+FILES_RESERVED = 256  # file descriptors that are not for the API's connections
+
+
+class Listener(uvicorn.Server):
+    """uvicorn without its signal handlers: the daemon handles the signals."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ApiSettings,
+        *,
+        shutdown_s: int,
+        on_started: Callable[[], None],
+    ) -> None:
+        """`shutdown_s`: for the answers that are being sent at the end; `on_started` is called when it listens."""
+        self._on_started = on_started
+        self._address = str(settings.listen)
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=settings.listen.host,
+                port=settings.listen.port,
+                http=bounded_protocol(api_limits(settings)),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                headers=[("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")],
+                timeout_keep_alive=75,
+                timeout_graceful_shutdown=shutdown_s,
+                ssl_certfile=settings.tls.cert if settings.tls else None,
+                ssl_keyfile=settings.tls.key if settings.tls else None,
+            )
+        )
+
+    async def listen(self) -> None:
+        """Serve until `should_exit` is set. Raises BinlogError if the address cannot be listened on."""
+        try:
+            await self.serve()
+        except SystemExit:  # uvicorn exits if it cannot listen
+            remedy = "change api.listen: another program uses the port, or the address is not one of this machine"
+            raise BinlogError(
+                ErrorKind.SETTINGS, f"cannot listen on {self._address}", remedy=remedy
+            ) from None
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_started()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def api_access(settings: ApiSettings) -> Access:
+    """The access rules that the settings declare."""
+    tokens = [_token(token) for token in settings.tokens]
+    return Access(tokens, settings.hosts, frozenset(settings.open))
+
+
+def _token(token: TokenSettings) -> Token:
+    for_all = token.consumers == "all"
+    default = ("read", "acknowledge", "metrics") if for_all else ("read", "acknowledge")
+    scopes = frozenset(Scope(name) for name in token.scopes or default)
+    return Token(token.secret, None if for_all else frozenset(token.consumers), scopes)
+
+
+def api_limits(settings: ApiSettings) -> ApiLimitSettings:
+    """The limits of the settings, with no more connections than the process may open files."""
+    limits = settings.model_dump(include=set(ApiLimitSettings.model_fields))
+    files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    connections_max = max(files_max - FILES_RESERVED, FILES_RESERVED)
+    limits["max_connections"] = min(settings.max_connections, connections_max)
+    return ApiLimitSettings(**limits)
