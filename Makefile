@@ -31,6 +31,7 @@ setup:
 servers:
 	@deploy/setup.sh mirror npm systemd venv
 	@$(PY) -m tests.servers provision
+	@$(PY) -m tests.support.prometheus
 
 jars:
 	@deploy/setup.sh java venv

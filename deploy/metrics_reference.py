@@ -67,7 +67,8 @@ def text() -> str:
     return f"""# Metrics
 
 Written by `python -m deploy.metrics_reference` from the code. [operating.md](operating.md) describes how to run the
-daemon.
+daemon, [runbooks.md](runbooks.md) what to do about each alert. `deploy/prometheus` holds a configuration for Prometheus
+with alert rules and their unit tests, `deploy/grafana` a dashboard with its provisioning.
 
 ## The daemon
 

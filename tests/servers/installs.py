@@ -149,8 +149,8 @@ def _prefix(kind: Kind, version: str, root: Path) -> Installation:
         (path for path in (usr / "lib/mysql/plugin", usr / "lib/mariadb/plugin") if path.is_dir()),
         usr / "lib/mysql/plugin",
     )
-    server = _by_own_loader(root / "prefix", usr / ("sbin/mariadbd" if mariadb else "sbin/mysqld"))
-    tool = _by_own_loader(
+    server = by_own_loader(root / "prefix", usr / ("sbin/mariadbd" if mariadb else "sbin/mysqld"))
+    tool = by_own_loader(
         root / "prefix", usr / f"bin/{'mariadb-binlog' if mariadb else 'mysqlbinlog'}"
     )
     return Installation(
@@ -171,7 +171,8 @@ def _folders(share: Path, plugins: Path) -> tuple[str, ...]:
     )
 
 
-def _by_own_loader(prefix: Path, program: Path) -> tuple[str, ...]:
+def by_own_loader(prefix: Path, program: Path) -> tuple[str, ...]:
+    """The command that runs a program of unpacked packages with their own libraries."""
     loaders = sorted(prefix.glob("usr/lib/*/ld-linux*.so.*")) + sorted(
         prefix.glob("lib/*/ld-linux*.so.*")
     )

@@ -1,0 +1,216 @@
+"""Alerts and dashboard, with a real Prometheus that scrapes a real daemon under load, and a mirror's exposition."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from ruamel.yaml import YAML
+
+from deploy.grafana import dashboard
+from deploy.metrics_reference import of_daemon, of_mirror
+from spark_sink.mirror.control import TableState
+from spark_sink.mirror.metrics import serve_metrics
+from spark_sink.mirror.progress import ConsumerProgress, CopyState
+from tests.daemon.harness import PASSWORD, Daemon, Problem, Reader, until
+from tests.daemon.scene import consumer_settings
+from tests.servers.plugin import ServerFactory
+from tests.support.prometheus import Prometheus, promtool, running
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+ALERTS = DEPLOY / "prometheus/alerts.yaml"
+# A control group without a limit has no sample, and no consumer of the test lacks purged changes.
+MAY_BE_EMPTY = ("binlog_dispatcher_memory_limit_bytes",)
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = YAML(typ="safe", pure=True).load(ALERTS)["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def expressions() -> list[str]:
+    """The queries of the dashboard, with their variables replaced."""
+    every = re.compile(r"\$(instance|connection|consumer)")
+    return [
+        every.sub(".*", expression).replace("$__rate_interval", "10s")
+        for expression in dashboard.queries()
+    ]
+
+
+def test_the_rules_pass_their_unit_tests() -> None:
+    folder = DEPLOY / "prometheus"
+    assert f"{len(rules())} rules found" in promtool("check", "rules", str(ALERTS))
+    promtool("check", "config", str(folder / "prometheus.yaml"))
+    assert "SUCCESS" in promtool("test", "rules", str(folder / "alerts_test.yaml"))
+
+
+def test_every_alert_has_a_unit_test() -> None:
+    text = (DEPLOY / "prometheus/alerts_test.yaml").read_text(encoding="utf-8")
+    assert [rule["alert"] for rule in rules() if rule["alert"] not in text] == []
+
+
+def test_every_alert_says_what_to_do() -> None:
+    for rule in rules():
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+
+
+def test_every_metric_that_is_asked_for_exists() -> None:
+    known = {metric.name for metric in (*of_daemon(), *of_mirror())}
+    known |= {f"{name}_{part}" for name in known for part in ("bucket", "count", "sum")}
+    asked = " ".join([*dashboard.queries(), *(rule["expr"] for rule in rules())])
+    assert set(re.findall(r"\bbinlog_(?:dispatcher|mirror)_\w+", asked)) <= known
+
+
+def test_the_dashboard_is_what_its_program_writes() -> None:
+    """Run `python -m deploy.grafana.dashboard` after a change."""
+    assert dashboard.PATH.read_text(encoding="utf-8") == dashboard.text()
+
+
+def test_the_panels_lie_beside_each_other() -> None:
+    document = dashboard.dashboard()
+    numbers = [panel["id"] for panel in document["panels"]]
+    assert len(numbers) == len(set(numbers))
+    taken: set[tuple[int, int]] = set()
+    for panel in document["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= dashboard.WIDTH
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+@dataclass
+class Watched:
+    prometheus: Prometheus
+    daemon: Daemon
+    mirror: str
+
+
+def free_port() -> int:
+    with socket.socket() as here:
+        here.bind(("127.0.0.1", 0))
+        return int(here.getsockname()[1])
+
+
+def mirror_progress() -> list[ConsumerProgress]:
+    copy = CopyState("d.t", rows=5, rows_estimated=10, bytes=500, chunks=1, rest_s=3.0)
+    now = time.time()
+    return [
+        ConsumerProgress(
+            "d", logged_seq=7, applied_seq=5, logged_at=now, applied_at=now - 60, rows=3, steps=2,
+            tables={TableState.COMPLETE: 2}, copies=(copy,),
+        )
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def watched(
+    module_server_factory: ServerFactory, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Watched]:
+    """A daemon whose consumer `d` is read while rows are written; `beside` is not read; `refused` cannot log in."""
+    server = module_server_factory("mysql97")
+    settings = consumer_settings(server)
+    refused = settings | {"mysql": f"unknown@{server.host}:{server.port}"}
+    consumers = {"d": settings, "beside": settings, "refused": refused}
+    daemon = Daemon(tmp_path_factory.mktemp("daemon"), {"consumers": consumers})
+    folder, port, mirror_port = tmp_path_factory.mktemp("prometheus"), free_port(), free_port()
+    targets = {"binlog-dispatcher": daemon.port, "binlog-mirror": mirror_port}
+    configuration = {
+        "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
+        "rule_files": [str(ALERTS)],
+        "scrape_configs": [
+            {"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{at}"]}]}
+            for job, at in targets.items()
+        ],
+    }
+    with ExitStack() as stack:
+        stack.callback(daemon.close)
+        daemon.start()
+        mirror = serve_metrics("127.0.0.1", mirror_port, mirror_progress)
+        stack.callback(mirror.server_close)
+        stack.callback(mirror.shutdown)
+        prometheus = stack.enter_context(running(folder, port, configuration))
+        over = threading.Event()
+
+        def load() -> None:
+            reader = Reader(daemon, "d").open()
+            while not over.is_set():
+                server.execute("INSERT INTO d.t VALUES ()")
+                reader.step(wait_ms=100)
+                with pytest.raises(Problem):
+                    daemon.api.call("unknown", "ack")
+
+        thread = threading.Thread(target=load)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(over.set)
+        until(lambda: set(prometheus.targets().values()) == {"up"}, "both jobs are up")
+        yield Watched(prometheus, daemon, f"http://127.0.0.1:{mirror_port}/metrics")
+
+
+def test_every_query_of_the_dashboard_returns_data(watched: Watched) -> None:
+    waiting = expressions()
+
+    def all_answered() -> bool:
+        # An error of Prometheus is an invalid query and ends the wait.
+        waiting[:] = [one for one in waiting if not watched.prometheus.query(one)]
+        return all(any(name in one for name in MAY_BE_EMPTY) for one in waiting)
+
+    try:
+        until(all_answered, "every query returns data")
+    except AssertionError as late:
+        raise AssertionError(f"without data: {waiting}") from late
+
+
+def test_the_alerts_are_evaluated(watched: Watched) -> None:
+    def states() -> dict[str, str]:
+        groups = watched.prometheus.get("rules")["groups"]
+        loaded = [rule for group in groups for rule in group["rules"]]
+        assert len(loaded) == len(rules())
+        assert [rule["lastError"] for rule in loaded if rule["health"] == "err"] == []
+        return {rule["name"]: rule["state"] for rule in loaded}
+
+    def expected() -> bool:
+        seen = states()
+        assert "firing" not in seen.values(), seen
+        # `refused` cannot log in, which is an alert after some minutes.
+        return seen["BinlogConnectionDown"] == seen["BinlogConsumerFailed"] == "pending"
+
+    until(expected, "the alerts of the consumer that cannot log in are pending")
+
+
+def test_promtool_finds_no_fault_with_the_metrics(watched: Watched) -> None:
+    assert promtool("check", "metrics", text=watched.daemon.api.text("/metrics")) == ""
+    with urlopen(watched.mirror) as answer:
+        text = answer.read().decode()
+    # The Python client adds the time at which a counter began as a series of its own.
+    lines = [line for line in text.splitlines(keepends=True) if "_created" not in line]
+    assert promtool("check", "metrics", text="".join(lines)) == ""
+    assert PASSWORD not in watched.daemon.api.text("/metrics")
+
+
+def test_every_alert_has_a_runbook_and_each_runbook_an_alert() -> None:
+    text = (DEPLOY.parent / "docs/runbooks.md").read_text(encoding="utf-8")
+    sections = {
+        f"docs/runbooks.md#{title.lower()}"
+        for title in re.findall(r"^## (\w+)$", text, re.MULTILINE)
+    }
+    assert {rule["annotations"]["runbook_url"] for rule in rules()} == sections
+    for rule in rules():
+        assert rule["alert"] in text, f"{rule['alert']} is in no section"
+    for section in text.split("\n## ")[1:]:
+        assert [f"**{part}.**" in section for part in ("Means", "Look", "Do")] == [True] * 3
