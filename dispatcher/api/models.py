@@ -192,6 +192,7 @@ class ConsumerRow(BaseModel):
     delivered_bytes: int
     delivered_transactions_per_sec: float
     delivered_bytes_per_sec: float
+    warnings: list[str]
 
 
 class Problem(BaseModel):

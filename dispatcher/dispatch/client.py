@@ -49,6 +49,7 @@ from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.history_watch import POLL, HistoryWatch
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import ClientLimits, ConsumerSpec, Progress, Start, starts_to_search
+from dispatcher.dispatch.subscription_check import compare_with
 from dispatcher.dispatch.version_store import VersionStore
 from dispatcher.dispatch.versions import StoredVersions
 from dispatcher.model.errors import BinlogError
@@ -230,6 +231,7 @@ class Client:
             return effects + dispatcher.reconnect(error, now, LACKING_RETRY_S)
         dispatcher.view = view
         self._update_files(view)
+        effects += compare_with(view.databases, self.consumers.values())
         first = not all(consumer.started for consumer in dispatcher.attached)
         for consumer in list(dispatcher.attached):
             try:
@@ -265,6 +267,7 @@ class Client:
     def _server_polled(self, poll: ServerPolled, now: float) -> list[Effect]:
         self.last_poll = poll
         effects = self._history.compare(POLL, poll.view, now)
+        effects += compare_with(poll.view.databases, self.consumers.values())
         if poll.view.server == self.files.server:
             self._update_files(poll.view)
         return effects

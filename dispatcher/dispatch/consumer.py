@@ -19,13 +19,15 @@ class Consumer:
         self, spec: ConsumerSpec, progress: Progress | None, allocate: Allocate | None = None
     ) -> None:
         self.spec = spec
-        self.queue = Queue(Filter(spec.databases, spec.tables), spec.queue_bytes_max, allocate)
+        wanted = Filter(spec.databases, spec.tables, spec.exclude_tables)
+        self.queue = Queue(wanted, spec.queue_bytes_max, allocate)
         self.progress = progress  # stored; applied when the server's mode is known
         self.started = False  # its queue has a position
         # Its position is known to be of the server's history: it was read, or a login has checked it.
         self.verified = True
         self.failed: BinlogError | None = None
         self.error: BinlogError | None = None  # the newest fault, failed or not
+        self.warnings: tuple[str, ...] = ()  # what is probably wrong with its subscription
         self.stored_covered = progress.covered if progress else None
         self.dispatcher: int | None = None
         self.wait_budget = WaitBudget(spec.wait_max_s)

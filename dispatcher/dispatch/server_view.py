@@ -26,7 +26,8 @@ class ServerView:
     `created`: creation times of the files that were asked for, s since 1970; `knows_tables`: True if the source can be
     asked for the definition of a table; `starts`: the positions of the starts that the log was searched for, or an
     error where a start means none, such as an offset inside a transaction; `boundaries`: of the files and offsets that
-    were asked for; one that the server could not be asked about is missing.
+    were asked for; one that the server could not be asked about is missing; `databases`: those that the account may
+    see, None = not known.
     """
 
     server: str
@@ -40,3 +41,4 @@ class ServerView:
     knows_tables: bool = True
     starts: Mapping[Start, ExecutedPosition | BinlogError] = field(default_factory=dict)
     boundaries: Mapping[tuple[str, int], Boundary] = field(default_factory=dict)
+    databases: frozenset[str] | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dispatcher.model.position import Position
+from dispatcher.model.subscription import TablePattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +67,12 @@ class OnPurged(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
-    """`wait_max_s`: the largest budget of waiting for the consumer's full queue."""
+    """`databases`, `tables`, `exclude_tables`: names or patterns, see `model.subscription`; `wait_max_s`: the largest
+    budget of waiting for the consumer's full queue."""
 
     name: str
     databases: tuple[str, ...]
-    tables: tuple[tuple[str, str], ...] | None
+    tables: tuple[TablePattern, ...] | None
     queue_bytes_max: int
     start: Start = Latest()
     # Take a table's current definition where the log does not tell the one of its time.
@@ -78,6 +80,7 @@ class ConsumerSpec:
     wait_max_s: float = 10.0
     on_queue_full: OnQueueFull = OnQueueFull.DETACH
     on_purged: OnPurged = OnPurged.FAIL
+    exclude_tables: tuple[TablePattern, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

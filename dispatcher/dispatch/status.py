@@ -98,6 +98,7 @@ def status_row(
         "gaps": consumer.gaps,
         "spilled_bytes": queue.spilled_bytes,
         "last_error": str(consumer.error) if consumer.error else None,
+        "warnings": list(consumer.warnings),
     }
 
 

@@ -61,7 +61,8 @@ class ConnectionOptions(TypedDict, total=False):
 class BinlogOptions(TypedDict, total=False):
     """The options of a `Binlog`."""
 
-    tables: list[str]  # "database.table"
+    tables: list[str]  # "database.table", also patterns such as "shop.order_*"
+    exclude_tables: list[str]  # the same
     max_bytes_in_binlog_queue: ByteSize
     max_milliseconds_to_wait_in_binlog_queue: int
     on_queue_full: Literal["detach", "wait"]

@@ -29,6 +29,7 @@ from dispatcher.dispatch.reader import Caller
 from dispatcher.dispatch.status import consumer_state
 from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
+from dispatcher.model.subscription import Subscription
 from dispatcher.runtime.consumer_session import READ_ONLY, ConsumerSession
 from dispatcher.runtime.rates import Rates
 from dispatcher.runtime.status_rows import status_rows
@@ -258,12 +259,12 @@ class ConsumerSessions:
         """Return the columns and the key of a table, from the server's information schema."""
         session = self.get(name)
         spec = session.consumer.spec
-        listed = spec.tables is None or (database, table) in spec.tables
-        if database not in spec.databases or not listed:
+        wanted = Subscription(spec.databases, spec.tables, spec.exclude_tables)
+        if not wanted.has_table(database, table):
             raise UserError(
                 ErrorKind.UNKNOWN_TABLE,
                 f"{session.where} does not read {database}.{table}",
-                remedy="add it to the consumer's databases and tables",
+                remedy="change the consumer's databases, tables and exclude_tables",
             )
         version = session.queue.epoch, session.queue.queued.seq
 

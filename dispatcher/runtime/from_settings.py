@@ -61,20 +61,17 @@ def start_spec(start: StartSettings) -> Start:
 
 def consumer_spec(name: str, settings: SubscriptionSettings) -> ConsumerSpec:
     """Return a declared consumer as the rules use it."""
-    tables = None
-    if settings.tables is not None:
-        names = (table.partition(".") for table in settings.tables)
-        tables = tuple((database, table) for database, _, table in names)
     return ConsumerSpec(
         name,
         tuple(settings.databases),
-        tables,
+        settings.table_patterns,
         settings.max_bytes_in_binlog_queue,
         start_spec(settings.start),
         settings.assume_current_schema,
         settings.max_milliseconds_to_wait_in_binlog_queue / 1000,
         OnQueueFull(settings.on_queue_full),
         OnPurged(settings.on_purged),
+        settings.excluded_patterns,
     )
 
 

@@ -23,6 +23,13 @@ from pydantic import (
 
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
+from dispatcher.model.subscription import (
+    SYSTEM_DATABASES,
+    NamePatterns,
+    Subscription,
+    TablePattern,
+    is_pattern,
+)
 from dispatcher.settings.values import (
     ByteSize,
     NameList,
@@ -270,20 +277,52 @@ class ConnectionSettings(ConnectionLimitSettings):
 
 
 class SubscriptionSettings(ConsumerLimitSettings):
-    """The databases and tables that a consumer reads, and where it begins."""
+    """The databases and tables that a consumer reads, as names or shell-style patterns, and where it begins."""
 
     databases: NameList = Field(min_length=1)
     tables: NameList | None = Field(None, min_length=1)  # "database.table"; None: all
+    exclude_tables: NameList = ()  # of these, the same
     start: Annotated[StartSettings, BeforeValidator(StartSettings.parse)] = StartSettings()
 
     @model_validator(mode="after")
     def _has_tables_of_its_databases(self) -> Self:
-        for table in self.tables or ():
-            if not any(table.startswith(f"{name}.") for name in self.databases):
-                raise ValueError(
-                    f"tables: {table!r} is not in the consumer's databases; write database.table"
-                )
+        excluded = Subscription(["*", *SYSTEM_DATABASES], self.excluded_patterns)
+        for key, texts in (("tables", self.tables or ()), ("exclude_tables", self.exclude_tables)):
+            for text in texts:
+                database, table = self._split(text)
+                if not table or not self._may_read(database):
+                    raise ValueError(
+                        f"{key}: {text!r} is not in the consumer's databases; write database.table"
+                    )
+                literal = not is_pattern(database) and not is_pattern(table)
+                if key == "tables" and literal and excluded.has_table(database, table):
+                    raise ValueError(
+                        f"tables: exclude_tables excludes {text!r}; remove one of them"
+                    )
         return self
+
+    def _may_read(self, database: str) -> bool:
+        """True if the databases contain a database, or may contain some that match a pattern of databases."""
+        if not is_pattern(database):
+            return Subscription(self.databases).has_database(database)
+        pattern = NamePatterns([database])
+        return any(is_pattern(name) or pattern.match(name) for name in self.databases)
+
+    def _split(self, text: str) -> TablePattern:
+        """The patterns of database and table. A name may contain a dot if it is one of `databases`."""
+        for name in sorted(self.databases, key=len, reverse=True):
+            if text.startswith(f"{name}."):
+                return name, text[len(name) + 1 :]
+        database, _, table = text.partition(".")
+        return database, table
+
+    @property
+    def table_patterns(self) -> tuple[TablePattern, ...] | None:
+        return None if self.tables is None else tuple(map(self._split, self.tables))
+
+    @property
+    def excluded_patterns(self) -> tuple[TablePattern, ...]:
+        return tuple(map(self._split, self.exclude_tables))
 
 
 class ConsumerSettings(LimitSettings, SubscriptionSettings, ConnectionSettings):

@@ -29,8 +29,8 @@ _PATH_KEYS = frozenset(
 _SECRET_KEYS = frozenset({"password", "token"})
 # In an environment variable these may be a YAML list or mapping on one line.
 _STRUCTURED_KEYS = frozenset(
-    {"databases", "tables", "start", "tls", "tokens", "consumers", "include", "exclude", "conf"}
-)
+    {"databases", "tables", "exclude_tables", "start", "tls", "tokens", "consumers", "include", "exclude", "conf"}
+)  # fmt: skip
 _VARIABLE = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 KeyPath = tuple[str | int, ...]
@@ -143,13 +143,20 @@ def _read_file(file: Path, environment: Mapping[str, str], tree: Tree) -> None:
         mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
         line = mark.line + 1 if mark is not None else 0
         problem = (error.problem if isinstance(error, MarkedYAMLError) else None) or str(error)
-        _add_finding(tree, file, f"invalid YAML: {problem}", line)
+        _add_finding(tree, file, f"invalid YAML: {problem}{_hint(error)}", line)
     else:
         if isinstance(node, MappingNode):
             reader = _NodeReader(file, environment, tree)
             tree.merge(reader.value(node, ()), reader.origins)
         elif node is not None:
             _add_finding(tree, file, EXPECTED_MAPPING, node.start_mark.line + 1)
+
+
+def _hint(error: Exception) -> str:
+    """A pattern such as * without quotes is an alias in YAML."""
+    texts = (error.context, error.problem) if isinstance(error, MarkedYAMLError) else ()
+    alias = any("alias" in text for text in texts if text)
+    return '; a pattern that begins with * needs quotes, such as "*"' if alias else ""
 
 
 class _NodeReader:

@@ -41,7 +41,14 @@ def filled(
     rng: random.Random, log: LogWriter, wanted: Wanted, mode: Mode = Mode.GTID
 ) -> tuple[World, Queue]:
     """A queue that holds all transactions of a log, none acknowledged."""
-    spec = ConsumerSpec("a", wanted.databases, wanted.tables, 1 << 30, Earliest())
+    spec = ConsumerSpec(
+        "a",
+        wanted.databases,
+        wanted.tables,
+        1 << 30,
+        Earliest(),
+        exclude_tables=wanted.exclude_tables,
+    )
     world = World(rng, Server(log, mode), [spec])
     world.connect()
     world.read_all()
@@ -278,7 +285,9 @@ class Disk:
 
 
 def started(wanted: Wanted, mode: Mode, bytes_max: int, allocate: Disk | None = None) -> Queue:
-    queue = Queue(Filter(wanted.databases, wanted.tables), bytes_max, allocate)
+    queue = Queue(
+        Filter(wanted.databases, wanted.tables, wanted.exclude_tables), bytes_max, allocate
+    )
     queue.reset("server", mode, 0, make_executed(mode, "", "binlog.000008", 4), 0)
     return queue
 

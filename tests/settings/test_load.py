@@ -72,6 +72,23 @@ consumers:
             "2: consumers.shop: tables: 'other.x' is not in the consumer's databases; write database.table",
         ),
         (
+            "tables: ['oth*.x']",
+            "2: consumers.shop: tables: 'oth*.x' is not in the consumer's databases; write database.table",
+        ),
+        (
+            "exclude_tables: [tmp]",
+            "2: consumers.shop: exclude_tables: 'tmp' is not in the consumer's databases; write database.table",
+        ),
+        (
+            "tables: [shop.tmp_1]\nexclude_tables: ['*.tmp_*']",
+            "2: consumers.shop: tables: exclude_tables excludes 'shop.tmp_1'; remove one of them",
+        ),
+        (
+            "tables: [*]",
+            "6: invalid YAML: expected alphabetic or numeric character, but found ']'; a pattern that begins with *"
+            ' needs quotes, such as "*"',
+        ),
+        (
             "use_binlog_client: perhaps",
             "6: consumers.shop.use_binlog_client: expected true or false",
         ),

@@ -248,3 +248,12 @@ def test_scopes_hosts_and_open(settings: Load) -> None:
 def test_invalid_access_rules_are_refused(settings: Load, api: str, finding: str) -> None:
     with pytest.raises(SettingsError, match=re.escape(finding)):
         settings(MINIMAL + f"api: {api}")
+
+
+def test_patterns_of_tables_are_divided_at_the_database(settings: Load) -> None:
+    text = consumer(
+        "tables: ['shop_*.orders', 'shop_1.x*', a.b.t, '*.y']\nexclude_tables: ['*.tmp_*', 'crm.*']"
+    ).replace("[shop]", "['shop_*', a.b, crm]")
+    shop = settings(text).consumers["shop"]
+    assert shop.table_patterns == (("shop_*", "orders"), ("shop_1", "x*"), ("a.b", "t"), ("*", "y"))
+    assert shop.excluded_patterns == (("*", "tmp_*"), ("crm", "*"))

@@ -113,6 +113,7 @@ def random_spec(rng: random.Random, name: str, log: History, written: int) -> Co
         wait_max_s=rng.choice((0.0, 0.5, 2.0, 10.0)),
         on_queue_full=rng.choice((OnQueueFull.DETACH,) * 4 + (OnQueueFull.WAIT,)),
         on_purged=rng.choice((OnPurged.FAIL, OnPurged.FAIL, OnPurged.LATEST)),
+        exclude_tables=wanted.exclude_tables,
     )
 
 

@@ -24,8 +24,7 @@ from tests.simulation.histories import History
 from tests.simulation.lives import purge_would_be_noticed, write
 from tests.simulation.rules import Rules
 from tests.simulation.transcript import Transcript
-from tests.support.random_log import Wanted
-from tests.support.simulation import BUFFER, Connection, Link, Reader, World
+from tests.support.simulation import BUFFER, Connection, Link, Reader, World, wanted_by
 
 LABEL = "user@host:3306"
 # How many bytes a connection receives at a time: large pieces are quick to play, small ones end inside transactions.
@@ -395,5 +394,5 @@ class PlayedWorld(World):
         self.to_store.pop(name, None)
         self.store.pop(name, None)
         self.opened.discard(name)
-        self.readers[name] = PlayedReader(Wanted(spec.databases, spec.tables))
+        self.readers[name] = PlayedReader(wanted_by(spec))
         self.declare(spec, None)

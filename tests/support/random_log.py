@@ -10,6 +10,7 @@ import random
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from uuid import UUID
 
 from dispatcher.binlog.event.record import Record, encode_record
@@ -149,13 +150,26 @@ def random_log(
 
 @dataclass(frozen=True)
 class Wanted:
+    """Names or patterns, as `ConsumerSpec` has them."""
+
     databases: tuple[str, ...]
     tables: tuple[Table, ...] | None = None
+    exclude_tables: tuple[Table, ...] = ()
 
     def table(self, database: str, table: str | None) -> bool:
-        if database not in self.databases:
+        if not any(fnmatchcase(database, name) for name in self.databases):
             return False
-        return table is None or self.tables is None or (database, table) in self.tables
+        if any(
+            fnmatchcase(database, of_database) and fnmatchcase(table or "", of_table)
+            for of_database, of_table in self.exclude_tables
+            if table is not None or of_table == "*"
+        ):
+            return False
+        return (
+            table is None
+            or self.tables is None
+            or any(fnmatchcase(database, d) and fnmatchcase(table, t) for d, t in self.tables)
+        )
 
     def part(self, part: Part) -> bool:
         return part.tables is None or any(self.table(*target) for target in part.tables)
@@ -165,7 +179,27 @@ def random_wanted(rng: random.Random) -> Wanted:
     databases = tuple(rng.sample(("shop", "billing", "crm", "nowhere"), rng.randrange(1, 4)))
     own = [table for table in TABLES if table[0] in databases]
     tables = tuple(rng.sample(own, rng.randrange(len(own) + 1))) if rng.random() < 0.4 else None
-    return Wanted(databases, tables)
+    return in_patterns(Wanted(databases, tables))
+
+
+def in_patterns(wanted: Wanted) -> Wanted:
+    """Some subscriptions with patterns instead of names; which ones depends on the names alone, not on chance."""
+    choice = zlib.crc32(repr(wanted).encode()) % 4
+    databases, tables = wanted.databases, wanted.tables
+    if choice in (1, 3):
+        databases = tuple(f"{name[:2]}*" for name in databases)
+    if choice == 2:
+        databases = tuple(f"?{name[1:]}" for name in databases)
+    if tables is None or choice == 0:
+        return Wanted(databases, tables)
+    if choice == 1:
+        return Wanted(databases, tuple((f"{d[0]}*", f"{t[:-1]}[{t[-1]}]") for d, t in tables))
+    own = [table for table in TABLES if table[0] in wanted.databases]
+    others = [table for table in own if table not in tables]
+    # A database without a table to read is excluded as a whole.
+    whole = {database for database, _ in own} - {database for database, _ in tables}
+    excluded = [(d, "*") if d in whole else (d, f"{t[:3]}*{t[3:]}") for d, t in others]
+    return Wanted(databases, None, tuple(dict.fromkeys(excluded)))
 
 
 def delivered_parts(transaction: Transaction, wanted: Wanted) -> list[bytes]:

@@ -58,6 +58,10 @@ BUFFER = 1 << 14
 SIZES = (1, 50, 3000, BUFFER)
 
 
+def wanted_by(spec: ConsumerSpec) -> Wanted:
+    return Wanted(spec.databases, spec.tables, spec.exclude_tables)
+
+
 def without_formats(data: bytes) -> bytes:
     """Returns a delivered binlog without its magic and FORMAT_DESCRIPTIONs."""
     assert data[:4] == b"\xfebin"
@@ -170,7 +174,7 @@ class World:
         self.limits = limits or ClientLimits()
         self.store = dict(stored or {})
         self.kept: StoredVersions | None = None  # stored table definitions
-        self.readers = {spec.name: Reader(Wanted(spec.databases, spec.tables)) for spec in specs}
+        self.readers = {spec.name: Reader(wanted_by(spec)) for spec in specs}
         self.now = self.begins_at
         self.log: list[str] = []
         self.queue_bytes_most = {spec.name: 0 for spec in specs}

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dispatcher.binlog.kernel.jit import part
+from dispatcher.model.subscription import Subscription, TablePattern
 
 ALL = -1  # the event concerns every consumer of the connection
 NO_ROUTE = -2  # it concerns no table
@@ -133,13 +134,18 @@ class Routes:
 
 
 class Filter:
-    """The databases and tables of one consumer; without `tables`, all tables of its databases."""
+    """The databases and tables of one consumer, as names or patterns: see `model.subscription`.
+
+    A pattern is matched once per route, so the number of events does not matter.
+    """
 
     def __init__(
-        self, databases: Iterable[str], tables: Iterable[tuple[str, str]] | None = None
+        self,
+        databases: Iterable[str],
+        tables: Iterable[TablePattern] | None = None,
+        exclude_tables: Iterable[TablePattern] = (),
     ) -> None:
-        self.databases = frozenset(databases)
-        self.tables = None if tables is None else frozenset(tables)
+        self._subscription = Subscription(databases, tables, exclude_tables)
         self._mask: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
 
     def route_mask(self, routes: Routes) -> NDArray[np.uint8]:
@@ -152,9 +158,9 @@ class Filter:
 
     def _matches(self, target: Target) -> bool:
         database, table = target
-        if database not in self.databases:
-            return False
-        return table is None or self.tables is None or (database, table) in self.tables
+        if table is None:
+            return self._subscription.has_database(database)
+        return self._subscription.has_table(database, table)
 
 
 def _name(raw: bytes) -> str:

@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from dispatcher.binlog.stream.batch import Batch, Closed
@@ -43,6 +44,7 @@ from dispatcher.source.mysql.server_facts import (
     read_facts,
     read_grants,
     several_hosts_finding,
+    visible_databases,
 )
 from dispatcher.source.protocols import ViewRequest
 
@@ -94,6 +96,7 @@ class LoggedInConnection:
                 self.findings = findings(self.facts, read_grants(self._connection))
                 if errors := blocking_findings(self.findings):
                     raise errors[0].at(endpoint.label)
+                self._databases = visible_databases(self._connection)
             except BaseException:
                 self.close()
                 raise
@@ -113,7 +116,8 @@ class LoggedInConnection:
 
     def view(self, request: ViewRequest) -> ServerView:
         with self._failing_over():
-            return ServerLog(self.endpoint, self.facts).view(request)
+            view = ServerLog(self.endpoint, self.facts).view(request)
+            return replace(view, databases=self._databases)
 
     def dump(
         self, mode: Mode, position: ExecutedPosition, routes: Routes, buffer_bytes: int

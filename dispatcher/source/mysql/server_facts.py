@@ -35,6 +35,7 @@ from dispatcher.source.mysql.grants import Grants, parse_grants
 from dispatcher.source.mysql.login import Endpoint, connect
 
 Flavour = Literal["mysql", "mariadb"]
+DATABASES_MAX = 10_000
 _NO_FAILOVER = "another host's log is another history without MySQL's GTIDs"
 
 _VARIABLES = (
@@ -103,6 +104,17 @@ def read_facts(connection: Connection) -> ServerFacts:
         raise missing from error
     facts = replace(without_log, file=file, offset=offset, files=files)
     return facts if facts.flavour == "mariadb" else replace(facts, gtid_purged=_purged(connection))
+
+
+def visible_databases(connection: Connection) -> frozenset[str] | None:
+    """Return the databases that the account may see; None if there are more than `DATABASES_MAX`.
+
+    Without SHOW DATABASES and other privileges on *.* it sees those on which it has a privilege. The option
+    skip_show_database does not affect this table.
+    """
+    query = f"SELECT SCHEMA_NAME FROM information_schema.SCHEMATA LIMIT {DATABASES_MAX + 1}"
+    names = ask(connection, query, lambda row: text_value(row[0]))
+    return frozenset(names) if 0 < len(names) <= DATABASES_MAX else None
 
 
 def read_grants(connection: Connection) -> Grants:

@@ -18,7 +18,13 @@ from dispatcher.source.mysql.dump_stream import LoggedInConnection
 from dispatcher.source.mysql.log_probe import ServerLog
 from dispatcher.source.mysql.login import Endpoint, connect, label_of
 from dispatcher.source.mysql.replication_commands import Identity
-from dispatcher.source.mysql.server_facts import ServerFacts, is_mariadb, read_facts, server_version
+from dispatcher.source.mysql.server_facts import (
+    ServerFacts,
+    is_mariadb,
+    read_facts,
+    server_version,
+    visible_databases,
+)
 from dispatcher.source.mysql.table_schema import definitions, table_columns
 from dispatcher.source.protocols import Definition, SchemaAt, TableName, ViewRequest
 from dispatcher.source.start_search import find_starts
@@ -81,11 +87,13 @@ class ServerSource:
         endpoint = self.endpoint
         with _connection(endpoint, SURVEY_TIMEOUT_S) as connection:
             server = read_facts(connection)
+            databases = visible_databases(connection)
         log = ServerLog(endpoint, server)
         created, boundaries = log.probe(request.places)
         view = log.known_view(self._created_of(log, server, request.files) | created)
         starts = find_starts(log, request.starts)
-        return replace(view, starts=starts, boundaries=boundaries), server.expire_seconds
+        answer = replace(view, starts=starts, boundaries=boundaries, databases=databases)
+        return answer, server.expire_seconds
 
     def next_host(self, dispatcher: int) -> None:
         self._next_host(self._opened.get(dispatcher))

@@ -76,7 +76,7 @@ class Taker:
         self.log = (ConsumerLog if rng.random() < 0.3 else SmallLog)(
             size, allocate=allocate, large_bytes=large
         )
-        self.filter = Filter(wanted.databases, wanted.tables)
+        self.filter = Filter(wanted.databases, wanted.tables, wanted.exclude_tables)
         self.held = set(held)
         self.seq = len(held)
         self.packed = packed
@@ -287,7 +287,7 @@ def share(
     stream = log.stream()
     seq = 0
     step = 1 if byte_by_byte else len(stream)
-    wants = Filter(wanted.databases, wanted.tables)
+    wants = Filter(wanted.databases, wanted.tables, wanted.exclude_tables)
     for at in range(0, len(stream), step):
         for batch in split.feed(stream[at : at + step]):
             assert isinstance(batch, Batch)

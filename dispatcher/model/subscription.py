@@ -1,0 +1,97 @@
+"""Which databases and tables a consumer reads: names, or shell-style patterns of names.
+
+`*` stands for any text, `?` for one character, `[abc]`, `[a-z]` and `[!abc]` for one character of a set; `[*]` is a
+literal `*`. Names are compared as the server writes them into its log, upper and lower case apart. A pattern does not
+match the server's own databases (`SYSTEM_DATABASES`), as a shell's `*` does not match hidden files: to read them, write
+their names.
+
+A table belongs to a subscription if its database is one of `databases`, it is one of `tables` (if there are any), and
+it is not one of `exclude_tables`. That depends on its name alone. So a table that is created or renamed into a pattern
+belongs to it from the statement on, and the statement itself is delivered if any of its names belongs to it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import re
+from collections.abc import Iterable
+
+SYSTEM_DATABASES = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
+
+TablePattern = tuple[str, str]
+"""Patterns of a database and of a table in it."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """` (the nearest is NAME)` if one of the known names resembles `name`, else nothing: for messages."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (the nearest is {close[0]})" if close else ""
+
+
+def is_pattern(text: str) -> bool:
+    """True if `text` is a pattern, and not a name."""
+    return any(character in text for character in "*?[")
+
+
+class NamePatterns:
+    """Names, and patterns of names."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        patterns = list(patterns)
+        self._names = frozenset(text for text in patterns if not is_pattern(text))
+        # fnmatch's own translation; its expressions take time proportional to the lengths of pattern and name.
+        translated = [fnmatch.translate(text) for text in patterns if is_pattern(text)]
+        self._expressions = tuple(map(re.compile, translated))
+
+    def match(self, name: str) -> bool:
+        """True if `name` is one of the names, or matches a pattern."""
+        return name in self._names or any(each.match(name) for each in self._expressions)
+
+    def match_database(self, name: str) -> bool:
+        """As `match`; a pattern matches no database of the server's own."""
+        return name in self._names or (name not in SYSTEM_DATABASES and self.match(name))
+
+
+class Subscription:
+    """The databases and tables of one consumer. `tables`: None stands for all tables of the databases."""
+
+    def __init__(
+        self,
+        databases: Iterable[str],
+        tables: Iterable[TablePattern] | None = None,
+        exclude_tables: Iterable[TablePattern] = (),
+    ) -> None:
+        self._databases = NamePatterns(databases)
+        self._tables = None if tables is None else _TablePatterns(tables)
+        excluded = list(exclude_tables)
+        self._excluded = _TablePatterns(excluded)
+        self._excluded_databases = NamePatterns(db for db, table in excluded if table == "*")
+
+    def has_database(self, name: str) -> bool:
+        """True if statements about the database as a whole, such as DROP DATABASE, concern the consumer."""
+        return self._databases.match_database(name) and not self._excluded_databases.match(name)
+
+    def has_table(self, database: str, table: str) -> bool:
+        if not self._databases.match_database(database) or self._excluded.match(database, table):
+            return False
+        return self._tables is None or self._tables.match(database, table)
+
+
+class _TablePatterns:
+    def __init__(self, patterns: Iterable[TablePattern]) -> None:
+        patterns = list(patterns)
+        self._names = frozenset(
+            pair for pair in patterns if not is_pattern(pair[0]) and not is_pattern(pair[1])
+        )
+        self._patterns = tuple(
+            (NamePatterns([database]), NamePatterns([table]))
+            for database, table in patterns
+            if (database, table) not in self._names
+        )
+
+    def match(self, database: str, table: str) -> bool:
+        return (database, table) in self._names or any(
+            of_database.match(database) and of_table.match(table)
+            for of_database, of_table in self._patterns
+        )
