@@ -1,6 +1,6 @@
 # Each target installs what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make. Servers and jars
 # go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs.
-.PHONY: help demo picture test test-deep simulate mutants soak fuzz kernels lint bench servers jars setup lock clean
+.PHONY: help manifests demo picture test test-deep simulate mutants soak fuzz kernels lint bench servers jars setup lock clean
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -22,6 +22,7 @@ help:
 	@echo "make fuzz     fuzz every parser of bytes, for FUZZ_SECONDS=20 each"
 	@echo "make lint     run ruff, mypy and the import contracts"
 	@echo "make bench    run the benchmarks"
+	@echo "make manifests  write what is generated: dashboard, docs/metrics.md, plain Kubernetes manifests (needs Helm or Go)"
 	@echo "make servers  download the MySQL and MariaDB servers of the tests into the cache folder"
 	@echo "make clean    remove everything that was built in this folder"
 
@@ -40,6 +41,13 @@ jars:
 demo: jars
 	@deploy/setup.sh mirror
 	@$(PY) -m deploy.demo $(if $(KEEP),--keep)
+
+# The plain manifests of Kubernetes, rendered from the Helm chart.
+manifests:
+	@deploy/setup.sh venv helm
+	@$(PY) -m deploy.metrics_reference
+	@$(PY) -m deploy.grafana.dashboard
+	@$(PY) -m deploy.manifests
 
 # The picture of the README, drawn by the demo itself.
 picture: jars

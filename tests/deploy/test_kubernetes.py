@@ -1,0 +1,356 @@
+"""The Helm chart, the manifests that are rendered from it, and the Compose file.
+
+The quick tests need no Helm: they look at the rendered manifests, which name the digest of what they come from. The
+deep ones render the chart in all its forms.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+from ruamel.yaml import YAML
+
+from deploy import manifests
+from deploy.manifests import CHART, COPIES, MANIFESTS, RENDERED
+from dispatcher.model.errors import BinlogError
+from dispatcher.settings.load import load_settings
+from spark_sink.mirror.settings import load_mirror_settings
+from tests.support.prometheus import promtool
+
+DEPLOY = RENDERED.parent
+ROOT = DEPLOY.parent
+SECRETS = {
+    "REPL_PASSWORD": "secret",
+    "API_TOKEN": "0123456789abcdef",
+    "SCRAPE_TOKEN": "fedcba9876543210",
+    "COPY_PASSWORD": "secret",
+}
+# Schemas of these come from the operators' Go modules, in a deep test.
+OF_OPERATORS = ("monitoring.coreos.com/v1", "sparkoperator.k8s.io/v1beta2")
+OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+KUBERNETES = ("1.27", manifests.KUBE_VERSION, "1.37")
+
+Object = dict[str, Any]
+
+
+def objects(text: str) -> list[Object]:
+    return [one for one in YAML(typ="safe", pure=True).load_all(text) if one]
+
+
+def read(name: str) -> list[Object]:
+    return objects((RENDERED / name).read_text(encoding="utf-8"))
+
+
+def one(found: list[Object], kind: str) -> Object:
+    (only,) = (each for each in found if each["kind"] == kind)
+    return only
+
+
+@pytest.fixture(scope="module")
+def daemon() -> list[Object]:
+    return read("binlog-dispatcher.yaml")
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_manifests_are_rendered_from_the_chart(name: str) -> None:
+    """Run `make manifests` after a change of the chart, the alerts or the dashboard."""
+    first = (RENDERED / name).read_text(encoding="utf-8").splitlines()[0]
+    assert first.endswith(manifests.digest())
+
+
+@pytest.mark.parametrize("copy", COPIES.values(), ids=lambda path: path.name)
+def test_the_chart_has_the_alerts_and_the_dashboard(copy: Path) -> None:
+    (source,) = (source for source, of in COPIES.items() if of == copy)
+    assert copy.read_bytes() == source.read_bytes()
+
+
+def validate(found: list[Object], versions: tuple[str, ...] = KUBERNETES) -> None:
+    for version in versions:
+        for each in found:
+            if each["apiVersion"] not in OF_OPERATORS:
+                kubernetes_validate.validate(each, version, strict=True)
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_manifests_are_valid(name: str) -> None:
+    validate(read(name))
+
+
+def test_the_objects_agree_with_each_other(daemon: list[Object]) -> None:
+    workload, service = one(daemon, "StatefulSet"), one(daemon, "Service")
+    template = workload["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    labels = template["metadata"]["labels"].items()
+    assert workload["spec"]["replicas"] == 1
+    assert service["metadata"]["name"] == workload["spec"]["serviceName"]
+    for selector in (
+        service["spec"]["selector"],
+        workload["spec"]["selector"]["matchLabels"],
+        one(daemon, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        one(daemon, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels
+    claims = {claim["metadata"]["name"] for claim in workload["spec"]["volumeClaimTemplates"]}
+    volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == claims | volumes.keys()
+    assert volumes["settings"]["configMap"]["name"] == one(daemon, "ConfigMap")["metadata"]["name"]
+    probes = {container[f"{probe}Probe"]["httpGet"]["path"] for probe in ("liveness", "readiness")}
+    assert probes == {"/livez", "/readyz"}
+
+
+def test_nothing_runs_as_root_or_writes_to_the_root(daemon: list[Object]) -> None:
+    for workload in (one(daemon, "StatefulSet"), one(read("mirror-job.yaml"), "Job")):
+        pod = workload["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in pod["containers"]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert security["allowPrivilegeEscalation"] is False
+
+
+def test_the_network_policy_lets_in_readers_and_monitoring_only(daemon: list[Object]) -> None:
+    spec = one(daemon, "NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    (rule,) = spec["ingress"]
+    selectors = [source.get("podSelector", source["namespaceSelector"]) for source in rule["from"]]
+    assert all(selector["matchLabels"] for selector in selectors)
+    mysql, names = spec["egress"]
+    assert mysql["ports"] == [{"protocol": "TCP", "port": 3306}]
+    assert {(port["protocol"], port["port"]) for port in names["ports"]} == {
+        ("UDP", 53),
+        ("TCP", 53),
+    }
+
+
+def settings_of(text: str, folder: Path) -> Any:
+    file = folder / "dispatcher.yaml"
+    file.write_text(text, encoding="utf-8")
+    return load_settings([file], environment=SECRETS)
+
+
+def test_the_settings_are_valid(daemon: list[Object], tmp_path: Path) -> None:
+    settings = settings_of(one(daemon, "ConfigMap")["data"]["dispatcher.yaml"], tmp_path)
+    assert list(settings.consumers) == ["shop"]
+    assert [token.scopes for token in settings.api.tokens] == [
+        ("read", "acknowledge"),
+        ("metrics",),
+    ]
+
+
+@pytest.mark.parametrize("name", ["mirror-job.yaml", "mirror-sparkapplication.yaml"])
+def test_the_settings_of_the_mirror_are_valid(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "mirror.yaml"
+    file.write_text(one(read(name), "ConfigMap")["data"]["mirror.yaml"], encoding="utf-8")
+    settings = load_mirror_settings([file], environment=SECRETS)
+    assert list(settings.consumers) == ["shop", "billing"]
+
+
+def test_the_values_are_described_by_their_schema() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    values = YAML(typ="safe", pure=True).load(CHART / "values.yaml")
+    assert values.keys() | {"global"} == schema["properties"].keys()
+    for name, section in values.items():
+        described = schema["properties"][name]
+        if isinstance(section, dict) and described.get("additionalProperties") is False:
+            assert section.keys() <= described["properties"].keys(), name
+
+
+# -- Compose -------------------------------------------------------------------------------------------------
+
+
+def compose() -> Object:
+    document = YAML(typ="safe", pure=True).load(DEPLOY / "compose.yaml")
+    assert isinstance(document, dict)
+    return document
+
+
+def config(name: str) -> str:
+    """A file that Compose makes; $$ is its dollar sign."""
+    return str(compose()["configs"][name]["content"]).replace("$$", "$")
+
+
+def test_the_settings_in_the_compose_file_are_valid(tmp_path: Path) -> None:
+    assert list(settings_of(config("dispatcher"), tmp_path).consumers) == ["shop"]
+    file = tmp_path / "mirror.yaml"
+    file.write_text(config("mirror"), encoding="utf-8")
+    assert list(load_mirror_settings([file], environment=SECRETS).consumers) == ["shop"]
+    for name in ("alerts.yaml", "scrape-token", "prometheus.yaml"):
+        text = config("prometheus") if name == "prometheus.yaml" else "groups: []\n"
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    promtool("check", "config", str(tmp_path / "prometheus.yaml"))
+
+
+def test_the_compose_file_publishes_on_the_loopback_and_mounts_what_exists() -> None:
+    document = compose()
+    for name, service in document["services"].items():
+        for port in service.get("ports", []):
+            assert port.startswith("127.0.0.1:"), name
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            exists = (
+                (DEPLOY / source).exists() if source[0] == "." else source in document["volumes"]
+            )
+            assert exists, volume
+        for used in service.get("configs", []):
+            assert used["source"] in document["configs"]
+
+
+# -- with Helm and Go ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def helm() -> None:
+    """Helm and the checker of the Compose specification. The first build takes minutes."""
+    subprocess.run(["deploy/setup.sh", "helm", "compose"], cwd=ROOT, check=True, timeout=1700)
+
+
+def refused(*arguments: str) -> str:
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        manifests.template(*arguments)
+    return str(failed.value.stderr)
+
+
+deep = [pytest.mark.deep, pytest.mark.usefixtures("helm"), pytest.mark.timeout(1800)]
+
+
+class TestRendering:
+    pytestmark = deep
+
+    EXAMPLE, EVERYTHING = (
+        str(DEPLOY / f"helm/example-{name}values.yaml") for name in ("", "mirror-")
+    )
+
+    def everything(self, *more: str) -> list[Object]:
+        return objects(manifests.template("-f", self.EVERYTHING, *more))
+
+    @pytest.mark.parametrize("name", MANIFESTS)
+    def test_the_manifests_are_what_helm_renders(self, name: str) -> None:
+        text = (RENDERED / name).read_text(encoding="utf-8")
+        assert text == manifests.rendered(name, MANIFESTS[name])
+
+    def test_helm_finds_no_fault(self) -> None:
+        for values in (self.EXAMPLE, self.EVERYTHING):
+            command = [manifests.helm(), "lint", "--strict", "--quiet", str(CHART), "-f", values]
+            subprocess.run(
+                [*command, "--kube-version", manifests.KUBE_VERSION], check=True, cwd=ROOT
+            )
+
+    @pytest.mark.parametrize("kind", ["Job", "SparkApplication"])
+    def test_every_object_is_valid(self, kind: str) -> None:
+        found = self.everything("--set", f"mirror.kind={kind}")
+        assert len(found) == 11
+        validate(found)
+
+    def test_the_objects_of_the_prometheus_operator_are_valid(self) -> None:
+        schemas = operator_schemas()
+        found = [each for each in self.everything() if each["apiVersion"] == OF_OPERATORS[0]]
+        assert {each["kind"] for each in found} == {
+            "ServiceMonitor",
+            "PodMonitor",
+            "PrometheusRule",
+        }
+        for each in found:
+            jsonschema.Draft202012Validator(schemas[each["kind"]]).validate(each)
+
+    def test_the_rules_are_those_of_the_file_with_the_address_of_the_runbooks(self) -> None:
+        groups = one(self.everything(), "PrometheusRule")["spec"]["groups"]
+        urls = {rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]}
+        assert all(url.startswith("https://git.example/binlog-dispatcher/docs/") for url in urls)
+        original = YAML(typ="safe", pure=True).load(DEPLOY / "prometheus/alerts.yaml")["groups"]
+        assert [len(group["rules"]) for group in groups] == [len(g["rules"]) for g in original]
+
+    @pytest.mark.parametrize(
+        ("queues", "want"),
+        [
+            # (queues + 4 MiB each) * 1.25 + 384 MiB
+            (["64MiB"], 384 + 85),
+            (["1GiB", "128 MiB"], 384 + 1450),
+            (["67108864"], 384 + 85),
+            (["1500kB"], 384 + 7),
+        ],
+    )
+    def test_the_memory_limit_follows_from_the_queues(self, queues: list[str], want: int) -> None:
+        sets = []
+        for n, size in enumerate(queues):
+            sets += ["--set", f"consumers.c{n}.mysql=repl@db:3306"]
+            sets += ["--set", f"consumers.c{n}.max_bytes_in_binlog_queue={size}"]
+        found = objects(manifests.template(*sets))
+        (container,) = one(found, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+        assert container["resources"]["limits"]["memory"] == f"{want}Mi"
+
+    def test_a_change_of_the_settings_restarts_the_pod_unless_that_is_off(self) -> None:
+        def annotations(*more: str) -> Object:
+            found = objects(manifests.template("-f", self.EXAMPLE, *more))
+            metadata = one(found, "StatefulSet")["spec"]["template"]["metadata"]
+            return dict(metadata["annotations"])
+
+        changed = ("--set", "log.level=debug")
+        assert annotations() != annotations(*changed)
+        off = ("--set", "restartOnChange=false")
+        assert annotations(*off) == annotations(*off, *changed)
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            ((), "consumers"),
+            (("--set", "consumers.shop.mysql=repl@db:3306,consumers.shop.password=plain"), "password"),
+            (("-f", EXAMPLE, "--set", "replicas=2"), "replicas"),
+            (("-f", EXAMPLE, "--set", "api.listen=0.0.0.0:1"), "api"),
+            (("-f", EXAMPLE, "--set", "mirror.enabled=true"), "settings"),
+            (("-f", EXAMPLE, "--set", "persistence.accessModes={ReadWriteMany}"), "accessModes"),
+        ],
+    )  # fmt: skip
+    def test_wrong_values_are_refused(self, arguments: tuple[str, ...], words: str) -> None:
+        assert words in refused(*arguments)
+
+    def test_the_compose_file_follows_the_specification(self) -> None:
+        checker = ROOT / ".cache/bin/compose-spec"
+        done = subprocess.run(
+            [checker, "--format", "json", DEPLOY / "compose.yaml"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["services"].keys() == compose()["services"].keys()
+
+
+def operator_schemas() -> dict[str, Any]:
+    """The schemas of the Prometheus operator's kinds, from its Go module."""
+    go = go_program()
+    environment = {**os.environ, "GOFLAGS": "-modcacherw"}
+    done = subprocess.run(
+        [go, "mod", "download", "-json", OPERATOR],
+        capture_output=True, text=True, check=True, env=environment, cwd="/",
+    )  # fmt: skip
+    folder = Path(json.loads(done.stdout)["Dir"]) / "example/prometheus-operator-crd"
+    return dict(_schemas(folder))
+
+
+def _schemas(folder: Path) -> Iterator[tuple[str, Any]]:
+    for file in folder.glob("*.yaml"):
+        if re.search(r"_(servicemonitors|podmonitors|prometheusrules)\.yaml$", file.name):
+            spec = YAML(typ="safe", pure=True).load(file)["spec"]
+            yield spec["names"]["kind"], spec["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def go_program() -> str:
+    bundled = ROOT / ".cache/go/bin/go"
+    return str(bundled) if bundled.exists() else "go"
+
+
+def test_a_plain_password_is_refused_by_the_daemon_without_its_secret(
+    daemon: list[Object], tmp_path: Path
+) -> None:
+    file = tmp_path / "dispatcher.yaml"
+    file.write_text(one(daemon, "ConfigMap")["data"]["dispatcher.yaml"], encoding="utf-8")
+    with pytest.raises(BinlogError, match="REPL_PASSWORD"):
+        load_settings([file], environment={})
