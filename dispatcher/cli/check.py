@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -11,59 +12,140 @@ from dispatcher.cli.calls import EXIT_INPUT, Config, errors_as_exit_codes, read_
 from dispatcher.model.errors import BinlogError
 
 if TYPE_CHECKING:
-    from dispatcher.settings.model import ConsumerSettings, Settings
+    from dispatcher.dispatch.specs import ConsumerSpec
+    from dispatcher.settings.model import Settings
+    from dispatcher.source.mysql.examination import HostReport, ServerFinding
 
 
 def check_command(config: Config) -> None:
-    """Check the settings and the servers that they name."""
+    """Check the settings and the servers that they name.
+
+    Prints errors and warnings, each with its remedy. Warnings do not change the exit code, which is 0.
+    """
     with errors_as_exit_codes():
         settings = read_settings(config)
         from dispatcher.settings.exposure import password_warnings  # noqa: PLC0415
 
-        for warning in (*settings.warnings, *password_warnings(settings.consumers)):
-            typer.echo(f"warning: {warning}", err=True)
-        exit_on_errors(settings)
-        count = len(settings.consumers)
-        typer.echo(f"OK: {count} consumer{'s' if count != 1 else ''} checked, no errors")
+        warnings = [*settings.warnings, *password_warnings(settings.consumers)]
+        errors, of_servers = examine_servers(settings)
+        warnings += of_servers
+        for line in (*(f"warning: {text}" for text in warnings), *errors):
+            typer.echo(line, err=True)
+        if errors:
+            raise typer.Exit(EXIT_INPUT)
+        noted = f", {_count(len(warnings), 'warning')}" if warnings else ""
+        consumers = _count(len(settings.consumers), "consumer")
+        typer.echo(f"OK: {consumers} checked, no errors{noted}")
 
 
 def exit_on_errors(settings: Settings) -> None:
     """Print the errors of the servers. Raises typer.Exit if there are any."""
-    if findings := _server_findings(settings):
-        typer.echo("\n".join(findings), err=True)
+    errors, _ = examine_servers(settings)
+    if errors:
+        typer.echo("\n".join(errors), err=True)
         raise typer.Exit(EXIT_INPUT)
 
 
-def _server_findings(settings: Settings) -> list[str]:
-    """One line per error of a server or folder of files, in the order of the settings."""
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
+def examine_servers(settings: Settings) -> tuple[list[str], list[str]]:
+    """The errors and the warnings of servers and folders of files, a line each, in the order of the settings."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
+    warnings: list[str] = []
+    begun = _begun(settings, warnings)
     groups: dict[object, list[str]] = {}
     for name, consumer in settings.consumers.items():
         groups.setdefault((consumer.connection_key, consumer.tls), []).append(name)
 
-    def examine(names: list[str]) -> list[str]:
-        errors = _examine([settings.consumers[name] for name in names])
-        readers = f"(for consumers.{', consumers.'.join(names)})"
-        return [f"{label}: {e.kind}: {e.what}; {e.remedy} {readers}" for label, e in errors]
+    def examine(names: list[str]) -> list[HostReport]:
+        return _examine(settings, names, begun)
 
     # In parallel, so that a server that does not answer does not delay the others.
     with ThreadPoolExecutor(min(len(groups), 16)) as pool:
-        return [line for lines in pool.map(examine, groups.values()) for line in lines]
+        examined = list(zip(groups.values(), pool.map(examine, groups.values()), strict=True))
+    errors: list[str] = []
+    for _, reports in examined:
+        for report in reports:
+            for finding in report.findings:
+                (warnings if finding.warning else errors).append(_line(report.label, finding))
+    return errors, [*warnings, *_unshared(settings, examined)]
 
 
-def _examine(consumers: list[ConsumerSettings]) -> list[tuple[str, BinlogError]]:
-    """The errors of the source that these consumers share, each with the label of its host or folder."""
-    from dispatcher.source.files.source import files_source  # noqa: PLC0415
-    from dispatcher.source.mysql.login import endpoints_of  # noqa: PLC0415
-    from dispatcher.source.mysql.server_facts import examine_hosts  # noqa: PLC0415
+def _begun(settings: Settings, warnings: list[str]) -> Collection[str]:
+    """The consumers that have a stored position."""
+    from dispatcher.state.copies import dump_state  # noqa: PLC0415
 
-    first = consumers[0]
-    if first.files is None:
-        databases = [database for consumer in consumers for database in consumer.databases]
-        return examine_hosts(endpoints_of(first), databases)
+    if not settings.state.path.exists():
+        return ()
     try:
-        files_source(first.files, UUID(int=0)).open(1)
+        state = dump_state(settings.state.path)
     except BinlogError as error:
-        return [(first.label, error)]
-    return []
+        warnings.append(f"{error} (check takes all consumers for new ones)")
+        return ()
+    return {each["name"] for each in state["consumers"] if each["covered"] is not None}
+
+
+def _examine(settings: Settings, names: list[str], begun: Collection[str]) -> list[HostReport]:
+    """The reports of the hosts, or of the folder, that these consumers share."""
+    from dispatcher.runtime.from_settings import consumer_spec  # noqa: PLC0415
+    from dispatcher.source.mysql import examination  # noqa: PLC0415
+    from dispatcher.source.mysql.login import endpoints_of  # noqa: PLC0415
+
+    specs = [consumer_spec(name, settings.consumers[name]) for name in names]
+    first = settings.consumers[names[0]]
+    if first.files is None:
+        hosts = endpoints_of(first)
+        several = len(hosts) > 1
+        return [examination.report_of(host, specs, begun, several=several) for host in hosts]
+    findings: list[ServerFinding]
+    try:
+        findings = _of_files(settings, names[0], [s for s in specs if s.name not in begun])
+    except BinlogError as error:
+        findings = [examination.ServerFinding(error, tuple(names))]
+    return [examination.HostReport(first.label, "", tuple(findings))]
+
+
+def _of_files(settings: Settings, first: str, new: Sequence[ConsumerSpec]) -> list[ServerFinding]:
+    """What is wrong with the starts of new consumers of a folder. Raises BinlogError if it cannot be read."""
+    from dispatcher.dispatch.specs import starts_to_search  # noqa: PLC0415
+    from dispatcher.source.files.source import files_source  # noqa: PLC0415
+    from dispatcher.source.mysql.examination import starts_found  # noqa: PLC0415
+    from dispatcher.source.protocols import ViewRequest  # noqa: PLC0415
+
+    files = settings.consumers[first].files
+    assert files is not None
+    opened = files_source(files, UUID(int=0)).open(1)
+    starts = starts_to_search(spec.start for spec in new)
+    if not starts:
+        return []
+    return list(starts_found(opened.view(ViewRequest(starts=starts)), new))
+
+
+def _line(label: str, finding: ServerFinding) -> str:
+    error = finding.error
+    readers = f"(for consumers.{', consumers.'.join(finding.consumers)})"
+    return f"{label}: {error.kind}: {error.what}; {error.remedy} {readers}"
+
+
+def _unshared(
+    settings: Settings, examined: Sequence[tuple[list[str], list[HostReport]]]
+) -> Iterator[str]:
+    """Warnings of consumers that read one server over several connections, though they need not."""
+    from dispatcher.source.mysql.examination import separate_connections  # noqa: PLC0415
+
+    servers, consumers = {}, {}
+    for names, reports in examined:
+        sharing = [name for name in names if settings.consumers[name].use_binlog_client]
+        label = settings.consumers[names[0]].label
+        if sharing and reports:
+            servers[label] = tuple(report.server for report in reports)
+            consumers[label] = sharing
+    for one, other in separate_connections(servers):
+        first, second = consumers[one][0], consumers[other][0]
+        yield (
+            f"{one} and {other} are the same server, so it sends its binlog twice; write the same user, password, host"
+            f" and port to share one connection (for consumers.{first}, consumers.{second})"
+        )

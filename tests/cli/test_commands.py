@@ -146,18 +146,25 @@ def account(mysql97: Server) -> Iterator[Server]:
     mysql97.execute("DROP USER 'cli'@'%'", "DROP USER 'cli_bare'@'%'")
 
 
-def test_check_warns_of_a_readable_settings_file_with_a_secret(account: Server) -> None:
+def test_check_warns_of_a_readable_settings_file_with_a_secret(
+    account: Server, new_database: Callable[[Server], str]
+) -> None:
     with tempfile.TemporaryDirectory(prefix="cli-") as name:
         Path(name).chmod(0o755)
-        file = write(Path(name), ("shop", consumer(account, "cli")))
+        file = write(Path(name), ("shop", consumer(account, "cli", new_database(account))))
         file.chmod(0o644)
         done = call("check", "--config", file)
-    assert done.returncode == 0 and done.stdout == "OK: 1 consumer checked, no errors\n"
+    assert done.returncode == 0 and done.stdout == "OK: 1 consumer checked, no errors, 1 warning\n"
     assert done.stderr.startswith(f"warning: {file}:2: ") and f"chmod 600 {file}" in done.stderr
 
 
-def test_check_of_valid_settings(account: Server, tmp_path: Path) -> None:
-    file = write(tmp_path, ("shop", consumer(account, "cli")), ("b", consumer(account, "cli", "b")))
+def test_check_of_valid_settings(
+    account: Server, new_database: Callable[[Server], str], tmp_path: Path
+) -> None:
+    one, other = new_database(account), new_database(account)
+    file = write(
+        tmp_path, ("a", consumer(account, "cli", one)), ("b", consumer(account, "cli", other))
+    )
     done = call("check", "--config", file)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "OK: 2 consumers checked, no errors\n"
@@ -170,29 +177,37 @@ def bad_servers(server_factory: ServerFactory) -> tuple[Instance, Instance]:
     statements = server_factory("mysql97", "--binlog-format=STATEMENT")
     for server in (without_log, statements):
         server.add_user("cli", PASSWORD)
+        server.execute("CREATE DATABASE shop")
     return without_log, statements
 
 
 def test_check_reports_the_errors_of_all_servers(
-    account: Server, server_factory: ServerFactory, tmp_path: Path
+    account: Server,
+    server_factory: ServerFactory,
+    new_database: Callable[[Server], str],
+    tmp_path: Path,
 ) -> None:
+    database = new_database(account)
     without_log, statements = bad_servers(server_factory)
     closed_port, here = free_port(), f"127.0.0.1:{account.port}"
     file = write(
         tmp_path,
-        ("good", consumer(account, "cli")),
+        ("good", consumer(account, "cli", database)),
         ("unreachable", consumer(closed_port, "cli")),
         ("stranger", consumer(account, "cli_unknown")),
         ("bare_a", consumer(account, "cli_bare")),
         ("bare_b", consumer(account, "cli_bare", "billing")),
         ("logless", consumer(without_log, "cli")),
         ("statements", consumer(statements, "cli")),
-        ("hosts", consumer(account, "cli").replace(here, f"{here},127.0.0.1:{closed_port}")),
+        (
+            "hosts",
+            consumer(account, "cli", database).replace(here, f"{here},127.0.0.1:{closed_port}"),
+        ),
     )
     for arguments in (["check"], ["run", "--strict"]):
         done = call(*arguments, "--config", file)
         assert done.returncode == 2 and done.stdout == ""
-        lines = done.stderr.splitlines()
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("warning: ")]
         place = "@127.0.0.1:"
         assert lines[0] == (
             f"cli{place}{closed_port}: cannot connect: Connection refused; check host, port and"

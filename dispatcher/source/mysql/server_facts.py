@@ -32,7 +32,6 @@ from dispatcher.source.mysql.answers import (
 )
 from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.grants import Grants, parse_grants
-from dispatcher.source.mysql.login import Endpoint, connect
 
 Flavour = Literal["mysql", "mariadb"]
 DATABASES_MAX = 10_000
@@ -143,24 +142,6 @@ def several_hosts_finding(facts: ServerFacts) -> BinlogError | None:
         remedy = "set gtid_mode=ON on all hosts, or name one"
         return _finding(f"gtid_mode={facts.gtid_mode or 'OFF'}: {_NO_FAILOVER}", remedy)
     return None
-
-
-def examine_hosts(
-    endpoints: Sequence[Endpoint], databases: Sequence[str] = ()
-) -> list[tuple[str, BinlogError]]:
-    """Return the findings of each host with its label. For a host that cannot be asked the finding is that error."""
-    errors_by_host: list[tuple[str, BinlogError]] = []
-    for endpoint in endpoints:
-        try:
-            connection = connect(endpoint)
-            try:
-                errors = examine(connection, databases, several=len(endpoints) > 1)
-            finally:
-                connection.close()
-        except BinlogError as error:
-            errors = [error]
-        errors_by_host += [(endpoint.label, error) for error in errors]
-    return errors_by_host
 
 
 def findings(

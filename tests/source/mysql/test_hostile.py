@@ -15,9 +15,9 @@ from dispatcher.dispatch.executed_position import Mode, make_executed
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql import log_probe
 from dispatcher.source.mysql.login import Endpoint
-from dispatcher.source.mysql.server_facts import examine_hosts
 from dispatcher.source.mysql.source import ServerSource
 from dispatcher.source.protocols import ViewRequest
+from tests.support.examined import examine_hosts
 from tests.support.hostile_answers import ANSWERS, DUMPS, dumps
 from tests.support.hostile_server import Answers, HostileServer, Session
 

@@ -23,12 +23,12 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.source.mysql.dump_stream import ServerStream
 from dispatcher.source.mysql.login import Endpoint
-from dispatcher.source.mysql.server_facts import examine_hosts
 from dispatcher.source.mysql.source import ServerSource
 from dispatcher.source.protocols import ViewRequest
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import Instance
 from tests.support.dumps import account
+from tests.support.examined import examine_hosts
 from tests.support.starts import at_gtids, at_moment, at_offset
 
 INSTALLATION = UUID(int=7)

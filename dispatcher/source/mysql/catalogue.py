@@ -1,0 +1,101 @@
+"""What a server's information_schema says of the databases that consumers read: tables, keys, foreign keys.
+
+The account sees those on which it has a privilege. Only base tables count: views are in no binlog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from dispatcher.binlog.sql.create_table import cascades_of
+from dispatcher.binlog.sql.lexer import SqlTokens
+from dispatcher.model.subscription import TablePattern
+from dispatcher.source.mysql.answers import ask, ask_one, identifier, text_value
+from dispatcher.source.mysql.driver import Connection
+
+_AT_ONCE = 500  # names in one statement
+
+
+@dataclass(frozen=True, slots=True)
+class Cascade:
+    """A table with foreign keys by which changes of other tables change its rows. `actions`: such as ON DELETE CASCADE;
+    `parents`: the tables that its foreign keys name."""
+
+    child: TablePattern
+    parents: tuple[TablePattern, ...]
+    actions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """`tables`: by database and name, True if the table has a primary key or a UNIQUE key of NOT NULL columns;
+    `cascades_are_logged`: True if the server logs what cascades change, as MySQL does from 9.6 on."""
+
+    tables: dict[TablePattern, bool]
+    cascades: tuple[Cascade, ...]
+    cascades_are_logged: bool
+
+
+def read_catalogue(connection: Connection, databases: Collection[str]) -> Catalogue:
+    """Ask the server about databases. Raises BinlogError."""
+    tables: dict[TablePattern, bool] = {}
+    cascades: list[Cascade] = []
+    names = sorted(databases)
+    for begin in range(0, len(names), _AT_ONCE):
+        some = names[begin : begin + _AT_ONCE]
+        tables |= _tables(connection, some)
+        cascades += _cascades(connection, some)
+    return Catalogue(tables, tuple(cascades), _logs_cascades(connection))
+
+
+def _tables(connection: Connection, databases: list[str]) -> dict[TablePattern, bool]:
+    places = ", ".join(["%s"] * len(databases))
+    found = ask(
+        connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES"
+        f" WHERE TABLE_TYPE = 'BASE TABLE' AND TABLE_SCHEMA IN ({places})",
+        lambda row: (text_value(row[0]), text_value(row[1])),
+        databases,
+    )
+    keyed = ask(
+        connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.STATISTICS"
+        f" WHERE NON_UNIQUE = 0 AND TABLE_SCHEMA IN ({places})"
+        " GROUP BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME HAVING sum(NULLABLE = 'YES') = 0",
+        lambda row: (text_value(row[0]), text_value(row[1])),
+        databases,
+    )
+    with_key = set(keyed)
+    return {table: table in with_key for table in sorted(found)}
+
+
+def _cascades(connection: Connection, databases: list[str]) -> list[Cascade]:
+    """MariaDB shows REFERENTIAL_CONSTRAINTS only to accounts that may do more than SELECT, so the definitions are read
+    of the tables that have foreign keys."""
+    places = ", ".join(["%s"] * len(databases))
+    rows = ask(
+        connection,
+        "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME, REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME"
+        f" FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA IN ({places})"
+        " AND REFERENCED_TABLE_NAME IS NOT NULL ORDER BY 1, 2, 3, 4",
+        lambda row: tuple(map(text_value, row)),
+        databases,
+    )
+    parents: dict[TablePattern, list[TablePattern]] = {}
+    for database, table, parent_database, parent in rows:
+        parents.setdefault((database, table), []).append((parent_database, parent))
+    cascades = []
+    for child, of in parents.items():
+        query = f"SHOW CREATE TABLE {identifier(child[0])}.{identifier(child[1])}"
+        definition = ask_one(connection, query, lambda row: text_value(row[1]))
+        if actions := cascades_of(SqlTokens(definition)):
+            cascades.append(Cascade(child, tuple(of), actions))
+    return cascades
+
+
+def _logs_cascades(connection: Connection) -> bool:
+    """From MySQL 9.6 on the server and not InnoDB executes cascades, and logs them, unless told to be as before."""
+    query = "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"
+    values = ask(connection, query, lambda row: text_value(row[1]))
+    return [value.upper() for value in values] == ["OFF"]

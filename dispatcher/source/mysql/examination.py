@@ -1,0 +1,289 @@
+"""Examines a server for `check`: everything that is wrong for its consumers, or probably is.
+
+An *error* keeps a consumer from getting what it is declared to get: the account, the server's settings, names that do
+not exist, a start that the log does not have. A *warning* is what a person should know and may want: patterns that
+match nothing yet, tables without a key, cascades that the log lacks, a short retention, clocks apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dispatcher.dispatch.history_check import resolve_start
+from dispatcher.dispatch.server_view import ServerView
+from dispatcher.dispatch.specs import ConsumerSpec, Earliest, Latest
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.subscription import (
+    NamePatterns,
+    Subscription,
+    TablePattern,
+    is_pattern,
+    nearest,
+)
+from dispatcher.source.mysql.answers import ask_one, text_value
+from dispatcher.source.mysql.catalogue import Catalogue, read_catalogue
+from dispatcher.source.mysql.driver import Connection
+from dispatcher.source.mysql.grants import Grants
+from dispatcher.source.mysql.log_probe import ServerLog
+from dispatcher.source.mysql.login import Endpoint, connect
+from dispatcher.source.mysql.server_facts import (
+    ServerFacts,
+    examine,
+    read_facts,
+    read_grants,
+    visible_databases,
+)
+from dispatcher.source.protocols import ViewRequest
+
+DAY_S = 86_400
+CLOCKS_APART_S = 2.0
+_NAMES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFinding:
+    """`consumers`: the names of those that it concerns; `warning`: False for an error."""
+
+    error: BinlogError
+    consumers: tuple[str, ...]
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostReport:
+    """What was found of one host. `server`: its uuid, "" if it could not be asked."""
+
+    label: str
+    server: str
+    findings: tuple[ServerFinding, ...]
+
+
+def report_of(
+    endpoint: Endpoint, specs: Sequence[ConsumerSpec], begun: Collection[str], *, several: bool
+) -> HostReport:
+    """Examine a host for its consumers. `begun`: the names of those that have a stored position, which counts instead
+    of their start; `several`: the source has standby hosts."""
+    names = tuple(spec.name for spec in specs)
+    findings: list[ServerFinding] = []
+    server = ""
+    try:
+        connection = connect(endpoint)
+        try:
+            databases = visible_databases(connection) or frozenset()
+            grants = read_grants(connection)
+            read = _databases_read(specs, databases)
+            errors = examine(connection, read, several=several)
+            findings += (ServerFinding(error, names) for error in errors)
+            findings += _about_names(connection, specs, grants, databases)
+            facts = read_facts(connection)
+            server = facts.server_uuid
+            findings += _about_server(facts, names)
+            findings += _about_clocks(connection, names)
+            findings += _about_starts(endpoint, facts, specs, begun)
+        finally:
+            connection.close()
+    except BinlogError as error:
+        # A later question fails because of what was found already: a missing privilege, a log that is off.
+        if error.kind not in {finding.error.kind for finding in findings if not finding.warning}:
+            findings.append(ServerFinding(error, names))
+    return HostReport(endpoint.label, server, tuple(findings))
+
+
+def _databases_read(specs: Iterable[ConsumerSpec], databases: Collection[str]) -> list[str]:
+    """The databases that consumers name, and those that match their patterns, in the order of the settings."""
+    read: dict[str, None] = {}
+    for spec in specs:
+        for text in spec.databases:
+            matching = NamePatterns([text])
+            names = (
+                sorted(filter(matching.match_database, databases)) if is_pattern(text) else [text]
+            )
+            read |= dict.fromkeys(names)
+    return list(read)
+
+
+# -- names --------------------------------------------------------------------------------------------------
+
+
+def _about_names(
+    connection: Connection,
+    specs: Sequence[ConsumerSpec],
+    grants: Grants,
+    databases: frozenset[str],
+) -> Iterator[ServerFinding]:
+    read = [name for name in _databases_read(specs, databases) if name in databases]
+    catalogue = read_catalogue(connection, read) if read else Catalogue({}, (), True)
+    for spec in specs:
+        yield from _missing_databases(spec, grants, databases)
+        yield from _missing_tables(spec, databases, catalogue)
+    yield from _visibility(specs, grants)
+    yield from _tables_without_key(specs, catalogue)
+    yield from _unlogged_cascades(specs, catalogue)
+
+
+def _missing_databases(
+    spec: ConsumerSpec, grants: Grants, databases: frozenset[str]
+) -> Iterator[ServerFinding]:
+    for text in spec.databases:
+        if any(map(NamePatterns([text]).match_database, databases)):
+            continue
+        if is_pattern(text):
+            what = f"no database matches {text}"
+            yield _warning(what, "correct the pattern, or create the database", [spec])
+        elif grants.may_select(
+            text
+        ):  # otherwise the server may hide it, and SELECT is reported as missing
+            what = f"there is no database {text}{nearest(text, databases)}"
+            yield _error(what, "correct databases, or create it", [spec])
+
+
+def _missing_tables(
+    spec: ConsumerSpec, databases: frozenset[str], catalogue: Catalogue
+) -> Iterator[ServerFinding]:
+    named = [("tables", pair) for pair in spec.tables or ()]
+    named += [("exclude_tables", pair) for pair in spec.exclude_tables]
+    wanted = NamePatterns(spec.databases)
+    for key, (database, table) in named:
+        patterns = NamePatterns([database]), NamePatterns([table])
+        inside = [name for name in databases if patterns[0].match(name) and wanted.match(name)]
+        if not inside or any(
+            patterns[0].match(d) and patterns[1].match(t) for d, t in catalogue.tables
+        ):
+            continue
+        text = f"{database}.{table}"
+        if is_pattern(text) or key == "exclude_tables":
+            yield _warning(f"{key}: no table matches {text}", f"correct {key}", [spec])
+        else:
+            known = [t for d, t in catalogue.tables if d == database]
+            what = f"the server shows the account no table {text}{nearest(table, known)}"
+            yield _error(what, "correct tables, create it, or GRANT SELECT on it", [spec])
+
+
+def _visibility(specs: Sequence[ConsumerSpec], grants: Grants) -> Iterator[ServerFinding]:
+    """With a pattern, the account should see databases that do not match a GRANT yet."""
+    concerned = [spec for spec in specs if any(map(is_pattern, spec.databases))]
+    if concerned and not grants.has("SHOW DATABASES", "SELECT"):
+        what = "the account sees only the databases on which it has a privilege: patterns may match others"
+        account = grants.account or "the account"
+        yield _warning(what, f"GRANT SHOW DATABASES, SELECT ON *.* TO {account}", concerned)
+
+
+def _tables_without_key(
+    specs: Sequence[ConsumerSpec], catalogue: Catalogue
+) -> Iterator[ServerFinding]:
+    tables = [table for table, has_key in catalogue.tables.items() if not has_key]
+    concerned, names = _concerned(specs, tables)
+    if names:
+        what = f"tables without a primary key or a UNIQUE key of NOT NULL columns: {_listed(names)}"
+        remedy = "add a primary key: a mirror compares whole rows of such tables, which is slower"
+        yield _warning(what, remedy, concerned)
+
+
+def _unlogged_cascades(
+    specs: Sequence[ConsumerSpec], catalogue: Catalogue
+) -> Iterator[ServerFinding]:
+    if catalogue.cascades_are_logged:
+        return
+    children = {cascade.child: cascade for cascade in catalogue.cascades}
+    concerned, names = _concerned(specs, list(children))
+    if names:
+        texts = [
+            f"{'.'.join(each.child)} ({' '.join(each.actions)}, of {' and '.join(map('.'.join, each.parents))})"
+            for each in (children[name] for name in names)
+        ]
+        what = f"the server does not log what foreign keys change in {_listed_texts(texts)}"
+        remedy = "let the application change these rows itself, or copy these tables again; MySQL logs it from 9.6 on"
+        yield _warning(what, remedy, concerned)
+
+
+def _concerned(
+    specs: Sequence[ConsumerSpec], tables: Sequence[TablePattern]
+) -> tuple[list[ConsumerSpec], list[TablePattern]]:
+    """The consumers that read some of the tables, and the tables that some consumer reads."""
+    wanted = {
+        spec.name: Subscription(spec.databases, spec.tables, spec.exclude_tables) for spec in specs
+    }
+    concerned = [s for s in specs if any(wanted[s.name].has_table(*table) for table in tables)]
+    return concerned, [t for t in tables if any(each.has_table(*t) for each in wanted.values())]
+
+
+def _listed(names: Sequence[TablePattern]) -> str:
+    return _listed_texts([".".join(name) for name in names])
+
+
+def _listed_texts(texts: Sequence[str]) -> str:
+    more = len(texts) - _NAMES_SHOWN
+    return ", ".join(texts[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+# -- the server ---------------------------------------------------------------------------------------------
+
+
+def _about_server(facts: ServerFacts, names: tuple[str, ...]) -> Iterator[ServerFinding]:
+    if facts.expire_seconds is not None and facts.expire_seconds < DAY_S:
+        what = f"the server purges its binlogs after {facts.expire_seconds} s, less than a day"
+        remedy = (
+            "SET GLOBAL binlog_expire_logs_seconds = 604800 (or expire_logs_days = 7), and the same in the server's"
+            " option file: a consumer that is not read for longer loses its position"
+        )
+        yield ServerFinding(BinlogError(ErrorKind.SERVER_SETTING, what, remedy=remedy), names, True)
+
+
+def _about_clocks(connection: Connection, names: tuple[str, ...]) -> Iterator[ServerFinding]:
+    before = time.time()
+    query = "SELECT UNIX_TIMESTAMP(NOW(6))"
+    theirs = ask_one(connection, query, lambda row: float(text_value(row[0])))
+    after = time.time()
+    apart = max(before - theirs, theirs - after, 0.0)
+    if apart > CLOCKS_APART_S:
+        late = "behind" if theirs < before else "ahead of"
+        what = f"the server's clock is {apart:.0f} s {late} this machine's"
+        remedy = (
+            "synchronise both with NTP: lag, runway and start: {timestamp: ...} compare the two"
+        )
+        yield ServerFinding(BinlogError(ErrorKind.SERVER_SETTING, what, remedy=remedy), names, True)
+
+
+def _about_starts(
+    endpoint: Endpoint, facts: ServerFacts, specs: Sequence[ConsumerSpec], begun: Collection[str]
+) -> Iterator[ServerFinding]:
+    new = [spec for spec in specs if spec.name not in begun]
+    new = [spec for spec in new if not isinstance(spec.start, Earliest | Latest)]
+    if not new or not facts.log_bin:
+        return
+    starts = list(dict.fromkeys(spec.start for spec in new))
+    yield from starts_found(ServerLog(endpoint, facts).view(ViewRequest(starts=starts)), new)
+
+
+def starts_found(view: ServerView, specs: Iterable[ConsumerSpec]) -> Iterator[ServerFinding]:
+    """The findings of consumers whose start the log does not have. `view`: made for these starts."""
+    for spec in specs:
+        try:
+            resolve_start(view, spec.start)
+        except BinlogError as error:
+            remedy = error.remedy or "correct start"
+            what = f"start: {error.what}"
+            yield ServerFinding(BinlogError(error.kind, what, remedy=remedy), (spec.name,))
+
+
+def _error(what: str, remedy: str, specs: Iterable[ConsumerSpec]) -> ServerFinding:
+    error = BinlogError(ErrorKind.SETTINGS, what, remedy=remedy)
+    return ServerFinding(error, tuple(spec.name for spec in specs))
+
+
+def _warning(what: str, remedy: str, specs: Iterable[ConsumerSpec]) -> ServerFinding:
+    error = BinlogError(ErrorKind.SETTINGS, what, remedy=remedy)
+    return ServerFinding(error, tuple(spec.name for spec in specs), warning=True)
+
+
+def separate_connections(servers: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
+    """The pairs of connections that read the same server. `servers`: by connection, the uuids of its hosts."""
+    seen: dict[tuple[str, ...], str] = {}
+    for label, uuids in servers.items():
+        if not all(uuids):
+            continue
+        first = seen.setdefault(tuple(sorted(uuids)), label)
+        if first != label:
+            yield first, label

@@ -1,0 +1,27 @@
+"""The findings of several hosts, as lists of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dispatcher.model.errors import BinlogError
+from dispatcher.source.mysql.login import Endpoint, connect
+from dispatcher.source.mysql.server_facts import examine
+
+
+def examine_hosts(
+    endpoints: Sequence[Endpoint], databases: Sequence[str] = ()
+) -> list[tuple[str, BinlogError]]:
+    """Return the findings of each host with its label. For a host that cannot be asked the finding is that error."""
+    errors_by_host: list[tuple[str, BinlogError]] = []
+    for endpoint in endpoints:
+        try:
+            connection = connect(endpoint)
+            try:
+                errors = examine(connection, databases, several=len(endpoints) > 1)
+            finally:
+                connection.close()
+        except BinlogError as error:
+            errors = [error]
+        errors_by_host += [(endpoint.label, error) for error in errors]
+    return errors_by_host
