@@ -25,6 +25,7 @@ STATE_STYLES = {
     "closed": "yellow",
     "detached": "yellow",
 }
+READER_STYLES = {"waiting": "green", "reading": "green", "slow": "yellow", "gone": "red"}
 PIPE_WIDTH = 10_000  # columns of a table that is not for a terminal
 _UNITS = ("B", "KiB", "MiB", "GiB")
 
@@ -48,12 +49,12 @@ def duration_text(seconds: float | None) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-def position_text(row: Row) -> str:
-    """The acknowledged position: file and offset."""
-    acknowledged = row["acknowledged"]
-    if acknowledged is None:
+def position_text(row: Row, key: str = "acknowledged") -> str:
+    """A position of a row: its file and offset; with GTIDs a position may have no file."""
+    position = row[key]
+    if position is None:
         return "-"
-    return f"{acknowledged['file']}:{acknowledged['offset']}"
+    return f"{position['file']}:{position['offset']}" if position["file"] else position["gtid"]
 
 
 def queue_share(row: Row) -> float:
@@ -75,6 +76,7 @@ _READ: Column = ("events/s", True, lambda row: f"{row['dispatcher_events_read_pe
 NARROW: tuple[Column, ...] = (
     ("consumer", False, lambda row: row["name"]),
     ("state", False, lambda row: row["state"]),
+    ("reader", False, lambda row: row["reader"]),
     ("lag", True, lambda row: duration_text(row["lag_seconds"])),
     ("queue", True, lambda row: f"{100 * queue_share(row):.0f} %"),
     _READ,
@@ -84,7 +86,7 @@ WIDE: tuple[Column, ...] = (
     *NARROW[:1],
     ("connection", False, lambda row: row["binlog_client_name"]),
     ("dispatcher", False, lambda row: row["dispatcher_name"] or "-"),
-    *NARROW[1:3],
+    *NARROW[1:4],
     ("queue", True, lambda row: size_text(row["bytes"])),
     ("of", True, lambda row: size_text(row["max_bytes"])),
     ("unacknowledged", True, lambda row: size_text(row["unacknowledged_bytes"])),

@@ -1,7 +1,7 @@
 """`top`: a live view of a daemon, from `GET /v1/binlogs` alone.
 
-Connections hold dispatchers, and dispatchers hold consumers. Rates of dispatchers are the daemon's; those of a consumer
-are what its reader has acknowledged between two readings of this program.
+Connections hold dispatchers, and dispatchers hold consumers. The rates of a dispatcher are what it reads of the server,
+those of a consumer what its reader fetches.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rich.text import Text
 
 from dispatcher.cli.calls import DaemonAddress, rows_of, unexpected
 from dispatcher.cli.status_text import (
+    READER_STYLES,
     STATE_STYLES,
     Row,
     duration_text,
@@ -42,45 +43,16 @@ _BAR_WIDTH = 10
 
 
 class Readings:
-    """The last two readings of the daemon, to compute the rates of readers."""
+    """The newest reading of a daemon."""
 
     def __init__(self, address: DaemonAddress) -> None:
         self.rows: list[Row] = []
         self.error = ""
         self._address = address
-        self._at = 0.0
-        self._acknowledged: dict[str, tuple[int, int]] = {}  # by consumer: epoch, seq
-        self._rates: dict[str, float] = {}
 
     def read(self) -> None:
         """Ask the daemon. Raises BinlogError."""
-        rows, now = rows_of(self._address), time.monotonic()
-        passed = now - self._at
-        try:
-            current = {
-                row["name"]: (row["acknowledged"]["epoch"], row["acknowledged"]["seq"])
-                for row in rows
-                if row["acknowledged"] is not None
-            }
-        except (KeyError, TypeError):
-            raise unexpected(self._address.url) from None
-        before = self._acknowledged
-        self._rates = {
-            name: (seq - before[name][1]) / passed
-            for name, (epoch, seq) in current.items()
-            if name in before and before[name][0] == epoch
-        }
-        self.rows, self._at, self._acknowledged, self.error = rows, now, current, ""
-
-    def rate(self, row: Row) -> str:
-        """Transactions of the server that the reader has acknowledged, per second; "-": not known.
-
-        Without GTIDs a seq counts bytes of the log, which says nothing about transactions.
-        """
-        rate = self._rates.get(row["name"])
-        if rate is None or not row["mysql_binlog_executed_gtid_set"]:
-            return "-"
-        return f"{rate:.0f}"
+        self.rows, self.error = rows_of(self._address), ""
 
     def view(self, *, hint: bool = True) -> RenderableType:
         """Raises BinlogError if the rows are not the daemon's."""
@@ -110,18 +82,19 @@ class Readings:
 
     def _consumers(self, rows: Sequence[Row]) -> RenderableType:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        for heading in ("consumer", "state"):
+        for heading in ("consumer", "state", "reader"):
             table.add_column(heading, overflow="fold")
-        for heading in ("lag", "queue", "transactions/s"):
+        for heading in ("lag", "queue", "fetches"):
             table.add_column(heading, justify="right", no_wrap=True)
         faults: list[RenderableType] = []
         for row in rows:
             table.add_row(
                 Text(row["name"]),
                 Text(row["state"], style=state_style(row)),
+                Text(row["reader"], style=READER_STYLES.get(row["reader"], "default")),
                 duration_text(row["lag_seconds"]),
                 _fill(row),
-                self.rate(row),
+                f"{size_text(row['delivered_bytes_per_sec'])}/s",
             )
             faults += [Text(f"{row['name']}: {line}", style="red") for line in faults_of(row)]
         return Group(table, *faults)
@@ -155,7 +128,10 @@ def _grouped(rows: Sequence[Row], key: str) -> list[tuple[str, list[Row]]]:
 
 
 def print_once(address: DaemonAddress, every_s: float) -> None:
-    """Read twice, for the rates, and print one view. Raises BinlogError."""
+    """Print one view. Raises BinlogError.
+
+    The daemon computes rates between two calls, so it is called twice.
+    """
     readings = Readings(address)
     readings.read()
     time.sleep(every_s)

@@ -1,0 +1,138 @@
+"""Reads and copies a state store beside the daemon that uses it.
+
+SQLite's readers see one moment of the file, whatever the daemon writes meanwhile, and do not hold it up (WAL). So both
+the text of `dump` and the file of `backup` are of one moment; the daemon need not be stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.state.private import FILE_MODE
+from dispatcher.state.schema import APPLICATION_ID, SCHEMA_VERSION
+
+_CONSUMERS = "SELECT name, session, acknowledged, covered FROM consumer ORDER BY name"
+_CONNECTIONS = """
+SELECT client, server, file, offset, (SELECT count(*) FROM table_version v WHERE v.client = stream.client)
+FROM stream ORDER BY client
+"""
+_PREPARED = """
+SELECT client, count(DISTINCT xid), coalesce(sum(length(rows)), 0) FROM prepared GROUP BY client ORDER BY client
+"""
+
+
+def dump_state(path: Path) -> dict[str, Any]:
+    """Return what the store holds, without rows of tables.
+
+    {"schema", "installation", "epoch", "consumers": [{"name", "session", "acknowledged", "covered"}], "connections":
+    [{"connection", "server", "file", "offset", "table_versions"}], "prepared": [{"connection", "transactions",
+    "bytes"}]}. Positions are as in the API, or None before the first one. Raises BinlogError (STATE_STORE).
+    """
+    with _reading(path) as db:
+        db.execute("BEGIN")  # all of it of one moment
+        installation, epoch = db.execute("SELECT id, epoch FROM installation").fetchone()
+        return {
+            "schema": SCHEMA_VERSION,
+            "installation": installation,
+            "epoch": epoch,
+            "consumers": [
+                {"name": n, "session": s, "acknowledged": _position(a), "covered": _position(c)}
+                for n, s, a, c in db.execute(_CONSUMERS)
+            ],
+            "connections": [
+                dict(
+                    zip(
+                        ("connection", "server", "file", "offset", "table_versions"), r, strict=True
+                    )
+                )
+                for r in db.execute(_CONNECTIONS)
+            ],
+            "prepared": [
+                dict(zip(("connection", "transactions", "bytes"), row, strict=True))
+                for row in db.execute(_PREPARED)
+            ],
+        }
+
+
+def _position(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def back_up(path: Path, target: Path) -> int:
+    """Copy the store to `target`, which must not exist. Returns the size in bytes.
+
+    The copy is one file without companions, readable by its owner only, on disk when this returns. Raises BinlogError.
+    """
+    part = target.with_name(f"{target.name}.part")
+    if target.exists():
+        raise UserError(
+            ErrorKind.SETTINGS, f"{target} exists already", remedy="name a file that does not exist"
+        )
+    with _reading(path) as db, _errors(target):
+        os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
+        try:
+            with closing(sqlite3.connect(part)) as copy:
+                db.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")  # no -wal beside it
+                check = str(copy.execute("PRAGMA quick_check(1)").fetchone()[0])
+            if check != "ok":
+                what = f"the copy is damaged: {check.splitlines()[-1]}"
+                raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path))
+            _sync_to_disk(part)
+            part.rename(target)
+            _sync_to_disk(target.parent)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+    return target.stat().st_size
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """The store, opened for reading. Raises BinlogError for a file that is not one of this version."""
+    if not path.is_file():
+        raise UserError(
+            ErrorKind.SETTINGS, f"{path}: no such file", remedy="check state.path in the settings"
+        )
+    with (
+        _errors(path),
+        closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db,
+    ):
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if application != APPLICATION_ID:
+            what, remedy = "the file is not a state store", "check state.path in the settings"
+            raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy)
+        if version != SCHEMA_VERSION:
+            what = f"the file has schema {version}, and this version of binlog-dispatcher {SCHEMA_VERSION}"
+            remedy = "use the version of the daemon that runs with the file"
+            raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy)
+        yield db
+
+
+@contextmanager
+def _errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        what = getattr(error, "strerror", None) or str(error)
+        remedy = "run it as the daemon's user, on the machine of the daemon; check free space"
+        raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy) from error
+    except (ValueError, TypeError) as error:
+        what = f"invalid content: {error}"
+        raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path)) from error
+
+
+def _sync_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
