@@ -34,6 +34,7 @@ servers:
 	@deploy/setup.sh mirror npm systemd venv
 	@$(PY) -m tests.servers provision
 	@$(PY) -m tests.support.prometheus
+	@$(PY) -m tests.support.broker
 
 jars:
 	@deploy/setup.sh java venv

@@ -16,6 +16,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +24,7 @@ from pathlib import Path
 import structlog
 import uvloop
 
+from dispatcher.announcements import Announcements
 from dispatcher.api.app import Api
 from dispatcher.api.listener import Listener, api_access, api_limits
 from dispatcher.model.errors import BinlogError
@@ -100,13 +102,19 @@ class Daemon:
         self._tasks = Tasks(self._on_task_error)
         # Next to the state store, whose lock excludes other daemons from both.
         spill = Spill(Path(f"{settings.state.path}.spill"), settings.state.max_bytes_in_spill)
-        self._clients = ClientRegistry(self._store, spill.allocate, self._log, self._on_task_error)
+        self._announcements = Announcements(
+            self._log, str(state.installation_id), self._on_task_error
+        )
+        self._clients = ClientRegistry(
+            self._store, spill.allocate, self._announcements.log, self._on_task_error
+        )
         self._measured = Measured(
             self._clients.timings,
             store=self._store.timings,
             store_up=lambda: not self._not_ready(),
             store_path=Path(settings.state.path),
             spill=lambda: (spill.bytes, settings.state.max_bytes_in_spill),
+            mqtt=self._announcements.counts,
         )
         self._metrics = Metrics(
             version("binlog-dispatcher"),
@@ -157,6 +165,8 @@ class Daemon:
 
     async def _run(self) -> None:
         await self._clients.apply(client_decls(self._settings, self._store.installation_id))
+        await self._announcements.apply(self._settings, self._clients.sessions)
+        self._announcements.log.daemon("started", version=version("binlog-dispatcher"))
         self._clients.start()
         self._tasks.start("reload", self._reload_on_request())
         self._tasks.start("state store", self._check_store())
@@ -193,6 +203,8 @@ class Daemon:
             await self._tasks.cancel_all()
             await self._clients.stop()
         finally:
+            self._announcements.log.daemon("stopped")
+            await self._announcements.stop()
             await self._store.close()
             self._log.info("stopped")
 
@@ -237,11 +249,14 @@ class Daemon:
             lines = "; ".join(str(error).splitlines())
             self._log.error("settings not reloaded, nothing was changed", error=lines)
             self._measured.reloaded = False
+            self._announcements.log.daemon("reload_failed", error=lines)
             return
         self._measured.reloaded = True
         self._configure(settings)
         _warn(settings)
         changes = await self._clients.apply(new_decls)
+        await self._announcements.apply(settings, self._clients.sessions)
+        self._announcements.log.daemon("reloaded", **asdict(changes))
         self._log.info(
             "settings reloaded",
             added=changes.added,

@@ -322,13 +322,13 @@ class Client:
         for dispatcher in self._assignment.nearest_first(consumer, self.dispatchers.values()):
             if self._assignment.may_attach(consumer, dispatcher, now):
                 dispatcher.attach(consumer)
-                return [Wake(consumer.name)]
+                return [_attached(consumer, dispatcher), Wake(consumer.name)]
         number = next(n for n in range(1, len(self.dispatchers) + 2) if n not in self.dispatchers)
         versions = self._versions.versions_for(self.main)
         dispatcher = Dispatcher(number, self.label, self.routes, versions)
         self.dispatchers[number] = dispatcher
         dispatcher.attach(consumer)
-        return [*dispatcher.connect(), Wake(consumer.name)]
+        return [*dispatcher.connect(), _attached(consumer, dispatcher), Wake(consumer.name)]
 
     def _merge(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -345,11 +345,14 @@ class Client:
 
     def _merge_into(self, ahead: Dispatcher, behind: Dispatcher, now: float) -> list[Effect]:
         names = ahead.consumers
+        furthest = self.main
+        late = behind.consumers if furthest is ahead else names if furthest is behind else []
         for consumer in list(ahead.attached):
             ahead.detach(consumer, now)
             behind.attach(consumer)
         self.merges += 1
-        fields = {"consumers": names, "from": ahead.number, "into": behind.number}
+        numbers = {"from": ahead.number, "into": behind.number}
+        fields = {"consumers": names, **numbers, "caught_up": late}
         return [Note("info", "merged", fields), *self._retire(ahead, "merged")]
 
     # -- storing ---------------------------------------------------------------------------------------------
@@ -448,6 +451,10 @@ class Client:
             return False
         assert isinstance(executed.gtids, GtidSet)
         return self._executed.contains(executed.gtids)
+
+
+def _attached(consumer: Consumer, dispatcher: Dispatcher) -> Note:
+    return Note("debug", "attached", {"consumer": consumer.name, "dispatcher": dispatcher.number})
 
 
 def _file_of(consumer: Consumer) -> str:

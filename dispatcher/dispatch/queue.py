@@ -108,6 +108,7 @@ class Queue:
         self.files = QueueFiles()
         self.transactions = self.events = 0  # queued and not acknowledged
         self.pushed_transactions = self.pushed_bytes = 0  # since the start
+        self.newest_commit_us = 0  # of the last of them
         # An eighth, so that acknowledged segments are soon given back.
         self._log = ConsumerLog(
             min(1 << 20, bytes_max // 8), allocate=allocate, large_bytes=max(bytes_max, LARGE_MIN)
@@ -252,7 +253,9 @@ class Queue:
                 self._covered = self.queued
             if not self._formats or self._formats[-1][1] is not batch.format:
                 self._formats.append((start, batch.format))
-            self._index.add(gtids, base, appended, batch.tx.commit_us[appended.tx])
+            commit_us = batch.tx.commit_us[appended.tx]
+            self._index.add(gtids, base, appended, commit_us)
+            self.newest_commit_us = int(commit_us[-1])
             self.transactions += count
             self.events += int(appended.events.sum())
             self.pushed_transactions += count

@@ -27,10 +27,11 @@ from dispatcher.settings.model import (
     LimitSettings,
     LogSettings,
     Settings,
-    SettingsSection,
     StateSettings,
     parse_listen,
 )
+from dispatcher.settings.mqtt import MqttSettings
+from dispatcher.settings.section import SettingsSection
 from dispatcher.settings.source import EXPECTED_MAPPING, KeyPath, Origin, Tree, read_sources
 
 # Keys that people expect in a consumer, and where the setting is.
@@ -77,7 +78,7 @@ def load_settings(
     """
     tree = read_sources(paths, overrides or {}, os.environ if environment is None else environment)
     values = tree.values
-    sections = ("defaults", "consumers", "api", "state", "log")
+    sections = ("defaults", "consumers", "api", "state", "log", "mqtt")
     for key in values:
         if key not in sections:
             tree.report((key,), f"unknown key{_suggestion(key, sections)}")
@@ -85,14 +86,21 @@ def load_settings(
     api = read_section(tree, ("api",), ApiSettings, values.get("api"))
     state = read_section(tree, ("state",), StateSettings, values.get("state"))
     log = read_section(tree, ("log",), LogSettings, values.get("log"))
+    mqtt = None
+    if "mqtt" in values:
+        mqtt = read_section(tree, ("mqtt",), MqttSettings, values["mqtt"], required=True)
     _check_connections(tree, consumers)
+    _check_mqtt(tree, consumers)
     _check_listen(tree)
     if api is not None:
         declared = values.get("consumers")
         _check_tokens(tree, api, declared if isinstance(declared, dict) else {})
     raise_findings(tree)
     assert api is not None and state is not None and log is not None  # otherwise there are findings
-    return Settings(consumers=consumers, api=api, state=state, log=log, warnings=warnings_of(tree))
+    warnings = (*warnings_of(tree), *(mqtt.warnings if mqtt is not None else ()))
+    return Settings(
+        consumers=consumers, api=api, state=state, log=log, mqtt=mqtt, warnings=warnings
+    )
 
 
 def raise_findings(tree: Tree) -> None:
@@ -219,6 +227,14 @@ def _setting(section: object, keys: Sequence[str]) -> object:
     for key in keys:
         section = getattr(section, key, None)
     return section
+
+
+def _check_mqtt(tree: Tree, consumers: Mapping[str, ConsumerSettings]) -> None:
+    if "mqtt" not in tree.values:
+        for name, consumer in consumers.items():
+            if consumer.mqtt.commits:
+                remedy = "set the section mqtt with the broker's url"
+                tree.report(("consumers", name, "mqtt", "commits"), f"there is no broker; {remedy}")
 
 
 def _check_listen(tree: Tree) -> None:

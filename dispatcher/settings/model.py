@@ -12,9 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     field_validator,
@@ -30,16 +28,16 @@ from dispatcher.model.subscription import (
     TablePattern,
     is_pattern,
 )
+from dispatcher.settings.mqtt import ConsumerMqttSettings, MqttSettings
+from dispatcher.settings.section import HostPort, SettingsSection, secret_of
 from dispatcher.settings.values import (
     ByteSize,
     NameList,
     ReadableFile,
     SecretFile,
     WholeNumber,
-    is_loopback,
     parse_timestamp,
     parse_whole_number,
-    split_host_port,
 )
 
 TOKEN_LENGTH_MIN = 16
@@ -49,10 +47,6 @@ CONSUMER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?\Z|[0-9A-Fa-f:]+\Z")
 _MARIADB_GTID = re.compile(r"\d+-\d+-\d+(?:\s*,\s*\d+-\d+-\d+)*\Z")
-
-
-class SettingsSection(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class ConnectionLimitSettings(SettingsSection):
@@ -86,6 +80,7 @@ class LimitSettings(ConnectionLimitSettings, ConsumerLimitSettings):
     use_binlog_client: bool = True
     # Least time between two markers; a marker moves a reader past transactions that contain no data for it.
     max_seconds_between_markers: WholeNumber = Field(60, ge=0, le=86_400)
+    mqtt: ConsumerMqttSettings = ConsumerMqttSettings()
 
 
 # The keys that must be equal for consumers that share a connection.
@@ -94,23 +89,6 @@ PER_CONNECTION = (
     ("tls",),
     ("files", "follow"),
 )
-
-
-class HostPort(SettingsSection):
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str, default_port: int) -> HostPort:
-        host, port = split_host_port(text, default_port)
-        return cls(host=host, port=port)
-
-    @property
-    def loopback(self) -> bool:
-        return is_loopback(self.host)
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class MysqlSettings(SettingsSection):
@@ -257,7 +235,7 @@ class ConnectionSettings(ConnectionLimitSettings):
     @property
     def secret(self) -> str:
         """The password, of either key."""
-        return _secret_of(self.password, self.password_file)
+        return secret_of(self.password, self.password_file)
 
     @property
     def connection_key(self) -> tuple[str | None, ...]:
@@ -336,13 +314,6 @@ def parse_listen(value: Any) -> HostPort:
     return HostPort.parse(value, 8085)
 
 
-def _secret_of(inline: SecretStr | None, content: SecretStr | None) -> str:
-    """The one of two keys that is set: the secret itself, or the content of its file."""
-    secret = inline if inline is not None else content
-    assert secret is not None
-    return secret.get_secret_value()
-
-
 def _host_name(value: str) -> str:
     if not _HOST_NAME.match(value):
         raise ValueError(
@@ -380,7 +351,7 @@ class TokenSettings(SettingsSection):
 
     @property
     def secret(self) -> str:
-        return _secret_of(self.token, self.token_file)
+        return secret_of(self.token, self.token_file)
 
 
 class ApiTlsSettings(SettingsSection):
@@ -437,10 +408,13 @@ class Settings(SettingsSection):
     api: ApiSettings = ApiSettings()
     state: StateSettings = StateSettings()
     log: LogSettings = LogSettings()
+    mqtt: MqttSettings | None = None  # None: nothing is published
     warnings: tuple[str, ...] = ()  # each says what is risky and what to do
 
     def secrets(self) -> tuple[str, ...]:
         """All passwords and tokens; the log redacts them."""
         servers = (consumer for consumer in self.consumers.values() if consumer.mysql is not None)
         passwords = (consumer.secret for consumer in servers)
-        return tuple(dict.fromkeys((*passwords, *(token.secret for token in self.api.tokens))))
+        tokens = (token.secret for token in self.api.tokens)
+        broker = self.mqtt.secret if self.mqtt is not None else None
+        return tuple(dict.fromkeys((*passwords, *tokens, *((broker,) if broker else ()))))

@@ -9,7 +9,7 @@ dispatcher or a connection end with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -187,11 +187,29 @@ RELOADED = TimedSpec(
     "settings_reload_successful",
     "1 if the last reload of the settings was applied, or there was none.",
 )
+MQTT_CONNECTED = TimedSpec(
+    "mqtt_connected", "1 while the daemon is connected to the broker; no sample: there is none."
+)
+MQTT_CONNECTS = TimedSpec("mqtt_connects_total", "Connections made to the broker.")
+MQTT_PUBLISHED = TimedSpec("mqtt_published_total", "Messages that the broker has taken.")
+MQTT_DROPPED = TimedSpec(
+    "mqtt_dropped_total", "Messages dropped because too many waited for the broker.", ("kind",)
+)
 BUILD = TimedSpec("build_info", "Version of the daemon.", ("version",))
 TIMED = (
     LOGINS, FAULTS, FLUSH, DELIVERY, REQUESTS, COMMITS, STORE_ERRORS, STORE_QUEUE, STORE_UP, STORE_BYTES,
-    LOOP_LAG, SPILL_BYTES, SPILL_LIMIT, MEMORY_LIMIT, RELOADED, BUILD,
+    LOOP_LAG, SPILL_BYTES, SPILL_LIMIT, MEMORY_LIMIT, RELOADED, MQTT_CONNECTED, MQTT_CONNECTS, MQTT_PUBLISHED,
+    MQTT_DROPPED, BUILD,
 )  # fmt: skip
+
+
+class MqttCounts(NamedTuple):
+    """`dropped`: by kind of message."""
+
+    connected: bool
+    connects: int
+    published: int
+    dropped: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -210,6 +228,7 @@ class Measured:
     spill: Callable[[], tuple[int, int]] = lambda: (0, 0)
     loop_lag: Durations = field(default_factory=lambda: Durations(SHORT_S))
     reloaded: bool = True
+    mqtt: Callable[[], MqttCounts | None] = lambda: None
 
 
 class Metrics:
@@ -255,6 +274,13 @@ class Metrics:
         _single(snapshot, SPILL_BYTES, spilled)
         _single(snapshot, SPILL_LIMIT, spill_limit)
         _single(snapshot, RELOADED, measured.reloaded)
+        if (mqtt := measured.mqtt()) is not None:
+            _single(snapshot, MQTT_CONNECTED, mqtt.connected)
+            _single(snapshot, MQTT_CONNECTS, mqtt.connects)
+            _single(snapshot, MQTT_PUBLISHED, mqtt.published)
+            family = snapshot.family(PREFIX + MQTT_DROPPED.name, MQTT_DROPPED.meaning, ("kind",))
+            for kind, count in mqtt.dropped.items():
+                family.add((kind,), count)
         if self._memory_limit is not None:
             _single(snapshot, MEMORY_LIMIT, self._memory_limit)
 

@@ -19,7 +19,8 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_v
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import UserError
 from dispatcher.settings.load import raise_findings, read_section
-from dispatcher.settings.model import SettingsSection, parse_listen
+from dispatcher.settings.model import parse_listen
+from dispatcher.settings.section import SettingsSection
 from dispatcher.settings.source import read_sources
 from dispatcher.settings.values import ByteSize, SecretFile, WholeNumber
 from spark_sink.source.client import DaemonEndpoint

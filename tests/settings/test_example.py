@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ruamel.yaml import YAML
+
 from dispatcher.settings.load import load_settings
+from dispatcher.settings.mqtt import MqttSettings, MqttTlsSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,5 +34,17 @@ def test_the_example_shows_every_setting_with_its_default() -> None:
     for section in [*sections, loaded.consumers["shop"].tls, archive]:
         for name in type(section).model_fields:
             assert re.search(rf"\b{name}\b", text), name
+    for model in (MqttSettings, MqttTlsSettings):  # commented out: by default there is no broker
+        for name in model.model_fields:
+            assert re.search(rf"\b{name}\b", text), name
     default = load_settings([ROOT / "config" / "dispatcher.yaml"], {}, SECRETS)
     assert (loaded.api, loaded.state, loaded.log) == (default.api, default.state, default.log)
+
+
+def test_the_section_mqtt_of_the_example_is_valid_with_its_defaults() -> None:
+    text = (ROOT / "config" / "dispatcher.example.yaml").read_text(encoding="utf-8")
+    section = text[text.index("# mqtt:\n") :]
+    values = YAML(typ="safe").load(re.sub(r"^# ", "", section, flags=re.MULTILINE))["mqtt"]
+    settings = MqttSettings.model_validate(values)
+    minimal = {key: values[key] for key in ("url", "name", "user", "password")}
+    assert settings.model_dump() == MqttSettings.model_validate(minimal).model_dump()

@@ -34,6 +34,7 @@ from dispatcher.telemetry.metrics import (
     Measured,
     Metrics,
     MetricSpec,
+    MqttCounts,
     StatusRow,
     memory_limit_bytes,
 )
@@ -103,6 +104,18 @@ def test_no_series_occurs_twice(metrics: Metrics) -> None:
     assert len(series) == len(set(series))
 
 
+MQTT = {f"{PREFIX}mqtt_{name}" for name in ("connected", "connects_total", "published_total")}
+
+
+def test_metrics_of_mqtt_are_there_with_a_broker_only(metrics: Metrics) -> None:
+    assert MQTT.isdisjoint(name for name, _, _ in samples(metrics))
+    counts = MqttCounts(True, 2, 17, {"event": 0, "commit": 5})
+    metrics._measured.mqtt = lambda: counts
+    found = {(name, *labels.values()): value for name, labels, value in samples(metrics)}
+    assert [found[name,] for name in sorted(MQTT)] == [1, 2, 17]
+    assert found[f"{PREFIX}mqtt_dropped_total", "commit"] == 5
+
+
 def test_every_declared_metric_is_there(metrics: Metrics) -> None:
     seen = {name for name, _, _ in samples(metrics)}
     for metric in SPECS:
@@ -110,7 +123,7 @@ def test_every_declared_metric_is_there(metrics: Metrics) -> None:
     assert PREFIX + "build_info" in seen and PREFIX + STATE_METRIC in seen
     assert {
         PREFIX + timed.name for timed in TIMED if not timed.labels and timed.type != "histogram"
-    } - seen <= {PREFIX + "memory_limit_bytes", PREFIX + "state_store_bytes"}
+    } - seen <= {PREFIX + "memory_limit_bytes", PREFIX + "state_store_bytes", *MQTT}
     assert "process_resident_memory_bytes" in seen
 
 

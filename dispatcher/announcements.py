@@ -1,0 +1,146 @@
+"""What the daemon tells over MQTT: connects its log, its consumers and their queues with a publisher.
+
+Statuses are looked at regularly and soon after each event; the outbox sends those that differ from what the broker has.
+Everything here only puts messages into the outbox, and so never waits for the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from dispatcher.runtime.commit_feed import QueuedCommits, follow_commits
+from dispatcher.runtime.consumer_sessions import ConsumerSessions
+from dispatcher.runtime.tasks import Tasks
+from dispatcher.runtime.threads import in_thread
+from dispatcher.settings.model import Settings
+from dispatcher.settings.mqtt import MqttSettings
+from dispatcher.telemetry.lifecycle import AnnouncingLog, LifecycleEvent, LineLog
+from dispatcher.telemetry.metrics import MqttCounts
+from dispatcher.telemetry.mqtt.messages import Bodies, Topics
+from dispatcher.telemetry.mqtt.outbox import MessageKind, Outbox
+from dispatcher.telemetry.mqtt.publisher import MqttPublisher
+
+SOON_S = 0.2  # after an event, so that several events are one look at the statuses
+
+
+class Announcements:
+    """`log` is the daemon's log, which also announces what happens. Nothing is published without settings of MQTT."""
+
+    def __init__(
+        self,
+        log: LineLog,
+        daemon: str,
+        on_error: Callable[[str, BaseException], None],
+    ) -> None:
+        """`daemon`: the id of the state store; `on_error` is called with each task that a defect ended."""
+        self.log = AnnouncingLog(log, self._happened)
+        self._daemon = daemon
+        self._tasks = Tasks(on_error)
+        self._settings: MqttSettings | None = None
+        self._commits: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        self._outbox = Outbox(1)
+        self._topics = Topics("")
+        self._bodies = Bodies(daemon, ())
+        self._publisher: MqttPublisher | None = None
+
+    def counts(self) -> MqttCounts | None:
+        """For the metrics; None without a broker."""
+        publisher = self._publisher
+        if publisher is None:
+            return None
+        dropped = {str(kind): count for kind, count in self._outbox.dropped.items()}
+        return MqttCounts(publisher.connected, publisher.connections, publisher.published, dropped)
+
+    async def apply(self, settings: Settings, sessions: ConsumerSessions) -> None:
+        """Publish as the settings say, at the start and after each change of them."""
+        if settings.mqtt != self._settings:
+            await self._end(clear=_moved(self._settings, settings.mqtt))
+            self._settings = settings.mqtt
+        if self._settings is None:
+            return
+        self._bodies = Bodies(self._daemon, settings.secrets())
+        if self._publisher is None:
+            self._begin(self._settings, sessions)
+        self._follow(settings, sessions)
+        self._changed.set()
+
+    async def stop(self) -> None:
+        """Publish what waits, and that the daemon is offline."""
+        await self._end(clear=False)
+
+    # -- the publisher ---------------------------------------------------------------------------------------
+
+    def _begin(self, settings: MqttSettings, sessions: ConsumerSessions) -> None:
+        self._topics = Topics(settings.prefix)
+        self._outbox = Outbox(settings.max_queued_messages)
+        # Before the broker tells what it has retained.
+        for row, _ in sessions.rows_with_consumers():
+            self._put_status(row)
+        self._publisher = MqttPublisher(settings, self._outbox, self._topics, self._bodies)
+        self._publisher.start()
+        self._tasks.start("mqtt statuses", self._publish_statuses(settings, sessions))
+
+    async def _end(self, *, clear: bool) -> None:
+        await self._tasks.cancel_all()
+        self._commits.clear()
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            if clear:
+                self._outbox.clear_all_statuses()
+            await in_thread("mqtt end", publisher.stop)
+
+    # -- messages --------------------------------------------------------------------------------------------
+
+    def _happened(self, event: LifecycleEvent) -> None:
+        if self._publisher is not None:
+            self._outbox.put(
+                MessageKind.EVENT, self._topics.event(event), self._bodies.event(event)
+            )
+            self._changed.set()
+
+    def _put_status(self, row: Mapping[str, Any]) -> None:
+        topic = self._topics.status(row["name"])
+        self._outbox.put(MessageKind.STATUS, topic, self._bodies.status(row))
+
+    async def _publish_statuses(self, settings: MqttSettings, sessions: ConsumerSessions) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(settings.status_seconds):
+                    await self._changed.wait()
+                await asyncio.sleep(SOON_S)
+            self._changed.clear()
+            present = set()
+            async for row in sessions.rows():
+                present.add(self._topics.status(row["name"]))
+                self._put_status(row)
+            for topic in self._outbox.topics() - present:
+                self._outbox.put(MessageKind.STATUS, topic, b"")
+
+    def _follow(self, settings: Settings, sessions: ConsumerSessions) -> None:
+        wanted = {name for name, one in settings.consumers.items() if one.mqtt.commits}
+        for name in self._commits.keys() - wanted:
+            self._commits.pop(name).cancel()
+        for name in wanted - self._commits.keys():
+            follow = follow_commits(sessions, name, self._committed)
+            self._commits[name] = self._tasks.start(f"mqtt commits {name}", follow)
+
+    def _committed(self, commits: QueuedCommits) -> None:
+        body = self._bodies.commit(
+            commits.consumer,
+            commits.position,
+            transactions=commits.transactions,
+            bytes_=commits.bytes,
+            committed_s=commits.committed_s,
+            at_s=time.time(),
+        )
+        self._outbox.put(MessageKind.COMMIT, self._topics.commits(commits.consumer), body)
+
+
+def _moved(old: MqttSettings | None, new: MqttSettings | None) -> bool:
+    """True if the statuses at the old place are not replaced at the new one."""
+    return old is not None and (new is None or (old.url, old.prefix) != (new.url, new.prefix))

@@ -1,0 +1,103 @@
+"""Events in the life of the daemon, of its connections and of its consumers, made from the lines of the log.
+
+The rules say what they do by notes, which the runtime writes to the log. `AnnouncingLog` writes them too, and makes an
+event of each line that `EVENTS` names, so the log and the events cannot differ.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+# Line of the log: kind of event. docs/mqtt.md describes each kind.
+EVENTS = {
+    "attached": "attached",
+    "detached": "detached",
+    "queue forgotten, all queues are full": "detached",
+    "consumer failed": "failed",
+    "consumer waits": "waiting",
+    "consumer removed": "removed",
+    "went on behind a gap": "gap",
+    "sought": "moved",
+    "merged": "merged",
+    "streaming": "connected",  # or reconnected
+    "not connected": "disconnected",
+    "ended": "ended",
+}
+DAEMON_EVENTS = ("started", "stopped", "reloaded", "reload_failed")
+CONSUMER_EVENTS = (
+    "attached",
+    "detached",
+    "caught_up",
+    "failed",
+    "waiting",
+    "removed",
+    "gap",
+    "moved",
+)
+CONNECTION_EVENTS = ("connected", "disconnected", "reconnected", "merged", "ended")
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleEvent:
+    """`kind`: see `EVENTS`; it concerns `consumer`, else `connection` (user@host:port), else the daemon.
+
+    `details`: the fields of the log's line. They hold no values of rows.
+    """
+
+    kind: str
+    at_s: float  # since 1970 UTC
+    connection: str = ""
+    consumer: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class LineLog(Protocol):
+    """The part of structlog's bound logger that is used."""
+
+    def log(self, level: int, event: str, **fields: Any) -> Any: ...
+
+
+class AnnouncingLog:
+    """A log that also passes what happened to `listener`, which must not wait."""
+
+    def __init__(self, log: LineLog, listener: Callable[[LifecycleEvent], None]) -> None:
+        self._log = log
+        self._listener = listener
+        self._disconnected: set[tuple[str, object]] = set()  # connection and dispatcher
+
+    def log(self, level: int, event: str, **fields: Any) -> None:
+        """Write a line, and announce it if it is an event."""
+        self._log.log(level, event, **fields)
+        if (kind := EVENTS.get(event)) is not None:
+            self._announce_line(kind, fields)
+
+    def daemon(self, kind: str, **details: Any) -> None:
+        """Announce an event of the daemon, one of `DAEMON_EVENTS`."""
+        self._announce(kind, details=details)
+
+    def _announce_line(self, kind: str, fields: dict[str, Any]) -> None:
+        connection, consumer = str(fields.pop("client", "")), str(fields.pop("consumer", ""))
+        place = connection, fields.get("dispatcher")
+        if kind == "connected" and place in self._disconnected:
+            kind = "reconnected"
+            self._disconnected.discard(place)
+        elif kind == "disconnected":
+            if place in self._disconnected:
+                return  # each further attempt is a line of the log only
+            self._disconnected.add(place)
+        caught_up = fields.pop("caught_up", ())
+        self._announce(kind, connection, consumer, fields)
+        for name in caught_up:
+            self._announce("caught_up", connection, str(name))
+
+    def _announce(
+        self,
+        kind: str,
+        connection: str = "",
+        consumer: str = "",
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._listener(LifecycleEvent(kind, time.time(), connection, consumer, details or {}))

@@ -1,0 +1,114 @@
+"""Topics and JSON bodies of the messages. Every body is of one moment, holds no values of rows and no secrets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from dispatcher.telemetry.lifecycle import LifecycleEvent
+from dispatcher.telemetry.logs import redact
+
+ONLINE, OFFLINE = b"online", b"offline"
+# What of a row of GET /v1/binlogs is published, under which key.
+_STATUS = {
+    "consumer": "name",
+    "connection": "binlog_client_name",
+    "dispatcher": "dispatcher_name",
+    "state": "state",
+    "lag_seconds": "lag_seconds",
+    "queue_bytes": "bytes",
+    "queue_limit_bytes": "max_bytes",
+    "unacknowledged_bytes": "unacknowledged_bytes",
+    "position": "acknowledged",
+    "runway_seconds": "runway_seconds",
+    "detaches": "detaches",
+    "gaps": "gaps",
+    "last_error": "last_error",
+}
+
+
+class Topics:
+    """The topics of one daemon. Characters of a connection that a topic level may not hold are written as %xx."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.daemon = f"{prefix}/status"
+        self.statuses = f"{prefix}/consumers/+/status"  # to subscribe to
+
+    def status(self, consumer: str) -> str:
+        return f"{self.prefix}/consumers/{consumer}/status"
+
+    def commits(self, consumer: str) -> str:
+        return f"{self.prefix}/consumers/{consumer}/commits"
+
+    def event(self, event: LifecycleEvent) -> str:
+        if event.consumer:
+            return f"{self.prefix}/consumers/{event.consumer}/events/{event.kind}"
+        if event.connection:
+            level = quote(event.connection, safe=" @:,;=!*()[]")
+            return f"{self.prefix}/connections/{level}/events/{event.kind}"
+        return f"{self.prefix}/events/{event.kind}"
+
+
+class Bodies:
+    """Makes the bodies. `daemon`: the id of the state store, which no other daemon has; secrets are replaced."""
+
+    def __init__(self, daemon: str, secrets: Collection[str]) -> None:
+        self._daemon = daemon
+        self._redact = redact(secrets)
+
+    def status(self, row: Mapping[str, Any]) -> bytes:
+        """The status of a consumer, from its row of GET /v1/binlogs."""
+        return self._json({key: row[column] for key, column in _STATUS.items()})
+
+    def event(self, event: LifecycleEvent) -> bytes:
+        subject = {"connection": event.connection, "consumer": event.consumer}
+        return self._json(
+            {
+                "event": event.kind,
+                "at": utc(event.at_s),
+                **{key: name for key, name in subject.items() if name},
+                "details": dict(event.details),
+            }
+        )
+
+    def commit(
+        self,
+        consumer: str,
+        position: Mapping[str, Any],
+        *,
+        transactions: int,
+        bytes_: int,
+        committed_s: float,
+        at_s: float,
+    ) -> bytes:
+        return self._json(
+            {
+                "consumer": consumer,
+                "at": utc(at_s),
+                "position": dict(position),
+                "transactions": transactions,
+                "bytes": bytes_,
+                "committed_at": utc(committed_s),
+            }
+        )
+
+    def is_own(self, body: bytes) -> bool:
+        """True for a status that this daemon has published, also before a restart."""
+        try:
+            value = json.loads(body)
+        except ValueError:
+            return False
+        return isinstance(value, dict) and value.get("daemon") == self._daemon
+
+    def _json(self, value: dict[str, Any]) -> bytes:
+        clean = self._redact(None, "", {**value, "daemon": self._daemon})
+        return json.dumps(clean, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def utc(seconds: float) -> str:
+    """Seconds since 1970 as 2026-11-21T12:00:00.123456Z."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"

@@ -1,0 +1,127 @@
+"""What waits for the broker: filled by the daemon's event loop, emptied by the thread that publishes. Both never wait.
+
+It holds the newest status of each topic, and a limited number of events and of commits; beyond the limit the oldest
+ones are dropped and counted. A message that was not delivered goes back to where it was taken from.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class MessageKind(StrEnum):
+    """The kinds, in the order in which they are sent."""
+
+    EVENT = "event"
+    STATUS = "status"
+    COMMIT = "commit"
+
+
+@dataclass(frozen=True, slots=True)
+class OutMessage:
+    """An empty status clears its topic."""
+
+    kind: MessageKind
+    topic: str
+    body: bytes
+
+    @property
+    def retained(self) -> bool:
+        return self.kind is MessageKind.STATUS
+
+
+class Outbox:
+    """See the module. All methods may be called from any thread."""
+
+    def __init__(self, messages_max: int) -> None:
+        """`messages_max`: limit of the events that wait, and of the commits."""
+        self.dropped = dict.fromkeys(MessageKind, 0)
+        self.on_message: Callable[[], None] = _nothing  # called by `put`, outside of the lock
+        self._lock = threading.Lock()
+        self._statuses: dict[str, bytes] = {}  # by topic, as the broker should hold them
+        self._changed: dict[str, bytes] = {}  # those that the broker does not have
+        self._queues: dict[MessageKind, deque[OutMessage]] = {
+            MessageKind.EVENT: deque(maxlen=messages_max),
+            MessageKind.COMMIT: deque(maxlen=messages_max),
+        }
+
+    def put(self, kind: MessageKind, topic: str, body: bytes) -> None:
+        """A status that equals the one before is not sent again; an empty one clears the topic."""
+        with self._lock:
+            if kind is MessageKind.STATUS:
+                if self._statuses.get(topic) == body:
+                    return
+                if body:
+                    self._statuses[topic] = body
+                else:
+                    self._statuses.pop(topic, None)
+                self._changed.pop(topic, None)  # the newest change is the last to be sent
+                self._changed[topic] = body
+            else:
+                self._append(OutMessage(kind, topic, body))
+        self.on_message()
+
+    def _append(self, message: OutMessage) -> None:
+        queue = self._queues[message.kind]
+        self.dropped[message.kind] += len(queue) == queue.maxlen
+        queue.append(message)
+
+    def topics(self) -> set[str]:
+        """The topics that have a status."""
+        with self._lock:
+            return set(self._statuses)
+
+    def waiting(self) -> int:
+        with self._lock:
+            return len(self._changed) + sum(map(len, self._queues.values()))
+
+    def take(self, count: int) -> list[OutMessage]:
+        """Remove up to `count` messages that are to be sent next."""
+        taken: list[OutMessage] = []
+        with self._lock:
+            for kind in MessageKind:
+                while len(taken) < count and (message := self._next(kind)) is not None:
+                    taken.append(message)
+        return taken
+
+    def _next(self, kind: MessageKind) -> OutMessage | None:
+        if kind is MessageKind.STATUS:
+            if not self._changed:
+                return None
+            topic = next(iter(self._changed))
+            return OutMessage(kind, topic, self._changed.pop(topic))
+        queue = self._queues[kind]
+        return queue.popleft() if queue else None
+
+    def put_back(self, messages: Sequence[OutMessage]) -> None:
+        """Take back messages that were perhaps not delivered, to send them again first."""
+        with self._lock:
+            for message in reversed(messages):
+                if message.kind is MessageKind.STATUS:
+                    if self._statuses.get(message.topic, b"") == message.body:
+                        self._changed.setdefault(message.topic, message.body)
+                    continue
+                queue = self._queues[message.kind]
+                if len(queue) == queue.maxlen:
+                    self.dropped[message.kind] += 1  # it would be the oldest one
+                else:
+                    queue.appendleft(message)
+
+    def send_all_statuses(self) -> None:
+        """Send every status again: the broker may have lost what it retained."""
+        with self._lock:
+            for topic, body in self._statuses.items():
+                self._changed.setdefault(topic, body)
+
+    def clear_all_statuses(self) -> None:
+        with self._lock:
+            self._changed = dict.fromkeys([*self._statuses, *self._changed], b"")
+            self._statuses = {}
+
+
+def _nothing() -> None:
+    pass
