@@ -33,6 +33,7 @@ SESSION_FILES = tuple(
         "mirror/test_control_table",
         "mirror/test_conversions_servers",
         "mirror/test_crashes",
+        "mirror/test_driver_commit",
         "mirror/test_log",
         "mirror/test_processor",
         "mirror/test_rename_steps",

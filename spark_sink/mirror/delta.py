@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 TABLE_ID_PROPERTY = "binlog.table_id"
-_PROPERTIES = {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"}
+_PROPERTIES = {
+    "delta.columnMapping.mode": "name",
+    "delta.enableTypeWidening": "true",
+    # A checkpoint computes the table's state with Spark jobs, which takes ten times as long as a small step.
+    "delta.checkpointInterval": "100",
+}
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
 

@@ -10,6 +10,7 @@ import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -129,8 +130,8 @@ def commit_schema(
     actions: Any = jvm.java.util.ArrayList()
     actions.add(delta.actions.SetTransaction(app_id, version, _now(jvm)))
     sequence = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
-    operation: Any = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$ManualUpdate$")
-    transaction.commit(sequence, getattr(operation, "MODULE$"))
+    operation = _operation(jvm, "UpdateSchema")(metadata.schema(), schema)
+    transaction.commit(sequence, operation)
 
 
 def _transaction(spark: SparkSession, path: str) -> Any:
@@ -167,37 +168,113 @@ def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
     transaction.readTxn().addOne(app_id)
     files: Any = transaction.writeFiles(java_frame)
     recorded = jvm.org.apache.spark.sql.delta.actions.SetTransaction(app_id, version, _now(jvm))
-    transaction.commit(files.appended(recorded), _append_operation(jvm))
+    transaction.commit(files.appended(recorded), _write_operation(jvm))
     return True
 
 
+class DeltaTransaction:
+    """A transaction on the Delta table at `path`: what the table is at `version`, and one commit, without a Spark job.
+
+    The caller writes the files itself. A job, or a commit by Delta's own writer, costs a second.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._jvm: Any = spark._jvm  # noqa: SLF001
+        self._transaction = _transaction(spark, path)
+        self.version = int(self._transaction.readVersion())
+
+    def metadata(self) -> dict[str, Any]:
+        """Returns the table's `metaData` action, with its `schemaString` parsed as `fields`."""
+        metadata: dict[str, Any] = json.loads(self._transaction.metadata().json())["metaData"]
+        return metadata | {"fields": json.loads(metadata["schemaString"])["fields"]}
+
+    def recorded(self, app_id: str) -> int:
+        """Returns what `txn_version` returns."""
+        return _recorded_version(self._transaction, app_id)
+
+    def files(self, files_max: int) -> list[dict[str, Any]] | None:
+        """Returns the table's files as `add` actions, of which `stats` is JSON or None; None if there are more than
+        `files_max`. Runs a Spark job if the newest commit did not record them, as one that changed the schema."""
+        snapshot: Any = self._transaction.snapshot()
+        checksum: Any = snapshot.checksumOpt()
+        if checksum.isDefined() and int(checksum.get().numFiles()) > files_max:
+            return None
+        known: Any = checksum.get().allFiles() if checksum.isDefined() else checksum
+        if known.isDefined():
+            mapper: Any = self._jvm.org.apache.spark.sql.delta.util.JsonUtils.mapper()
+            found = json.loads(mapper.writeValueAsString(known.get()))
+            return [add | {"stats": _as_text(add.get("stats"))} for add in found]
+        files: Any = snapshot.allFiles().limit(files_max + 1).toJSON().collectAsList()
+        return [json.loads(text) for text in files] if files.size() <= files_max else None
+
+    def commit(
+        self,
+        added: Sequence[Mapping[str, Any]],
+        removed: Sequence[Mapping[str, Any]] = (),
+        recorded: tuple[str, int] | None = None,
+        *,
+        replaced: Sequence[str] = (),
+    ) -> None:
+        """Commit `add` and `remove` actions, and a version for an application id.
+
+        `replaced`: the columns by which rows replace others, for the table's history.
+
+        Raises Delta's exceptions, and changes nothing, if another transaction has removed one of the files, or recorded
+        a version for this id, meanwhile.
+        """
+        delta: Any = self._jvm.org.apache.spark.sql.delta
+        actions: Any = self._jvm.java.util.ArrayList()
+        if recorded is not None:
+            app_id, version = recorded
+            self._transaction.readTxn().addOne(app_id)
+            actions.add(delta.actions.SetTransaction(app_id, version, _now(self._jvm)))
+        texts = [{"remove": action} for action in removed] + [{"add": action} for action in added]
+        for text in texts:
+            actions.add(delta.actions.Action.fromJson(json.dumps(text)))
+        sequence = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
+        self._transaction.commit(sequence, _write_operation(self._jvm, replaced))
+
+
+def _as_text(stats: Any) -> str | None:
+    return stats if stats is None or isinstance(stats, str) else json.dumps(stats)
+
+
 def append_file(spark: SparkSession, path: str, data: bytes, rows: int) -> None:
-    """Append a Parquet file to the Delta table at `path` in one commit, without a Spark job, which would cost a second.
+    """Append a Parquet file to the Delta table at `path` in one commit.
 
     `data`: the file's content, with the table's columns; `rows`: how many rows it has. The table has no partitions and
     no column mapping.
     """
-    jvm: Any = spark._jvm  # noqa: SLF001
+    transaction = DeltaTransaction(spark, path)
+    transaction.commit([write_file(spark, path, data, json.dumps({"numRecords": rows}))])
+
+
+def write_file(spark: SparkSession, path: str, data: bytes, stats: str) -> dict[str, Any]:
+    """Write a Parquet file into the folder of the Delta table at `path`. Returns its `add` action; until that is
+    committed the file is no part of the table."""
     name = f"part-00000-{uuid.uuid4()}.parquet"
     FileSystem(spark).write(f"{path}/{name}", data)
-    added = {
+    return {
         "path": name,
         "partitionValues": {},
         "size": len(data),
         "modificationTime": int(time.time() * 1000),
         "dataChange": True,
-        "stats": json.dumps({"numRecords": rows}),
+        "stats": stats,
     }
-    actions: Any = jvm.java.util.ArrayList()
-    actions.add(jvm.org.apache.spark.sql.delta.actions.Action.fromJson(json.dumps({"add": added})))
-    sequence = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
-    _transaction(spark, path).commit(sequence, _append_operation(jvm))
 
 
-def _append_operation(jvm: Any) -> Any:
-    none: Any = jvm.scala.Option.empty()
-    write: Any = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$Write")
-    return write(jvm.org.apache.spark.sql.SaveMode.Append, *[none] * 8)
+def _write_operation(jvm: Any, replaced: Sequence[str] = ()) -> Any:
+    """An append, or, with columns by which rows replace others, the operation of Delta's `replaceUsing`."""
+    option: Any = jvm.scala.Option
+    mode: Any = jvm.org.apache.spark.sql.SaveMode
+    using = option.apply(", ".join(replaced) if replaced else None)
+    kind = mode.Overwrite if replaced else mode.Append
+    return _operation(jvm, "Write")(kind, *[option.empty()] * 7, using)
+
+
+def _operation(jvm: Any, name: str) -> Any:
+    return getattr(jvm, f"org.apache.spark.sql.delta.DeltaOperations${name}")
 
 
 def _recorded_version(transaction: Any, app_id: str) -> int:
@@ -250,8 +327,28 @@ class FileSystem:
         finally:
             stream.close()
 
+    def local(self, path: str) -> str | None:
+        """Returns the path by which this process opens a file; None if it is not on a local file system."""
+        where = self._path(path)
+        if where.getFileSystem(self._conf).getScheme() != "file":
+            return None
+        return str(where.toUri().getPath())
+
+    def fetch(self, path: str, folder: str) -> str:
+        """Returns the path of a local copy of a file, in a local folder."""
+        where = self._path(path)
+        copy = f"{folder}/{uuid.uuid4()}"
+        system = where.getFileSystem(self._conf)
+        system.copyToLocalFile(False, where, self._path(f"file://{copy}"), True)
+        return copy
+
     def write(self, path: str, data: bytes) -> None:
         """Write a file that does not exist."""
+        if (local := self.local(path)) is not None:
+            Path(local).parent.mkdir(parents=True, exist_ok=True)
+            with Path(local).open("xb") as file:
+                file.write(data)
+            return
         where = self._path(path)
         stream = where.getFileSystem(self._conf).create(where, False)
         try:

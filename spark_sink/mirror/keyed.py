@@ -232,13 +232,12 @@ def _differ(before: pa.Array, after: pa.Array, key: Sequence[str]) -> pa.Array:
     return result
 
 
-def key_range(events: pa.Table, name: str) -> tuple[object, object] | None:
-    """Returns the smallest and the largest value of a key column of the events; None for types that Delta's file
-    statistics do not cover exactly."""
-    column = pc.struct_field(events.column("key"), name)
-    kind = column.type
+def key_range(values: pa.ChunkedArray) -> tuple[object, object] | None:
+    """Returns the smallest and the largest of a key column's values; None for types that Delta's file statistics do not
+    cover exactly."""
+    kind = values.type
     exact = pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_date(kind)
-    if not exact or not len(column):
+    if not exact or not len(values):
         return None
-    smallest, largest = pc.min_max(column).values()
+    smallest, largest = pc.min_max(values).values()
     return smallest.as_py(), largest.as_py()

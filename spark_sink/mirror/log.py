@@ -40,6 +40,7 @@ from spark_sink.mirror.jvm import (
     recorded_versions,
 )
 from spark_sink.mirror.log_files import LogFile, LogFiles
+from spark_sink.mirror.log_rows import COLUMNS, LogRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,36 +51,7 @@ INLINE_APPENDS = 4  # entries of more appends than these have smaller payloads i
 COMPACTED_FILES, COMPACTED_FILES_TODAY = 500, 10_000  # of a day, of the newest day
 
 
-_COLUMNS = (
-    ("lsn", "bigint"),
-    ("kind", "string"),
-    ("database", "string"),
-    ("table", "string"),
-    ("layout", "string"),
-    ("epoch", "bigint"),
-    ("first_seq", "bigint"),
-    ("last_seq", "bigint"),
-    ("rows", "bigint"),
-    ("inserts", "bigint"),
-    ("updates", "bigint"),
-    ("deletes", "bigint"),
-    ("table_map", "binary"),
-    ("payload_bytes", "bigint"),
-    ("small_payload", "binary"),
-    ("payload", "binary"),
-    ("query", "string"),
-    ("sql_mode", "bigint"),
-    ("file", "string"),
-    ("pos", "bigint"),
-    ("committed_at", "timestamp"),
-    ("position", "string"),
-    ("gap", "boolean"),
-    ("run", "string"),
-    ("consumer", "string"),
-    ("day", "date"),
-)
-_IN_FILES = tuple(column for column in _COLUMNS if column[0] not in ("consumer", "day"))
-_READ = [name for name, _ in _IN_FILES if name not in ("small_payload", "payload", "run")]
+_COLUMNS = (*COLUMNS, ("consumer", "string"), ("day", "date"))
 _PROPERTIES = {
     "delta.dataSkippingStatsColumns": "lsn",
     "delta.enableDeletionVectors": "false",
@@ -122,6 +94,7 @@ class BinlogLog:
         self._prepare(self._session)
         self.path = f"{target.rstrip('/')}/{FOLDER}"
         self._files = LogFiles(self._session, self.path)
+        self._rows = LogRows(self._session, self.path)
         self._lock = threading.Lock()
         self._runs: dict[str, str] = {}
         self._system = FileSystem(spark)
@@ -224,14 +197,10 @@ class BinlogLog:
         while read_to >= 0:
             after = max(0, first_lsn(number - appends)) - 1
             files = [f for f in self._after(consumer, after) if f.first <= read_to]
-            ends = (
-                self._frame(self._session, files)
-                .where(F.col("kind") == EntryKind.END.value)
-                .where(F.col("lsn").between(after + 1, read_to))
-                .agg(F.max(F.struct("lsn", "position")))
-            )
-            if files and (newest := ends.collect()[0][0]) is not None:
-                return int(newest["lsn"]), Position.from_json(newest["position"])
+            found = self._read(files, after, read_to, ()) if files else []
+            if ends := [e for e in found if e.kind is EntryKind.END and e.position is not None]:
+                assert ends[-1].position is not None
+                return ends[-1].lsn, ends[-1].position
             appends, read_to = appends * 64, after
         return None
 
@@ -282,20 +251,11 @@ class BinlogLog:
         last: int,
         tables: Collection[tuple[str, str]] | None,
     ) -> list[LogEntry]:
-        rows = self._frame(self._session, files).where(F.col("lsn").between(after + 1, last))
-        rows = rows.where(F.col("kind") != EntryKind.CLAIM.value)
-        if tables is not None:
-            of_table = F.lit(False)
-            for database, table in tables:
-                of_table |= (F.col("database") == database) & (F.col("table") == table)
-            rows = rows.where((F.col("kind") != EntryKind.ROWS.value) | of_table)
         # Of many appends, fewer payloads are small.
         span = append_of(last) - append_of(after)
         limit = INLINE_BYTES if span <= INLINE_APPENDS else INLINE_BYTES >> 4
-        payload = F.when(F.col("payload_bytes") <= limit, F.col("small_payload"))
-        rows = rows.select(*_READ, payload.alias("small_payload"))
-        found = [_entry(row) for row in rows.toArrow().to_pylist()]
-        return sorted(found, key=lambda entry: entry.lsn)
+        rows = self._rows.read([f.path for f in files], after, last, limit, tables)
+        return sorted(map(_entry, rows), key=lambda entry: entry.lsn)
 
     def payloads(self, spark: SparkSession, consumer: str, lsns: Sequence[int]) -> DataFrame:
         """Returns `lsn`, `payload` of row changes, as a frame of `spark`; it holds one row for each of `lsns`."""
@@ -306,7 +266,7 @@ class BinlogLog:
             if bisect_left(wanted, f.first) < bisect_right(wanted, f.last)
         ]
         return (
-            self._frame(spark, files)
+            self._rows.frame(spark, [f.path for f in files])
             .where(F.col("lsn").isin(wanted))
             .select("lsn", F.coalesce("small_payload", "payload").alias("payload"))
         )
@@ -314,12 +274,6 @@ class BinlogLog:
     def _after(self, consumer: str, lsn: int) -> list[LogFile]:
         with self._lock:
             return self._files.after(consumer, lsn)
-
-    def _frame(self, spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
-        reader = spark.read.schema(", ".join(f"`{name}` {kind}" for name, kind in _IN_FILES))
-        # The paths are those of files: they hold no pattern and no partition to be found.
-        reader = reader.option("__globPaths__", "false").option("recursiveFileLookup", "true")
-        return reader.parquet(*(f"{self.path}/{f.path}" for f in files))
 
     # -- retention -------------------------------------------------------------------------------------------
 

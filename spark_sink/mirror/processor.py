@@ -180,8 +180,6 @@ class Processor:
         record = self._with_metadata(session, record, columns)
         table = self._directory.table(record)
         exact = record.state is TableState.COMPLETE and "exact_from" in record.detail
-        size_bytes = table.size_bytes(session.spark)
-        session.expect(rest.payload_bytes, size_bytes)
         step = RowStep(
             record.consumer,
             table,
@@ -191,7 +189,6 @@ class Processor:
             self._options.invalid_dates,
             exact and rest.entries[0].lsn > record.detail["exact_from"],
             record.detail.get("after_seq", -1),
-            size_bytes,
         )
         try:
             step.commit(session, self._log)

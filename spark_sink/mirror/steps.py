@@ -1,15 +1,13 @@
 """Executes one step of a table: decodes the rows of a run, and commits them to the table under the step's lsn.
 
-A small run, whose payloads the driver holds, is decoded and reduced to the last event of each key in the driver, and
-handed to Spark as a local relation. A large one is decoded and reduced on the executors, payload by payload; only if it
-has several payloads a window finds the last event of each key among them.
+A small run, whose payloads the driver holds, is decoded and reduced to the last event of each key in the driver. The
+driver commits it itself where it can (`driver_commit`), and otherwise hands it to Spark as a local relation. A large
+run is decoded and reduced on the executors, payload by payload; only if it has several payloads a window finds the last
+event of each key among them.
 
 What is committed:
 
 * append, if nothing of the run can be in the table already: only inserts, and the table was exact before them;
-* the whole table with the last event of each key, if it is small: its rows but those with these keys, and the events'
-  rows. That is one Spark job, where a MERGE has at least two, and it writes no more than a MERGE into the one file that
-  a small table is; the table stays one file;
 * MERGE of the last event of each key otherwise;
 * for a table without a key, a MERGE that replaces groups of equal rows by as many as there have to be.
 """
@@ -40,6 +38,7 @@ from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror import keyed
 from spark_sink.mirror.delta import MergeForm, MirroredTable, StepSession
+from spark_sink.mirror.driver_commit import DriverTable
 from spark_sink.mirror.names import quoted
 from spark_sink.mirror.plan import RowRun
 from spark_sink.mirror.policies import Deletes, MetadataColumn, TablePolicy
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from spark_sink.mirror.log import BinlogLog
 
 SMALL_RUN_BYTES_MAX = 4 << 20
-REWRITE_BYTES_MAX = 2 << 20  # of a table
 
 _METADATA_TYPES = {
     MetadataColumn.SEQ: LongType(),
@@ -109,7 +107,7 @@ class RowStep:
     """A step of rows.
 
     `exact`: the table was equal to the server's before the run, so an inserted row is not in it; `after_seq`: changes
-    of transactions up to this one are in the table already, -1 for none; `table_bytes`: of its files, -1 if not known.
+    of transactions up to this one are in the table already, -1 for none.
     """
 
     consumer: str
@@ -120,7 +118,6 @@ class RowStep:
     invalid_dates: InvalidDates
     exact: bool
     after_seq: int = -1
-    table_bytes: int = -1
 
     @property
     def small(self) -> bool:
@@ -130,10 +127,6 @@ class RowStep:
     def appends(self) -> bool:
         soft = self.policy.deletes is Deletes.SOFT
         return self.exact and self.run.only_inserts and not soft
-
-    @property
-    def rewrites(self) -> bool:
-        return self.small and 0 <= self.table_bytes <= REWRITE_BYTES_MAX
 
     def commit(self, session: StepSession, log: BinlogLog) -> None:
         """Commit the step. Raises `BinlogError` for rows that cannot be mirrored; the table is unchanged then."""
@@ -147,39 +140,40 @@ class RowStep:
     def _commit_events(self, session: StepSession, log: BinlogLog) -> None:
         soft = self.policy.deletes is Deletes.SOFT
         form = keyed.event_form(self.layout.changes, self.layout.key, keep_deleted=soft)
+        events = keyed.last_events(self._decoded(), form) if self.small else None
+        if events is not None and self._commit_by_driver(session, events):
+            return
+        session.expect(self.run.payload_bytes, self.table.size_bytes(session.spark))
         if self.appends:
             # A run of inserts has no key twice, so each change is an event.
-            self.table.append(self.run.lsn, self._rows(self._events(session, log, form)))
+            frame = (
+                self._distributed(session, log, form)
+                if events is None
+                else self._local(session, events)
+            )
+            self.table.append(self.run.lsn, self._rows(frame))
             return
-        bounds = ""
-        if self.small:
-            events = keyed.last_events(self._decoded(), form)
-            if not events.num_rows:
-                self.table.record(session, self.run.lsn)
-                return
-            frame = self._local(session, events)
-            if self.rewrites:
-                self.table.rewrite(self.run.lsn, self._rewritten(session, frame, soft=soft))
-                return
-            bounds = _bounds(events, self.layout.key)
+        if events is None:
+            frame, bounds = self._last_events(session, log, form), ""
         else:
-            frame = self._last_events(session, log, form)
+            frame, bounds = self._local(session, events), _bounds(events, self.layout.key)
         merge = MergeForm(self.layout.key, self.layout.columns, self._extra("e."), soft, bounds)
         self.table.merge(session, self.run.lsn, frame, merge)
 
-    def _rewritten(self, session: StepSession, events: DataFrame, *, soft: bool) -> DataFrame:
-        """Returns the table's rows after the events."""
-        keys = events.select("key.*")
-        same = [F.col(f"t.{quoted(k)}") == F.col(f"k.{quoted(k)}") for k in self.layout.key]
-        before = self.table.frame(session.spark).alias("t")
-        kept = before.join(F.broadcast(keys.alias("k")), same, "left_anti")
-        written = self._rows(events if soft else events.where("NOT deleted"))
-        return kept.unionByName(written, allowMissingColumns=True).coalesce(1)
+    def _commit_by_driver(self, session: StepSession, events: pa.Table) -> bool:
+        """Returns False if the step is left to Spark."""
+        import pyarrow.compute as pc  # noqa: PLC0415
 
-    def _events(self, session: StepSession, log: BinlogLog, form: keyed.EventForm) -> DataFrame:
-        if self.small:
-            return self._local(session, keyed.last_events(self._decoded(), form))
-        return self._distributed(session, log, form)
+        table = DriverTable(session.spark, self.table)
+        written = events
+        if self.policy.deletes is not Deletes.SOFT:
+            written = events.filter(pc.invert(events.column("deleted")))
+        rows = _fields(written.column("row"))
+        for name in self.policy.extra:
+            rows = rows.append_column(name, written.column(_METADATA_FIELDS[name]))
+        if self.appends:
+            return table.append(self.run.lsn, rows)
+        return table.replace(self.run.lsn, _fields(events.column("key")), rows)
 
     def _rows(self, events: DataFrame) -> DataFrame:
         metadata = [value.alias(name) for name, value in self._extra("").items()]
@@ -286,6 +280,14 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
+def _fields(structs: pa.ChunkedArray) -> pa.Table:
+    """Returns the fields of structs, none of which is NULL, as columns."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    fields = structs.combine_chunks().flatten()
+    return pa.Table.from_arrays(fields, names=[field.name for field in structs.type])
+
+
 def _decode(
     payload: bytes, invalid_dates: InvalidDates, after_seq: int
 ) -> Iterator[pa.RecordBatch]:
@@ -329,7 +331,7 @@ def _bounds(events: pa.Table, key: Sequence[str]) -> str:
     """Returns the range of the keys as a condition on the target, for Delta to leave files out."""
     conditions = []
     for name in key:
-        found = keyed.key_range(events, name)
+        found = keyed.key_range(events.column("key").combine_chunks().field(name))
         if found is not None:
             low, high = map(_sql_literal, found)
             conditions.append(f"t.{quoted(name)} BETWEEN {low} AND {high}")

@@ -1,0 +1,202 @@
+"""Data files of a mirrored Delta table, as the driver reads and writes them itself, without Spark.
+
+A column's name and id in the files, and the types that it had before, are in the table's schema (Delta protocol,
+"Column Mapping", "Type Widening"). Statistics of a file are those of the protocol's "Per-file Statistics".
+
+Pure, on Arrow columns and on Parquet files in memory or by path.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+_TYPES = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+# Any other metadata of a field, such as a default or an invariant, is a rule that only Delta's own writer follows.
+_FIELD_METADATA = {_ID, _PHYSICAL_NAME, "delta.typeChanges", "comment"}
+# In the footer of a file with dates of the Julian calendar (Spark's ParquetFileFormat).
+_LEGACY = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
+_SPARK_VERSION = "org.apache.spark.version"
+_INDEXED_COLUMNS = 32  # Delta's default of delta.dataSkippingNumIndexedCols
+_STATS_CHARS = 32  # Delta truncates longer texts
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumn:
+    """A column of the table. `physical_name`: its name in the files; `field_id`: its id there, -1 if it has none."""
+
+    name: str
+    kind: pa.DataType
+    physical_name: str
+    field_id: int
+
+
+def stored_columns(fields: Sequence[Mapping[str, Any]]) -> tuple[StoredColumn, ...] | None:
+    """Returns the columns of a Delta schema's fields, in their order; None if one is nested, or if values have to
+    fulfil a rule."""
+    columns = []
+    for field in fields:
+        kind = _arrow_type(field["type"])
+        metadata = field["metadata"]
+        if kind is None or not set(metadata) <= _FIELD_METADATA:
+            return None
+        physical_name = metadata.get(_PHYSICAL_NAME, field["name"])
+        columns.append(StoredColumn(field["name"], kind, physical_name, metadata.get(_ID, -1)))
+    return tuple(columns)
+
+
+def _arrow_type(name: object) -> pa.DataType | None:
+    if not isinstance(name, str):
+        return None
+    if match := _DECIMAL.fullmatch(name):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    return _TYPES.get(name)
+
+
+def widens(kind: pa.DataType, wider: pa.DataType) -> bool:
+    """True if each value of the type `kind` has one of the type `wider`."""
+    is_integer, is_decimal = pa.types.is_integer, pa.types.is_decimal
+    if is_integer(kind) and is_integer(wider):
+        return bool(kind.bit_width <= wider.bit_width)
+    if is_decimal(kind) and is_decimal(wider):
+        digits = kind.precision - kind.scale
+        return bool(digits <= wider.precision - wider.scale and kind.scale <= wider.scale)
+    widened = {(pa.float32(), pa.float64()), (pa.date32(), pa.timestamp("us"))}
+    return kind == wider or (kind, wider) in widened
+
+
+def read_rows(path: str, columns: Sequence[StoredColumn]) -> pa.Table | None:
+    """Returns all rows of a file, with the names and types that the columns have now; None if the file holds dates of
+    the Julian calendar. A column that the file does not have is NULL."""
+    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        if _LEGACY & set(file.metadata.metadata or ()):
+            return None
+        stored = file.read()
+    arrays = []
+    for column in columns:
+        at = stored.schema.get_field_index(column.physical_name)
+        if at < 0:
+            arrays.append(pa.nulls(stored.num_rows, column.kind))
+        else:
+            arrays.append(stored.column(at).cast(column.kind))
+    return pa.table(arrays, names=[column.name for column in columns])
+
+
+def parquet_file(rows: pa.Table, columns: Sequence[StoredColumn], spark_version: str) -> bytes:
+    """Returns a Parquet file with the rows, whose columns are `columns`, in their order."""
+    # Without Spark's version, Spark refuses dates before 1900 of a file whose calendar it does not know.
+    schema = pa.schema(
+        [
+            pa.field(
+                column.physical_name,
+                column.kind,
+                metadata={"PARQUET:field_id": str(column.field_id)}
+                if column.field_id >= 0
+                else None,
+            )
+            for column in columns
+        ],
+        metadata={_SPARK_VERSION: spark_version},
+    )
+    sink = pa.BufferOutputStream()
+    stored = pa.table([rows.column(column.name) for column in columns], schema=schema)
+    pq.write_table(stored, sink, compression="zstd", store_schema=False)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def statistics(rows: pa.Table, columns: Sequence[StoredColumn]) -> str:
+    """Returns the statistics of a file with these rows, in JSON. A column without smallest and largest value is one
+    whose values they would not bound exactly."""
+    smallest: dict[str, Any] = {}
+    largest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for column in columns[:_INDEXED_COLUMNS]:
+        values = rows.column(column.name)
+        nulls[column.physical_name] = values.null_count
+        bounds = _bounds(values)
+        if bounds is not None:
+            smallest[column.physical_name], largest[column.physical_name] = bounds
+    known = {"minValues": smallest, "maxValues": largest, "nullCount": nulls}
+    return json.dumps({"numRecords": rows.num_rows} | known, ensure_ascii=False)
+
+
+def _bounds(values: pa.ChunkedArray) -> tuple[object, object] | None:
+    kind = values.type
+    if values.null_count == len(values) or not _has_bounds(values):
+        return None
+    low, high = (value.as_py() for value in pc.min_max(values).values())
+    if pa.types.is_timestamp(kind):
+        return _milliseconds(low), _milliseconds(high)
+    if pa.types.is_date(kind):
+        return low.isoformat(), high.isoformat()
+    return low, high
+
+
+def _has_bounds(values: pa.ChunkedArray) -> bool:
+    kind = values.type
+    if pa.types.is_string(kind):
+        return int(pc.max(pc.utf8_length(values)).as_py()) <= _STATS_CHARS
+    return bool(pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+
+
+def _milliseconds(moment: datetime) -> str:
+    """A moment as Delta writes it, cut to milliseconds; readers of a largest value add one (DataSkippingReader)."""
+    text = f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}"
+    return f"{text}Z" if moment.tzinfo else text
+
+
+def may_hold(stats: Mapping[str, Any], physical_name: str, low: object, high: object) -> bool:
+    """True unless a file's statistics (numbers as `int` or `Decimal`) exclude values of a column from `low` to
+    `high`, which are of one type that `keyed.key_range` returns."""
+    smallest = _value(stats.get("minValues", {}).get(physical_name), low)
+    largest = _value(stats.get("maxValues", {}).get(physical_name), high)
+    if smallest is None or largest is None:
+        return True
+    return bool(smallest <= high and largest >= low)
+
+
+def _value(stored: Any, like: object) -> Any:
+    if isinstance(like, date) and isinstance(stored, str):
+        return date.fromisoformat(stored[:10])
+    return stored if isinstance(stored, int | Decimal) else None
+
+
+def without_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """Returns the rows whose key columns are not equal to a row of `keys`, which has these columns alone."""
+    names = keys.column_names
+    if len(names) == 1:
+        found = pc.is_in(rows.column(names[0]), value_set=keys.column(0).combine_chunks())
+        return rows.filter(pc.invert(found))
+    numbered = rows.select(names).append_column("row", pa.array(np.arange(rows.num_rows)))
+    numbered = numbered.rename_columns([*(f"k{i}" for i in range(len(names))), "row"])
+    named = [f"k{i}" for i in range(len(names))]
+    matched = numbered.join(keys.rename_columns(named), named, join_type="left semi")
+    kept = np.ones(rows.num_rows, bool)
+    kept[matched.column("row").to_numpy()] = False
+    return rows.filter(pa.array(kept))

@@ -1,0 +1,211 @@
+"""Commits of small steps that the driver makes itself, without a Spark job.
+
+A job costs a second however few rows it writes, and a MERGE has two. So the driver reads the files that may hold the
+events' keys, and writes the rows that remain and those of the events into one new file. Delta's own transaction commits
+it, so a writer that has changed one of these files meanwhile is a conflict, as of a MERGE.
+
+Tables with nested columns or with features that only Delta's own writer follows, and steps that would read much, are
+left to Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from spark_sink.mirror import data_file, keyed
+from spark_sink.mirror.jvm import DeltaTransaction, FileSystem, write_file
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.delta import MirroredTable
+
+FILES_MAX = 200  # of a table
+READ_BYTES_MAX = 16 << 20  # of files, compressed
+READ_ROWS_MAX = 1_000_000
+# From this many files on, a commit that rewrites one also joins the small ones.
+JOINED_FROM_FILES = 8
+SMALL_FILE_BYTES = 1 << 20
+# Properties of a table that set no rule for its data files.
+_PROPERTIES = {
+    "delta.checkpointInterval",
+    "delta.columnMapping.maxColumnId",
+    "delta.columnMapping.mode",
+    "delta.deletedFileRetentionDuration",
+    "delta.enableDeletionVectors",
+    "delta.enableTypeWidening",
+    "delta.logRetentionDuration",
+    "delta.minReaderVersion",
+    "delta.minWriterVersion",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file of the table. `action`: its `add` action; `stats`: its statistics, with decimals."""
+
+    action: Mapping[str, Any]
+    stats: Mapping[str, Any]
+
+    @property
+    def size(self) -> int:
+        return int(self.action["size"])
+
+    @property
+    def rows(self) -> int:
+        return int(self.stats.get("numRecords", READ_ROWS_MAX))
+
+    @property
+    def removal(self) -> dict[str, Any]:
+        names = ("path", "partitionValues", "size", "stats", "tags")
+        kept = {name: value for name in names if (value := self.action.get(name)) is not None}
+        now = {
+            "deletionTimestamp": int(time.time() * 1000),
+            "dataChange": True,
+            "extendedFileMetadata": True,
+        }
+        return kept | now
+
+
+class DriverTable:
+    """A table in one transaction. `columns`: None if the driver must not write it."""
+
+    def __init__(self, spark: SparkSession, table: MirroredTable) -> None:
+        self._spark, self._table = spark, table
+        self._transaction = DeltaTransaction(spark, table.path)
+        metadata = self._transaction.metadata()
+        properties = {name for name in metadata["configuration"] if name.startswith("delta.")}
+        known = not metadata["partitionColumns"] and properties <= _PROPERTIES
+        self.columns = data_file.stored_columns(metadata["fields"]) if known else None
+
+    def append(self, version: int, rows: pa.Table) -> bool:
+        """Append rows, whose columns are found by name. Returns False, and appends nothing, if this is left to
+        Spark."""
+        stored = self._stored(rows)
+        if stored is None:
+            return False
+        self._commit(version, stored)
+        return True
+
+    def replace(self, version: int, keys: pa.Table, rows: pa.Table) -> bool:
+        """Delete the rows with these keys, whose columns are the key's, and append `rows`. Returns False, and changes
+        nothing, if this is left to Spark."""
+        stored, stored_keys = self._stored(rows), self._stored_keys(keys)
+        files = self._files()
+        if stored is None or stored_keys is None or files is None:
+            return False
+        candidates = self._candidates(files, stored_keys)
+        if not self._readable(candidates):
+            return False
+        changed, kept = [], []
+        for file in candidates:
+            before = self._read(file)
+            if before is None:
+                return False
+            remaining = data_file.without_keys(before, stored_keys)
+            if remaining.num_rows < before.num_rows or self._is_joined(files, file):
+                changed.append(file)
+                kept.append(remaining)
+        self._commit(version, pa.concat_tables([*kept, stored]), changed, keys.column_names)
+        return True
+
+    def _files(self) -> list[TableFile] | None:
+        actions = self._transaction.files(FILES_MAX)
+        if actions is None:
+            return None
+        return [
+            TableFile(action, json.loads(action["stats"] or "{}", parse_float=Decimal))
+            for action in actions
+        ]
+
+    def _candidates(self, files: Sequence[TableFile], keys: pa.Table) -> list[TableFile]:
+        """The files that may hold one of the keys; with many files, the small ones too."""
+        assert self.columns is not None
+        physical = {column.name: column.physical_name for column in self.columns}
+        bounds = {
+            physical[name]: found
+            for name in keys.column_names
+            if (found := keyed.key_range(keys.column(name))) is not None
+        }
+        return [
+            file
+            for file in files
+            if self._is_joined(files, file)
+            or all(data_file.may_hold(file.stats, name, *found) for name, found in bounds.items())
+        ]
+
+    @staticmethod
+    def _is_joined(files: Sequence[TableFile], file: TableFile) -> bool:
+        return len(files) >= JOINED_FROM_FILES and file.size < SMALL_FILE_BYTES
+
+    @staticmethod
+    def _readable(files: Sequence[TableFile]) -> bool:
+        if any(file.action.get("deletionVector") for file in files):
+            return False
+        size, rows = sum(file.size for file in files), sum(file.rows for file in files)
+        return size <= READ_BYTES_MAX and rows <= READ_ROWS_MAX
+
+    def _read(self, file: TableFile) -> pa.Table | None:
+        assert self.columns is not None
+        system = FileSystem(self._spark)
+        path = unquote(file.action["path"])
+        whole = path if ":/" in path or path.startswith("/") else f"{self._table.path}/{path}"
+        if (local := system.local(whole)) is not None:
+            return data_file.read_rows(local, self.columns)
+        with tempfile.TemporaryDirectory(prefix="binlog-dispatcher-") as folder:
+            return data_file.read_rows(system.fetch(whole, folder), self.columns)
+
+    def _stored(self, rows: pa.Table) -> pa.Table | None:
+        """Returns rows with the table's columns, those that they do not have NULL; None if the table lacks one of
+        theirs, or has it with another type than a wider one."""
+        if self.columns is None:
+            return None
+        given = {
+            name.lower(): values
+            for name, values in zip(rows.column_names, rows.columns, strict=True)
+        }
+        arrays = []
+        for column in self.columns:
+            values = given.pop(column.name.lower(), None)
+            if values is None:
+                values = pa.chunked_array([pa.nulls(rows.num_rows, column.kind)])
+            elif not data_file.widens(values.type, column.kind):
+                return None
+            arrays.append(values.cast(column.kind))
+        return None if given else pa.table(arrays, names=[column.name for column in self.columns])
+
+    def _stored_keys(self, keys: pa.Table) -> pa.Table | None:
+        """Returns keys with the table's columns; None if equal values of one can differ in their bytes."""
+        stored = self._stored(keys)
+        if stored is None or any(pa.types.is_floating(field.type) for field in keys.schema):
+            return None
+        names = {name.lower() for name in keys.column_names}
+        return stored.select([name for name in stored.column_names if name.lower() in names])
+
+    def _commit(
+        self,
+        version: int,
+        rows: pa.Table,
+        removed: Sequence[TableFile] = (),
+        replaced: Sequence[str] = (),
+    ) -> None:
+        assert self.columns is not None
+        recorded = self._table.app_id, version
+        if version <= self._transaction.recorded(self._table.app_id):
+            return
+        added = []
+        if rows.num_rows:
+            content = data_file.parquet_file(rows, self.columns, self._spark.version)
+            stats = data_file.statistics(rows, self.columns)
+            added = [write_file(self._spark, self._table.path, content, stats)]
+        removals = [file.removal for file in removed]
+        self._transaction.commit(added, removals, recorded, replaced=replaced)
