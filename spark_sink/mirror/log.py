@@ -259,17 +259,24 @@ class BinlogLog:
 
     def payloads(self, spark: SparkSession, consumer: str, lsns: Sequence[int]) -> DataFrame:
         """Returns `lsn`, `payload` of row changes, as a frame of `spark`; it holds one row for each of `lsns`."""
+        return (
+            self._rows.frame(spark, self._files_with(consumer, lsns))
+            .where(F.col("lsn").isin(list(lsns)))
+            .select("lsn", F.coalesce("small_payload", "payload").alias("payload"))
+        )
+
+    def local_payloads(self, consumer: str, lsns: Sequence[int]) -> dict[int, bytes] | None:
+        """Returns payloads of row changes by their lsn, read without a Spark job; None if the log is not on a local
+        file system."""
+        return self._rows.local_payloads(self._files_with(consumer, lsns), lsns)
+
+    def _files_with(self, consumer: str, lsns: Sequence[int]) -> list[str]:
         wanted = sorted(lsns)
-        files = [
-            f
+        return [
+            f.path
             for f in self._after(consumer, wanted[0] - 1)
             if bisect_left(wanted, f.first) < bisect_right(wanted, f.last)
         ]
-        return (
-            self._rows.frame(spark, [f.path for f in files])
-            .where(F.col("lsn").isin(wanted))
-            .select("lsn", F.coalesce("small_payload", "payload").alias("payload"))
-        )
 
     def _after(self, consumer: str, lsn: int) -> list[LogFile]:
         with self._lock:

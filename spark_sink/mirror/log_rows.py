@@ -68,11 +68,10 @@ class LogRows:
         `small_payload`: None for payloads of more than `payload_bytes_max`; `tables`: of the row changes only those of
         these tables, (database, table).
         """
-        local = [self._system.local(f"{self.path}/{file}") for file in files]
-        if None in local:
+        dataset = self._local(files)
+        if dataset is None:
             found = self._read_by_spark(files, after, last, payload_bytes_max, tables)
         else:
-            dataset = ds.dataset([file for file in local if file], format=_FORMAT)
             payload = pc.if_else(
                 ds.field("payload_bytes") <= payload_bytes_max,
                 ds.field("small_payload"),
@@ -84,6 +83,22 @@ class LogRows:
             found = found.set_column(at, "committed_at", found.column(at).cast(_UTC))
         rows: list[dict[str, Any]] = found.to_pylist()
         return rows
+
+    def local_payloads(self, files: Sequence[str], lsns: Sequence[int]) -> dict[int, bytes] | None:
+        """Returns payloads by their lsn; None if the files are not on a local file system."""
+        dataset = self._local(files)
+        if dataset is None:
+            return None
+        payload = pc.coalesce(ds.field("small_payload"), ds.field("payload"))
+        chosen = ds.field("lsn").isin(list(lsns))
+        found = dataset.to_table(
+            columns={"lsn": ds.field("lsn"), "payload": payload}, filter=chosen
+        )
+        return dict(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+    def _local(self, files: Sequence[str]) -> ds.Dataset | None:
+        local = [self._system.local(f"{self.path}/{file}") for file in files]
+        return None if None in local else ds.dataset([f for f in local if f], format=_FORMAT)
 
     def _read_by_spark(
         self,

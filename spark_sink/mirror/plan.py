@@ -44,11 +44,6 @@ class RowRun:
         return sum(entry.payload_bytes for entry in self.entries)
 
     @property
-    def inline(self) -> bool:
-        """True if the driver holds all payloads."""
-        return all(entry.payload is not None for entry in self.entries)
-
-    @property
     def only_inserts(self) -> bool:
         return all(entry.inserts == entry.rows for entry in self.entries)
 

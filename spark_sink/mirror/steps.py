@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 
     from spark_sink.mirror.log import BinlogLog
 
-SMALL_RUN_BYTES_MAX = 4 << 20
+DRIVER_BYTES_MAX = 32 << 20  # of a run that the driver commits itself
+LOCAL_BYTES_MAX = 4 << 20  # of a run that it hands to Spark
 
 _METADATA_TYPES = {
     MetadataColumn.SEQ: LongType(),
@@ -120,10 +121,6 @@ class RowStep:
     after_seq: int = -1
 
     @property
-    def small(self) -> bool:
-        return self.run.inline and self.run.payload_bytes <= SMALL_RUN_BYTES_MAX
-
-    @property
     def appends(self) -> bool:
         soft = self.policy.deletes is Deletes.SOFT
         return self.exact and self.run.only_inserts and not soft
@@ -140,31 +137,25 @@ class RowStep:
     def _commit_events(self, session: StepSession, log: BinlogLog) -> None:
         soft = self.policy.deletes is Deletes.SOFT
         form = keyed.event_form(self.layout.changes, self.layout.key, keep_deleted=soft)
-        events = keyed.last_events(self._decoded(), form) if self.small else None
-        if events is not None and self._commit_by_driver(session, events):
+        table = DriverTable(session.spark, self.table)
+        held = self._held(log, DRIVER_BYTES_MAX if table.columns else LOCAL_BYTES_MAX)
+        events = None if held is None else keyed.last_events(self._decoded(held), form)
+        if events is not None and self._commit_by_driver(table, events):
             return
         session.expect(self.run.payload_bytes, self.table.size_bytes(session.spark))
+        local = events is not None and self.run.payload_bytes <= LOCAL_BYTES_MAX
+        frame = self._local(session, events) if local else self._last_events(session, log, form)
         if self.appends:
-            # A run of inserts has no key twice, so each change is an event.
-            frame = (
-                self._distributed(session, log, form)
-                if events is None
-                else self._local(session, events)
-            )
             self.table.append(self.run.lsn, self._rows(frame))
             return
-        if events is None:
-            frame, bounds = self._last_events(session, log, form), ""
-        else:
-            frame, bounds = self._local(session, events), _bounds(events, self.layout.key)
+        bounds = "" if events is None else _bounds(events, self.layout.key)
         merge = MergeForm(self.layout.key, self.layout.columns, self._extra("e."), soft, bounds)
         self.table.merge(session, self.run.lsn, frame, merge)
 
-    def _commit_by_driver(self, session: StepSession, events: pa.Table) -> bool:
+    def _commit_by_driver(self, table: DriverTable, events: pa.Table) -> bool:
         """Returns False if the step is left to Spark."""
         import pyarrow.compute as pc  # noqa: PLC0415
 
-        table = DriverTable(session.spark, self.table)
         written = events
         if self.policy.deletes is not Deletes.SOFT:
             written = events.filter(pc.invert(events.column("deleted")))
@@ -182,10 +173,20 @@ class RowStep:
     def _extra(self, alias: str) -> dict[str, Column]:
         return {name: F.col(alias + _METADATA_FIELDS[name]) for name in self.policy.extra}
 
-    def _decoded(self) -> Iterator[pa.RecordBatch]:
-        for entry in self.run.entries:
-            assert entry.payload is not None
-            yield from _decode(entry.payload, self.invalid_dates, self.after_seq)
+    def _held(self, log: BinlogLog, bytes_max: int) -> list[bytes] | None:
+        """Returns the payloads of a run of at most `bytes_max`; None if it has more, or if only executors read the
+        log's large payloads."""
+        if self.run.payload_bytes > bytes_max:
+            return None
+        large = [entry.lsn for entry in self.run.entries if entry.payload is None]
+        found = log.local_payloads(self.consumer, large) if large else {}
+        if found is None:
+            return None
+        return [e.payload if e.payload is not None else found[e.lsn] for e in self.run.entries]
+
+    def _decoded(self, payloads: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+        for payload in payloads:
+            yield from _decode(payload, self.invalid_dates, self.after_seq)
 
     def _local(self, session: StepSession, events: pa.Table) -> DataFrame:
         return session.spark.createDataFrame(events, spark_schema(events.schema))
@@ -208,7 +209,8 @@ class RowStep:
         self, session: StepSession, log: BinlogLog, form: keyed.EventForm
     ) -> DataFrame:
         events = self._distributed(session, log, form)
-        if len(self.run.entries) == 1:
+        # A run of inserts has no key twice, so each change is an event.
+        if len(self.run.entries) == 1 or self.appends:
             return events
         key = [F.col("key").getField(name) for name in self.layout.key]
         newest = Window.partitionBy(*key).orderBy(F.desc("lsn"), F.desc("order"))
@@ -234,8 +236,8 @@ class RowStep:
     def _counts(self, session: StepSession, log: BinlogLog) -> DataFrame:
         row = StructField("row", self.layout.columns)
         schema = StructType([row, StructField("count", LongType())])
-        if self.small:
-            tables = [keyed.row_counts_of(batch) for batch in self._decoded()]
+        if (held := self._held(log, LOCAL_BYTES_MAX)) is not None:
+            tables = [keyed.row_counts_of(batch) for batch in self._decoded(held)]
             return session.spark.createDataFrame(_joined(tables), schema)
         payloads = self._payloads(session, log)
         return payloads.mapInArrow(partial(_count, self.invalid_dates, self.after_seq), schema)

@@ -299,7 +299,8 @@ def test_tables_that_are_older_than_the_mirror_and_a_gap(
 def test_large_steps_are_decoded_on_the_executors(
     mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_sink.mirror.steps.SMALL_RUN_BYTES_MAX", 0)
+    for name in ("DRIVER_BYTES_MAX", "LOCAL_BYTES_MAX"):
+        monkeypatch.setattr(f"spark_sink.mirror.steps.{name}", 0)
     source.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))",
         "SET sql_generate_invisible_primary_key = 0",

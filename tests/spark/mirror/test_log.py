@@ -137,6 +137,14 @@ def test_what_is_appended_is_read_back(spark: SparkSession, log: BinlogLog, tmp_
         first.lsn: b"payload",
         second.lsn: large,
     }
+    assert log.local_payloads("shop", [second.lsn]) == {second.lsn: large}
+    # Of a log that is not on a local file system, Spark reads the same.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_sink.mirror.jvm.FileSystem.local", lambda *_: None)
+        assert log.entries("shop", 0) == [first, second, third, end]
+        assert log.entries("shop", 0, tables=[("shop", "t")]) == [first, third, end]
+        assert log.local_payloads("shop", [second.lsn]) is None
+    assert log.entries("shop", 0, tables=[("shop", "t")]) == [first, third, end]
     files = list((tmp_path / "target/_binlog/log").rglob("*.parquet"))
     assert files
     assert all("zstd" in file.name for file in files)

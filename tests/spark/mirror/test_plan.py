@@ -160,19 +160,12 @@ def test_a_run_ends_at_a_statement_another_layout_another_epoch_and_its_limits()
 
 def test_a_run_knows_its_size_and_what_is_behind_an_lsn() -> None:
     run = RowRun(tuple(entry(i, "a", rows=2, inserts=2, payload_bytes=5) for i in (3, 5, 9)))
-    assert (run.lsn, run.rows, run.payload_bytes, run.only_inserts, run.inline) == (
-        9,
-        6,
-        15,
-        True,
-        True,
-    )
+    assert (run.lsn, run.rows, run.payload_bytes, run.only_inserts) == (9, 6, 15, True)
     rest = run.after(3)
     assert rest is not None
     assert [e.lsn for e in rest.entries] == [5, 9]
     assert run.after(9) is None
     assert not RowRun((entry(1, "a", rows=2, inserts=1),)).only_inserts
-    assert not RowRun((entry(1, "a", payload=None),)).inline
 
 
 # -- queues ------------------------------------------------------------------------------------------------
