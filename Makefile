@@ -1,6 +1,6 @@
 # Each target installs what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make. Servers and jars
 # go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs.
-.PHONY: help manifests image demo picture test test-deep simulate mutants soak fuzz kernels lint bench servers jars setup lock clean
+.PHONY: help manifests demo screenshot picture test test-deep simulate mutants soak fuzz kernels lint bench servers jars setup lock clean
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -13,6 +13,7 @@ PYTEST_ARGS ?=
 help:
 	@echo "make demo     mirror a real MySQL server to Delta and compare every value (KEEP=1: until Ctrl-C)"
 	@echo "make picture  run the demo and draw docs/demo.svg"
+	@echo "make screenshot  run a server, a daemon and readers, and draw the status page into docs"
 	@echo "make test     run lint, then all tests"
 	@echo "make test-deep  test generated tables on all four servers with new random seeds, for DEEP_MINUTES=10; then the long"
 	@echo "              tests of the mirror: kills, histories of DDL, copies under load"
@@ -23,7 +24,6 @@ help:
 	@echo "make lint     run ruff, mypy and the import contracts"
 	@echo "make bench    run the benchmarks"
 	@echo "make manifests  write what is generated: dashboard, docs/metrics.md, plain Kubernetes manifests (needs Helm or Go)"
-	@echo "make image    run the steps of the Dockerfile in a chroot, without a container engine, as root"
 	@echo "make servers  download the MySQL and MariaDB servers of the tests into the cache folder"
 	@echo "make clean    remove everything that was built in this folder"
 
@@ -31,7 +31,7 @@ setup:
 	@deploy/setup.sh venv
 
 servers:
-	@deploy/setup.sh mirror npm systemd venv
+	@deploy/setup.sh mirror npm systemd chromium venv
 	@$(PY) -m tests.servers provision
 	@$(PY) -m tests.support.prometheus
 	@$(PY) -m tests.support.broker
@@ -44,12 +44,6 @@ demo: jars
 	@deploy/setup.sh mirror
 	@$(PY) -m deploy.demo $(if $(KEEP),--keep)
 
-# The steps of the Dockerfile, without a container engine; as root.
-image:
-	@deploy/setup.sh venv debootstrap
-	@$(PY) -m deploy.image.chroot daemon
-	@$(PY) -m deploy.image.chroot mirror
-
 # The plain manifests of Kubernetes, rendered from the Helm chart.
 manifests:
 	@deploy/setup.sh venv helm
@@ -61,6 +55,11 @@ manifests:
 picture: jars
 	@deploy/setup.sh mirror
 	@$(PY) -m deploy.demo --picture docs/demo.svg
+
+# The pictures of the status page, from a real run.
+screenshot: setup
+	@deploy/setup.sh mirror chromium
+	@$(PY) -m deploy.screenshot docs
 
 bench:
 	@deploy/setup.sh mirror venv
@@ -113,8 +112,8 @@ lint: setup
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-logo
 
-# Resolves the newest versions within pyproject.toml's bounds, for all Pythons and platforms. deploy/daemon.lock and
-# deploy/spark.lock have the same versions of what the images need.
+# Resolves the newest versions within pyproject.toml's bounds, for all Pythons and platforms. deploy/daemon.lock has the same
+# versions of what the daemon needs.
 UV_COMPILE = .cache/uv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links -q
 lock: setup
@@ -122,7 +121,6 @@ lock: setup
 	.cache/uv/bin/python -m pip install -q uv
 	$(UV_COMPILE) --extra daemon --extra spark --group dev -o requirements.lock
 	$(UV_COMPILE) --extra daemon --group build -c requirements.lock -o deploy/daemon.lock
-	$(UV_COMPILE) --extra spark --group build -c requirements.lock -o deploy/spark.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group fuzz -o deploy/fuzz.lock
 
 clean:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the Makefile's targets need: `deploy/setup.sh [venv] [java] [npm] [mirror] [systemd] [helm]
-#   [compose] [debootstrap]`.
+#   [compose] [chromium]`.
 #
 # As root on Debian or Ubuntu it installs missing system packages; for other users it prints the command. If everything is
 # installed it takes a few milliseconds. Python packages from requirements.lock go into .venv, verified by hash.
@@ -88,6 +88,13 @@ need_npm() {
     command -v npm >/dev/null || install "npm is missing; the tests get MySQL 5.6 from it" npm
 }
 
+need_chromium() {
+    for name in chromium chromium-browser google-chrome; do
+        command -v $name >/dev/null && return
+    done
+    install "a browser is missing; the tests of the status page use it" chromium
+}
+
 # The tests unpack server packages of Debian. On a derivative, these packages contain the address of a Debian mirror and
 # the key that signs it.
 need_mirror() {
@@ -102,10 +109,6 @@ need_mirror() {
 # systemd-analyze checks the units; nothing is started.
 need_systemd() {
     command -v systemd-analyze >/dev/null || install "systemd-analyze is missing; the tests check the units with it" systemd
-}
-
-need_debootstrap() {
-    command -v debootstrap >/dev/null || install "debootstrap is missing; the image's steps are run in its folder" debootstrap
 }
 
 # Helm renders the chart, and the reference library of Compose reads the Compose file. Their release binaries are in no
@@ -148,7 +151,7 @@ need_compose() {
 
 for name in "$@"; do
     case $name in
-    venv | java | npm | mirror | systemd | helm | compose | debootstrap) "need_$name" ;;
-    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose or debootstrap" ;;
+    venv | java | npm | mirror | systemd | helm | compose | chromium) "need_$name" ;;
+    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose or chromium" ;;
     esac
 done

@@ -32,11 +32,13 @@ from dispatcher.model.timings import Durations
 from dispatcher.runtime.administration import Administration
 from dispatcher.runtime.client_registry import ClientRegistry
 from dispatcher.runtime.from_settings import client_decls
+from dispatcher.runtime.live_status import LiveStatus
 from dispatcher.runtime.process import prepare_process, warm_up_kernels
 from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.tasks import Tasks
 from dispatcher.runtime.threads import in_thread
 from dispatcher.runtime.time_slices import in_slices
+from dispatcher.runtime.timeline import Timeline
 from dispatcher.settings.model import Settings
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
@@ -105,9 +107,9 @@ class Daemon:
         self._announcements = Announcements(
             self._log, str(state.installation_id), self._on_task_error
         )
-        self._clients = ClientRegistry(
-            self._store, spill.allocate, self._announcements.log, self._on_task_error
-        )
+        timeline = Timeline(self._announcements.log)
+        self._clients = ClientRegistry(self._store, spill.allocate, timeline, self._on_task_error)
+        self._live = LiveStatus(self._clients.sessions, self._clients.clients, timeline)
         self._measured = Measured(
             self._clients.timings,
             store=self._store.timings,
@@ -128,6 +130,7 @@ class Daemon:
             api_access(settings.api),
             api_limits(settings.api),
             administrator=Administration(self._clients.sessions, self._store),
+            live=self._live,
             listen=settings.api.listen.host,
             version=version("binlog-dispatcher"),
             metrics=self._render_metrics,
@@ -170,6 +173,7 @@ class Daemon:
         self._clients.start()
         self._tasks.start("reload", self._reload_on_request())
         self._tasks.start("state store", self._check_store())
+        self._tasks.start("history", self._live.sample_regularly())
         self._tasks.start("loop lag", measure_loop_lag(self._measured.loop_lag))
         self._tasks.start("service manager", self._manager.keep_informed(self._status))
         address = str(self._settings.api.listen)
@@ -214,6 +218,7 @@ class Daemon:
         self._server.should_exit = True
         self._manager.stopping()
         self._clients.sessions.close()
+        self._api.close()
         # A disk that does not respond would block the shutdown for ever.
         reason = f"the shutdown took more than {SHUTDOWN_S} s"
         timer = threading.Timer(SHUTDOWN_S, self._exit_now, [reason])

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from dispatcher.api import problems
 from dispatcher.api.administration import Administrator, administration_routes
 from dispatcher.api.auth import Token, Tokens
+from dispatcher.api.feed import StatusFeed, StatusSource
 from dispatcher.api.guard import Guard
 from dispatcher.api.models import ConsumerService
 from dispatcher.api.origin import OriginGuard
@@ -18,6 +19,7 @@ from dispatcher.api.page import page_routes
 from dispatcher.api.requests import RequestTimer
 from dispatcher.api.routes import consumer_routes
 from dispatcher.api.status import RenderMetrics, status_routes
+from dispatcher.api.status_page import status_page_routes
 from dispatcher.model.timings import RequestTimings
 from dispatcher.settings.model import ApiLimitSettings
 
@@ -47,14 +49,15 @@ class Api:
         limits: ApiLimitSettings,
         *,
         administrator: Administrator,
+        live: StatusSource,
         listen: str,
         version: str,
         metrics: RenderMetrics,
         ready: Callable[[], Sequence[str]],
         timings: RequestTimings | None = None,
     ) -> None:
-        """`listen`: the host; `metrics` renders (text, content type); `ready` returns why the daemon is not ready;
-        `timings` counts the requests."""
+        """`live`: what the status page shows; `listen`: the host; `metrics` renders (text, content type); `ready`
+        returns why the daemon is not ready; `timings` counts the requests."""
         self._tokens = Tokens(access.tokens)
         self._guard = Guard(self._tokens, limits, access.open)
         app = FastAPI(
@@ -71,6 +74,8 @@ class Api:
         app.include_router(administration_routes(administrator, self._guard))
         app.include_router(status_routes(daemon, self._guard, metrics, ready))
         app.include_router(page_routes(self._guard))
+        self._feed = StatusFeed(live, version)
+        app.include_router(status_page_routes(self._guard, live, self._feed))
         self._origin = OriginGuard(app, listen=listen, hosts=access.hosts, tokens=self._tokens)
 
         self._timer = RequestTimer(self._origin, timings or RequestTimings())
@@ -78,6 +83,10 @@ class Api:
     @property
     def asgi(self) -> ASGIApp:
         return self._timer
+
+    def close(self) -> None:
+        """End the answers that would not end by themselves, because the daemon is ending."""
+        self._feed.close()
 
     def replace(self, access: Access) -> None:
         """Apply these access rules from now on."""

@@ -69,14 +69,18 @@ class Tokens:
         if not self._tokens:
             return EVERYTHING
         scheme, _, secret = (header or "").partition(" ")
-        received = secret.strip().encode("utf-8", "surrogateescape")
-        identified = None
-        for (
-            token
-        ) in self._tokens:  # compare all of them: the duration must not tell which one matched
-            if hmac.compare_digest(token.secret.encode(), received):
-                identified = token
-        if scheme.lower() != "bearer" or identified is None:
+        token = self.find(secret.strip())
+        if scheme.lower() != "bearer" or token is None:
             what = "the bearer token is not valid" if header else "a bearer token is required"
             raise UserError(ErrorKind.UNAUTHORIZED, what)
-        return identified
+        return token
+
+    def find(self, secret: str) -> Token | None:
+        """The token with this secret, if the settings have one."""
+        received = secret.encode("utf-8", "surrogateescape")
+        found = None
+        # Compare all of them: the duration must not tell which one matched.
+        for token in self._tokens:
+            if hmac.compare_digest(token.secret.encode(), received):
+                found = token
+        return found

@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from dispatcher.api.auth import Scope, Token, Tokens
+from dispatcher.api.logins import Logins, cookie_name
 from dispatcher.settings.model import ApiLimitSettings
 
 SCOPES = "x-scopes"
@@ -41,6 +42,7 @@ class Guard:
 
     def __init__(self, tokens: Tokens, limits: ApiLimitSettings, open_: frozenset[str]) -> None:
         self.tokens = tokens
+        self.logins = Logins(tokens)
         self.limits = limits
         self.open = open_
 
@@ -50,6 +52,16 @@ class Guard:
     def identify(self, request: Request) -> Token:
         """The request's token. Raises UserError (UNAUTHORIZED)."""
         return self.tokens.identify(request.headers.get("authorization"))
+
+    def identify_viewer(self, request: Request) -> Token:
+        """The token of a request that only shows something: of its header, or of the browser's login.
+
+        Raises UserError (UNAUTHORIZED). Calls that change anything use `identify`: a browser adds a cookie by itself.
+        """
+        login = request.cookies.get(cookie_name(request))
+        if login is None or "authorization" in request.headers:
+            return self.identify(request)
+        return self.logins.identify(login)
 
     async def admit(self, request: Request, scopes: tuple[Scope, ...]) -> Request:
         """Check the token and read the body. Raises UserError, or HTTPException for a body that is too large."""

@@ -181,6 +181,8 @@ class ConsumerRow(BaseModel):
     gaps: int
     spilled_bytes: int
     last_error: str | None
+    last_error_kind: str | None
+    last_error_remedy: str | None
     reader: str
     reader_address: str | None
     reader_user_agent: str | None

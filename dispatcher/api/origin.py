@@ -6,10 +6,10 @@ Host must be the listen address, a loopback name or address if the daemon listen
 Ports are not compared, because a forwarded port has another number.
 
 With tokens and without `api.hosts` any Host is accepted. Rebinding gives the page its visitor's network position only:
-the daemon uses no cookies, client certificates or other credentials that a browser adds by itself. The page has no
-token and sees only what needs none (`/livez`, `/readyz`, `api.open`). Behind a Service, an Ingress or a published port
-the daemon does not know its own names. With tokens an IP address is always accepted as Host: a rebinding page has a
-name, and a kubelet probes a pod by its address.
+it has no token, and the cookie of a login (`dispatcher.api.logins`) belongs to the name under which the login was
+made. So it sees only what needs neither (`/livez`, `/readyz`, `api.open`, the form of the login). Behind a Service,
+an Ingress or a published port the daemon does not know its own names. With tokens an IP address is always accepted as
+Host: a rebinding page has a name, and a kubelet probes a pod by its address.
 
 Cross-origin: a request with a foreign Origin, or one that the browser marks as cross-site, is always refused.
 """

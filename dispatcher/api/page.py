@@ -60,7 +60,7 @@ def page_routes(guard: Guard) -> APIRouter:
 
     def admit(request: Request) -> None:
         if not guard.is_open("docs"):
-            guard.identify(request)
+            guard.identify_viewer(request)
 
     @router.get("/openapi.json")
     async def document(request: Request) -> Response:

@@ -9,13 +9,15 @@ Times are seconds of a monotonic clock.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
 SILENT_MAX_S = 60.0
 """A reader that has not called for this long, and has no call open, is gone. The longest poll takes as long."""
 FULL_MIN_S = 10.0
-"""A reader is slow if each of its calls for this long has found a full queue."""
+"""A reader is slow if its calls have found a full queue for this long, or for most of the time."""
+_FULL_SHARE = 1 - math.exp(-1)  # of the time, weighted with a decay over `FULL_MIN_S`
 _USER_AGENT_MAX = 200
 
 
@@ -57,16 +59,23 @@ class ReaderActivity:
         self.acknowledged_at: float | None = None
         self._called_at: float | None = None
         self._since = now
-        self._room_at = now  # of the last call that found room in the queue
-        self._found_full = self._disconnected = False
+        self._full_share = (
+            0.0  # for which part of the last time the queue was full, as of `_asked_at`
+        )
+        self._asked_at = now
+        self._disconnected = False
         self._polls = self._answers = 0  # open calls
 
     def called(self, now: float, *, full: bool) -> None:
         """The newest session calls, while the queue is full or not."""
         self._called_at, self._disconnected = now, False
-        self._found_full = full
-        if not full:
-            self._room_at = now
+        self._full_share, self._asked_at = self._share(now, full=full), now
+
+    def _share(self, now: float, *, full: bool) -> float:
+        """The share if the queue has been full, or not, since the last call. Short gaps do not change it much: a
+        reader that is too slow makes room now and then, and its queue is full again at once."""
+        kept = math.exp((self._asked_at - now) / FULL_MIN_S)
+        return self._full_share * kept + full * (1 - kept)
 
     def poll_began(self, now: float) -> None:
         self.polled_at = now
@@ -105,5 +114,6 @@ class ReaderActivity:
                 return ReaderState.NONE
         if not unacknowledged:
             return ReaderState.WAITING
-        stays_full = (full or self._found_full) and now - self._room_at >= FULL_MIN_S
+        # Rounded: ten calls, a second apart, are ten seconds.
+        stays_full = self._share(now, full=full) >= _FULL_SHARE - 1e-9
         return ReaderState.SLOW if stays_full else ReaderState.READING

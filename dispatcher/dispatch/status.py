@@ -15,14 +15,14 @@ from dispatcher.dispatch.dispatcher import Dispatcher, Phase
 from dispatcher.dispatch.executed_position import ExecutedPosition
 from dispatcher.model.errors import Action
 
-_STATES = {
+PHASE_STATES = {
     Phase.CONNECTING: "connecting",
     Phase.STREAMING: "streaming",
     Phase.PAUSED: "paused",
     Phase.BACKPRESSURE_CLOSED: "closed",
     Phase.ENDED: "ended",
 }
-STATES = (*_STATES.values(), "detached", "failed")
+STATES = (*PHASE_STATES.values(), "detached", "failed")
 
 
 def dispatcher_of(client: Client, consumer: Consumer) -> Dispatcher | None:
@@ -41,7 +41,7 @@ def consumer_state(client: Client, consumer: Consumer) -> str:
     error, connecting = consumer.error, dispatcher.phase is Phase.CONNECTING
     if error is not None and error.action is Action.OPERATOR and connecting:
         return "failed"
-    return _STATES[dispatcher.phase]
+    return PHASE_STATES[dispatcher.phase]
 
 
 def lag_s(consumer: Consumer, now_s: float) -> float:
@@ -98,6 +98,8 @@ def status_row(
         "gaps": consumer.gaps,
         "spilled_bytes": queue.spilled_bytes,
         "last_error": str(consumer.error) if consumer.error else None,
+        "last_error_kind": consumer.error.kind.name if consumer.error else None,
+        "last_error_remedy": consumer.error.remedy if consumer.error else None,
         "warnings": list(consumer.warnings),
     }
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 from dispatcher.dispatch import seeking
 from dispatcher.dispatch.consumer import Consumer
+from dispatcher.dispatch.dispatcher import Phase
 from dispatcher.dispatch.events import SeekRequested
 from dispatcher.dispatch.queue import Queue, ReadableRange
 from dispatcher.dispatch.reader import Caller, ReaderActivity
 from dispatcher.dispatch.specs import OnPurged
+from dispatcher.dispatch.status import dispatcher_of
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
 from dispatcher.runtime.client_runner import ClientRunner
@@ -66,9 +68,14 @@ class ConsumerSession:
 
     @property
     def lacks_room(self) -> bool:
-        """True if the queue is full, or the consumer is detached because it was."""
-        queue, detached = self.queue, self.consumer.waiting and self.consumer.started
-        return queue.full or (detached and not queue.has_room)
+        """True if the queue is full, or if it was, and its consumer is detached, or its connection closed, until
+        there is more room."""
+        dispatcher = dispatcher_of(self.runner.client, self.consumer)
+        if dispatcher is None:
+            stopped = self.consumer.waiting and self.consumer.started
+        else:
+            stopped = dispatcher.phase is Phase.BACKPRESSURE_CLOSED
+        return self.queue.full or (stopped and not self.queue.has_room)
 
     @property
     def queue(self) -> Queue:

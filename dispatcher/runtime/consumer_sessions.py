@@ -31,8 +31,9 @@ from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 from dispatcher.model.subscription import Subscription
 from dispatcher.runtime.consumer_session import READ_ONLY, ConsumerSession
+from dispatcher.runtime.history import Sample
 from dispatcher.runtime.rates import Rates
-from dispatcher.runtime.status_rows import status_rows
+from dispatcher.runtime.status_rows import status_rows, status_samples
 from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.time_slices import in_slices
 
@@ -45,7 +46,7 @@ class ConsumerSessions:
     def __init__(self, store: StoreThread) -> None:
         self._sessions: dict[str, ConsumerSession] = {}
         self._store = store
-        self._rates = Rates()
+        self.rates = Rates()
         self._closing = False
 
     def add(self, session: ConsumerSession) -> None:
@@ -280,7 +281,11 @@ class ConsumerSessions:
         return in_slices(row for row, _ in self.rows_with_consumers())
 
     def rows_with_consumers(self) -> Iterator[tuple[dict[str, Any], Consumer]]:
-        return status_rows(self._sessions.values(), self._rates)
+        return status_rows(self._sessions.values(), self.rates)
+
+    def samples(self) -> Iterator[tuple[str, Sample]]:
+        """Yield a sample for the history of each consumer."""
+        return status_samples(self._sessions.values(), self.rates)
 
     def states(self) -> list[tuple[str, str]]:
         """Pairs of consumer and state, as in the rows."""

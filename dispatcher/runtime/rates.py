@@ -49,6 +49,11 @@ class Rates:
             int, _Sample
         ] = {}  # by id of the object; the sample keeps it alive, so that no other object gets its id
 
+    def latest(self, counted: Counted) -> Rate:
+        """The rate at the last sample, 0 if there was none."""
+        sample = self._samples.get(id(counted))
+        return sample.rate if sample is not None else (0.0, 0.0)
+
     def sample(self, alive: Iterable[Counted], now: float) -> Callable[[Counted], Rate]:
         """Return a function for the rates as of `now` (s of a monotonic clock). The rates of others are forgotten."""
         self._samples = {

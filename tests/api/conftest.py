@@ -49,6 +49,7 @@ def make_api(readers: FakeReaders) -> Callable[..., Api]:
             Access(tuple(tokens), hosts, frozenset(open_)),
             limits or ApiLimitSettings(),
             administrator=readers,
+            live=readers,
             listen=listen,
             version="1",
             metrics=_metrics,

@@ -30,7 +30,15 @@ def problem(answer: httpx.Response, status: int, kind: str = "REQUEST") -> dict[
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/nothing", "/v1/consumers/shop", "/v1/binlogs/", "/v1/consumers/shop/nothing"]
+    "path",
+    [
+        "/nothing",
+        "/static/nothing.js",
+        "/status",
+        "/v1/consumers/shop",
+        "/v1/binlogs/",
+        "/v1/consumers/shop/nothing",
+    ],
 )
 async def test_an_unknown_path_is_404(connect: Connect, path: str) -> None:
     async with connect() as client:

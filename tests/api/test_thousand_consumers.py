@@ -18,6 +18,8 @@ from dispatcher.dispatch.executed_position import Mode, make_executed
 from dispatcher.dispatch.specs import ConsumerSpec
 from dispatcher.runtime.consumer_session import ConsumerSession
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
+from dispatcher.runtime.live_status import LiveStatus
+from dispatcher.runtime.timeline import Timeline
 from dispatcher.settings.model import ApiLimitSettings
 from dispatcher.telemetry.metrics import Metrics
 
@@ -61,6 +63,7 @@ def api(clients: list[Client]) -> Api:
         Access(),
         ApiLimitSettings(),
         administrator=cast(Any, None),
+        live=LiveStatus(readers, lambda: clients, Timeline(cast(Any, None))),
         listen="127.0.0.1",
         version="1",
         metrics=lambda: render_metrics(metrics),

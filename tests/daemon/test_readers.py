@@ -22,7 +22,11 @@ def leave_poll(daemon: Daemon, reader: Reader) -> None:
     """Poll with a client that disconnects while the poll waits."""
     body = {"session": reader.session, "after": reader.position, "wait_ms": 60_000}
     client = http.client.HTTPConnection("127.0.0.1", daemon.port)
-    headers = {"Content-Type": "application/json", "User-Agent": "leaver/1"}
+    headers = {
+        "Authorization": f"Bearer {daemon.token}",
+        "Content-Type": "application/json",
+        "User-Agent": "leaver/1",
+    }
     client.request("POST", "/v1/consumers/c/poll", json.dumps(body), headers)
     until(lambda: daemon.api.row("c")["reader_user_agent"] == "leaver/1", "it polls")
     client.close()

@@ -79,7 +79,10 @@ def test_a_reader_whose_calls_find_a_full_queue_is_slow(reader: ReaderActivity) 
         assert state(reader, second + 0.0, unacknowledged=True) == ("slow" if slow else "reading")
     assert state(reader, 20.0) == "waiting", "it has read everything"
     reader.called(21.0, full=False)
-    assert state(reader, 21.0, unacknowledged=True) == "reading"
+    assert state(reader, 21.0, unacknowledged=True) == "slow", "it has made room once"
+    for second in range(22, 32):
+        reader.called(float(second), full=False)
+    assert state(reader, 31.0, unacknowledged=True) == "reading"
 
 
 def test_a_reader_that_leaves_the_queue_full_between_two_calls_is_slow(

@@ -10,6 +10,7 @@ from typing import Any
 from dispatcher.dispatch.reader import Caller
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
+from dispatcher.runtime.timeline import TimelineEvent
 from dispatcher.settings.model import StartSettings
 
 PLACE = Position("server", "", "binlog.000001", 4, 1, 1)
@@ -25,6 +26,7 @@ class FakeReaders:
         self.sought: list[StartSettings] = []
         self.parts: list[bytes | memoryview] = [b"\xfebin", b"x" * 10]
         self.gap = False
+        self.happened: list[TimelineEvent] = []
 
     def _called(self, call: str, name: str) -> None:
         self.calls.append(call)
@@ -106,3 +108,14 @@ class FakeReaders:
     async def rows(self) -> AsyncIterator[dict[str, Any]]:
         for name in self.names:
             yield {"name": name, "state": "failed", "last_error": "it failed"}
+
+    async def connections(self) -> AsyncIterator[dict[str, Any]]:
+        attached = [name for name in self.names if name != "detached"]
+        dispatcher = {"name": "shop:1", "main": True, "consumers": attached}
+        yield {"name": "repl@db1:3306", "consumers": list(self.names), "dispatchers": [dispatcher]}
+
+    def history(self, consumer: str) -> dict[str, list[float]]:
+        return {"time": [1.0], "bytes": [2.0]}
+
+    def events(self) -> tuple[int, list[TimelineEvent]]:
+        return len(self.happened), self.happened

@@ -1,0 +1,223 @@
+"""The status page in a real browser, of a real daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, Request, expect
+
+from tests.daemon.harness import PASSWORD, Api, Daemon, Json, Reader, until
+from tests.daemon.test_readers import leave_poll
+from tests.servers import Server
+from tests.support.browser import chromium
+
+TOKEN, SCOPED = "token-of-an-operator", "token-of-the-shop-team"
+DATABASE = "status_page"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def daemon(mysql97: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """Consumers that are read (`c`), that cannot begin (`lost`), and whose server is down (`down`)."""
+    mysql97.execute(f"CREATE DATABASE {DATABASE}", f"CREATE TABLE {DATABASE}.t (id INT)")
+    mysql97.add_user("page", PASSWORD)
+    shared = {
+        "mysql": f"page@{mysql97.host}:{mysql97.port}",
+        "password": PASSWORD,
+        "databases": [DATABASE],
+    }
+    consumers = {
+        "c": shared,
+        "lost": {**shared, "start": {"file": "binlog.999999", "offset": 4}},
+        "down": {**shared, "mysql": "page@127.0.0.1:1"},
+    }
+    tokens = [
+        {"token": TOKEN, "consumers": "all"},
+        {"token": SCOPED, "consumers": ["c"], "scopes": ["read"]},
+    ]
+    folder = tmp_path_factory.mktemp("page")
+    running = Daemon(folder, {"consumers": consumers, "api": {"tokens": tokens}})
+    running.token = TOKEN
+    running.start()
+    yield running
+    running.stop()
+    running.close()
+    mysql97.execute(f"DROP DATABASE {DATABASE}", "DROP USER 'page'@'%'")
+
+
+@dataclass
+class Visit:
+    """A page, with everything that it has asked for and complained of."""
+
+    page: Page
+    origin: str
+    requests: list[Request] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def request(self, request: Request) -> None:
+        self.requests.append(request)
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).inner_text()
+
+    def log_in(self, token: str) -> None:
+        self.page.goto(self.origin)
+        self.page.fill("#token", token)
+        self.page.click("button")
+
+
+@contextmanager
+def visit(browser: Browser, daemon: Daemon, **options: Any) -> Iterator[Visit]:
+    """A visit of a browser without cookies. Asserts that it asked nothing of any other server."""
+    options.setdefault("viewport", {"width": 1280, "height": 900})
+    page = browser.new_page(**options)
+    page.set_default_timeout(20_000)
+    visit = Visit(page, f"http://127.0.0.1:{daemon.port}/")
+    page.on("request", visit.request)
+    page.on("pageerror", lambda error: visit.complaints.append(str(error)))
+    page.on(
+        "console", lambda one: visit.complaints.append(one.text) if one.type == "error" else None
+    )
+    try:
+        yield visit
+        assert visit.complaints == []
+        foreign = [
+            request.url for request in visit.requests if not request.url.startswith(visit.origin)
+        ]
+        assert foreign == [] and len(visit.requests) > 3
+        # A token is in the body of the form, and nowhere else.
+        assert not [request.url for request in visit.requests if "token-of" in request.url]
+    finally:
+        page.close()
+
+
+def shown(visit: Visit, consumer: str) -> Json:
+    """The fields of a consumer as the page has them, as text."""
+    node = visit.page.locator(f"[data-consumer={consumer}]")
+    fields: list[list[str]] = node.locator("[data-field]").evaluate_all(
+        "all => all.map(one => [one.dataset.field, one.dataset.value])"
+    )
+    return {one[0]: one[1] for one in fields}
+
+
+def told(row: Json, fields: Json) -> Json:
+    """The same fields of a row of /v1/binlogs; `seq` is that of the acknowledged position."""
+    values = {**row, "seq": (row["acknowledged"] or {}).get("seq")}
+    return {name: "" if values[name] is None else str(values[name]) for name in fields}
+
+
+def test_a_login_by_form(browser: Browser, daemon: Daemon) -> None:
+    with visit(browser, daemon) as seen:
+        seen.log_in("wrong")
+        expect(seen.page.get_by_role("alert")).to_contain_text("the token is not valid")
+        seen.complaints.clear()  # the browser reports the status 401
+        seen.page.fill("#token", TOKEN)
+        seen.page.click("button")
+        seen.page.wait_for_selector("[data-live=true]")
+        assert seen.page.url == seen.origin
+        (cookie,) = seen.page.context.cookies()
+        assert cookie["httpOnly"] and cookie["sameSite"] == "Strict"
+        assert TOKEN not in str(cookie) and seen.page.evaluate("document.cookie") == ""
+        seen.page.get_by_text("Log out").click()
+        seen.page.wait_for_selector("#token")
+        seen.page.goto(seen.origin)
+        seen.page.wait_for_selector("#token")
+        assert seen.page.context.cookies() == []
+
+
+def test_the_page_shows_what_the_api_tells(
+    browser: Browser, daemon: Daemon, mysql97: Server
+) -> None:
+    reader = Reader(daemon, "c").open()
+    mysql97.execute(f"INSERT INTO {DATABASE}.t VALUES (1)")
+    reader.read_to(mysql97)
+    daemon.api.until_state("lost", "failed")
+    with visit(browser, daemon) as seen:
+        seen.log_in(TOKEN)
+        seen.page.wait_for_selector("[data-live=true]")
+        for details in seen.page.get_by_text("details").all():
+            details.click()
+        seen.page.wait_for_selector("dd code", timeout=20_000)
+
+        def agrees() -> bool:
+            rows = daemon.api.rows()
+            fields = {name: shown(seen, name) for name in rows}
+            # Without a position there is no seq.
+            complete = all(len(one) >= 8 for one in fields.values()) and "seq" in fields["c"]
+            return complete and fields == {n: told(row, fields[n]) for n, row in rows.items()}
+
+        until(agrees, "page and API agree")
+        rows = daemon.api.rows()
+        assert seen.text("[data-tile=consumers]") == str(len(rows))
+        connections = {row["binlog_client_name"] for row in rows.values()}
+        assert seen.page.locator("[data-connection]").count() == len(connections)
+        for name, row in rows.items():
+            inside = f"[data-connection='{row['binlog_client_name']}'] [data-consumer={name}]"
+            assert seen.page.locator(inside).count() == 1
+            if row["dispatcher_name"]:
+                of = f"[data-dispatcher='{row['dispatcher_name']}'] [data-consumer={name}]"
+                assert seen.page.locator(of).count() == 1
+        assert seen.text("[data-consumer=c] code") == rows["c"]["acknowledged"]["gtid"]
+
+        for name in ("lost", "down"):
+            problem = seen.text(f"[data-problem={name}]")
+            assert rows[name]["last_error_remedy"] in problem
+            assert rows[name]["last_error"].split(";")[0] in problem
+        # Server, dispatchers and consumers draw their last minutes at once: the daemon has kept them.
+        points = "import('/static/plots.mjs').then(() => document.querySelectorAll('.plot canvas').length)"
+        until(lambda: seen.page.evaluate(points) >= 3 * len(rows), "plots are drawn")
+
+        # Without a reload: what happens now appears.
+        leave_poll(daemon, reader)
+        expect(seen.page.locator("[data-problem=c]")).to_contain_text("the reader is gone")
+        assert daemon.api.row("c")["reader"] == "gone"
+        expect(seen.page.locator("[data-kind=failed]")).to_contain_text("lost")
+        reader.step(wait_ms=0)
+        expect(seen.page.locator("[data-problem=c]")).to_have_count(0)
+
+
+def test_a_token_for_one_consumer_sees_that_one(browser: Browser, daemon: Daemon) -> None:
+    with visit(browser, daemon) as seen:
+        seen.log_in(SCOPED)
+        seen.page.wait_for_selector("[data-live=true]")
+        names = seen.page.locator("[data-consumer]").evaluate_all(
+            "all => all.map(one => one.dataset.consumer)"
+        )
+        assert names == [*Api(daemon.port, SCOPED).rows()] == ["c"]
+        assert "lost" not in seen.text("body") and "down" not in seen.text("body")
+
+
+def test_it_fits_every_screen(browser: Browser, daemon: Daemon) -> None:
+    brightness = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).reduce((a, b) => +a + +b, 0)"
+    with visit(browser, daemon, color_scheme="light") as seen:
+        seen.log_in(TOKEN)
+        seen.page.wait_for_selector("[data-live=true]")
+        assert seen.page.evaluate(brightness) > 600
+        seen.page.emulate_media(color_scheme="dark")
+        assert seen.page.evaluate(brightness) < 150
+        for width in (1280, 900, 390):
+            seen.page.set_viewport_size({"width": width, "height": 800})
+            seen.page.locator("[data-consumer=c] .canvas").last.scroll_into_view_if_needed()
+            seen.page.wait_for_selector("[data-consumer=c] canvas")
+            assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_daemon_that_restarts_asks_for_the_token_again(browser: Browser, daemon: Daemon) -> None:
+    with visit(browser, daemon) as seen:
+        seen.log_in(TOKEN)
+        seen.page.wait_for_selector("[data-live=true]")
+        daemon.stop()
+        expect(seen.page.get_by_role("status")).to_have_text("the daemon does not answer")
+        assert seen.page.locator("[data-consumer]").count() == 3, "the last picture stays"
+        daemon.start()
+        seen.page.wait_for_selector("#token")
+        seen.complaints.clear()  # the browser reports the refused connections
