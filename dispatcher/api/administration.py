@@ -1,4 +1,4 @@
-"""The calls of administrators: `forget` and `seek` move a consumer."""
+"""The calls of administrators: `forget` and `seek` move a consumer, `pause` and `resume` stop its delivery."""
 
 from __future__ import annotations
 
@@ -59,8 +59,16 @@ class MovedAnswer(BaseModel):
     position: PositionBody
 
 
+class PausedAnswer(BaseModel):
+    """`paused`: True if nothing is delivered until `resume`."""
+
+    paused: bool
+
+
 class Administrator(Protocol):
-    """What the routes call. Every method returns the consumer's new position and may raise BinlogError."""
+    """What the routes call. Every method may raise BinlogError; those that move a consumer return its new position."""
+
+    async def set_paused(self, name: str, paused: bool) -> None: ...
 
     async def forget(self, name: str) -> dict[str, Any]: ...
 
@@ -91,5 +99,20 @@ def administration_routes(administrator: Administrator, guard: Guard) -> APIRout
         """
         moved = await administrator.seek(consumer, body.start)
         return MovedAnswer.model_validate({"position": moved})
+
+    @router.post("/pause", operation_id="pause", openapi_extra=scopes(Scope.ADMINISTER))
+    async def pause(consumer: ConsumerName) -> PausedAnswer:
+        """Pause the delivery: polls answer `paused: true` and nothing new, until `resume`, also after a restart.
+
+        What was polled before can still be fetched and acknowledged. Other consumers do not wait for this one.
+        """
+        await administrator.set_paused(consumer, True)
+        return PausedAnswer(paused=True)
+
+    @router.post("/resume", operation_id="resume", openapi_extra=scopes(Scope.ADMINISTER))
+    async def resume(consumer: ConsumerName) -> PausedAnswer:
+        """Resume the delivery where it was paused."""
+        await administrator.set_paused(consumer, False)
+        return PausedAnswer(paused=False)
 
     return router

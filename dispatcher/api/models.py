@@ -70,13 +70,15 @@ class PollRequest(RequestBody):
 
 
 class PollAnswer(BaseModel):
-    """`gap`: True if the server purged transactions after `after`; the consumer continues at `end`."""
+    """`gap`: True if the server purged transactions after `after`; the consumer continues at `end`. `paused`: True if
+    an administrator has paused the delivery: `end` is `after` until it is resumed."""
 
     end: PositionBody
     head: PositionBody
     bytes: int
     transactions: int
     gap: bool
+    paused: bool
 
 
 class EventBody(RequestBody):

@@ -1,4 +1,4 @@
-"""The commands `consumers show`, `forget` and `seek`, which call a running daemon."""
+"""The commands `consumers show`, `forget`, `seek`, `pause` and `resume`, which call a running daemon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dispatcher.cli.status_text import Row, print_consumer
 from dispatcher.model.errors import ErrorKind, UserError
 
 app = typer.Typer(
-    help="Show or move a consumer of a running daemon.",
+    help="Show, move or pause a consumer of a running daemon.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -106,6 +106,35 @@ def seek(
         _move(DaemonAddress(url, token_file, ca), name, "seek", {"to": start})
 
 
+@app.command("pause")
+def pause_consumer(name: _Name, url: Url, token_file: TokenFile = None, ca: Ca = None) -> None:
+    """Stop the delivery to a consumer's reader.
+
+    Its polls answer that it is paused, until `resume`, also after a restart. Other consumers are not affected.
+    """
+    _set_paused(DaemonAddress(url, token_file, ca), name, "pause")
+
+
+@app.command("resume")
+def resume_consumer(name: _Name, url: Url, token_file: TokenFile = None, ca: Ca = None) -> None:
+    """Resume the delivery where it was paused."""
+    _set_paused(DaemonAddress(url, token_file, ca), name, "resume")
+
+
+def _set_paused(address: DaemonAddress, name: str, operation: str) -> None:
+    with errors_as_exit_codes():
+        answer = call(address, _path(name, operation), {})
+        try:
+            message = f"{name}: delivery is {'paused' if answer['paused'] else 'on'}"
+        except (KeyError, TypeError):
+            raise unexpected(address.url) from None
+        typer.echo(message)
+
+
+def _path(name: str, operation: str) -> str:
+    return f"/v1/consumers/{quote(name, safe='')}/{operation}"
+
+
 def _start(to: str) -> object:
     """The value of `--to` in the API's form. Raises UserError."""
     from dispatcher.inspect.bounds import GtidBound, TimeBound, parse_bound  # noqa: PLC0415
@@ -134,7 +163,7 @@ def _confirm(question: str, yes: bool) -> None:
 
 
 def _move(address: DaemonAddress, name: str, operation: str, body: dict[str, Any]) -> None:
-    answer = call(address, f"/v1/consumers/{quote(name, safe='')}/{operation}", body)
+    answer = call(address, _path(name, operation), body)
     try:
         position = answer["position"]
         place = f"{position['file']}:{position['offset']}" if position["file"] else position["gtid"]

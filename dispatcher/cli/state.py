@@ -81,7 +81,8 @@ def _lines(state: dict[str, Any]) -> list[str]:
     lines = [f"installation {state['installation']}, schema {state['schema']}"]
     lines.append(f"epoch of new consumers: {state['epoch']}")
     for consumer in state["consumers"]:
-        lines.append(f"consumer {consumer['name']}: session {consumer['session']}")
+        paused = ", delivery paused" if consumer["paused"] else ""
+        lines.append(f"consumer {consumer['name']}: session {consumer['session']}{paused}")
         for key in ("acknowledged", "covered"):
             position = consumer[key]
             if position is not None:

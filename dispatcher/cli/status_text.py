@@ -25,7 +25,13 @@ STATE_STYLES = {
     "closed": "yellow",
     "detached": "yellow",
 }
-READER_STYLES = {"waiting": "green", "reading": "green", "slow": "yellow", "gone": "red"}
+READER_STYLES = {
+    "waiting": "green",
+    "reading": "green",
+    "slow": "yellow",
+    "paused": "yellow",
+    "gone": "red",
+}
 PIPE_WIDTH = 10_000  # columns of a table that is not for a terminal
 _UNITS = ("B", "KiB", "MiB", "GiB")
 

@@ -4,6 +4,9 @@ A dispatcher with a full queue stops reading, and waits for that consumer as lon
 consumer is detached: it keeps what is queued, its reader sees no error, and when half of the queue is read the consumer
 attaches again. A consumer that is alone on its dispatcher holds up no other and is not detached.
 
+The others do not wait for a consumer whose delivery an administrator has paused, whatever its settings say: it is
+detached as soon as its queue is full, and does not attach before delivery is resumed.
+
 `queues_bytes_max` bounds the memory of all queues of a client. While they hold that much, or so much that a consumer
 with an empty queue cannot attach, all dispatchers wait for the largest queue, on that consumer's budget. Then the queue
 is evicted: its bytes are dropped down to the acknowledged position, and read from the server again when there is room.
@@ -48,7 +51,7 @@ class Backpressure:
                 consumer.wait_budget.end(now)
                 continue
             consumer.wait_budget.begin(now)
-            if consumer.wait_budget.exhausted(now):
+            if consumer.delivery_paused or consumer.wait_budget.exhausted(now):
                 effects += _detach(consumer, dispatcher, now)
         if len(dispatcher.attached) == 1:  # no other consumer waits for it
             dispatcher.attached[0].wait_budget.end(now)
@@ -77,7 +80,7 @@ class Backpressure:
 
     def may_attach(self, consumer: Consumer, now: float) -> bool:
         """True if a waiting consumer may attach now: its queue has room enough to be worth a connection."""
-        if now < consumer.attach_after:
+        if now < consumer.attach_after or (consumer.delivery_paused and consumer.started):
             return False
         return not consumer.started or self._has_room(consumer)
 
@@ -109,7 +112,8 @@ class Backpressure:
         """True if, memory being low, all dispatchers are halted or a consumer with room is kept from attaching."""
         if self._memory_exhausted:
             return True
-        kept_out = (c for c in self._active() if c.waiting and c.started and now >= c.attach_after)
+        waiting = [c for c in self._active() if c.waiting and c.started and now >= c.attach_after]
+        kept_out = (c for c in waiting if not c.delivery_paused)
         return any(c.queue.has_room for c in kept_out) or any(
             d.phase is Phase.BACKPRESSURE_CLOSED and all(c.queue.has_room for c in d.attached)
             for d in dispatchers
@@ -129,7 +133,8 @@ class Backpressure:
             return []
         if not largest.waiting:
             largest.wait_budget.begin(now)
-        if now < self.evict_at or not (largest.waiting or largest.wait_budget.exhausted(now)):
+        at_once = largest.waiting or largest.delivery_paused
+        if now < self.evict_at or not (at_once or largest.wait_budget.exhausted(now)):
             return []
         if largest.dispatcher is not None:
             dispatchers[largest.dispatcher].detach(largest, now)
@@ -148,10 +153,12 @@ class Backpressure:
         evictable = [
             consumer
             for consumer in active
-            if consumer.spec.on_queue_full is OnQueueFull.DETACH and consumer.queue.evictable_bytes
+            if _others_may_go_on(consumer) and consumer.queue.evictable_bytes
         ]
         return max(
-            evictable, key=lambda c: (not c.queue.refetching, c.queue.evictable_bytes), default=None
+            evictable,
+            key=lambda c: (c.delivery_paused, not c.queue.refetching, c.queue.evictable_bytes),
+            default=None,
         )
 
 
@@ -163,12 +170,19 @@ def _blocks(consumer: Consumer, dispatcher: Dispatcher) -> bool:
 
 def _may_detach(consumer: Consumer, dispatcher: Dispatcher) -> bool:
     """False for the last consumer of a dispatcher, which holds up no other, and with `on_queue_full: wait`."""
-    return consumer.spec.on_queue_full is OnQueueFull.DETACH and len(dispatcher.attached) > 1
+    return _others_may_go_on(consumer) and len(dispatcher.attached) > 1
+
+
+def _others_may_go_on(consumer: Consumer) -> bool:
+    return consumer.delivery_paused or consumer.spec.on_queue_full is OnQueueFull.DETACH
 
 
 def _detach(consumer: Consumer, dispatcher: Dispatcher, now: float) -> list[Effect]:
     held = consumer.queue.held_bytes
     dispatcher.detach(consumer, now)
-    consumer.wait_budget.record_detach(now)
+    if consumer.delivery_paused:  # which says nothing about the speed of its reader
+        consumer.wait_budget.end(now)
+    else:
+        consumer.wait_budget.record_detach(now)
     consumer.detaches += 1
     return [Note("info", "detached", {"consumer": consumer.name, "held_bytes": held})]

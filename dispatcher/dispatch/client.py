@@ -33,6 +33,7 @@ from dispatcher.dispatch.events import (
     Acknowledged,
     Added,
     BatchReceived,
+    DeliveryChanged,
     Ended,
     Input,
     LoggedIn,
@@ -122,7 +123,11 @@ class Client:
             case ServerPolled():
                 return self._server_polled(event, now)
             case Added():
-                return self._add(event.spec, event.progress)
+                effects = self._add(event.spec, event.progress)
+                self.consumers[event.spec.name].delivery_paused = event.delivery_paused
+                return effects
+            case DeliveryChanged():
+                return self._delivery_changed(event)
             case Removed():
                 return self._removed(event.consumer, now)
             case _:
@@ -378,6 +383,11 @@ class Client:
         self.prepared.forget(xa_retention.acknowledged_by_all(view.mode, acknowledged))
 
     # -- consumers and readers -------------------------------------------------------------------------------
+
+    def _delivery_changed(self, event: DeliveryChanged) -> list[Effect]:
+        self.consumers[event.consumer].delivery_paused = event.paused
+        what = "delivery paused" if event.paused else "delivery resumed"
+        return [Note("info", what, {"consumer": event.consumer}), Wake(event.consumer)]
 
     def _removed(self, name: str, now: float) -> list[Effect]:
         self._detach(self.consumers.pop(name), now)

@@ -28,6 +28,8 @@ class Consumer:
         self.failed: BinlogError | None = None
         self.error: BinlogError | None = None  # the newest fault, failed or not
         self.warnings: tuple[str, ...] = ()  # what is probably wrong with its subscription
+        # An administrator has paused its reader: nothing makes room in its queue.
+        self.delivery_paused = False
         self.stored_covered = progress.covered if progress else None
         self.dispatcher: int | None = None
         self.wait_budget = WaitBudget(spec.wait_max_s)

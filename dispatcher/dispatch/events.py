@@ -74,6 +74,7 @@ class Added:
 
     spec: ConsumerSpec
     progress: Progress | BinlogError | None
+    delivery_paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,14 @@ class RelocationRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class DeliveryChanged:
+    """An administrator pauses the delivery to a consumer's reader, or resumes it."""
+
+    consumer: str
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaFetched:
     """The answer to a `FetchSchema`: the definitions of the tables, and every statement between `request.start` and
     them that may have altered one."""
@@ -138,5 +147,6 @@ Input = (
     | Acknowledged
     | SeekRequested
     | RelocationRequested
+    | DeliveryChanged
     | Tick
 )

@@ -27,6 +27,7 @@ class ReaderState(StrEnum):
     READING = "reading"
     SLOW = "slow"
     GONE = "gone"
+    PAUSED = "paused"  # by an administrator, whatever it does
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,11 @@ class _NoStore:
     def next_session(self, _consumer: str) -> int:
         return 1
 
+    def paused(self, _consumer: str) -> bool:
+        return False
+
+    def set_paused(self, consumer: str, paused: bool) -> None: ...
+
     def forget(self, _consumer: str) -> None: ...
 
     def check(self) -> None: ...

@@ -1,7 +1,7 @@
-"""Orders of administrators: move a consumer to a place in the server's log, or back to its start.
+"""Orders of administrators: move a consumer to a place in the server's log, or back to its start; pause its delivery.
 
-Both are one operation: both need a place that the server has, and an epoch that was never used before. The operation
-fences older sessions, and their positions belong to another epoch.
+Both moves are one operation: they need a place that the server has, and an epoch that was never used before. It fences
+older sessions, and their positions belong to another epoch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dispatcher.dispatch import seeking
-from dispatcher.dispatch.events import RelocationRequested
+from dispatcher.dispatch.events import DeliveryChanged, RelocationRequested
 from dispatcher.dispatch.server_view import ServerView
 from dispatcher.dispatch.specs import Start, starts_to_search
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -40,13 +40,24 @@ class Administration:
         """Move a consumer to a place of the server's log. Returns its new position."""
         return await self._move(name, start_spec(to))
 
+    async def set_paused(self, name: str, paused: bool) -> None:
+        """Pause or resume the delivery to a consumer's reader: stored first, so that a restart does not change it."""
+        session = self._sessions.get(name)
+        async with session.acknowledging:
+            self._check_current(session)
+            await self._store.set_paused(name, paused)
+            session.runner.step(DeliveryChanged(name, paused))
+
+    def _check_current(self, session: ConsumerSession) -> None:
+        if self._sessions.get(session.consumer.name) is not session:
+            what = "the consumer's settings were changed meanwhile"
+            raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what, where=session.where)
+
     async def _move(self, name: str, start: Start) -> dict[str, Any]:
         session = self._sessions.get(name)
         order = await _order(session, start)
         async with session.acknowledging:
-            if self._sessions.get(name) is not session:
-                what = "the consumer's settings were changed meanwhile"
-                raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what, where=session.where)
+            self._check_current(session)
             session.begin(await self._store.next_session(name))
             session.runner.step(order)
             await session.runner.flush()

@@ -106,7 +106,9 @@ class ClientService:
             buffer_bytes=decl.buffer_bytes,
         )
         for consumer in decl.consumers:
-            self._new_session(consumer, numbers[consumer.spec.name])
+            name = consumer.spec.name
+            client.consumers[name].delivery_paused = await self._store.paused(name)
+            self._new_session(consumer, numbers[name])
 
     def start(self) -> None:
         self.runner.start()
@@ -129,7 +131,7 @@ class ClientService:
         if after is not None:
             stored = None if isinstance(progress, BinlogError) else progress
             progress = Progress(after, after, _created(stored, after))
-        self.runner.step(Added(consumer.spec, progress))
+        self.runner.step(Added(consumer.spec, progress, await self._store.paused(name)))
         return self._new_session(consumer, number)
 
     async def remove(self, name: str) -> None:
@@ -142,9 +144,10 @@ class ClientService:
         """Apply a changed declaration: the consumer goes on from what it has acknowledged, and keeps its sessions."""
         name = consumer.spec.name
         number = self.sessions[name].number
+        paused = await self._store.paused(name)
         progress = await self.runner.store_queue.stored(name)
         self.runner.step(Removed(name))
-        self.runner.step(Added(consumer.spec, progress))
+        self.runner.step(Added(consumer.spec, progress, paused))
         return self._new_session(consumer, number)
 
     def _new_session(self, consumer: ConsumerDecl, number: int) -> ConsumerSession:

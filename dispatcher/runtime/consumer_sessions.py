@@ -149,7 +149,8 @@ class ConsumerSessions:
             if session.before_gap(after):
                 return self._poll_answer(session, session.acknowledged, None, gap=True)
             limit = session.queue.bytes_max if bytes_max is None else bytes_max
-            answer = session.next(after, limit)
+            paused = session.consumer.delivery_paused
+            answer = None if paused else session.next(after, limit)
             if answer is not None and session.worth_telling(after, answer, markers):
                 session.delivered(answer)
                 return self._poll_answer(session, answer.end, answer)
@@ -158,7 +159,9 @@ class ConsumerSessions:
             if self._closing or now >= deadline:
                 return self._poll_answer(session, after, None)
             marker_at = now if markers else session.told_at + session.marker_s
-            if now < marker_at < deadline:
+            if paused:
+                await session.wait(deadline - now)
+            elif now < marker_at < deadline:
                 await session.wait(marker_at - now)
             else:
                 watch = partial(session.has_moved, after) if marker_at <= now else None
@@ -174,6 +177,7 @@ class ConsumerSessions:
             "bytes": answer.bytes if answer else 0,
             "transactions": answer.transactions if answer else 0,
             "gap": gap,
+            "paused": session.consumer.delivery_paused,
         }
 
     async def binlog(

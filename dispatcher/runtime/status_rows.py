@@ -8,6 +8,7 @@ from typing import Any
 
 from dispatcher.dispatch import status
 from dispatcher.dispatch.consumer import Consumer
+from dispatcher.dispatch.reader import ReaderState
 from dispatcher.runtime.consumer_session import ConsumerSession
 from dispatcher.runtime.history import Sample
 from dispatcher.runtime.rates import Counted, Rate, Rates
@@ -61,6 +62,8 @@ def _reader_columns(
     reader = session.reader
     unacknowledged = session.queue.unacknowledged_bytes > 0
     state = reader.state(now, unacknowledged=unacknowledged, full=session.lacks_room)
+    if session.consumer.delivery_paused:
+        state = ReaderState.PAUSED
     transactions, bytes_ = rate(reader)
     return {
         "reader": state.value,

@@ -52,6 +52,10 @@ class StoreProtocol(Protocol):
 
     def next_session(self, consumer: str) -> int: ...
 
+    def paused(self, consumer: str) -> bool: ...
+
+    def set_paused(self, consumer: str, paused: bool) -> None: ...
+
     def forget(self, consumer: str) -> None: ...
 
     def check(self) -> None:
@@ -116,6 +120,12 @@ class StoreThread:
 
     async def next_session(self, consumer: str) -> int:
         return await self._call(lambda: self._state.next_session(consumer))
+
+    async def paused(self, consumer: str) -> bool:
+        return await self._call(lambda: self._state.paused(consumer))
+
+    async def set_paused(self, consumer: str, paused: bool) -> None:
+        await self._call(lambda: self._state.set_paused(consumer, paused))
 
     async def forget(self, consumer: str) -> None:
         """Remove what is stored of a consumer that does not run."""

@@ -18,7 +18,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.state.private import FILE_MODE
 from dispatcher.state.schema import APPLICATION_ID, SCHEMA_VERSION
 
-_CONSUMERS = "SELECT name, session, acknowledged, covered FROM consumer ORDER BY name"
+_CONSUMERS = "SELECT name, session, acknowledged, covered, paused FROM consumer ORDER BY name"
 _CONNECTIONS = """
 SELECT client, server, file, offset, (SELECT count(*) FROM table_version v WHERE v.client = stream.client)
 FROM stream ORDER BY client
@@ -31,9 +31,11 @@ SELECT client, count(DISTINCT xid), coalesce(sum(length(rows)), 0) FROM prepared
 def dump_state(path: Path) -> dict[str, Any]:
     """Return what the store holds, without rows of tables.
 
-    {"schema", "installation", "epoch", "consumers": [{"name", "session", "acknowledged", "covered"}], "connections":
-    [{"connection", "server", "file", "offset", "table_versions"}], "prepared": [{"connection", "transactions",
-    "bytes"}]}. Positions are as in the API, or None before the first one. Raises BinlogError (STATE_STORE).
+    {"schema", "installation", "epoch", "consumers": [{"name", "session", "paused", "acknowledged", "covered"}],
+    "connections": [{"connection", "server", "file", "offset", "table_versions"}], "prepared": [{"connection",
+    "transactions", "bytes"}]}. Positions are as in the API, or None before the first one.
+
+    Raises BinlogError (STATE_STORE).
     """
     with _reading(path) as db:
         db.execute("BEGIN")  # all of it of one moment
@@ -43,8 +45,14 @@ def dump_state(path: Path) -> dict[str, Any]:
             "installation": installation,
             "epoch": epoch,
             "consumers": [
-                {"name": n, "session": s, "acknowledged": _position(a), "covered": _position(c)}
-                for n, s, a, c in db.execute(_CONSUMERS)
+                {
+                    "name": name,
+                    "session": session,
+                    "paused": bool(paused),
+                    "acknowledged": _position(acknowledged),
+                    "covered": _position(covered),
+                }
+                for name, session, acknowledged, covered, paused in db.execute(_CONSUMERS)
             ],
             "connections": [
                 dict(

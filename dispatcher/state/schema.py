@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 # "BiDi" in ASCII: distinguishes a state store from other SQLite files, also for the command `file`.
 APPLICATION_ID = 0x42694469
 
@@ -68,6 +68,9 @@ CREATE TABLE prepared (
 """,
     4: """
 ALTER TABLE installation ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
+""",
+    5: """
+ALTER TABLE consumer ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;
 """,
 }
 _REMEDY = "set state.path to another file"

@@ -52,7 +52,9 @@ INSERT INTO consumer (name, session) VALUES (?, ?)
 ON CONFLICT (name) DO UPDATE SET session = max(session + 1, excluded.session)
 RETURNING session
 """
-
+_SET_PAUSED = """
+INSERT INTO consumer (name, paused) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET paused = excluded.paused
+"""
 
 _VERSION_COLUMNS = (
     "database_name, table_name, start_file, start_offset, start_created, end_file, end_offset,"
@@ -199,6 +201,17 @@ class StateStore:
         """The newest session number; 0 = no session yet."""
         row = self._row(consumer)
         return 0 if row is None else int(row[0])
+
+    def paused(self, consumer: str) -> bool:
+        """True if an administrator has paused the delivery to the consumer's reader."""
+        query = "SELECT paused FROM consumer WHERE name = ?"
+        with self._mutex, self._converted_errors():
+            row = self._db.execute(query, (consumer,)).fetchone()
+        return row is not None and bool(row[0])
+
+    def set_paused(self, consumer: str, paused: bool) -> None:
+        with self._transaction() as db:
+            db.execute(_SET_PAUSED, (consumer, int(paused)))
 
     def check(self) -> None:
         """Rewrite the store's file if it was deleted. Raises BinlogError if it was replaced by another file."""

@@ -6,10 +6,12 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from dispatcher.dispatch.backpressure import EVICT_AFTER_S
 from dispatcher.dispatch.dispatcher import Phase
 from dispatcher.dispatch.effects import Store
-from dispatcher.dispatch.events import Acknowledged
+from dispatcher.dispatch.events import Acknowledged, DeliveryChanged
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.dispatch.specs import ClientLimits, OnQueueFull
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -67,6 +69,27 @@ def test_with_on_queue_full_wait_all_consumers_wait() -> None:
         play.read()
     assert play.client.consumers["slow"].detaches == 0
     assert play.client.dispatchers[1].phase is Phase.BACKPRESSURE_CLOSED
+    play.finish()
+
+
+@pytest.mark.parametrize("on_queue_full", list(OnQueueFull))
+def test_others_do_not_wait_for_a_consumer_whose_delivery_is_paused(
+    on_queue_full: OnQueueFull,
+) -> None:
+    play = slow_beside_fast(wait_max_s=10.0, on_queue_full=on_queue_full)
+    slow, fast = (play.client.consumers[name] for name in ("slow", "fast"))
+    play.step(DeliveryChanged("slow", True))
+    read_and_poll(play, lambda: fast.queue.queued.seq == 200, "fast")
+    assert slow.detaches == 1 and slow.dispatcher is None
+    assert slow.wait_budget.waited_s == 0
+    # What its reader had asked for before may still be acknowledged. It attaches when delivery is resumed.
+    read_and_poll(play, lambda: slow.queue.unacknowledged_bytes == 0, "slow")
+    for _ in range(100):
+        play.tick_quietly()
+    assert numbers(play) == [1] and play.client.dispatchers[1].attached == [fast]
+    play.step(DeliveryChanged("slow", False))
+    read_and_poll(play, lambda: slow.queue.queued.seq == 200, "slow", "fast")
+    assert slow.wait_budget.merge_after <= play.now
     play.finish()
 
 

@@ -304,6 +304,20 @@ MUTANTS: tuple[Mutant, ...] = (
         Return("len(dispatcher.attached) > 1"),
     ),
     Mutant(
+        "waits for a consumer whose delivery is paused",
+        "4: nothing waits for a consumer whose delivery an administrator has paused",
+        "dispatch.backpressure._others_may_go_on",
+        Return("consumer.spec.on_queue_full is OnQueueFull.DETACH"),
+        tests="tests/dispatch/test_backpressure.py",
+    ),
+    Mutant(
+        "attaches a consumer again whose delivery is paused",
+        "4: a consumer whose delivery is paused attaches when it is resumed",
+        "dispatch.backpressure.Backpressure.may_attach",
+        Replace("consumer.delivery_paused and consumer.started", "False"),
+        tests="tests/dispatch/test_backpressure.py",
+    ),
+    Mutant(
         "waits again after the third detach",
         "4: no waiting after three detaches in ten minutes",
         "dispatch.wait_budget.WaitBudget.deadline",

@@ -27,12 +27,25 @@ def test_a_dump_shows_positions_sessions_and_epochs_of_an_open_store(tmp_path: P
     with closing(StateStore(path)) as store:
         store.save([("shop", at(1), at(5), 1_700_000_000)])
         number = store.next_session("billing")
+        store.set_paused("billing", True)
         state = dump_state(path)
         assert state["installation"] == str(store.installation_id)
         assert state["epoch"] == store.epoch
     assert state["consumers"] == [
-        {"name": "billing", "session": number, "acknowledged": None, "covered": None},
-        {"name": "shop", "session": 0, "acknowledged": at(1).as_dict(), "covered": at(5).as_dict()},
+        {
+            "name": "billing",
+            "session": number,
+            "paused": True,
+            "acknowledged": None,
+            "covered": None,
+        },
+        {
+            "name": "shop",
+            "session": 0,
+            "paused": False,
+            "acknowledged": at(1).as_dict(),
+            "covered": at(5).as_dict(),
+        },
     ]
     assert state["connections"] == state["prepared"] == []
 

@@ -431,6 +431,7 @@ def test_an_older_store_is_upgraded(tmp_path: Path, version: int) -> None:
         session = store.next_session("shop")
     with closing(sqlite3.connect(path)) as db:
         db.execute("ALTER TABLE installation DROP COLUMN epoch")
+        db.execute("ALTER TABLE consumer DROP COLUMN paused")
         db.execute("DROP TABLE prepared")
         if version < 2:
             db.execute("DROP TABLE stream")
@@ -447,6 +448,9 @@ def test_an_older_store_is_upgraded(tmp_path: Path, version: int) -> None:
         )
         assert store.load_versions("c") is not None
         assert store.load_prepared("c") == []
+        assert not store.paused("shop")
+        store.set_paused("shop", True)
+        assert store.paused("shop") and store.session("shop") == session
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
 

@@ -99,6 +99,9 @@ class FakeReaders:
         self.sought.append(to)
         return PLACE.as_dict()
 
+    async def set_paused(self, name: str, paused: bool) -> None:
+        self._called("pause" if paused else "resume", name)
+
     def called(self, name: str, number: int, caller: Caller) -> None:
         self.callers.append(caller)
 

@@ -27,6 +27,7 @@ class FakeState:
         self.rows: dict[str, Progress] = {}
         self.sessions: dict[str, int] = {}
         self.versions: dict[str, StoredVersions] = {}
+        self.paused_names: set[str] = set()
         self.full = False
         self._go_on = threading.Event()
         self._go_on.set()
@@ -62,6 +63,13 @@ class FakeState:
         self._write()
         if what.versions is not None:
             self.versions[client] = what.versions
+
+    def paused(self, consumer: str) -> bool:
+        return consumer in self.paused_names
+
+    def set_paused(self, consumer: str, paused: bool) -> None:
+        self._write()
+        self.paused_names = (self.paused_names - {consumer}) | ({consumer} if paused else set())
 
     def session(self, consumer: str) -> int:
         return self.sessions.get(consumer, 0)
