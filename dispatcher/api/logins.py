@@ -19,6 +19,7 @@ from dispatcher.model.errors import ErrorKind, UserError
 
 LOGIN_S = 12 * 3600
 LOGINS_MAX = 1000
+LOGIN_REMEDY = "enter a token of api.tokens in the daemon's settings"
 VIEW_SCOPES = (Scope.READ, Scope.METRICS)
 """A viewer's token must have one of these, as for GET /v1/binlogs."""
 
@@ -46,7 +47,7 @@ class Logins:
         """Exchange a token for a new number. Raises UserError (UNAUTHORIZED, FORBIDDEN)."""
         token = self._tokens.find(secret)
         if token is None:
-            raise UserError(ErrorKind.UNAUTHORIZED, "the token is not valid")
+            raise UserError(ErrorKind.UNAUTHORIZED, "the token is not valid", remedy=LOGIN_REMEDY)
         token.require(*VIEW_SCOPES)
         now = time.monotonic() if now is None else now
         self._forget_ended(now)

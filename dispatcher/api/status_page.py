@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from dispatcher.api.auth import Token
 from dispatcher.api.feed import VIEWERS_MAX, StatusFeed, StatusSource
 from dispatcher.api.guard import Guard
-from dispatcher.api.logins import LOGIN_S, VIEW_SCOPES, cookie_name
+from dispatcher.api.logins import LOGIN_REMEDY, LOGIN_S, VIEW_SCOPES, cookie_name
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
 _POLICY = (
@@ -79,10 +79,7 @@ def status_page_routes(guard: Guard, source: StatusSource, feed: StatusFeed) -> 
     async def consumer(name: str, request: Request) -> Response:
         """The complete row of a consumer, and its last minutes."""
         viewer(request).require_consumer(name)
-        async for row in source.rows():
-            if row["name"] == name:
-                return JSONResponse({"row": row, "history": source.history(name)})
-        raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(name))
+        return JSONResponse({"row": source.row(name), "history": source.history(name)})
 
     for name in FILES:
         router.add_api_route(f"/static/{name}", _static(name))
@@ -151,7 +148,7 @@ async def _token_of_form(request: Request) -> str:
             raise HTTPException(413, f"the form is larger than {_FORM_BYTES_MAX} bytes")
     fields = parse_qs(body.decode("utf-8", "replace"))
     if not fields.get("token"):
-        raise UserError(ErrorKind.UNAUTHORIZED, "a token is required")
+        raise UserError(ErrorKind.UNAUTHORIZED, "a token is required", remedy=LOGIN_REMEDY)
     return fields["token"][0].strip()
 
 

@@ -33,7 +33,7 @@ from dispatcher.model.subscription import Subscription
 from dispatcher.runtime.consumer_session import READ_ONLY, ConsumerSession
 from dispatcher.runtime.history import Sample
 from dispatcher.runtime.rates import Rates
-from dispatcher.runtime.status_rows import status_rows, status_samples
+from dispatcher.runtime.status_rows import row_of, status_rows, status_samples
 from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.time_slices import in_slices
 
@@ -286,6 +286,13 @@ class ConsumerSessions:
 
     def rows_with_consumers(self) -> Iterator[tuple[dict[str, Any], Consumer]]:
         return status_rows(self._sessions.values(), self.rates)
+
+    def row(self, name: str) -> dict[str, Any]:
+        """The row of one consumer. Raises UserError (UNKNOWN_CONSUMER)."""
+        row = row_of(self.get(name), self.rates.latest, time.monotonic())
+        if row is None:
+            raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(name))
+        return row
 
     def samples(self) -> Iterator[tuple[str, Sample]]:
         """Yield a sample for the history of each consumer."""

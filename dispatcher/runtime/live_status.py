@@ -33,12 +33,20 @@ class LiveStatus:
         """Fill the history for ever."""
         while True:
             await asyncio.sleep(SAMPLE_EVERY_S)
-            samples = self._sessions.samples()
-            async for _ in in_slices(self._history.fill(time.time(), samples)):
-                pass
+            await self.sample()
+
+    async def sample(self) -> None:
+        """Add a sample of each consumer to the history."""
+        samples = self._sessions.samples()
+        async for _ in in_slices(self._history.fill(time.time(), samples)):
+            pass
 
     def rows(self) -> AsyncIterator[dict[str, Any]]:
         return self._sessions.rows()
+
+    def row(self, consumer: str) -> dict[str, Any]:
+        """Raises UserError (UNKNOWN_CONSUMER)."""
+        return self._sessions.row(consumer)
 
     def connections(self) -> AsyncIterator[dict[str, Any]]:
         rate = self._sessions.rates

@@ -24,11 +24,23 @@ def status_rows(
     now = time.monotonic()
     rate = rates.sample(_counted(sessions), now)
     for session in sessions:
-        client, consumer = session.runner.client, session.consumer
-        # A consumer that is just being replaced does not belong to its client any more.
-        if client.consumers.get(consumer.name) is consumer:
-            row = status.status_row(client, consumer, rate, time.time())
-            yield row | _reader_columns(session, rate, now), consumer
+        row = row_of(session, rate, now)
+        if row is not None:
+            yield row, session.consumer
+
+
+def row_of(
+    session: ConsumerSession, rate: Callable[[Counted], Rate], now: float
+) -> dict[str, Any] | None:
+    """The row of one consumer; None if it is just being replaced and does not belong to its client any more.
+
+    `now`: s of the monotonic clock.
+    """
+    client, consumer = session.runner.client, session.consumer
+    if client.consumers.get(consumer.name) is not consumer:
+        return None
+    row = status.status_row(client, consumer, rate, time.time())
+    return row | _reader_columns(session, rate, now)
 
 
 def status_samples(

@@ -112,6 +112,11 @@ class FakeReaders:
         for name in self.names:
             yield {"name": name, "state": "failed", "last_error": "it failed"}
 
+    def row(self, consumer: str) -> dict[str, Any]:
+        if consumer not in self.names:
+            raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(consumer))
+        return {"name": consumer, "state": "failed"}
+
     async def connections(self) -> AsyncIterator[dict[str, Any]]:
         attached = [name for name in self.names if name != "detached"]
         dispatcher = {"name": "shop:1", "main": True, "consumers": attached}

@@ -5,7 +5,7 @@ import htm from "./vendor/htm.mjs";
 import { byteRate, bytes, count, duration } from "./format.mjs";
 import { addPoints, forgetSamples } from "./plots.mjs";
 import { TimelineView } from "./timeline.mjs";
-import { ConnectionView, Problem, problemsOf } from "./topology.mjs";
+import { ConnectionView, Problem, groupedProblems, problemsOf } from "./topology.mjs";
 
 const html = htm.bind(createElement);
 const RETRY_MS = 2000;
@@ -64,8 +64,7 @@ function App() {
   const { snapshot, events } = state;
   if (!snapshot) return html`<${Header} /><p class="waiting">${state.trouble || "Connecting to the daemon …"}</p>`;
   const { consumers, connections, time } = snapshot;
-  const problems = consumers.flatMap((row) => problemsOf(row).map((problem) => ({ problem, consumer: row.name })));
-  problems.sort((one, other) => (one.problem.tone === "bad" ? 0 : 1) - (other.problem.tone === "bad" ? 0 : 1));
+  const problems = groupedProblems(consumers);
   const wanted = consumers.filter(
     (row) => row.name.toLowerCase().includes(state.filter.toLowerCase()) && (!state.onlyProblems || problemsOf(row).length),
   );
@@ -74,7 +73,7 @@ function App() {
     <main class=${state.live ? "" : "stale"}>
       <${Tiles} consumers=${consumers} connections=${connections} />
       ${problems.length > 0 && html`<section class="problems" aria-label="Problems">
-        ${problems.slice(0, 20).map(({ problem, consumer }) => html`<${Problem} problem=${problem} consumer=${consumer} />`)}
+        ${problems.slice(0, 20).map((group) => html`<${Problem} ...${group} />`)}
         ${problems.length > 20 && html`<p class="muted">and ${problems.length - 20} more</p>`}
       </section>`}
       ${consumers.length >= FILTER_FROM && html`<${Filter} matching=${wanted.length} total=${consumers.length} />`}

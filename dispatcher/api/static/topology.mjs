@@ -55,9 +55,23 @@ export function problemsOf(row) {
   return reader ? [...problems, reader] : problems;
 }
 
-export function Problem({ problem, consumer }) {
-  return html`<div class="problem ${problem.tone}" role=${problem.tone === "bad" ? "alert" : null} data-problem=${consumer}>
-    <p><b>${consumer}</b> <span class="badge ${problem.tone}">${problem.title}</span></p>
+// [{problem, names}], the worst first. A server that is down is one problem of all its consumers.
+export function groupedProblems(rows) {
+  const groups = new Map();
+  for (const row of rows) {
+    for (const problem of problemsOf(row)) {
+      const key = JSON.stringify([problem.title, problem.what]);
+      if (!groups.has(key)) groups.set(key, { problem, names: [] });
+      groups.get(key).names.push(row.name);
+    }
+  }
+  const rank = ({ problem }) => (problem.tone === "bad" ? 0 : 1);
+  return [...groups.values()].sort((one, other) => rank(one) - rank(other));
+}
+
+export function Problem({ problem, names }) {
+  return html`<div class="problem ${problem.tone}" role=${problem.tone === "bad" ? "alert" : null} data-problem=${names.join(" ")}>
+    <p><b>${names.join(", ")}</b> <span class="badge ${problem.tone}">${problem.title}</span></p>
     <p class="error">${problem.what}</p>
     ${problem.remedy && html`<p class="remedy"><span>What to do</span> ${problem.remedy}</p>`}
   </div>`;
