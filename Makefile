@@ -23,7 +23,8 @@ help:
 	@echo "make fuzz     fuzz every parser of bytes, for FUZZ_SECONDS=20 each"
 	@echo "make lint     run ruff, mypy and the import contracts"
 	@echo "make bench    run the benchmarks"
-	@echo "make manifests  write what is generated: dashboard, docs/metrics.md, plain Kubernetes manifests (needs Helm or Go)"
+	@echo "make manifests  write what is generated: dashboard, docs/metrics.md, docs/settings.md,"
+	@echo "              docs/http-api-reference.md, plain Kubernetes manifests (needs Helm or Go)"
 	@echo "make servers  download the MySQL and MariaDB servers of the tests into the cache folder"
 	@echo "make clean    remove everything that was built in this folder"
 
@@ -44,10 +45,11 @@ demo: jars
 	@deploy/setup.sh mirror
 	@$(PY) -m deploy.demo $(if $(KEEP),--keep)
 
-# The plain manifests of Kubernetes, rendered from the Helm chart.
+# References, the dashboard, and the plain manifests of Kubernetes, rendered from the Helm chart.
 manifests:
 	@deploy/setup.sh venv helm
 	@$(PY) -m deploy.metrics_reference
+	@$(PY) -m deploy.settings_reference
 	@$(PY) -m deploy.grafana.dashboard
 	@$(PY) -m deploy.manifests
 

@@ -1,0 +1,99 @@
+"""Writes docs/settings.md from the models of the settings: `python -m deploy.settings_reference`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from deploy.mirror_meanings import MIRROR
+from dispatcher.settings.reference import SettingReference, daemon_settings, section_settings
+from spark_sink.mirror.settings import MirrorSettings
+
+PATH = Path(__file__).parents[1] / "docs/settings.md"
+
+_ABOUT = {
+    "defaults": "Each consumer can override each of them, in its own section.",
+    "consumers.NAME": "`NAME`: at most 64 letters, digits, `_`, `.` and `-`. A consumer needs `databases`, and either "
+    "`mysql` with `password_file` or `password`, or `files`. It may also set each key of `defaults`.",
+    "api": "The limits, `listen` and `tls` need a restart, the others apply at a reload.",
+    "state": "These need a restart.",
+    "log": "",
+    "mqtt": "Without this section nothing is published.",
+}  # fmt: skip
+
+
+def of_mirror() -> list[SettingReference]:
+    """The settings of the mirror."""
+    # The reference names what the user chooses in `tables` a pattern, because it is no table's name.
+    meanings = {path.replace("PATTERN", "NAME"): text for path, text in MIRROR.items()}
+    rows = section_settings("", MirrorSettings, meanings)
+    return [row._replace(path=row.path.replace("tables.NAME", "tables.PATTERN")) for row in rows]
+
+
+def _section_name(path: str) -> str:
+    return "consumers.NAME" if path.startswith("consumers.") else path.partition(".")[0]
+
+
+def _table(rows: Iterable[SettingReference], *, without: str = "") -> str:
+    lines = ["| setting | type | default | unit | meaning |", "|---|---|---|---|---|"]
+    for row in rows:
+        default = f"`{row.default}`" if row.default not in ("", "required") else row.default
+        kind = f"{row.type} {row.limits}".rstrip()
+        name = row.path.removeprefix(without)
+        lines.append(f"| `{name}` | {kind} | {default} | {row.unit} | {row.meaning} |")
+    return "\n".join(lines)
+
+
+def text() -> str:
+    """The complete document."""
+    rows = list(daemon_settings())
+    sections = [
+        "\n\n".join(
+            part
+            for part in (
+                f"### `{name}`",
+                about,
+                _table(
+                    (row for row in rows if _section_name(row.path) == name), without=f"{name}."
+                ),
+            )
+            if part
+        )
+        for name, about in _ABOUT.items()
+    ]
+    daemon = "\n\n".join(sections)
+    return f"""# Settings
+
+Written by `python -m deploy.settings_reference` from the models. Complete examples:
+[config/dispatcher.example.yaml](../config/dispatcher.example.yaml) and
+[config/mirror.example.yaml](../config/mirror.example.yaml).
+
+* Sources, later ones override earlier ones: the files of `--config` (repeatable; a folder stands for its `*.yaml`),
+  environment variables, options of the command line.
+* An environment variable's name is the path in capitals with `__` between its parts: `DISPATCHER__API__LISTEN`,
+  `DISPATCHER__CONSUMERS__SHOP__PASSWORD`; of the mirror `SPARK_SINK_TARGET`, `SPARK_SINK_COPY__MYSQL`.
+* In files, `${{NAME}}` stands for an environment variable, `$${{NAME}}` for a literal `${{NAME}}`. Names of files are
+  relative to the settings file's folder.
+* A size is a number of bytes, or `64MiB` (powers of 1024), or `64MB` (powers of 1000).
+* `[]` in a path stands for the elements of a list. An empty default: not set. Unknown keys are errors.
+
+`binlog-dispatcher check --config F` reports everything that is wrong at once, with file and line.
+
+## The daemon
+
+{daemon}
+
+## The mirror
+
+[spark.md](spark.md#the-mirror) describes the job.
+
+{_table(of_mirror())}
+"""
+
+
+def main() -> None:
+    PATH.write_text(text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""What each setting is: its type, default, unit and limits, read from the models, and its meaning."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, SecretStr
+from pydantic.fields import FieldInfo
+
+from dispatcher.settings.meanings import DAEMON
+from dispatcher.settings.model import (
+    ApiSettings,
+    ConsumerSettings,
+    LimitSettings,
+    LogSettings,
+    MysqlSettings,
+    StartSettings,
+    StateSettings,
+)
+from dispatcher.settings.mqtt import BrokerAddress, MqttSettings
+from dispatcher.settings.section import HostPort, SettingsSection
+from dispatcher.settings.values import parse_bytes
+
+REQUIRED = "required"
+NONE = ""  # the default of a setting that is not set
+
+# Sections that a person writes as one value.
+_WRITTEN_AS = {
+    MysqlSettings: "user@host:port",
+    StartSettings: "position",
+    HostPort: "host:port",
+    BrokerAddress: "mqtt://host:port",
+}
+_SCALARS = {bool: "true or false", int: "number", float: "number", str: "text", Path: "file name"}
+_UNITS = {
+    "_seconds": "seconds",
+    "_milliseconds": "milliseconds",
+    "_days": "days",
+    "_per_second": "rows/s",
+}
+
+
+class SettingReference(NamedTuple):
+    """One setting. `path`: dotted, with NAME for a name that the user chooses and [] for elements of a list;
+    `default`: as in YAML, `REQUIRED` or `NONE`; `limits`: such as ">= 1", or empty; `unit`: empty for none."""
+
+    path: str
+    type: str
+    default: str
+    unit: str
+    limits: str
+    meaning: str
+
+
+def daemon_settings() -> Iterator[SettingReference]:
+    """All settings of the daemon, in the order of the sections."""
+    shared = LimitSettings.model_fields.keys()
+    for section, model, without in (
+        ("defaults", LimitSettings, ()),
+        ("consumers.NAME", ConsumerSettings, shared),
+        ("api", ApiSettings, ()),
+        ("state", StateSettings, ()),
+        ("log", LogSettings, ()),
+        ("mqtt", MqttSettings, ()),
+    ):
+        yield from section_settings(section, model, DAEMON, without=tuple(without))
+
+
+def section_settings(
+    section: str,
+    model: type[BaseModel],
+    meanings: Mapping[str, str],
+    *,
+    without: Sequence[str] = (),
+) -> Iterator[SettingReference]:
+    """The settings of a section, sections in it included. `meanings`: path to text; raises KeyError if one lacks."""
+    for name, field in model.model_fields.items():
+        if name in without:
+            continue
+        key = field.alias or name
+        path = f"{section}.{key}" if section else key
+        nested = _section_of(field)
+        if nested is not None:
+            inner, suffix = nested
+            yield from section_settings(path + suffix, inner, meanings)
+            continue
+        yield SettingReference(
+            path, _type_of(field), _default_of(field), _unit_of(key, field), _limits_of(field),
+            meanings[path],
+        )  # fmt: skip
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """The alternatives of a union, without None."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        for part in get_args(annotation):
+            yield from _parts(part)
+    elif annotation is not type(None):
+        yield annotation
+
+
+def _section_of(field: FieldInfo) -> tuple[type[BaseModel], str] | None:
+    """The model of a section with keys of its own, and what its path has in addition: [] or .NAME."""
+    (part, *others) = _parts(field.annotation)
+    if others:
+        return None
+    suffix = ""
+    if get_origin(part) is tuple:
+        part, suffix = get_args(part)[0], "[]"
+    elif get_origin(part) is dict:
+        part, suffix = get_args(part)[1], ".NAME"
+    is_section = isinstance(part, type) and issubclass(part, SettingsSection)
+    return (part, suffix) if is_section and part not in _WRITTEN_AS else None
+
+
+def _type_of(field: FieldInfo) -> str:
+    if _is_read_by(field, "_read_secret"):
+        return "file name"
+    if _is_read_by(field, parse_bytes.__name__):
+        return "size"
+    return " or ".join(dict.fromkeys(_name_of(part) for part in _parts(field.annotation)))
+
+
+def _name_of(annotation: Any) -> str:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        inner, *metadata = get_args(annotation)
+        if _read_by(metadata, parse_bytes.__name__):
+            return "size"
+        return "file name" if _read_by(metadata, "_read_secret") else _name_of(inner)
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(annotation))
+    if origin is tuple:
+        return f"list of {_name_of(get_args(annotation)[0])}"
+    if origin is dict:
+        return "mapping of text"
+    if annotation in _WRITTEN_AS:
+        return f"`{_WRITTEN_AS[annotation]}`" if annotation is not StartSettings else "position"
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return ", ".join(f"`{member.value}`" for member in annotation)
+    return "text" if annotation is SecretStr else _SCALARS[annotation]
+
+
+def _read_by(metadata: Sequence[Any], function: str) -> bool:
+    validators = (item for item in metadata if isinstance(item, BeforeValidator))
+    return any(getattr(item.func, "__name__", "") == function for item in validators)
+
+
+def _is_read_by(field: FieldInfo, function: str) -> bool:
+    if _read_by(field.metadata, function):
+        return True
+    parts = [part for part in _parts(field.annotation) if get_origin(part) is Annotated]
+    return any(_read_by(get_args(part)[1:], function) for part in parts)
+
+
+def _default_of(field: FieldInfo) -> str:
+    if field.is_required():
+        return REQUIRED
+    if field.default_factory is not None:
+        factory: Callable[..., Any] = field.default_factory
+        return "{}" if factory is dict else NONE
+    return _written(field.default, size=_type_of(field) == "size")
+
+
+def _written(value: Any, *, size: bool) -> str:
+    """A value as a person writes it into the settings."""
+    if value is None:
+        return NONE
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, StartSettings):
+        return value.at
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    if isinstance(value, int) and size:
+        return format_size(value)
+    return str(value) or '""'
+
+
+def format_size(value: int) -> str:
+    """67108864 as 64MiB; a size that no unit divides in bytes."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if value and value % 1024**power == 0:
+            return f"{value // 1024**power}{unit}"
+    return str(value)
+
+
+def _unit_of(key: str, field: FieldInfo) -> str:
+    if _is_read_by(field, parse_bytes.__name__):
+        return "bytes"
+    if int not in _plain(field) and float not in _plain(field):
+        return ""
+    return next((unit for suffix, unit in _UNITS.items() if suffix in f"_{key}"), "")
+
+
+def _plain(field: FieldInfo) -> list[Any]:
+    parts = _parts(field.annotation)
+    return [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
+
+
+def _limits_of(field: FieldInfo) -> str:
+    """`>= 1`, `1 to 64`, or nothing."""
+    at_least = next((item.ge for item in field.metadata if hasattr(item, "ge")), None)
+    at_most = next((item.le for item in field.metadata if hasattr(item, "le")), None)
+    as_text = format_size if _type_of(field) == "size" else str
+    if at_least is None:
+        return ""
+    if at_most is None:
+        return f">= {as_text(at_least)}" if at_least else ""
+    return f"{as_text(at_least)} to {as_text(at_most)}"
