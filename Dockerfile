@@ -1,40 +1,84 @@
 # syntax=docker/dockerfile:1
-# The daemon alone: no Spark, no build tools, no root.
+# Two images: `daemon` (the default), without Spark, and `mirror`, with Spark, Java and Delta's jars. Neither has build
+# tools or runs as root, and the root file system of both may be read-only.
 #
 #   docker build -t binlog-dispatcher .
-#   docker run -p 127.0.0.1:8085:8085 -v ./dispatcher.yaml:/etc/binlog-dispatcher/dispatcher.yaml:ro \
+#   docker run --read-only --tmpfs /tmp -p 127.0.0.1:8085:8085 -v ./dispatcher.yaml:/etc/binlog-dispatcher/dispatcher.yaml:ro \
 #       -v binlog-dispatcher:/var/lib/binlog-dispatcher binlog-dispatcher
+#   docker build -t binlog-dispatcher-spark --target mirror .
 #
-# In a container set `api: {listen: "0.0.0.0:8085"}`, which requires tokens.
+# In a container set `api: {listen: "0.0.0.0:8085"}`, which requires tokens. deploy/image/chroot.py runs these steps without
+# an engine; docs/kubernetes.md describes the images.
 
 # The base image is pinned by the digest of its multi-architecture index, so that every build starts from the same bytes:
 # python:3.13-slim as of September 2026, Python 3.13.15 on Debian 13. Renew it at least monthly, for Debian's security
-# updates, in both FROM lines:
+# updates, in this line:
 #
 #   docker buildx imagetools inspect python:3.13-slim      # the line "Digest:" at the top
-FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b AS build
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b AS base
+ENV PATH=/opt/binlog-dispatcher/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1
+
+FROM base AS build-daemon
 RUN python -m venv /opt/binlog-dispatcher
-ENV PATH=/opt/binlog-dispatcher/bin:$PATH
 WORKDIR /src
 COPY deploy/daemon.lock deploy/daemon.lock
 RUN pip install --require-hashes --no-deps -r deploy/daemon.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY dispatcher dispatcher
 COPY spark_sink spark_sink
-RUN pip install --no-deps --no-build-isolation .
+COPY deploy/image/compile_kernels.py /tmp/compile_kernels.py
+# The kernels are compiled for this processor; `entrypoint.sh` copies them to where the daemon may write.
+RUN pip install --no-deps --no-build-isolation . \
+    && NUMBA_CACHE_DIR=/opt/binlog-dispatcher/kernels python /tmp/compile_kernels.py
+COPY deploy/image/entrypoint.sh /opt/binlog-dispatcher/bin/entrypoint.sh
 
-FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
-RUN useradd --system --uid 8085 --home-dir /var/lib/binlog-dispatcher --create-home binlog-dispatcher
-COPY --from=build /opt/binlog-dispatcher /opt/binlog-dispatcher
-# Compiled kernels are cached next to the state, so that the root file system can be read-only.
-ENV PATH=/opt/binlog-dispatcher/bin:$PATH \
-    PYTHONUNBUFFERED=1 \
-    NUMBA_CACHE_DIR=/var/lib/binlog-dispatcher/kernels
+FROM base AS build-mirror
+RUN apt-get update && apt-get install -y --no-install-recommends openjdk-21-jre-headless && rm -rf /var/lib/apt/lists/*
+RUN python -m venv /opt/binlog-dispatcher
+WORKDIR /src
+COPY deploy/spark.lock deploy/spark.lock
+RUN pip install --require-hashes --no-deps -r deploy/spark.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY dispatcher dispatcher
+COPY spark_sink spark_sink
+RUN pip install --no-deps --no-build-isolation .
+# Delta's jars lie beside Spark's own, for drivers and executors however they are started.
+RUN BINLOG_DISPATCHER_CACHE=/opt/binlog-dispatcher/cache python -m spark_sink.jars \
+    && ln -s "$(python -c 'import pyspark; print(pyspark.__path__[0])')" /opt/binlog-dispatcher/spark \
+    && find /opt/binlog-dispatcher/cache -name '*.jar' -exec ln -s {} /opt/binlog-dispatcher/spark/jars/ ';' \
+    && ln -s "$(python -c 'import spark_sink; print(spark_sink.__path__[0])')/__main__.py" /opt/binlog-dispatcher/mirror.py
+COPY deploy/image/mirror-entrypoint.sh /opt/binlog-dispatcher/bin/mirror-entrypoint.sh
+
+FROM base AS mirror
+RUN apt-get update && apt-get install -y --no-install-recommends openjdk-21-jre-headless procps tini \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --system --uid 8085 --home-dir /var/lib/binlog-mirror --create-home binlog-mirror \
+    && install -d -o binlog-mirror /data
+COPY --from=build-mirror /opt/binlog-dispatcher /opt/binlog-dispatcher
+ENV BINLOG_DISPATCHER_CACHE=/opt/binlog-dispatcher/cache \
+    SPARK_HOME=/opt/binlog-dispatcher/spark \
+    PYSPARK_PYTHON=/opt/binlog-dispatcher/bin/python \
+    NUMBA_CACHE_DIR=/tmp/kernels
 USER 8085:8085
+WORKDIR /var/lib/binlog-mirror
+VOLUME /data
+EXPOSE 9464
+HEALTHCHECK NONE
+ENTRYPOINT ["/usr/bin/tini", "--", "sh", "/opt/binlog-dispatcher/bin/mirror-entrypoint.sh"]
+CMD ["run", "--config", "/etc/binlog-mirror/mirror.yaml"]
+
+FROM base AS daemon
+RUN useradd --system --uid 8085 --home-dir /var/lib/binlog-dispatcher --create-home binlog-dispatcher
+COPY --from=build-daemon /opt/binlog-dispatcher /opt/binlog-dispatcher
+ENV NUMBA_CACHE_DIR=/var/lib/binlog-dispatcher/kernels
+USER 8085:8085
+WORKDIR /var/lib/binlog-dispatcher
 VOLUME /var/lib/binlog-dispatcher
 EXPOSE 8085
-HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
     CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8085/livez', timeout=2)"]
-ENTRYPOINT ["binlog-dispatcher"]
+ENTRYPOINT ["sh", "/opt/binlog-dispatcher/bin/entrypoint.sh"]
 CMD ["run", "--config", "/etc/binlog-dispatcher/dispatcher.yaml"]

