@@ -46,10 +46,10 @@ COPY dispatcher dispatcher
 COPY spark_sink spark_sink
 RUN pip install --no-deps --no-build-isolation .
 # Delta's jars lie beside Spark's own, for drivers and executors however they are started.
-RUN BINLOG_DISPATCHER_CACHE=/opt/binlog-dispatcher/cache python -m spark_sink.jars \
-    && ln -s "$(python -c 'import pyspark; print(pyspark.__path__[0])')" /opt/binlog-dispatcher/spark \
+RUN BINLOG_DISPATCHER_CACHE=/opt/binlog-dispatcher/cache python -P -m spark_sink.jars \
+    && ln -s "$(python -P -c 'import pyspark; print(pyspark.__path__[0])')" /opt/binlog-dispatcher/spark \
     && find /opt/binlog-dispatcher/cache -name '*.jar' -exec ln -s {} /opt/binlog-dispatcher/spark/jars/ ';' \
-    && ln -s "$(python -c 'import spark_sink; print(spark_sink.__path__[0])')/__main__.py" /opt/binlog-dispatcher/mirror.py
+    && ln -s "$(python -P -c 'import spark_sink; print(spark_sink.__path__[0])')/__main__.py" /opt/binlog-dispatcher/mirror.py
 COPY deploy/image/mirror-entrypoint.sh /opt/binlog-dispatcher/bin/mirror-entrypoint.sh
 
 FROM base AS mirror

@@ -36,6 +36,7 @@ _NETWORK_FILES = (
     "/etc/hosts",
     "/etc/pip.conf",
     "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/certs/java/cacerts",
 )
 _NETWORK_VARIABLES = ("PIP_", "SSL_CERT", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 _SETTINGS = """\
@@ -152,9 +153,8 @@ def _network(root: Path) -> Iterator[dict[str, str]]:
     kept: dict[Path, bytes | None] = {}
     for name in _NETWORK_FILES:
         here, there = Path(name), _inside(root, name)
-        if here.exists():
+        if here.exists() and there.parent.is_dir():
             kept[there] = there.read_bytes() if there.exists() else None
-            there.parent.mkdir(parents=True, exist_ok=True)
             there.write_bytes(here.read_bytes())
     try:
         yield {k: v for k, v in os.environ.items() if k.startswith(_NETWORK_VARIABLES)}
@@ -231,24 +231,43 @@ def check_daemon(tree: Tree, work: Path) -> None:
     _say("ended with 0; its kernels are those of the build, its state is in the volume")
 
 
+# Spark finds Delta's jars without a setting, and writes to /tmp only.
+_DELTA_PROGRAM = """
+from pyspark.sql import SparkSession
+from spark_sink.jars import delta_jars, delta_settings
+
+assert delta_jars(), "no jars"
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+for name, value in delta_settings().items():
+    if name != "spark.jars":
+        builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.range(3).write.format("delta").save("/tmp/table")
+assert spark.read.format("delta").load("/tmp/table").count() == 3
+"""
+
+
 def check_mirror(tree: Tree, work: Path) -> None:
     """Run commands of the mirror's image. Raises CalledProcessError."""
     volume = work / "mirror-volume"
     volume.mkdir()
     shutil.chown(volume, 8085, 8085)
+    # An engine would make the host's name known.
+    local = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
+    environment = {**tree.environment, **local}
     mounts = {volume: "/var/lib/binlog-mirror"}
     for command in (["--help"], ["run", "--help"]):
         _run(
             container(tree, [*tree.entrypoint, *command], mounts),
-            environment=tree.environment,
+            environment=environment,
             quiet=True,
         )
-    program = "from spark_sink.jars import delta_jars; assert delta_jars(), 'no jars'"
     java = "java -version 2>&1 && ls $SPARK_HOME/jars/delta-* && test ! -w /opt && test -w /tmp"
-    python = ["/opt/binlog-dispatcher/bin/python", "-c", program]
+    python = ["/opt/binlog-dispatcher/bin/python", "-c", _DELTA_PROGRAM]
     for command in (python, ["sh", "-c", java]):
-        _run(container(tree, command, mounts), environment=tree.environment, quiet=True)
-    _say("the mirror's commands run; Delta's jars lie beside Spark's")
+        _run(container(tree, command, mounts), environment=environment, quiet=True)
+    _say("the mirror's commands run; Spark has written a Delta table")
 
 
 def _run(

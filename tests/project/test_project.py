@@ -85,3 +85,21 @@ def test_no_module_of_binlog_loads_anything_heavy() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert [name for name in HEAVY if name in json.loads(done.stdout)] == []
+
+
+def test_the_extra_of_spark_holds_what_the_mirror_imports() -> None:
+    """All extras are installed here, so an import alone would not show what is missing."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+    names = {re.split(r"[^a-z0-9.-]", one)[0] for one in declared}
+    for module, distribution in {
+        "typer": "typer", "ruamel": "ruamel.yaml", "prometheus_client": "prometheus-client",
+        "pydantic": "pydantic", "pymysql": "pymysql", "pandas": "pandas",
+    }.items():  # fmt: skip
+        used = [
+            path.name
+            for folder in ("spark_sink", "dispatcher/settings", "dispatcher/source/mysql")
+            for path in (ROOT / folder).rglob("*.py")
+            if re.search(rf"^\s*(from|import) {module}\b", path.read_text(), re.MULTILINE)
+        ]
+        assert not used or distribution in names, (distribution, used)

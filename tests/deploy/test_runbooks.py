@@ -1,0 +1,233 @@
+"""The runbooks, followed: a fault raises its alert's condition in a real Prometheus, and the remedy ends it.
+
+Rates and times of waiting (`for`) are tested in alerts_test.yaml; here the expressions see a real daemon and server.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dispatcher.cli import app
+from tests.daemon.conftest import MakeDaemon, Source
+from tests.daemon.harness import Daemon, Reader, until
+from tests.deploy.test_prometheus import free_port, rules
+from tests.servers import Instance
+from tests.servers.plugin import ServerFactory
+from tests.support.prometheus import Prometheus, running
+
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(600)]
+
+KIB = 1 << 10
+
+
+@pytest.fixture(scope="module")
+def server(module_server_factory: ServerFactory) -> Instance:
+    return module_server_factory("mysql97")
+
+
+@pytest.fixture
+def table(server: Instance) -> Iterator[str]:
+    server.execute(
+        "CREATE DATABASE d", "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, v LONGTEXT)"
+    )
+    yield "d.t"
+    server.execute("DROP DATABASE d")
+
+
+@dataclass
+class OnCall:
+    """What a person on call has: alerts, the command line, `curl`, the settings."""
+
+    daemon: Daemon
+    prometheus: Prometheus
+
+    def _condition(self, alert: str) -> str:
+        (rule,) = (rule for rule in rules() if rule["alert"] == alert)
+        return str(rule["expr"])
+
+    def alerted(self, alert: str) -> None:
+        until(
+            lambda: self.prometheus.query(self._condition(alert)),
+            f"{alert} is raised",
+            timeout_s=90,
+        )
+
+    def quiet(self, alert: str) -> None:
+        # A daemon that is down has no samples, which is not the end of the fault.
+        until(
+            lambda: (
+                self.prometheus.query('up{job="binlog-dispatcher"} == 1')
+                and not self.prometheus.query(self._condition(alert))
+            ),
+            f"{alert} has ended",
+            timeout_s=90,
+        )
+
+    def command(self, *words: str) -> Result:
+        url = f"http://127.0.0.1:{self.daemon.port}"
+        return CliRunner().invoke(app, [*words, "--url", url])
+
+    def settings(self, **changes: Any) -> None:
+        """Change the settings of the consumer `d`, and reload them."""
+        self.daemon.settings["consumers"]["d"].update(changes)
+        self.daemon.reload()
+
+
+@pytest.fixture
+def on_call(
+    server: Instance, table: str, make_daemon: MakeDaemon, source: Source, tmp_path: Path
+) -> Iterator[OnCall]:
+    """A daemon with the consumer `d`, which begins at the earliest, watched by Prometheus."""
+    daemon = make_daemon({"d": source(server, "d", start="latest")}, state={})
+    daemon.start()
+    daemon.api.until_state("d", "streaming")
+    target = {"targets": [f"127.0.0.1:{daemon.port}"]}
+    configuration = {
+        "global": {"scrape_interval": "300ms"},
+        "scrape_configs": [{"job_name": "binlog-dispatcher", "static_configs": [target]}],
+    }
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    with running(folder, free_port(), configuration) as prometheus:
+        until(lambda: "up" in prometheus.targets().values(), "the daemon is scraped")
+        yield OnCall(daemon, prometheus)
+
+
+def insert(server: Instance, count: int, size: int) -> None:
+    server.execute(*[f"INSERT INTO d.t (v) VALUES (REPEAT('x', {size}))"] * count)
+
+
+def test_absent_because_of_wrong_settings(on_call: OnCall) -> None:
+    on_call.daemon.stop()
+    on_call.alerted("BinlogDispatcherAbsent")
+    file = on_call.daemon.folder / "dispatcher.yaml"
+    good = file.read_text()
+    file.write_text(good.replace('"databases"', '"databasse"'))
+    for command in ("run", "check"):
+        done = CliRunner().invoke(app, [command, "--config", str(file)])
+        assert done.exit_code == 2 and "databasse" in done.output
+    on_call.daemon.start()
+    on_call.quiet("BinlogDispatcherAbsent")
+
+
+def test_a_password_was_rotated(on_call: OnCall, server: Instance) -> None:
+    user = on_call.daemon.settings["consumers"]["d"]["mysql"].split("@")[0]
+    server.execute(f"ALTER USER '{user}'@'%' IDENTIFIED BY 'another secret'")
+    for (number,) in server.execute(
+        f"SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{user}'"
+    ):
+        server.execute(f"KILL {number}")
+    on_call.alerted("BinlogConnectionDown")
+    faults = 'binlog_dispatcher_source_connection_faults_total{kind="ACCESS_DENIED"}'
+    until(lambda: on_call.prometheus.query(faults), "the kind of the fault is counted")
+    on_call.settings(password="another secret")
+    on_call.quiet("BinlogConnectionDown")
+
+
+def test_a_server_was_reset(on_call: OnCall, server: Instance) -> None:
+    insert(server, 3, 10)
+    Reader(on_call.daemon, "d").open().read_to(server)
+    server.execute("RESET BINARY LOGS AND GTIDS")
+    on_call.alerted("BinlogConsumerFailed")
+    shown = on_call.command("consumers", "show", "d")
+    assert "history differs" in " ".join(shown.stdout.split())
+    done = on_call.command("consumers", "seek", "d", "--to", "earliest", "--yes")
+    assert done.exit_code == 0, done.output
+    on_call.quiet("BinlogConsumerFailed")
+
+
+def test_needed_binlogs_are_purged_soon_and_then_are(on_call: OnCall, server: Instance) -> None:
+    server.execute("SET GLOBAL binlog_expire_logs_seconds = 600")
+    try:
+        on_call.alerted("BinlogRunwayCritical")
+        server.execute("SET GLOBAL binlog_expire_logs_seconds = 604800")
+        on_call.quiet("BinlogRunwayCritical")
+    finally:
+        server.execute("SET GLOBAL binlog_expire_logs_seconds = DEFAULT")
+    insert(server, 3, 10)
+    on_call.daemon.stop()
+    server.execute("FLUSH BINARY LOGS")
+    insert(server, 3, 10)
+    server.execute("FLUSH BINARY LOGS")
+    server.execute(f"PURGE BINARY LOGS TO '{server.binlogs()[-1][0]}'")
+    on_call.daemon.start()
+    on_call.alerted("BinlogConsumerFailed")
+    assert "purged" in on_call.daemon.api.row("d")["last_error"]
+    assert on_call.command("consumers", "forget", "d", "--yes").exit_code == 0
+    on_call.quiet("BinlogConsumerFailed")
+
+
+def test_a_queue_is_full_until_its_reader_reads(on_call: OnCall, server: Instance) -> None:
+    on_call.settings(max_bytes_in_binlog_queue=256 * KIB)
+    insert(server, 60, 8 * KIB)
+    on_call.alerted("BinlogQueueFull")
+    Reader(on_call.daemon, "d").open().read_to(server)
+    on_call.quiet("BinlogQueueFull")
+
+
+def test_a_reader_that_dies_is_started_again(on_call: OnCall, server: Instance) -> None:
+    reader = Reader(on_call.daemon, "d").open()
+    body = json.dumps({"session": reader.session, "after": reader.position, "wait_ms": 60000})
+    connection = http.client.HTTPConnection("127.0.0.1", on_call.daemon.port)
+    connection.request("POST", "/v1/consumers/d/poll", body, {"Content-Type": "application/json"})
+    until(lambda: on_call.daemon.api.row("d")["reader"] == "waiting", "the reader polls")
+    with suppress(OSError):
+        connection.sock.shutdown(socket.SHUT_RDWR)
+    connection.close()
+    insert(server, 1, 10)
+    on_call.alerted("BinlogReaderGone")
+    row = on_call.daemon.api.row("d")
+    assert row["reader_address"] and row["poll_age_seconds"] is not None
+    Reader(on_call.daemon, "d").open().read_to(server)
+    on_call.quiet("BinlogReaderGone")
+
+
+def test_the_state_was_replaced(on_call: OnCall) -> None:
+    state = on_call.daemon.state
+    away = state.with_name("away.db")
+    away.write_bytes(b"")
+    state.rename(state.with_name("kept.db"))
+    away.rename(state)
+    on_call.alerted("BinlogStateStoreDown")
+    status, _, text = on_call.daemon.api.request("GET", "/readyz")
+    assert status == 503 and b"replaced" in text
+    state.unlink()
+    on_call.quiet("BinlogStateStoreDown")
+
+
+def test_wrong_settings_are_not_reloaded(on_call: OnCall) -> None:
+    settings = on_call.daemon.settings["consumers"]["d"]
+    settings["databasse"] = settings.pop("databases")
+    line = on_call.daemon.hang_up("settings not reloaded")
+    assert "databasse" in line["error"]
+    on_call.alerted("BinlogSettingsNotReloaded")
+    settings["databases"] = settings.pop("databasse")
+    on_call.daemon.reload()
+    on_call.quiet("BinlogSettingsNotReloaded")
+
+
+def test_the_space_for_large_transactions_is_used_up(on_call: OnCall, server: Instance) -> None:
+    daemon = on_call.daemon
+    daemon.settings["consumers"]["d"]["max_bytes_in_binlog_queue"] = 64 * KIB
+    daemon.settings["state"]["max_bytes_in_spill"] = 4 << 20
+    daemon.restart()
+    insert(server, 1, 2 << 20)
+    on_call.alerted("BinlogSpillNearlyFull")
+    assert daemon.api.row("d")["spilled_bytes"] > 0
+    Reader(daemon, "d").open().read_to(server)
+    on_call.quiet("BinlogSpillNearlyFull")
+    insert(server, 1, 8 << 20)
+    until(lambda: "spill" in (daemon.api.row("d")["last_error"] or ""), "it does not fit")
+    daemon.settings["state"]["max_bytes_in_spill"] = 64 << 20
+    daemon.restart()
+    Reader(daemon, "d").open().read_to(server)
