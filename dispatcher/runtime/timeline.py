@@ -15,8 +15,7 @@ from dispatcher.runtime.client_runner import Logger
 
 EVENTS_MAX = 200
 
-# The kind of each event that is kept, by its text in the log.
-_KINDS = {
+KINDS = {
     "streaming": "connected",
     "not connected": "disconnected",
     "server history is checked anew": "disconnected",
@@ -30,8 +29,11 @@ _KINDS = {
     "went on behind a gap": "gap",
     "sought": "moved",
     "consumer removed": "removed",
+    "delivery paused": "paused",
+    "delivery resumed": "resumed",
+    "databases": "warning",
 }
-KINDS = tuple(dict.fromkeys(_KINDS.values()))
+"""The kind of each event that is kept, by its text in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Timeline:
         return tuple(self._events)
 
     def log(self, level: int, event: str, **fields: Any) -> None:
-        kind = _KINDS.get(event)
+        kind = KINDS.get(event)
         if kind is not None:
             self._add(kind, level, event, fields)
         self._log.log(level, event, **fields)
@@ -106,4 +108,10 @@ def _consumers(fields: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _detail(fields: Mapping[str, Any]) -> str:
     """The error or the reason; positions and names of consumers have places of their own."""
-    return str(fields.get("error") or fields.get("reason") or fields.get("why") or "")
+    return str(
+        fields.get("error")
+        or fields.get("reason")
+        or fields.get("why")
+        or fields.get("warning")
+        or ""
+    )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 
 import pytest
 
 from dispatcher.dispatch.topology import connection_view
 from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.runtime import timeline as timeline_module
 from dispatcher.runtime.history import SAMPLES_MAX, Sample, StatusHistory
 from dispatcher.runtime.live_status import LiveStatus
-from dispatcher.runtime.timeline import Timeline
+from dispatcher.runtime.timeline import KINDS, Timeline
 from tests.support.fake_clients import Daemon, declared, open_session, poll, position, until
 
 
@@ -98,3 +101,17 @@ def test_the_timeline_passes_every_line_on() -> None:
         timeline.log(20, event, client="repl@db1:3306", consumer="c")
     assert lines.events == ["streaming", "paused", "detached"]
     assert [event.kind for event in timeline.events()] == ["connected", "detached"]
+
+
+def test_every_event_of_the_timeline_is_one_of_the_log_and_has_a_colour() -> None:
+    root = Path(timeline_module.__file__).parents[1]
+    code = "".join(
+        file.read_text(encoding="utf-8")
+        for folder in ("dispatch", "runtime")
+        for file in (root / folder).glob("*.py")
+        if file.name != "timeline.py"
+    )
+    assert [event for event in KINDS if f'"{event}"' not in code] == []
+    script = (root / "api/static/timeline.mjs").read_text(encoding="utf-8")
+    tones = re.findall(r"\b([a-z]+): \"(?:good|calm|warn|bad)\"", script)
+    assert sorted(tones) == sorted({*KINDS.values()})

@@ -9,7 +9,7 @@ const STRIP_S = 600;
 const LISTED_MAX = 40;
 const TONES = {
   connected: "good", merged: "good", ended: "calm", moved: "calm", removed: "calm", closed: "warn",
-  detached: "warn", disconnected: "warn", evicted: "warn", gap: "bad", failed: "bad",
+  paused: "warn", resumed: "good", warning: "warn", detached: "warn", disconnected: "warn", evicted: "warn", gap: "bad", failed: "bad",
 };
 
 function tone(event) {

@@ -10,7 +10,7 @@ const html = htm.bind(createElement);
 const STATE_TONES = {
   streaming: "good", ended: "good", connecting: "warn", paused: "warn", closed: "warn", detached: "warn", failed: "bad",
 };
-const READER_TONES = { none: "calm", waiting: "good", reading: "good", slow: "warn", gone: "bad" };
+const READER_TONES = { none: "calm", waiting: "good", reading: "good", slow: "warn", gone: "bad", paused: "warn" };
 
 function lastCall(row) {
   const from = row.reader_address ? ` from ${row.reader_address}` : "";
@@ -25,6 +25,12 @@ function readerProblem(row) {
     return {
       tone: "bad", title: "the reader is gone", what: `${left} wait for it.${lastCall(row)}`,
       remedy: "start the reader again, or remove the consumer from the settings if nothing needs it",
+    };
+  }
+  if (row.reader === "paused") {
+    return {
+      tone: "warn", title: "paused", what: `An administrator has paused it; ${left} wait.`,
+      remedy: `when the reader may go on: binlog-dispatcher consumers resume ${row.name}`,
     };
   }
   if (row.reader === "slow") {
