@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dispatcher.cli import binlogs, check, consumers, state
+from dispatcher.cli import binlogs, check, consumers, settings, state
 from dispatcher.cli.calls import Config, errors_as_exit_codes, read_settings
 
 if TYPE_CHECKING:
@@ -217,5 +217,6 @@ app.command("check")(check.check_command)
 app.command("binlogs")(binlogs.binlogs_command)
 app.command("top")(binlogs.top_command)
 app.add_typer(consumers.app, name="consumers")
+app.add_typer(settings.app, name="settings")
 app.add_typer(state.app, name="state")
 app.command("inspect")(inspect_command)

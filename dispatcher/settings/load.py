@@ -76,7 +76,20 @@ def load_settings(
     `paths`: YAML files, or folders of them; later ones override earlier ones. `overrides`: dotted key to (command line
     option, value). `environment` defaults to that of the process.
     """
-    tree = read_sources(paths, overrides or {}, os.environ if environment is None else environment)
+    return validated_settings(read_tree(paths, overrides, environment))
+
+
+def read_tree(
+    paths: Sequence[Path],
+    overrides: Mapping[str, tuple[str, Any]] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Tree:
+    """Read the settings without validating them; see `load_settings`. The tree also tells where each value was set."""
+    return read_sources(paths, overrides or {}, os.environ if environment is None else environment)
+
+
+def validated_settings(tree: Tree) -> Settings:
+    """Validate settings that were read. Raises `SettingsError` with all errors."""
     values = tree.values
     sections = ("defaults", "consumers", "api", "state", "log", "mqtt")
     for key in values:

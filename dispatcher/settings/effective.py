@@ -1,0 +1,96 @@
+"""The settings in effect: the merged ones, each with the place that set it, and the defaults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from dispatcher.settings.model import LimitSettings
+from dispatcher.settings.reference import NONE, REQUIRED, SettingReference, daemon_settings
+from dispatcher.settings.source import KeyPath, Tree
+
+_SECRETS = frozenset({"password", "token"})
+_HIDDEN = "(hidden)"
+_DEFAULT = "default"
+_ABSENT = object()
+
+
+class EffectiveSetting(NamedTuple):
+    """`path`: dotted; `value`: as text, hidden if it is a secret; `origin`: file:line, an environment variable, an
+    option, or default."""
+
+    path: str
+    value: str
+    origin: str
+
+
+def effective_settings(tree: Tree) -> Iterator[EffectiveSetting]:
+    """All settings of a valid tree that have a value, in the order of the sections."""
+    rows = list(daemon_settings())
+    for row in rows:
+        section, *rest = row.path.split(".")
+        if section == "consumers":
+            continue
+        if section == "defaults" or not (section == "mqtt" and "mqtt" not in tree.values):
+            yield from _of(tree, (section,), rest, row)
+    for name in tree.values["consumers"]:
+        for row in rows:
+            section, *rest = row.path.split(".")
+            if section == "consumers" and not _of_the_other_source(tree, name, rest[1]):
+                yield from _of(tree, ("consumers", name), rest[1:], row)
+            elif section == "defaults":
+                yield from _of(tree, ("consumers", name), rest, row)
+
+
+def _of_the_other_source(tree: Tree, name: str, key: str) -> bool:
+    """True for keys of a server if the consumer reads files, and the other way round."""
+    from_files = "files" in tree.values["consumers"][name]
+    return key == ("tls" if from_files else "files")
+
+
+def _of(
+    tree: Tree, path: KeyPath, rest: list[str], row: SettingReference
+) -> Iterator[EffectiveSetting]:
+    """The values of a setting at `path` and the keys of `rest`, of which one may stand for the elements of a list."""
+    for n, key in enumerate(rest):
+        if key.endswith("[]"):
+            values = _item(_value(tree, path), key.removesuffix("[]"))
+            for index in range(len(values) if isinstance(values, list) else 0):
+                inside = (*path, key.removesuffix("[]"), index)
+                yield from _of(tree, inside, rest[n + 1 :], row)
+            return
+        path = (*path, key)
+    inherited = ("defaults", *path[2:])
+    value, origin = _value(tree, path), tree.origin(path)
+    if value is _ABSENT and path[0] == "consumers" and path[2] in LimitSettings.model_fields:
+        value, origin = _value(tree, inherited), tree.origin(inherited)
+    dotted = ".".join(map(str, path))
+    if value is not _ABSENT:
+        text = _HIDDEN if path[-1] in _SECRETS else _text(value)
+        yield EffectiveSetting(dotted, text, str(origin))
+    elif row.default not in (NONE, REQUIRED):
+        yield EffectiveSetting(dotted, row.default, _DEFAULT)
+
+
+def _value(tree: Tree, path: KeyPath) -> Any:
+    value: Any = tree.values
+    for part in path:
+        value = _item(value, part)
+    return value
+
+
+def _item(value: Any, part: str | int) -> Any:
+    if isinstance(value, list) and isinstance(part, int):
+        return value[part]
+    return value.get(part, _ABSENT) if isinstance(value, dict) else _ABSENT
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return "" if value is None else str(value)
