@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -56,14 +56,16 @@ class Announcements:
         dropped = {str(kind): count for kind, count in self._outbox.dropped.items()}
         return MqttCounts(publisher.connected, publisher.connections, publisher.published, dropped)
 
-    async def apply(self, settings: Settings, sessions: ConsumerSessions) -> None:
-        """Publish as the settings say, at the start and after each change of them."""
+    async def apply(
+        self, settings: Settings, sessions: ConsumerSessions, secrets: Collection[str]
+    ) -> None:
+        """Publish as the settings say, at the start and after each change of them. `secrets`: also earlier ones."""
         if settings.mqtt != self._settings:
             await self._end(clear=_moved(self._settings, settings.mqtt))
             self._settings = settings.mqtt
         if self._settings is None:
             return
-        self._bodies = Bodies(self._daemon, settings.secrets())
+        self._bodies = Bodies(self._daemon, secrets)
         if self._publisher is None:
             self._begin(self._settings, sessions)
         self._follow(settings, sessions)

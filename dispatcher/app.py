@@ -45,6 +45,7 @@ from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs
 from dispatcher.telemetry.exposition import Snapshot
 from dispatcher.telemetry.metrics import Measured, Metrics
+from dispatcher.telemetry.repeats import Repeats
 from dispatcher.telemetry.systemd import ServiceManager, states_in_words
 
 SHUTDOWN_S = 10
@@ -61,7 +62,8 @@ def run_daemon(settings: Settings, load: LoadSettings) -> int:
     `load` reads the settings again, from the same sources.
     """
     prepare_process()
-    logs.configure(settings.log.level, settings.log.format, settings.secrets())
+    repeats = Repeats()
+    logs.configure(settings.log.level, settings.log.format, settings.secrets(), repeats=repeats)
     # Until the loop handles SIGHUP: by default the signal would kill the process.
     reload_requested = threading.Event()
     signal.signal(signal.SIGHUP, lambda *_: reload_requested.set())
@@ -78,7 +80,9 @@ def run_daemon(settings: Settings, load: LoadSettings) -> int:
         manager.status("loading kernels")
         warm_up_kernels()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Daemon(settings, load, store, manager).serve(reload_requested))
+            return runner.run(
+                Daemon(settings, load, store, manager, repeats).serve(reload_requested)
+            )
     finally:
         store.close()
 
@@ -93,7 +97,12 @@ class Daemon:
     """The daemon on the event loop."""
 
     def __init__(
-        self, settings: Settings, load: LoadSettings, state: StateStore, manager: ServiceManager
+        self,
+        settings: Settings,
+        load: LoadSettings,
+        state: StateStore,
+        manager: ServiceManager,
+        repeats: Repeats,
     ) -> None:
         self._settings = settings
         self._load = load
@@ -140,6 +149,7 @@ class Daemon:
         self._secrets = dict.fromkeys(settings.secrets())
         self._reload = asyncio.Event()
         self._manager = manager
+        self._repeats = repeats
         self._server = Listener(
             self._api.asgi, settings.api, shutdown_s=SHUTDOWN_S, on_started=manager.ready
         )
@@ -168,13 +178,14 @@ class Daemon:
 
     async def _run(self) -> None:
         await self._clients.apply(client_decls(self._settings, self._store.installation_id))
-        await self._announcements.apply(self._settings, self._clients.sessions)
+        await self._announcements.apply(self._settings, self._clients.sessions, self._secrets)
         self._announcements.log.daemon("started", version=version("binlog-dispatcher"))
         self._clients.start()
         self._tasks.start("reload", self._reload_on_request())
         self._tasks.start("state store", self._check_store())
         self._tasks.start("history", self._live.sample_regularly())
         self._tasks.start("loop lag", measure_loop_lag(self._measured.loop_lag))
+        self._tasks.start("repeated faults", self._repeats.say_regularly())
         self._tasks.start("service manager", self._manager.keep_informed(self._status))
         address = str(self._settings.api.listen)
         self._log.info("starting", listen=address, consumers=len(self._settings.consumers))
@@ -200,7 +211,7 @@ class Daemon:
             if self._state.rewritten != rewritten:
                 rewritten = self._state.rewritten
                 path = str(self._settings.state.path)
-                self._log.error("state store was deleted and has been rewritten", path=path)
+                self._log.error("state store was deleted and has been rewritten", file=path)
 
     async def _end(self) -> None:
         try:
@@ -210,6 +221,7 @@ class Daemon:
             self._announcements.log.daemon("stopped")
             await self._announcements.stop()
             await self._store.close()
+            self._repeats.say(final=True)
             self._log.info("stopped")
 
     def _stop(self) -> None:
@@ -260,7 +272,7 @@ class Daemon:
         self._configure(settings)
         _warn(settings)
         changes = await self._clients.apply(new_decls)
-        await self._announcements.apply(settings, self._clients.sessions)
+        await self._announcements.apply(settings, self._clients.sessions, self._secrets)
         self._announcements.log.daemon("reloaded", **asdict(changes))
         self._log.info(
             "settings reloaded",
@@ -272,7 +284,8 @@ class Daemon:
     def _configure(self, settings: Settings) -> None:
         # Errors of a server may still contain earlier passwords.
         self._secrets |= dict.fromkeys(settings.secrets())
-        logs.configure(settings.log.level, settings.log.format, tuple(self._secrets))
+        log, secrets = settings.log, tuple(self._secrets)
+        logs.configure(log.level, log.format, secrets, repeats=self._repeats)
         self._api.replace(api_access(settings.api))
         running = self._settings
         fixed = {

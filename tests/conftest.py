@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler.loadscope import LoadScopeScheduling  # type: ignore[import-untyped]
+
+from tests.support.secrets import leaks
 
 pytest_plugins = ["tests.servers.plugin"]
 
@@ -42,6 +45,14 @@ SESSION_FILES = tuple(
         "mirror/copy/test_verify",
     )
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_program_prints_a_secret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """After the last test: search the output of all programs that the tests ran for the passwords and tokens used."""
+    yield
+    found = leaks(tmp_path_factory.getbasetemp())
+    assert not found, "\n".join(found)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -80,7 +80,7 @@ def _skip_purged(
     end = history_check.end_of_log(view)
     queue.skip_to(view.server, view.mode, end, view.created.get(end.file, 0))
     consumer.gaps += 1
-    fields = {"consumer": consumer.name, "why": str(error), "to": str(end)}
+    fields = {"consumer": consumer.name, "error": str(error), "to": str(end)}
     return [consumer.store_progress(), Note("warning", "went on behind a gap", fields)]
 
 

@@ -1,9 +1,8 @@
 """Logging: structlog to stderr, as text (`console`) or as one JSON object per line (`json`).
 
-Each line has the keys `timestamp` (UTC), `level` and `event`, then, if they apply, `client` (user@host:port),
-`consumer`, `error` and keys of the event. Values of rows are never logged. Known secrets are redacted in all values,
-also in exceptions and in lines of libraries. A secret shorter than 5 characters is redacted only as a complete value,
-because it can be part of any word.
+Each line has the keys `timestamp` (UTC), `level` and `event`, then those of `KEYS` that apply. Values of rows are never
+logged. Known secrets are redacted in all values, also in exceptions and in lines of libraries. A secret shorter than 5
+characters is redacted only as a complete value, because it can be part of any word.
 """
 
 from __future__ import annotations
@@ -15,18 +14,65 @@ from typing import Any, TextIO
 
 import structlog
 
+from dispatcher.telemetry.repeats import Repeats
+
 REDACTED = "[secret]"
 _PART_LENGTH_MIN = 5
 _FIRST_KEYS = ("timestamp", "level", "event", "client", "consumer")
+# All keys of all lines. docs/operating.md has the same table.
+KEYS = {
+    "timestamp": "when, UTC",
+    "level": "debug, info, warning or error",
+    "event": "what: a fixed text",
+    "client": "the connection, user@host:port or files:/folder",
+    "consumer": "the consumer",
+    "consumers": "consumers, or their number",
+    "dispatcher": "number of the dispatcher among those of its client",
+    "error": "what is wrong, where, and what to do",
+    "reason": "why the daemon did it",
+    "remedy": "what to do",
+    "finding": "a setting of the server that should be changed",
+    "warning": "what is risky, and what to do",
+    "retry_s": "seconds until the next attempt, about",
+    "repeated": "how often the same line came since the last time that it was written",
+    "in_s": "in how many seconds",
+    "exception": "a traceback: a defect",
+    "task": "the part of the daemon that met the error",
+    "from": "position, or dispatcher, before",
+    "to": "position after",
+    "at": "position of the end",
+    "into": "dispatcher that the consumers are attached to now",
+    "caught_up": "consumers that have caught up",
+    "back": "true: to an earlier position",
+    "full": "consumers whose queue is full",
+    "held_bytes": "memory of the queue",
+    "in_transaction": "true: the log ends inside a transaction",
+    "tables": "tables that are looked up",
+    "found": "number of tables that were found",
+    "added": "new consumers",
+    "removed": "consumers that are not declared any more",
+    "changed": "consumers whose settings changed",
+    "settings": "keys of the settings",
+    "listen": "address of the API",
+    "file": "a file of the daemon",
+    "broker": "address of the MQTT broker",
+    "dropped": "number of MQTT messages that were dropped",
+}
 
 _Event = MutableMapping[str, Any]
 _Processor = Callable[[Any, str, _Event], Any]
 
 
 def configure(
-    level: str, style: str, secrets: Collection[str] = (), *, stream: TextIO | None = None
+    level: str,
+    style: str,
+    secrets: Collection[str] = (),
+    *,
+    stream: TextIO | None = None,
+    repeats: Repeats | None = None,
 ) -> None:
-    """Configure the logging of the process. `level`: debug, info, warning, error; `style`: console, json.
+    """Configure the logging of the process. `level`: debug, info, warning, error; `style`: console, json; `repeats`:
+    counts repeated faults, unless `level` is debug.
 
     May be called again. Libraries log at `warning` and above, or at `debug` if `level` is debug; numba always at
     `warning`, because its compiler logs tens of thousands of lines.
@@ -45,8 +91,9 @@ def configure(
         _renderer(style, out),
     ]
     threshold = logging.getLevelNamesMapping()[level.upper()]
+    counted = repeats if threshold > logging.DEBUG else None
     structlog.configure(
-        processors=[*common, *final],
+        processors=[*common, *([counted.process] if counted else []), *final],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.WriteLoggerFactory(file=out),
         cache_logger_on_first_use=False,
@@ -58,6 +105,8 @@ def configure(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *final],
         )
     )
+    if counted is not None:
+        handler.addFilter(counted.filter)
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)

@@ -32,8 +32,10 @@ from dispatcher.binlog.event.record import parse_record
 from dispatcher.binlog.event.types import EventType
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import packed_seq
+from dispatcher.telemetry.logs import KEYS
 from tests.daemon.forking import Forked, fork
 from tests.servers import Server
+from tests.support.secrets import secrets_in
 
 DEADLINE_S = 40.0
 PASSWORD = "reader's secret"
@@ -166,6 +168,7 @@ class Daemon:
         self.within: tuple[
             str, ...
         ] = ()  # a command that runs the daemon's command in an environment of its own
+        self._secrets = {PASSWORD}  # of all its settings so far
         self._said = 0  # length of the log when it was started last
 
     @property
@@ -251,8 +254,9 @@ class Daemon:
             **self.settings,
             "api": {"listen": f"127.0.0.1:{self.port}", **self.settings.get("api", {})},
             "state": {"path": str(self.state), **self.settings.get("state", {})},
-            "log": {"level": "debug", "format": "json"},
+            "log": {"level": "debug", "format": "json", **self.settings.get("log", {})},
         }
+        self._secrets |= secrets_in(settings)
         # JSON is YAML.
         config = self.folder / "dispatcher.yaml"
         config.write_text(json.dumps(settings, indent=1), encoding="utf-8")
@@ -324,13 +328,16 @@ class Daemon:
             raise
 
     def close(self) -> None:
-        """End it in any state, and assert that its log holds no traceback and no password."""
+        """End it in any state, and assert that its log holds documented keys, and no traceback and no secret."""
         if self.process is not None:
             died = self.process.poll()
             self.kill()
             assert died is None, f"it ended with {died}:\n{self.log}"
-        assert "Traceback" not in self.log, self.log
-        assert PASSWORD not in self.log
+        log = self.log
+        assert "Traceback" not in log, log
+        assert [secret for secret in self._secrets if secret in log] == []
+        lines = (json.loads(line) for line in log.splitlines() if line[:1] == "{")
+        assert {key for line in lines for key in line} <= KEYS.keys()
 
 
 @dataclass

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -160,3 +163,43 @@ def test_logs_go_to_stderr(configured: Configured, capsys: pytest.CaptureFixture
     structlog.get_logger().info("event")
     captured = capsys.readouterr()
     assert captured.out == "" and json.loads(captured.err)["event"] == "event"
+
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs/log.md"
+
+
+def test_the_keys_of_the_document_are_those_of_the_code() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    table = text[text.index("## Keys") :]
+    assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE)) == logs.KEYS
+
+
+def warnings_and_errors() -> Iterator[str]:
+    """The texts of the lines at these levels, wherever the daemon writes one."""
+    for path in (ROOT / "dispatcher").rglob("*.py"):
+        if {"cli", "library", "inspect"} & {*path.parts}:
+            continue
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(call, ast.Call):
+                continue
+            called = ast.unparse(call.func)
+            texts = [a.value for a in call.args if isinstance(a, ast.Constant)]
+            if called.endswith(("log.warning", "log.error")):
+                yield str(texts[0])
+            elif called in ("Note", "self._note", "structlog.get_logger('dispatcher').warning"):
+                levels = {"warning", "error"} & {*texts}
+                yield from (str(text) for text in texts if levels and text not in levels)
+
+
+def test_each_warning_and_error_is_documented() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    written = set(re.findall(r"^\| `([^`]+)` \| (?:warning|error) \|", text, re.MULTILINE))
+    found = set(warnings_and_errors())
+    assert len(found) > 15
+    assert found - written == set()
+    # Its level depends, or a child of the module writes it.
+    assert written - found <= {"ended", "defect", OTHERS_CAN_READ}
+
+
+OTHERS_CAN_READ = "other users can read the state, and its file belongs to another user"

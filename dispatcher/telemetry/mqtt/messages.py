@@ -54,7 +54,8 @@ class Topics:
 
 
 class Bodies:
-    """Makes the bodies. `daemon`: the id of the state store, which no other daemon has; secrets are replaced."""
+    """Makes the bodies. `daemon`: the id of the state store, which no other daemon has; `secrets`: replaced in texts of
+    errors. Other values cannot hold one, and a thousand statuses are made at a time."""
 
     def __init__(self, daemon: str, secrets: Collection[str]) -> None:
         self._daemon = daemon
@@ -62,7 +63,10 @@ class Bodies:
 
     def status(self, row: Mapping[str, Any]) -> bytes:
         """The status of a consumer, from its row of GET /v1/binlogs."""
-        return self._json({key: row[column] for key, column in _STATUS.items()})
+        body = {key: row[column] for key, column in _STATUS.items()}
+        if body["last_error"] is not None:
+            body |= self._redact(None, "", {"last_error": body["last_error"]})
+        return self._json(body)
 
     def event(self, event: LifecycleEvent) -> bytes:
         subject = {"connection": event.connection, "consumer": event.consumer}
@@ -71,7 +75,7 @@ class Bodies:
                 "event": event.kind,
                 "at": utc(event.at_s),
                 **{key: name for key, name in subject.items() if name},
-                "details": dict(event.details),
+                "details": self._redact(None, "", dict(event.details)),
             }
         )
 
@@ -105,8 +109,8 @@ class Bodies:
         return isinstance(value, dict) and value.get("daemon") == self._daemon
 
     def _json(self, value: dict[str, Any]) -> bytes:
-        clean = self._redact(None, "", {**value, "daemon": self._daemon})
-        return json.dumps(clean, ensure_ascii=False, separators=(",", ":")).encode()
+        body = {**value, "daemon": self._daemon}
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def utc(seconds: float) -> str:

@@ -66,7 +66,7 @@ class MqttPublisher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
         self._woken = False
-        self._ending = False
+        self._ending = self._left = False
         self._dropped = 0  # messages that the log has said to be dropped
         self._drops_said = False
         self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
@@ -78,7 +78,9 @@ class MqttPublisher:
         """Publish what is waiting, and that the daemon is offline. A broker that does not answer is left after 3 s."""
         self._ending = True
         self._notify()
-        self._thread.join(STOP_S + 1)
+        self._thread.join(STOP_S + 1 if self.connected else 0)
+        # From now on another publisher may speak for the daemon; otherwise the last will does.
+        self._left = self._thread.is_alive()
 
     # -- the thread ------------------------------------------------------------------------------------------
 
@@ -100,7 +102,7 @@ class MqttPublisher:
         if dropped > self._dropped and not self._drops_said:
             self._drops_said = True
             why = "the broker does not answer, or is too slow"
-            self._log.warning("mqtt messages are dropped", dropped=dropped, why=why)
+            self._log.warning("mqtt messages are dropped", dropped=dropped, reason=why)
         if loop is None or self._woken:
             return
         self._woken = True
@@ -150,6 +152,8 @@ class MqttPublisher:
         client = self._client()
         try:
             async with client:
+                if self._ending:
+                    return
                 self.connections += 1
                 self.connected = True
                 dropped = sum(self._outbox.dropped.values())
@@ -166,6 +170,8 @@ class MqttPublisher:
                     await self._send(client)
                     receiving.cancel()
                     sweeping.cancel()
+                if self._left:
+                    return
                 await client.publish(
                     self._topics.daemon, OFFLINE, qos=self.settings.qos, retain=True
                 )

@@ -1,0 +1,120 @@
+"""Says a fault that repeats once, and then how often it was repeated.
+
+A line repeats another one if it has the same level (warning or error), event and fields; how long the daemon waits
+until it tries again does not count. After the first one such lines are counted. At the end of a window their number is
+written as one line, with `repeated` and `in_s`, and the next window is twice as long, up to an hour. A window without a
+repetition ends that: the next such line is written again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+WINDOW_MIN_S, WINDOW_MAX_S = 60.0, 3600.0
+CHECK_EVERY_S = 1.0
+FAULTS_MAX = 10_000  # different lines that are remembered; beyond that each line is written
+_LEVELS = frozenset({"warning", "error", "critical"})
+_VARYING = ("retry_s", "timestamp")
+# They answer an order of a person, or come once for each order.
+_ANSWERS = frozenset({
+    "consumer failed",
+    "databases",
+    "restart the daemon to apply these settings",
+    "settings",
+    "settings not reloaded, nothing was changed",
+})  # fmt: skip
+
+Fields = Mapping[str, Any]
+_Key = tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class _Fault:
+    fields: dict[str, Any]
+    began: float
+    window_s: float = WINDOW_MIN_S
+    count: int = 0
+
+
+class Repeats:
+    """Counts repeated lines. It may be used by several threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds of a monotonic clock."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._faults: dict[_Key, _Fault] = {}
+
+    def is_repeat(self, fields: Fields) -> bool:
+        """True for a line that is counted instead of being written. `fields` hold `level` and `event`."""
+        if fields.get("level") not in _LEVELS or fields.get("event") in _ANSWERS:
+            return False
+        key = tuple(sorted((name, repr(v)) for name, v in fields.items() if name not in _VARYING))
+        with self._lock:
+            fault = self._faults.get(key)
+            if fault is not None:
+                fault.count += 1
+                return True
+            if len(self._faults) < FAULTS_MAX:
+                lasting = {name: value for name, value in fields.items() if name not in _VARYING}
+                self._faults[key] = _Fault(lasting, self._clock())
+        return False
+
+    def due(self, *, final: bool = False) -> list[dict[str, Any]]:
+        """The fields of the lines that say how often a fault was repeated. `final`: end all windows now."""
+        now, lines = self._clock(), []
+        with self._lock:
+            for key, fault in list(self._faults.items()):
+                passed_s = now - fault.began
+                if passed_s < fault.window_s and not final:
+                    continue
+                if not fault.count:
+                    del self._faults[key]
+                    continue
+                lines.append({**fault.fields, "repeated": fault.count, "in_s": round(passed_s)})
+                fault.began, fault.count = now, 0
+                fault.window_s = min(fault.window_s * 2, WINDOW_MAX_S)
+        return lines
+
+    def say(self, *, final: bool = False) -> None:
+        """Write what is due to the log."""
+        log = structlog.get_logger("dispatcher")
+        levels = logging.getLevelNamesMapping()
+        for line in self.due(final=final):
+            log.log(levels[str(line.pop("level")).upper()], line.pop("event"), **line)
+
+    async def say_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_EVERY_S)
+            self.say()
+
+    # -- the two ways to the log -----------------------------------------------------------------------------
+
+    def process(self, _logger: Any, _method: str, event: Any) -> Any:
+        """A processor of structlog, behind `add_log_level`. Raises DropEvent for a repetition."""
+        if "repeated" not in event and self.is_repeat(_without_error(event)):
+            raise structlog.DropEvent
+        return event
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """A filter of the standard library's logging, for the lines of libraries."""
+        error = record.exc_info[1] if record.exc_info else None
+        fields = {"level": record.levelname.lower(), "event": record.getMessage()}
+        return not self.is_repeat({**fields, "error": str(error)} if error else fields)
+
+
+def _without_error(event: Fields) -> dict[str, Any]:
+    """The fields with an exception as text, because it holds on to much memory."""
+    fields = dict(event)
+    error = fields.pop("exc_info", None)
+    if isinstance(error, BaseException):
+        fields["error"] = f"{type(error).__name__}: {error}"
+    return fields

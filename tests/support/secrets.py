@@ -1,0 +1,62 @@
+"""Finds the secrets of the settings that tests write, and looks for them in what the programs of the tests print."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+LENGTH_MIN = 6  # a shorter secret is part of other words
+_INLINE, _FILES = {"password", "token"}, {"password_file", "token_file"}
+_OUTPUT = frozenset({"stderr", "stdout", "output", "log"})  # and *.log
+
+
+def secrets_in(settings: Any, folder: Path = Path()) -> set[str]:
+    """The passwords and tokens of a tree of settings, which may contain itself. `folder`: of files that it names."""
+    found: set[str] = set()
+    values, seen = [settings], set[int]()
+    while values:
+        value = values.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, list):
+            values += value
+        elif isinstance(value, dict):
+            values += value.values()
+            found |= set(_secrets_of(value, folder))
+    return {secret for secret in found if len(secret) >= LENGTH_MIN}
+
+
+def _secrets_of(section: dict[str, Any], folder: Path) -> Iterator[str]:
+    for key, value in section.items():
+        if not isinstance(value, str):
+            continue
+        if key in _INLINE and "${" not in value:
+            yield value
+        elif key in _FILES and (folder / value).is_file():
+            yield (folder / value).read_text(encoding="utf-8", errors="replace").strip()
+
+
+def leaks(folder: Path) -> list[str]:
+    """Files of output below the folder that hold a secret of any settings file below it."""
+    secrets: set[str] = set()
+    outputs: list[Path] = []
+    for name, _, names in os.walk(folder):  # once: mirrors have thousands of files
+        files = [Path(name, one) for one in names]
+        outputs += [one for one in files if one.suffix == ".log" or one.name in _OUTPUT]
+        for file in (one for one in files if one.suffix in (".yaml", ".yml")):
+            try:
+                settings = YAML(typ="safe", pure=True).load(file)
+            except (YAMLError, ValueError, OSError):
+                continue  # a test of what is wrong with it
+            secrets |= secrets_in(settings, file.parent)
+    found = []
+    for file in outputs:
+        text = file.read_text(encoding="utf-8", errors="replace")
+        found += [f"{file}: {secret}" for secret in sorted(secrets) if secret in text]
+    return found

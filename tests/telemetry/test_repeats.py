@@ -1,0 +1,137 @@
+"""A fault that repeats is written once, and then counted."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from dispatcher.telemetry import logs
+from dispatcher.telemetry.repeats import Repeats
+
+Configured = Callable[..., tuple[io.StringIO, Repeats]]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def configured(clock: Clock) -> Iterator[Configured]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def call(level: str = "info") -> tuple[io.StringIO, Repeats]:
+        out, repeats = io.StringIO(), Repeats(clock)
+        logs.configure(level, "json", ("geheim",), stream=out, repeats=repeats)
+        return out, repeats
+
+    yield call
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def lines(out: io.StringIO) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in out.getvalue().splitlines()]
+    out.seek(0)
+    out.truncate()
+    return found
+
+
+def fail(**fields: Any) -> None:
+    log = structlog.get_logger("dispatcher")
+    log.warning("not connected", **{"client": "r@db", "error": "refused with geheim", **fields})
+
+
+def test_a_fault_is_written_once_and_then_counted_in_windows_that_grow(
+    configured: Configured, clock: Clock
+) -> None:
+    out, repeats = configured()
+    for n in range(58):
+        fail(retry_s=0.5 * n)
+    (first,) = lines(out)
+    assert first["event"] == "not connected" and "repeated" not in first
+    clock.now_s += 59
+    repeats.say()
+    assert lines(out) == []
+    clock.now_s += 1
+    repeats.say()
+    (line,) = lines(out)
+    assert (line["repeated"], line["in_s"], line["level"]) == (57, 60, "warning")
+    assert (line["client"], line["error"]) == ("r@db", "refused with [secret]")
+    fail()
+    clock.now_s += 119
+    repeats.say()
+    assert lines(out) == []
+    clock.now_s += 1
+    repeats.say()
+    assert [(line["repeated"], line["in_s"]) for line in lines(out)] == [(1, 120)]
+
+
+def test_after_a_quiet_window_it_is_news_again(configured: Configured, clock: Clock) -> None:
+    out, repeats = configured()
+    fail()
+    clock.now_s += 60
+    repeats.say()
+    fail()
+    assert len(lines(out)) == 2
+
+
+def test_other_fields_are_another_fault_and_information_is_never_counted(
+    configured: Configured,
+) -> None:
+    out, _ = configured()
+    fail()
+    fail(client="r@other")
+    fail(error="unknown host")
+    for _ in range(2):
+        structlog.get_logger("dispatcher").info("streaming", client="r@db")
+        structlog.get_logger("dispatcher").error("consumer failed", consumer="shop", error="purged")
+    assert len(lines(out)) == 7
+
+
+def test_the_end_says_what_was_counted(configured: Configured, clock: Clock) -> None:
+    out, repeats = configured()
+    fail()
+    fail()
+    clock.now_s += 5
+    repeats.say(final=True)
+    assert [(line.get("repeated"), line.get("in_s")) for line in lines(out)] == [
+        (None, None),
+        (1, 5),
+    ]
+
+
+def test_a_library_and_a_traceback_are_counted_too(configured: Configured) -> None:
+    out, repeats = configured()
+    for _ in range(3):
+        logging.getLogger("asyncio").warning("slow %s", "callback")
+        try:
+            raise ValueError("defect")
+        except ValueError as error:
+            structlog.get_logger("dispatcher").error("defect", task="dump", exc_info=error)
+    assert [line["event"] for line in lines(out)] == ["slow callback", "defect"]
+    repeats.say(final=True)
+    assert [line["repeated"] for line in lines(out)] == [2, 2]
+
+
+def test_at_debug_every_line_is_written(configured: Configured) -> None:
+    out, _ = configured("debug")
+    fail()
+    fail()
+    assert len(lines(out)) == 2
