@@ -113,7 +113,7 @@ def print_binlogs(rows: Sequence[Row], *, wide: bool) -> None:
     if not rows:
         typer.echo("no consumers that this token may see", err=True)
     elif not console.is_terminal:
-        faults: Column = ("last error", False, lambda row: "; ".join(faults_of(row)) or "-")
+        faults: Column = ("faults", False, lambda row: "; ".join(faults_of(row)) or "-")
         print_lines(_table(rows, (*columns, faults)))
     else:
         # A wide table is not cut to the terminal's width.

@@ -67,7 +67,7 @@ def test_binlogs_in_a_pipe_are_one_line_per_consumer_of_any_length() -> None:
         done = call("binlogs", "--url", url, env={"COLUMNS": "80"})
     assert done.returncode == 0
     assert done.stdout.splitlines() == [
-        "consumer  state   reader    lag  queue  events/s  position            last error",
+        "consumer  state   reader    lag  queue  events/s  position            faults",
         "shop[eu]  paused  gone    3.2 s    0 %      1234  binlog.000007:4711  -",
         f"billing   failed  gone    3.2 s    0 %      1234  -                   {FAILED['last_error'].rstrip()}",
     ]
