@@ -38,6 +38,15 @@ def recorded_versions(spark: SparkSession, path: str, app_id: str) -> tuple[int,
     return int(transaction.readVersion()), _recorded_version(transaction, app_id)
 
 
+def newest_commit(spark: SparkSession, path: str) -> dict[str, Any]:
+    """Returns the `commitInfo` of the newest commit of the Delta table at `path`; {} if it has none. A table's history
+    reads the same with a Spark job."""
+    version = delta_version(spark, path)
+    text = FileSystem(spark).read(f"{path}/_delta_log/{version:020d}.json") or ""
+    actions = (json.loads(line) for line in text.splitlines())
+    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+
+
 def has_commit(files: FileSystem, path: str, version: int) -> bool:
     """True if the Delta table at `path` has the commit with this number. It looks at one file; `delta_version` lists
     the folder of the commits, and takes ten times as long."""

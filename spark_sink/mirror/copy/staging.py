@@ -20,7 +20,7 @@ from spark_sink.mirror.copy.chunk_reader import ChunkReading, read_chunks
 from spark_sink.mirror.copy.chunks import Bound
 from spark_sink.mirror.copy.text_rows import TextDecoder
 from spark_sink.mirror.delta import MirroredTable
-from spark_sink.mirror.jvm import FileSystem, forget_table
+from spark_sink.mirror.jvm import FileSystem, forget_table, newest_commit
 from spark_sink.source.rows import spark_schema
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ class StagingTable:
         writer = rows.write.format("delta").mode("append").option("txnAppId", self.app_id)
         writer = writer.option("txnVersion", str(state.group))
         writer.option("userMetadata", json.dumps(metadata)).save(self.table.path)
-        (commit,) = DeltaTable.forPath(self._spark, self.table.path).history(1).collect()
-        metrics = commit["operationMetrics"] or {}
+        metrics = newest_commit(self._spark, self.table.path).get("operationMetrics", {})
         return int(metrics.get("numOutputRows", 0)), int(metrics.get("numOutputBytes", 0))
 
     @property
