@@ -78,7 +78,7 @@ def _arrow_type(name: object) -> pa.DataType | None:
     return _TYPES.get(name)
 
 
-def widens(kind: pa.DataType, wider: pa.DataType) -> bool:
+def fits_into(kind: pa.DataType, wider: pa.DataType) -> bool:
     """True if each value of the type `kind` has one of the type `wider`."""
     is_integer, is_decimal = pa.types.is_integer, pa.types.is_decimal
     if is_integer(kind) and is_integer(wider):

@@ -178,7 +178,7 @@ class DriverTable:
             values = given.pop(column.name.lower(), None)
             if values is None:
                 values = pa.chunked_array([pa.nulls(rows.num_rows, column.kind)])
-            elif not data_file.widens(values.type, column.kind):
+            elif not data_file.fits_into(values.type, column.kind):
                 return None
             arrays.append(values.cast(column.kind))
         return None if given else pa.table(arrays, names=[column.name for column in self.columns])

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from spark_sink.mirror.data_file import (
     StoredColumn,
+    fits_into,
     may_hold,
     parquet_file,
     read_rows,
     statistics,
     stored_columns,
-    widens,
     without_keys,
 )
 from spark_sink.mirror.keyed import key_range
@@ -226,4 +226,4 @@ def test_columns_without_a_mapping_have_their_own_names() -> None:
 def test_a_type_widens_if_each_value_stays(
     kind: pa.DataType, wider: pa.DataType, expected: bool
 ) -> None:
-    assert widens(kind, wider) is expected
+    assert fits_into(kind, wider) is expected
