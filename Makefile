@@ -57,6 +57,7 @@ manifests:
 	@deploy/setup.sh venv helm
 	@$(PY) -m deploy.metrics_reference
 	@$(PY) -m deploy.settings_reference
+	@$(PY) -m deploy.api_reference
 	@$(PY) -m deploy.grafana.dashboard
 	@$(PY) -m deploy.manifests
 

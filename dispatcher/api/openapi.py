@@ -1,8 +1,10 @@
-"""Completes the OpenAPI document that FastAPI generates: problem documents, links, the bearer token, bounds."""
+"""Completes the OpenAPI document that FastAPI generates: problems, links, the bearer token, bounds, examples."""
 
 from __future__ import annotations
 
+import json
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -14,6 +16,9 @@ from dispatcher.api.models import INTEGER_MAX, Problem
 from dispatcher.api.problems import PROBLEM_JSON
 
 Responses = dict[int | str, dict[str, Any]]
+
+# A request and an answer of each operation, recorded from a real daemon (deploy/api_examples.py).
+EXAMPLES_PATH = Path(__file__).with_name("examples.json")
 
 _MEANINGS = {
     400: "The request is not HTTP, or its body is not JSON in UTF-8",
@@ -88,11 +93,22 @@ def describe(app: FastAPI) -> dict[str, Any]:
         }
     }
     _as_integers(document)
+    examples = json.loads(EXAMPLES_PATH.read_text(encoding="utf-8"))
     for path in document["paths"].values():
         for operation in path.values():
             if SCOPES in operation:
                 operation["security"] = [{"token": []}]
+            _add_example(operation, examples.get(operation["operationId"], {}))
     return document
+
+
+def _add_example(operation: dict[str, Any], example: dict[str, Any]) -> None:
+    if "request" in example:
+        operation["requestBody"]["content"]["application/json"]["example"] = example["request"]
+    answers = operation["responses"]["200"]["content"]
+    for key, media_type in (("answer", "application/json"), ("text", "text/plain")):
+        if key in example:
+            answers[media_type]["example"] = example[key]
 
 
 def _as_integers(part: Any) -> None:

@@ -1,0 +1,109 @@
+"""Records dispatcher/api/examples.json, a request and an answer of each call: `python -m deploy.api_examples`.
+
+A MySQL server and a daemon run for a few seconds. The address of the server is replaced by `db1:3306`.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from dispatcher.api.openapi import EXAMPLES_PATH
+from tests.daemon.harness import PASSWORD, Daemon, until
+from tests.servers import start_server
+
+Json = dict[str, Any]
+
+
+class Recorder:
+    """Makes calls of a consumer's reader, and keeps the first of each operation. `examples`: by operation."""
+
+    def __init__(self, daemon: Daemon, consumer: str) -> None:
+        self.daemon = daemon
+        self.consumer = consumer
+        self.examples: dict[str, Json] = {}
+
+    def call(self, operation: str, *, path: str = "", body: Json | None = None) -> Any:
+        """Make the call and record it. Returns the answer: JSON, text, or bytes."""
+        posted = body is not None or not path
+        path = path or f"/v1/consumers/{self.consumer}/{operation}"
+        status, headers, data = self.daemon.api.request("POST" if posted else "GET", path, body)
+        assert status == 200, data
+        example: Json = {} if body is None else {"request": body}
+        kind = str(headers.get_content_type())
+        answer: Any = data
+        if kind == "application/json":
+            answer = example["answer"] = json.loads(data)
+        elif kind == "text/plain":
+            answer = data.decode()
+            example["text"] = "".join(answer.splitlines(keepends=True)[:6])
+        else:
+            example["bytes"] = len(data)
+        self.examples.setdefault(operation, example)
+        return answer
+
+
+def record() -> dict[str, Json]:
+    """Run server and daemon. Returns the examples."""
+    with ExitStack() as stack:
+        server = stack.enter_context(
+            start_server("mysql97", "--gtid-mode=ON", "--enforce-gtid-consistency=ON")
+        )
+        server.execute(
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.orders (id INT AUTO_INCREMENT PRIMARY KEY, note VARCHAR(200) NOT NULL)",
+        )
+        server.add_user("repl", PASSWORD)
+        consumer = {
+            "mysql": f"repl@{server.host}:{server.port}",
+            "password": PASSWORD,
+            "databases": ["shop"],
+        }
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="api-")))
+        daemon = Daemon(folder, {"consumers": {"shop": consumer}})
+        stack.callback(daemon.close)
+        daemon.start().until_state("shop", "streaming")
+        recorder = Recorder(daemon, "shop")
+        opened = recorder.call("session", body={"after": None, "read_only": False})
+        server.execute(
+            "INSERT INTO shop.orders (note) VALUES ('one'), ('two')",
+            "INSERT INTO shop.orders (note) VALUES ('three')",
+        )
+        until(lambda: daemon.api.row("shop")["bytes"] > 0, "something is queued")
+        _read(recorder, opened)
+        _administer(recorder, opened["position"]["gtid"])
+        daemon.stop()
+        text = json.dumps(recorder.examples).replace(f"{server.host}:{server.port}", "db1:3306")
+        return dict(json.loads(text))  # fmt: skip
+
+
+def _read(recorder: Recorder, opened: Json) -> None:
+    session, start = opened["session"], opened["position"]
+    polled = {"session": session, "after": start, "max_bytes": 1048576, "wait_ms": 30000}
+    end = recorder.call("poll", body={**polled, "markers": False})["end"]
+    span = {"session": session, "start": start, "end": end}
+    recorder.call("slices", body={**span, "n": 2, "inside": False})
+    recorder.call("binlog", body={**span, "start_event": None, "end_event": None})
+    recorder.call("binlogs", path="/v1/binlogs")
+    recorder.call("ack", body={"session": session, "position": end})
+    recorder.call("table", path="/v1/consumers/shop/tables/shop.orders")
+
+
+def _administer(recorder: Recorder, gtid: str) -> None:
+    recorder.call("pause")
+    recorder.call("resume")
+    recorder.call("seek", body={"to": {"gtid": gtid}})
+    recorder.call("forget")
+    for name in ("livez", "readyz", "metrics"):
+        recorder.call(name, path=f"/{name}")
+
+
+def main() -> None:
+    EXAMPLES_PATH.write_text(json.dumps(record(), indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

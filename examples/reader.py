@@ -1,0 +1,71 @@
+"""Read a consumer of binlog-dispatcher over HTTP, with the standard library alone: each part becomes a binlog file.
+
+    python examples/reader.py http://127.0.0.1:8085 shop folder        # then: mysqlbinlog -v folder/*.binlog
+
+A part is on disk before the next poll acknowledges it, so a reader that is stopped anywhere loses nothing. It resumes
+at its own checkpoint, `position.json`. DISPATCHER_TOKEN is sent where the daemon has tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+
+def call(url: str, body: dict[str, Any]) -> bytes:
+    """Return the answer. While the daemon is away or asks to wait (429, 503), try again; exit at any other problem."""
+    headers = {"Content-Type": "application/json"}
+    if token := os.environ.get("DISPATCHER_TOKEN"):
+        headers["Authorization"] = f"Bearer {token}"
+    while True:
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=90) as answer:  # noqa: S310
+                return bytes(answer.read())
+        except urllib.error.HTTPError as error:
+            problem = json.load(error)
+            if error.code not in (
+                429,
+                503,
+            ):  # such as 409, another reader took over; 410, the consumer has failed
+                sys.exit(f"{problem['kind']}: {problem['detail']}")
+            wait_s = int(error.headers.get("Retry-After", 1))
+        except OSError as error:  # refused, or cut in the middle of an answer
+            problem, wait_s = {"detail": str(error)}, 1
+        print(f"waiting {wait_s} s: {problem['detail']}", file=sys.stderr)
+        time.sleep(wait_s)
+
+
+def read(api: str, folder: Path) -> None:
+    """Read on from the checkpoint, for ever."""
+    checkpoint = folder / "position.json"
+    after = json.loads(checkpoint.read_text()) if checkpoint.exists() else None
+    opened = json.loads(call(f"{api}/session", {"after": after}))
+    session, after = opened["session"], opened["position"]
+    while True:
+        poll = {"session": session, "after": after, "wait_ms": 30_000, "max_bytes": 1 << 24}
+        answer = json.loads(call(f"{api}/poll", poll))  # acknowledges everything up to `after`
+        if answer["gap"]:
+            print("the server has purged changes that were not read", file=sys.stderr)
+        if answer["transactions"]:
+            span = {"session": session, "start": after, "end": answer["end"]}
+            part = folder / f"{answer['end']['epoch']}-{answer['end']['seq']:020}.binlog"
+            part.write_bytes(call(f"{api}/binlog", span))
+            print(f"{part}: {answer['transactions']} transactions", flush=True)
+        after = answer["end"]
+        checkpoint.with_suffix(".new").write_text(json.dumps(after))
+        checkpoint.with_suffix(".new").replace(checkpoint)
+
+
+if __name__ == "__main__":
+    url, consumer, target = sys.argv[1:]
+    Path(target).mkdir(parents=True, exist_ok=True)
+    with suppress(KeyboardInterrupt):
+        read(f"{url}/v1/consumers/{consumer}", Path(target))

@@ -1,0 +1,53 @@
+"""examples/reader.py reads a real daemon: over a restart, from its own checkpoint, until another reader takes over."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.daemon.harness import DEADLINE_S, Daemon, tip_seq, transactions, until
+from tests.daemon.scene import Scene
+
+PROGRAM = Path(__file__).parents[2] / "examples/reader.py"
+
+
+@contextmanager
+def reading(daemon: Daemon, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The program, reading `d` into the folder. It is ended with the block if it still runs."""
+    command = [sys.executable, str(PROGRAM), f"http://127.0.0.1:{daemon.port}", "d", str(folder)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def stored(folder: Path) -> list[int]:
+    """The seqs of all transactions in the files, in their order."""
+    parts = sorted(folder.glob("*.binlog"))
+    return [transaction.seq for part in parts for transaction in transactions(part.read_bytes())]
+
+
+def test_the_example_reads_everything_once(scene: Scene, tmp_path: Path) -> None:
+    def has_everything() -> bool:
+        return bool(stored(tmp_path)) and stored(tmp_path)[-1] == tip_seq(scene.server)
+
+    with reading(scene.daemon, tmp_path):
+        until(has_everything, "the program has read to the end of the log")
+        scene.daemon.stop()
+        scene.insert()
+        scene.daemon.start()
+        until(has_everything, "it has waited for the daemon")
+    scene.insert()
+    with reading(scene.daemon, tmp_path) as process:
+        until(has_everything, "it has gone on from its checkpoint")
+        scene.daemon.api.session("d")
+        scene.insert()
+        assert process.wait(DEADLINE_S) == 1
+        assert process.stderr is not None
+        assert process.stderr.read().startswith("SESSION_FENCED: ")
+    seqs = stored(tmp_path)
+    assert seqs == sorted(set(seqs))
