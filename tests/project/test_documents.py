@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.model.errors import ErrorKind
+from dispatcher.model.errors import POLICY, ErrorKind
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -93,6 +93,16 @@ def test_every_error_kind_in_the_documents_exists() -> None:
     kinds = re.findall(r"`([A-Z_]+)`", section("http-api.md", "Errors"))
     assert len(kinds) > 10
     assert set(kinds) <= set(ErrorKind.__members__)
+
+
+def test_the_handbook_has_a_way_out_of_every_kind_of_fault() -> None:
+    """Each with the reaction that the code has."""
+    words = {"retry": "retry", "operator": "correct", "fatal": "decide", "refuse": "refuse"}
+    rows = re.findall(
+        r"^\| `([A-Z_]+)` \| (\w+) \|", section("operating.md", "Kinds of faults"), re.MULTILINE
+    )
+    assert len(rows) == len(ErrorKind)
+    assert dict(rows) == {kind.name: words[POLICY[kind].action] for kind in ErrorKind}
 
 
 @pytest.mark.parametrize(

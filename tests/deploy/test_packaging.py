@@ -1,0 +1,172 @@
+"""`python -m build` makes an sdist and a wheel that install into a fresh environment and run."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from dispatcher.settings.meanings import DAEMON
+from tests.daemon.harness import Api, until
+
+ROOT = Path(__file__).parents[2]
+# What an executor has: the base dependencies with theirs, and PySpark with what it brings.
+BASE = ("numpy", "numba", "llvmlite", "pyarrow", "zstandard")
+SPARK = ("pyspark", "py4j")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the sdist, and the wheel that was built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+def wheel_of(built: Path) -> Path:
+    (wheel,) = built.glob("*.whl")
+    return wheel
+
+
+def environment(folder: Path, wheel: Path) -> Path:
+    """A fresh environment with the wheel alone, without dependencies. Returns its folder of packages."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    (packages,) = (folder / "lib").glob("python*/site-packages")
+    options = ["--no-deps", "--no-index", "--disable-pip-version-check", "-q"]
+    command = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), "install"]
+    subprocess.run([*command, *options, str(wheel)], check=True, capture_output=True)
+    return packages
+
+
+def link(packages: Path, distributions: tuple[str, ...]) -> None:
+    """Put installed distributions of the tests' environment into another one."""
+    for name in distributions:
+        distribution = importlib.metadata.distribution(name)
+        tops = {file.parts[0] for file in distribution.files or () if file.parts[0] != ".."}
+        for top in tops - {"__pycache__"}:
+            target = packages / top
+            if not target.exists():
+                target.symlink_to(str(distribution.locate_file(top)))
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the environment, away from the source tree."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run(
+        [str(folder / "bin" / command[0]), *command[1:]],
+        cwd=folder, env=own, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def version() -> str:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (found,) = re.findall(r'^version = "(.+)"$', text, re.MULTILINE)
+    return str(found)
+
+
+def test_the_archives_hold_what_they_must(built: Path) -> None:
+    with zipfile.ZipFile(wheel_of(built)) as wheel:
+        names = set(wheel.namelist())
+    tracked = subprocess.run(
+        ["git", "ls-files", "dispatcher", "spark_sink"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()  # fmt: skip
+    assert {name for name in tracked if (ROOT / name).exists()} <= names
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {
+        "dispatcher",
+        "spark_sink",
+    }
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        files = {name.partition("/")[2] for name in archive.getnames()}
+    assert {
+        "LICENSE",
+        "SECURITY.md",
+        "CHANGELOG.md",
+        "pyproject.toml",
+        "docs/operating.md",
+    } <= files
+    assert not [name for name in files if name.startswith((".venv", ".cache", "tests/data/tmp"))]
+
+
+@pytest.mark.deep  # a fresh installation compiles its kernels
+@pytest.mark.timeout(600)
+def test_the_daemon_of_the_wheel_runs(built: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "venv"
+    packages = environment(folder, wheel_of(built))
+    # A .pth file adds the dependencies, but not the editable install of the project, which is a .pth file itself.
+    dependencies = importlib.metadata.distribution("fastapi").locate_file("")
+    (packages / "dependencies.pth").write_text(f"{dependencies}\n")
+    assert run(folder, "binlog-dispatcher", "--version").stdout.split()[-1] == version()
+    config = tmp_path / "dispatcher.yaml"
+    config.write_text(
+        f"consumers: {{files: {{files: {{path: {tmp_path}}}, databases: [shop]}}}}\n"
+        f"api: {{listen: '127.0.0.1:0'}}\nstate: {{path: {tmp_path}/state.db}}\n"
+    )
+    checked = run(folder, "binlog-dispatcher", "check", "--config", str(config))
+    assert checked.returncode == 2 and "no binlog file" in checked.stderr + checked.stdout
+    reference = run(folder, "binlog-dispatcher", "settings", "reference", "heartbeat")
+    assert DAEMON["defaults.heartbeat_milliseconds"].split(".")[0][:30] in reference.stdout
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        daemon = subprocess.Popen(
+            [str(folder / "bin/binlog-dispatcher"), "run", "--config", str(config)],
+            stdout=output, stderr=output, cwd=folder,
+        )  # fmt: skip
+    try:
+        text = until(
+            lambda: re.search(r"http://127\.0\.0\.1:(\d+)", log.read_text()),
+            "it listens",
+            timeout_s=300,
+        )
+        assert text is not None
+        api = Api(int(text[1]))
+        until(lambda: api.text("/livez") == "ok\n", "it answers")
+        assert list(api.rows()) == ["files"]
+        page = api.text("/")
+        files = re.findall(r'(?:src|href)="(static/[^"]+)"', page)
+        assert files and all(api.text(f"/{file}") for file in files)
+        assert api.get("/openapi.json")["info"]["version"] == version()
+    finally:
+        daemon.terminate()
+        assert daemon.wait(20) == 0, log.read_text()
+
+
+@pytest.mark.deep
+def test_an_executor_needs_the_base_alone(built: Path, tmp_path: Path) -> None:
+    packages = environment(tmp_path / "venv", wheel_of(built))
+    link(packages, (*BASE, *SPARK))
+    program = (
+        "import sys, spark_sink, spark_sink.source.data_source, spark_sink.source.rows;"
+        "print(spark_sink.__file__, *sorted({'fastapi', 'pydantic', 'pymysql', 'structlog'} & sys.modules.keys()))"
+    )
+    answer = run(tmp_path / "venv", "python", "-c", program)
+    assert answer.returncode == 0, answer.stderr
+    assert Path(answer.stdout.strip()) == packages / "spark_sink/__init__.py"
+    refused = run(tmp_path / "venv", "binlog-dispatcher", "--version")
+    assert refused.returncode != 0
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(600)
+def test_it_installs_with_its_dependencies(built: Path, tmp_path: Path) -> None:
+    """As `pip install 'binlog-dispatcher[daemon]'` does, with the versions of the lock."""
+    folder = tmp_path / "venv"
+    venv.create(folder, with_pip=True)
+    lock = (ROOT / "deploy/daemon.lock").read_text(encoding="utf-8")
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text("\n".join(re.findall(r"^[A-Za-z0-9_.-]+==[^ ;\\]+", lock, re.MULTILINE)))
+    wheel = f"{wheel_of(built)}[daemon]"
+    installed = run(folder, "python", "-m", "pip", "install", "-q", "-c", str(constraints), wheel)
+    assert installed.returncode == 0, installed.stderr
+    assert run(folder, "binlog-dispatcher", "--version").stdout.split()[-1] == version()
+    assert run(folder, "python", "-m", "pip", "check").returncode == 0
