@@ -180,6 +180,7 @@ def _parts(databases: tuple[str, ...]) -> Iterator[tuple[Instance, Daemon, Path,
                 "password": PASSWORD,
                 "databases": list(shown),
                 "start": "earliest",
+                "max_bytes_in_binlog_queue": "128MiB",  # appends of a quarter of it
             }
             for name, shown in (("history", databases), ("load", (_DATABASE,)))
         }
@@ -245,7 +246,7 @@ def _log_stage(
     server: Instance, daemon: Daemon, home: Path, stack: ExitStack, say: Callable[[str], None]
 ) -> float:
     say("the history into the log")
-    job = _job(server, daemon, home / "history", stack, "stages: log\nmax_bytes_per_trigger: 8MiB")
+    job = _job(server, daemon, home / "history", stack, "stages: log")
     if job.run("history") != 0:
         raise SystemExit(job.log)
     appends = commits_of(job.target / "_binlog" / "log")[1:]  # after the claim
