@@ -33,6 +33,8 @@ TABLE_ID_PROPERTY = "binlog.table_id"
 _PROPERTIES = {
     "delta.columnMapping.mode": "name",
     "delta.enableTypeWidening": "true",
+    # DATETIME columns need it. Delta adds it by itself to a table that is created, and refuses such columns later.
+    "delta.feature.timestampNtz": "supported",
     # A checkpoint computes the table's state with Spark jobs, which takes ten times as long as a small step.
     "delta.checkpointInterval": "100",
 }

@@ -98,8 +98,8 @@ def test_statements_between_changes_in_any_cut_and_a_replay_that_changes_nothing
         "ALTER TABLE t ADD COLUMN w DATETIME(3), ADD INDEX (v)",
         "INSERT INTO t VALUES (4, 4, '2024-02-29 12:00:00.5')",
         "DROP TABLE gone",
-        "CREATE TABLE gone (name VARCHAR(10) PRIMARY KEY, id INT)",
-        "INSERT INTO gone VALUES ('new', 1)",
+        "CREATE TABLE gone (name VARCHAR(10) PRIMARY KEY, id INT, at DATETIME)",
+        "INSERT INTO gone VALUES ('new', 1, '2024-02-29 12:00:00')",
         "UPDATE t SET v = v + 1",
     )
     assert mirror.run(appends=4) == 0
