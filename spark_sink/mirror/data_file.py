@@ -90,11 +90,14 @@ def fits_into(kind: pa.DataType, wider: pa.DataType) -> bool:
     return kind == wider or (kind, wider) in widened
 
 
-def read_rows(path: str, columns: Sequence[StoredColumn]) -> pa.Table | None:
+def read_rows(path: str, columns: Sequence[StoredColumn], bytes_max: int) -> pa.Table | None:
     """Returns all rows of a file, with the names and types that the columns have now; None if the file holds dates of
-    the Julian calendar. A column that the file does not have is NULL."""
+    the Julian calendar, or more than `bytes_max` bytes when unpacked. A column that the file does not have is NULL."""
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         if _LEGACY & set(file.metadata.metadata or ()):
+            return None
+        groups = range(file.metadata.num_row_groups)
+        if sum(file.metadata.row_group(i).total_byte_size for i in groups) > bytes_max:
             return None
         stored = file.read()
     arrays = []

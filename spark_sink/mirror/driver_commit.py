@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import json
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -30,8 +32,11 @@ if TYPE_CHECKING:
     from spark_sink.mirror.delta import MirroredTable
 
 FILES_MAX = 200  # of a table
-READ_BYTES_MAX = 16 << 20  # of files, compressed
-READ_ROWS_MAX = 1_000_000
+READ_BYTES_MAX = 64 << 20  # of files, compressed
+UNPACKED_BYTES_MAX = 512 << 20  # of their rows
+READ_ROWS_MAX = 2_000_000
+# Steps that read more than this wait for each other, because each holds what it reads in the driver's memory.
+READ_ALONE_BYTES = 16 << 20
 # From this many files on, a commit that rewrites one also joins the small ones.
 JOINED_FROM_FILES = 8
 SMALL_FILE_BYTES = 1 << 20
@@ -47,6 +52,8 @@ _PROPERTIES = {
     "delta.minReaderVersion",
     "delta.minWriterVersion",
 }
+
+_large_step = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +113,30 @@ class DriverTable:
         candidates = self._candidates(files, stored_keys)
         if not self._readable(candidates):
             return False
-        changed, kept = [], []
+        large = sum(file.size for file in candidates) > READ_ALONE_BYTES
+        with _large_step if large else nullcontext():
+            return self._rewrite(version, files, candidates, stored_keys, stored)
+
+    def _rewrite(
+        self,
+        version: int,
+        files: Sequence[TableFile],
+        candidates: Sequence[TableFile],
+        keys: pa.Table,
+        rows: pa.Table,
+    ) -> bool:
+        """Replace the candidates that hold keys. Returns False, and changes nothing, if this is left to Spark."""
+        changed, kept, left = [], [], UNPACKED_BYTES_MAX
         for file in candidates:
-            before = self._read(file)
+            before = self._read(file, left)
             if before is None:
                 return False
-            remaining = data_file.without_keys(before, stored_keys)
+            left -= before.nbytes
+            remaining = data_file.without_keys(before, keys)
             if remaining.num_rows < before.num_rows or self._is_joined(files, file):
                 changed.append(file)
                 kept.append(remaining)
-        self._commit(version, pa.concat_tables([*kept, stored]), changed, keys.column_names)
+        self._commit(version, pa.concat_tables([*kept, rows]), changed, keys.column_names)
         return True
 
     def _files(self) -> list[TableFile] | None:
@@ -154,15 +175,16 @@ class DriverTable:
         size, rows = sum(file.size for file in files), sum(file.rows for file in files)
         return size <= READ_BYTES_MAX and rows <= READ_ROWS_MAX
 
-    def _read(self, file: TableFile) -> pa.Table | None:
+    def _read(self, file: TableFile, bytes_max: int) -> pa.Table | None:
+        """Returns a file's rows; None if they have more than `bytes_max`, or are left to Spark."""
         assert self.columns is not None
         system = FileSystem(self._spark)
         path = unquote(file.action["path"])
         whole = path if ":/" in path or path.startswith("/") else f"{self._table.path}/{path}"
         if (local := system.local(whole)) is not None:
-            return data_file.read_rows(local, self.columns)
+            return data_file.read_rows(local, self.columns, bytes_max)
         with tempfile.TemporaryDirectory(prefix="binlog-dispatcher-") as folder:
-            return data_file.read_rows(system.fetch(whole, folder), self.columns)
+            return data_file.read_rows(system.fetch(whole, folder), self.columns, bytes_max)
 
     def _stored(self, rows: pa.Table) -> pa.Table | None:
         """Returns rows with the table's columns, those that they do not have NULL; None if the table lacks one of

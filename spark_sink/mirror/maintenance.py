@@ -35,7 +35,7 @@ log = logging.getLogger("spark_sink.mirror")
 
 SMALL_FILES_MAX = 32  # of a table, until they are compacted
 SMALL_FILE_BYTES = 16 << 20
-DELETION_VECTORS_FROM_BYTES = 256 << 20
+DELETION_VECTORS_FROM_BYTES = 64 << 20
 VACUUM_EVERY_S = 24 * 3600.0
 
 

@@ -84,7 +84,7 @@ def test_rows_come_back_as_they_were(
     stored = pq.read_schema(file)
     assert stored.names == [column.physical_name for column in COLUMNS]
     assert [int(f.metadata[b"PARQUET:field_id"]) for f in stored] == [c.field_id for c in COLUMNS]
-    found = read_rows(str(file), COLUMNS)
+    found = read_rows(str(file), COLUMNS, 1 << 30)
     assert found is not None
     assert found.equals(rows)
 
@@ -172,7 +172,7 @@ def test_columns_of_older_files_have_their_present_types(tmp_path: Path) -> None
         StoredColumn("added", pa.string(), "p3", 3),
         StoredColumn("i", pa.int64(), "p1", 1),
     )
-    found = read_rows(str(file), now)
+    found = read_rows(str(file), now, 1 << 30)
     assert found is not None
     assert found.to_pylist() == [
         {"day": datetime.fromisoformat("2024-02-29"), "added": None, "i": 7}
@@ -184,7 +184,18 @@ def test_files_in_the_julian_calendar_are_left_to_spark(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("p1", pa.date32())])
     schema = schema.with_metadata({"org.apache.spark.legacyDateTime": ""})
     pq.write_table(pa.table([[date(1500, 1, 1)]], schema=schema), tmp_path / "f.parquet")
-    assert read_rows(str(tmp_path / "f.parquet"), [StoredColumn("d", pa.date32(), "p1", 1)]) is None
+    columns = [StoredColumn("d", pa.date32(), "p1", 1)]
+    assert read_rows(str(tmp_path / "f.parquet"), columns, 1 << 30) is None
+
+
+def test_a_file_that_unpacks_to_too_much_is_not_read(tmp_path: Path) -> None:
+    columns = [StoredColumn("t", pa.string(), "p1", 1)]
+    file = tmp_path / "f.parquet"
+    file.write_bytes(parquet_file(pa.table({"t": ["a" * 100_000]}), columns, "4.2.0"))
+    assert file.stat().st_size < 10_000
+    assert read_rows(str(file), columns, 10_000) is None
+    found = read_rows(str(file), columns, 1 << 20)
+    assert found is not None and found.num_rows == 1
 
 
 @pytest.mark.parametrize(
