@@ -1,19 +1,22 @@
-"""Data files of a mirrored Delta table, as the driver reads and writes them itself, without Spark.
+"""Data files of a mirrored Delta table, as the driver and the workers of a copy read and write them, without Spark.
 
 A column's name and id in the files, and the types that it had before, are in the table's schema (Delta protocol,
 "Column Mapping", "Type Widening"). Statistics of a file are those of the protocol's "Per-file Statistics".
 
-Pure, on Arrow columns and on Parquet files in memory or by path.
+On Arrow columns and on Parquet files in memory or by path.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +47,7 @@ _LEGACY = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
 _SPARK_VERSION = "org.apache.spark.version"
 _INDEXED_COLUMNS = 32  # Delta's default of delta.dataSkippingNumIndexedCols
 _STATS_CHARS = 32  # Delta truncates longer texts
+FILE_BYTES_MAX = 128 << 20  # of rows in memory, which are a tenth to a third of it in a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,74 @@ def read_rows(path: str, columns: Sequence[StoredColumn], bytes_max: int) -> pa.
         else:
             arrays.append(stored.column(at).cast(column.kind))
     return pa.table(arrays, names=[column.name for column in columns])
+
+
+def as_stored(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table | None:
+    """Returns rows with the table's columns, those that they do not have NULL; None if the table lacks one of theirs,
+    or has it with another type than a wider one."""
+    given = {
+        name.lower(): values for name, values in zip(rows.column_names, rows.columns, strict=True)
+    }
+    arrays = []
+    for column in columns:
+        values = given.pop(column.name.lower(), None)
+        if values is None:
+            values = pa.chunked_array([pa.nulls(rows.num_rows, column.kind)])
+        elif not fits_into(values.type, column.kind):
+            return None
+        arrays.append(values.cast(column.kind))
+    return None if given else pa.table(arrays, names=[column.name for column in columns])
+
+
+def write_files(
+    folder: str,
+    batches: Iterable[pa.RecordBatch],
+    columns: Sequence[StoredColumn],
+    spark_version: str,
+    bytes_max: int = FILE_BYTES_MAX,
+) -> Iterator[dict[str, Any]]:
+    """Write rows into new files of a local folder, each of about `bytes_max` of rows in memory at most. Yields their
+    `add` actions. Raises `ValueError` for rows that `as_stored` does not take."""
+    for rows in _tables(batches, bytes_max):
+        stored = as_stored(rows, columns)
+        if stored is None:
+            raise ValueError(f"rows with the columns {rows.schema} do not fit into {columns}")
+        content = parquet_file(stored, columns, spark_version)
+        name = new_name()
+        with Path(folder, name).open("xb") as file:
+            file.write(content)
+        yield add_action(name, len(content), statistics(stored, columns))
+
+
+def _tables(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if held and size + batch.nbytes > bytes_max:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def new_name() -> str:
+    """Returns a name that no other data file has."""
+    return f"part-00000-{uuid.uuid4()}.parquet"
+
+
+def add_action(name: str, size: int, stats: str) -> dict[str, Any]:
+    """Returns Delta's `add` action for a new file of a table without partitions. `size` in bytes."""
+    return {
+        "path": name,
+        "partitionValues": {},
+        "size": size,
+        "modificationTime": int(time.time() * 1000),
+        "dataChange": True,
+        "stats": stats,
+    }
 
 
 def parquet_file(rows: pa.Table, columns: Sequence[StoredColumn], spark_version: str) -> bytes:

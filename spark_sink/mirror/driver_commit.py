@@ -189,21 +189,7 @@ class DriverTable:
     def _stored(self, rows: pa.Table) -> pa.Table | None:
         """Returns rows with the table's columns, those that they do not have NULL; None if the table lacks one of
         theirs, or has it with another type than a wider one."""
-        if self.columns is None:
-            return None
-        given = {
-            name.lower(): values
-            for name, values in zip(rows.column_names, rows.columns, strict=True)
-        }
-        arrays = []
-        for column in self.columns:
-            values = given.pop(column.name.lower(), None)
-            if values is None:
-                values = pa.chunked_array([pa.nulls(rows.num_rows, column.kind)])
-            elif not data_file.fits_into(values.type, column.kind):
-                return None
-            arrays.append(values.cast(column.kind))
-        return None if given else pa.table(arrays, names=[column.name for column in self.columns])
+        return None if self.columns is None else data_file.as_stored(rows, self.columns)
 
     def _stored_keys(self, keys: pa.Table) -> pa.Table | None:
         """Returns keys with the table's columns; None if equal values of one can differ in their bytes."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.data_file import add_action, new_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -223,10 +224,11 @@ class DeltaTransaction:
         recorded: tuple[str, int] | None = None,
         *,
         replaced: Sequence[str] = (),
+        user_metadata: str = "",
     ) -> None:
         """Commit `add` and `remove` actions, and a version for an application id.
 
-        `replaced`: the columns by which rows replace others, for the table's history.
+        `replaced`: the columns by which rows replace others, `user_metadata`: any text, for the table's history.
 
         Raises Delta's exceptions, and changes nothing, if another transaction has removed one of the files, or recorded
         a version for this id, meanwhile.
@@ -241,7 +243,7 @@ class DeltaTransaction:
         for text in texts:
             actions.add(delta.actions.Action.fromJson(json.dumps(text)))
         sequence = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
-        self._transaction.commit(sequence, _write_operation(self._jvm, replaced))
+        self._transaction.commit(sequence, _write_operation(self._jvm, replaced, user_metadata))
 
 
 def _as_text(stats: Any) -> str | None:
@@ -261,25 +263,21 @@ def append_file(spark: SparkSession, path: str, data: bytes, rows: int) -> None:
 def write_file(spark: SparkSession, path: str, data: bytes, stats: str) -> dict[str, Any]:
     """Write a Parquet file into the folder of the Delta table at `path`. Returns its `add` action; until that is
     committed the file is no part of the table."""
-    name = f"part-00000-{uuid.uuid4()}.parquet"
+    name = new_name()
     FileSystem(spark).write(f"{path}/{name}", data)
-    return {
-        "path": name,
-        "partitionValues": {},
-        "size": len(data),
-        "modificationTime": int(time.time() * 1000),
-        "dataChange": True,
-        "stats": stats,
-    }
+    return add_action(name, len(data), stats)
 
 
-def _write_operation(jvm: Any, replaced: Sequence[str] = ()) -> Any:
+def _write_operation(jvm: Any, replaced: Sequence[str] = (), user_metadata: str = "") -> Any:
     """An append, or, with columns by which rows replace others, the operation of Delta's `replaceUsing`."""
     option: Any = jvm.scala.Option
     mode: Any = jvm.org.apache.spark.sql.SaveMode
     using = option.apply(", ".join(replaced) if replaced else None)
     kind = mode.Overwrite if replaced else mode.Append
-    return _operation(jvm, "Write")(kind, *[option.empty()] * 7, using)
+    metadata = option.apply(user_metadata or None)
+    return _operation(jvm, "Write")(
+        kind, option.empty(), option.empty(), metadata, *[option.empty()] * 4, using
+    )
 
 
 def _operation(jvm: Any, name: str) -> Any:

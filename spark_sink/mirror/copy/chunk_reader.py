@@ -1,7 +1,9 @@
-"""What the executors do of a copy: read chunks. It imports only what that needs, since every Python worker loads it."""
+"""What the executors do of a copy: read chunks, and write their files if the target is on a local file system. It
+imports only what that needs, since every Python worker loads it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -11,6 +13,7 @@ from dispatcher.binlog.table_map.column_types import Column, InvalidDates
 from dispatcher.source.mysql.login import Endpoint
 from spark_sink.mirror.copy.session import ResultColumn, RowReader, open_session
 from spark_sink.mirror.copy.text_rows import TextDecoder
+from spark_sink.mirror.data_file import StoredColumn, write_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,3 +42,25 @@ def read_chunks(
             with closing(open_session(reading.endpoint)) as connection:
                 reader = RowReader(connection, reading.endpoint.label)
                 yield from reader.batches(reading.statements[number], decoder, reading.expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where the files of a table are written. `folder`: a local path, or one that all executors share."""
+
+    folder: str
+    columns: tuple[StoredColumn, ...]
+    spark_version: str
+
+
+def write_chunks(
+    reading: ChunkReading, destination: Destination, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Write the rows of the chunks whose numbers are given, and yield the `add` actions of their files as `action`.
+    Runs on the executors. Raises `BinlogError`."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    rows = read_chunks(reading, numbers)
+    columns, version = destination.columns, destination.spark_version
+    for action in write_files(destination.folder, rows, columns, version):
+        yield pa.RecordBatch.from_pydict({"action": [json.dumps(action)]})

@@ -46,7 +46,7 @@ from spark_sink.mirror.copy.server import (
 )
 from spark_sink.mirror.copy.session import ResultColumn, RowReader, changed_during_copy, was_altered
 from spark_sink.mirror.copy.source_table import SourceTable
-from spark_sink.mirror.copy.staging import StagedCopy, StagingTable
+from spark_sink.mirror.copy.staging import Batches, StagedCopy, StagingTable
 from spark_sink.mirror.copy.text_rows import TextDecoder
 from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.entries import LogEnd
@@ -260,11 +260,11 @@ class _OneCopy:
             chunks=self._state.chunks + len(group),
             read_all=group[-1].upper is None,
         )
-        self._commit(self._staging.chunk_rows(reading), state, source)
+        self._commit(reading, state, source)
 
-    def _commit(self, rows: object, state: StagedCopy, source: SourceTable) -> None:
+    def _commit(self, rows: ChunkReading | Batches, state: StagedCopy, source: SourceTable) -> None:
         try:
-            written, size = self._staging.append(rows, state)  # type: ignore[arg-type]
+            written, size = self._staging.append(rows, state)
         except Exception as error:
             fault = fault_of(error)
             if fault is None:
@@ -281,7 +281,7 @@ class _OneCopy:
         state = replace(
             self._state, group=self._state.group + 1, upper=None, executed=executed.to_json()
         )
-        self._commit(self._staging.no_rows(), state, source)
+        self._commit((), state, source)
 
     # -- in one snapshot -------------------------------------------------------------------------------------
 
@@ -304,10 +304,10 @@ class _OneCopy:
                 if stopping():
                     return
                 state = replace(self._state, group=self._state.group + 1, chunks=1)
-                self._commit(self._staging.local_rows(batches), state, source)
+                self._commit(batches, state, source)
                 self._report(source, began, 0)
         state = replace(self._state, group=self._state.group + 1, executed=position.to_json())
-        self._commit(self._staging.no_rows(), state, source)
+        self._commit((), state, source)
 
     # -- care for the server ---------------------------------------------------------------------------------
 

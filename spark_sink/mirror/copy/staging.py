@@ -8,19 +8,25 @@ copy that was killed goes on behind the last group. Nothing else is stored.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from delta.tables import DeltaTable
 
 from dispatcher.model.position import Position
-from spark_sink.mirror.copy.chunk_reader import ChunkReading, read_chunks
+from spark_sink.mirror.copy.chunk_reader import (
+    ChunkReading,
+    Destination,
+    read_chunks,
+    write_chunks,
+)
 from spark_sink.mirror.copy.chunks import Bound
 from spark_sink.mirror.copy.text_rows import TextDecoder
+from spark_sink.mirror.data_file import stored_columns, write_files
 from spark_sink.mirror.delta import MirroredTable
-from spark_sink.mirror.jvm import FileSystem, forget_table, newest_commit
+from spark_sink.mirror.jvm import DeltaTransaction, FileSystem, forget_table, newest_commit
 from spark_sink.source.rows import spark_schema
 
 if TYPE_CHECKING:
@@ -28,6 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _KEY = "binlog-dispatcher/copy"
+
+Batches: TypeAlias = "Sequence[pa.RecordBatch]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +79,8 @@ class StagingTable:
             if value.get(_KEY) != self.copy_id:
                 continue
             first, last = commit["timestamp"], last or commit["timestamp"]
-            metrics = commit["operationMetrics"] or {}
-            rows += int(metrics.get("numOutputRows", 0))
-            size += int(metrics.get("numOutputBytes", 0))
+            added = _size_of(commit.asDict())
+            rows, size = rows + added[0], size + added[1]
             if found is None:  # the newest comes first
                 upper = value["upper"]
                 found = StagedCopy(
@@ -96,9 +103,43 @@ class StagingTable:
         forget_table(self._spark, self.table.path)
         self.table.create(self._spark, spark_schema(schema))
 
-    def append(self, rows: DataFrame, state: StagedCopy) -> tuple[int, int]:
-        """Append the rows of the group `state.group`, after which the copy is at `state`. Returns (rows, bytes)."""
-        metadata = {
+    def append(self, rows: ChunkReading | Batches, state: StagedCopy) -> tuple[int, int]:
+        """Append the rows of the group `state.group`, after which the copy is at `state`: those of chunks, which the
+        executors read, or some that the driver has read. Returns (rows, bytes)."""
+        transaction = DeltaTransaction(self._spark, self.table.path)
+        if state.group <= transaction.recorded(self.app_id):
+            return self._newest()
+        folder = FileSystem(self._spark).local(self.table.path)
+        columns = stored_columns(transaction.metadata()["fields"])
+        if folder is None or columns is None:
+            return self._append_by_spark(rows, state)
+        # Spark's own writer needs three times as long for the rows.
+        destination = Destination(folder, columns, self._spark.version)
+        if isinstance(rows, ChunkReading):
+            lines = self.chunk_files(rows, destination).collect()
+            actions = [json.loads(line["action"]) for line in lines]
+        else:
+            actions = list(write_files(folder, rows, columns, self._spark.version))
+        written = sum(json.loads(action["stats"])["numRecords"] for action in actions)
+        size = sum(action["size"] for action in actions)
+        metadata = self._metadata(state) | {"rows": written, "bytes": size}
+        recorded = self.app_id, state.group
+        transaction.commit(actions, recorded=recorded, user_metadata=json.dumps(metadata))
+        return written, size
+
+    def _append_by_spark(self, rows: ChunkReading | Batches, state: StagedCopy) -> tuple[int, int]:
+        frame = self.chunk_rows(rows) if isinstance(rows, ChunkReading) else self._local_rows(rows)
+        writer = frame.write.format("delta").mode("append").option("txnAppId", self.app_id)
+        writer = writer.option("txnVersion", str(state.group))
+        metadata = json.dumps(self._metadata(state))
+        writer.option("userMetadata", metadata).save(self.table.path)
+        return self._newest()
+
+    def _newest(self) -> tuple[int, int]:
+        return _size_of(newest_commit(self._spark, self.table.path))
+
+    def _metadata(self, state: StagedCopy) -> dict[str, Any]:
+        return {
             _KEY: self.copy_id,
             "group": state.group,
             "upper": state.upper,
@@ -108,32 +149,40 @@ class StagingTable:
             "executed": state.executed,
             "rows_estimated": state.rows_estimated,
         }
-        writer = rows.write.format("delta").mode("append").option("txnAppId", self.app_id)
-        writer = writer.option("txnVersion", str(state.group))
-        writer.option("userMetadata", json.dumps(metadata)).save(self.table.path)
-        metrics = newest_commit(self._spark, self.table.path).get("operationMetrics", {})
-        return int(metrics.get("numOutputRows", 0)), int(metrics.get("numOutputBytes", 0))
 
     @property
     def app_id(self) -> str:
         return f"{_KEY}/{self.copy_id}"
 
+    def chunk_files(self, reading: ChunkReading, destination: Destination) -> DataFrame:
+        """The `add` actions of the files with the rows of some chunks, one task per chunk."""
+        write = partial(write_chunks, reading, destination)
+        return self._numbers(reading).mapInArrow(write, "action STRING")
+
     def chunk_rows(self, reading: ChunkReading) -> DataFrame:
         """The rows of some chunks, read on the executors, one task per chunk."""
         schema = TextDecoder(reading.columns, reading.label, reading.invalid_dates).schema
+        read = partial(read_chunks, reading)
+        return self._numbers(reading).mapInArrow(read, spark_schema(schema))
+
+    def _numbers(self, reading: ChunkReading) -> DataFrame:
         count = len(reading.statements)
-        numbers = self._spark.range(0, count, 1, count)
-        return numbers.mapInArrow(partial(read_chunks, reading), spark_schema(schema))
+        return self._spark.range(0, count, 1, count)
 
-    def no_rows(self) -> DataFrame:
-        return self._spark.createDataFrame([], self.table.columns(self._spark))
-
-    def local_rows(self, batches: Sequence[pa.RecordBatch]) -> DataFrame:
-        """Rows that the driver has read."""
+    def _local_rows(self, batches: Batches) -> DataFrame:
         import pyarrow as pa  # noqa: PLC0415
 
+        if not batches:
+            return self._spark.createDataFrame([], self.table.columns(self._spark))
         schema = spark_schema(batches[0].schema)
         return self._spark.createDataFrame(pa.Table.from_batches(batches), schema)
+
+
+def _size_of(commit: Mapping[str, Any]) -> tuple[int, int]:
+    """Returns (rows, bytes) of a group, by the `commitInfo` of its commit."""
+    metadata, metrics = _metadata(commit["userMetadata"]), commit["operationMetrics"] or {}
+    rows = metadata.get("rows", metrics.get("numOutputRows", 0))
+    return int(rows), int(metadata.get("bytes", metrics.get("numOutputBytes", 0)))
 
 
 def _metadata(text: str | None) -> dict[str, Any]:
