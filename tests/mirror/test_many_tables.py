@@ -75,7 +75,7 @@ def _play(job: MirrorJob, tables: int, timeout_s: float) -> None:
 
 
 def test_three_of_many_tables_say_why(job: MirrorJob) -> None:
-    _play(job, 30, TIMEOUT_S)
+    _play(job, 8, TIMEOUT_S)
 
 
 @pytest.mark.deep
