@@ -36,6 +36,8 @@ def of_daemon() -> Iterator[Documented]:
     yield Documented(state, GAUGE, ("consumer", "state"), metrics.STATE_MEANING)
     reader = metrics.PREFIX + metrics.READER_METRIC
     yield Documented(reader, GAUGE, ("consumer", "reader"), metrics.READER_MEANING)
+    error = metrics.PREFIX + metrics.ERROR_METRIC
+    yield Documented(error, GAUGE, ("consumer", "kind"), metrics.ERROR_MEANING)
     for timed in metrics.TIMED:
         yield Documented(metrics.PREFIX + timed.name, timed.type, timed.labels, timed.meaning)
 
@@ -67,8 +69,15 @@ def text() -> str:
     return f"""# Metrics
 
 Written by `python -m deploy.metrics_reference` from the code. [operating.md](operating.md) describes how to run the
-daemon, [runbooks.md](runbooks.md) what to do about each alert. `deploy/prometheus` holds a configuration for Prometheus
-with alert rules and their unit tests, `deploy/grafana` a dashboard with its provisioning.
+daemon, [runbooks.md](runbooks.md) what to do about each alert. To use them:
+
+* **Prometheus**: `prometheus --config.file=deploy/prometheus/prometheus.yaml` scrapes a daemon at `127.0.0.1:8085` and
+  loads the alert rules beside it. Into a Prometheus that runs already, take its `scrape_configs`, and name
+  `deploy/prometheus/alerts.yaml` in `rule_files`. The rules expect the job names `binlog-dispatcher` and, where the
+  mirror runs, `binlog-mirror`; that job is commented out, because an alert fires while it is not reached.
+* **Grafana**: Dashboards, New, Import, and choose `deploy/grafana/binlog-dispatcher.json`. With
+  `deploy/grafana/provisioning` Grafana loads it at its start; [compose.yaml](../deploy/compose.yaml) runs all of it.
+* **Kubernetes**: the chart makes the objects ([kubernetes.md](kubernetes.md)).
 
 ## The daemon
 

@@ -93,6 +93,8 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
              "{{connection}} {{kind}}"),)),
         Panel("Age of the newest event", (
             (f"time() - ({P}source_last_event_timestamp_seconds{CONNECTION} > 0)", "{{dispatcher}}"),), "s"),
+        Panel("MQTT broker", ((f"{P}mqtt_connected{DAEMON}", "{{instance}}"),), kind="state-timeline",
+              description="1: connected to the broker; without one there is no line."),
     )),
     ("Readers", (
         Panel("Reader of each consumer", ((f"{P}consumer_reader{CONSUMER} == 1", "{{consumer}}: {{reader}}"),),
@@ -105,6 +107,8 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                             "{{route}} {{status}}"),), "reqps"),
     )),
     ("Faults", (
+        Panel("Errors of consumers", ((f"{P}consumer_error{CONSUMER} == 1", "{{consumer}}: {{kind}}"),),
+              kind="state-timeline", width=WIDTH, description="A line for each kind of error that a consumer has had."),
         Panel("Detaches and gaps", (
             (f"increase({P}consumer_detaches_total{CONSUMER}{RATE})", "{{consumer}} detached"),
             (f"increase({P}consumer_gaps_total{CONSUMER}{RATE})", "{{consumer}} gap"))),

@@ -60,7 +60,7 @@ class Spill:
         mapping = self._mapping(size)
         if isinstance(mapping, OSError):
             # Not raised from it: callers keep the error, and its traceback would keep frames and their buffers alive.
-            raise self._refused(mapping)
+            raise self._refused(mapping, f" for {size} more bytes")
         self.bytes += size
         weakref.finalize(mapping, self._release, size).atexit = False
         segment: U8 = np.frombuffer(memoryview(mapping), dtype=np.uint8)
@@ -77,5 +77,6 @@ class Spill:
     def _release(self, size: int) -> None:
         self.bytes -= size
 
-    def _refused(self, error: OSError) -> BinlogError:
-        return BinlogError(ErrorKind.SPILL, error.strerror or str(error), where=str(self._folder))
+    def _refused(self, error: OSError, what_for: str = "") -> BinlogError:
+        what = f"{error.strerror or error}{what_for}"
+        return BinlogError(ErrorKind.SPILL, what, where=str(self._folder))

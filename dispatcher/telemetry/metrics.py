@@ -122,6 +122,8 @@ CONSUMER_METRICS: tuple[MetricSpec[ConsumerStatus], ...] = (
 )  # fmt: skip
 STATE_METRIC = "consumer_state"
 STATE_MEANING = f"1 for the current state of the consumer: {', '.join(STATES)}."
+ERROR_METRIC = "consumer_error"
+ERROR_MEANING = "1 for the kind of the consumer's error (`last_error_kind` of `GET /v1/binlogs`); no sample: none."
 READER_METRIC = "consumer_reader"
 READER_MEANING = f"1 for the current state of the consumer's reader: {', '.join(ReaderState)}."
 
@@ -373,6 +375,7 @@ def _of_consumers(rows: Iterable[tuple[StatusRow, Consumer]], snapshot: Snapshot
     ]
     states = snapshot.family(PREFIX + STATE_METRIC, STATE_MEANING, ("consumer", "state"))
     readers = snapshot.family(PREFIX + READER_METRIC, READER_MEANING, ("consumer", "reader"))
+    errors = snapshot.family(PREFIX + ERROR_METRIC, ERROR_MEANING, ("consumer", "kind"))
     for row, consumer in rows:
         name = label_text(row["name"])
         for metric, family in zip(CONSUMER_METRICS, families, strict=True):
@@ -383,6 +386,8 @@ def _of_consumers(rows: Iterable[tuple[StatusRow, Consumer]], snapshot: Snapshot
             states.add((name, state), float(row["state"] == state))
         for reader in ReaderState:
             readers.add((name, reader.value), float(row["reader"] == reader))
+        if row["last_error_kind"] is not None:
+            errors.add((name, row["last_error_kind"]), 1.0)
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
 import threading
 import time
@@ -28,8 +29,8 @@ from tests.support.prometheus import Prometheus, promtool, running
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS = DEPLOY / "prometheus/alerts.yaml"
-# A control group without a limit has no sample, and no consumer of the test lacks purged changes.
-MAY_BE_EMPTY = ("binlog_dispatcher_memory_limit_bytes",)
+# A control group without a limit has no sample, and the daemon of the test has no broker.
+MAY_BE_EMPTY = ("binlog_dispatcher_memory_limit_bytes", "binlog_dispatcher_mqtt_connected")
 
 
 def rules() -> list[dict[str, Any]]:
@@ -51,6 +52,27 @@ def test_the_rules_pass_their_unit_tests() -> None:
     assert f"{len(rules())} rules found" in promtool("check", "rules", str(ALERTS))
     promtool("check", "config", str(folder / "prometheus.yaml"))
     assert "SUCCESS" in promtool("test", "rules", str(folder / "alerts_test.yaml"))
+
+
+def test_the_mirror_s_job_is_for_those_who_have_a_mirror(tmp_path: Path) -> None:
+    """BinlogMirrorAbsent fires for a job that is not reached."""
+    text = (DEPLOY / "prometheus/prometheus.yaml").read_text(encoding="utf-8")
+    jobs = [job["job_name"] for job in YAML(typ="safe").load(text)["scrape_configs"]]
+    assert jobs == ["binlog-dispatcher"]
+    file = tmp_path / "prometheus.yaml"
+    file.write_text(re.sub(r"^  # ((?:- job_name|  static).*)", r"  \1", text, flags=re.MULTILINE))
+    shutil.copy(ALERTS, tmp_path)
+    promtool("check", "config", str(file))
+    jobs = [job["job_name"] for job in YAML(typ="safe").load(file)["scrape_configs"]]
+    assert jobs == ["binlog-dispatcher", "binlog-mirror"]
+
+
+def test_the_handbook_names_panels_of_the_dashboard() -> None:
+    text = (DEPLOY.parent / "docs/operating.md").read_text(encoding="utf-8")
+    symptoms = text.split("\n### ")[0].split("on the dashboard; alert", 1)[1]
+    named = set(re.findall(r'"([A-Z][^"]+)"', symptoms))
+    titles = {panel.title for _, panels in dashboard.ROWS for panel in panels}
+    assert len(named) > 5 and named <= titles
 
 
 def test_every_alert_has_a_unit_test() -> None:

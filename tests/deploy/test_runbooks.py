@@ -51,13 +51,14 @@ class OnCall:
     daemon: Daemon
     prometheus: Prometheus
 
-    def _condition(self, alert: str) -> str:
+    def condition(self, alert: str) -> str:
+        """The expression of an alert."""
         (rule,) = (rule for rule in rules() if rule["alert"] == alert)
         return str(rule["expr"])
 
     def alerted(self, alert: str) -> None:
         until(
-            lambda: self.prometheus.query(self._condition(alert)),
+            lambda: self.prometheus.query(self.condition(alert)),
             f"{alert} is raised",
             timeout_s=90,
         )
@@ -67,7 +68,7 @@ class OnCall:
         until(
             lambda: (
                 self.prometheus.query('up{job="binlog-dispatcher"} == 1')
-                and not self.prometheus.query(self._condition(alert))
+                and not self.prometheus.query(self.condition(alert))
             ),
             f"{alert} has ended",
             timeout_s=90,
@@ -228,6 +229,8 @@ def test_the_space_for_large_transactions_is_used_up(on_call: OnCall, server: In
     on_call.quiet("BinlogSpillNearlyFull")
     insert(server, 1, 8 << 20)
     until(lambda: "spill" in (daemon.api.row("d")["last_error"] or ""), "it does not fit")
+    on_call.alerted("BinlogSpillFailed")
+    assert not on_call.prometheus.query(on_call.condition("BinlogConsumerDetached"))
     daemon.settings["state"]["max_bytes_in_spill"] = 64 << 20
     daemon.restart()
     Reader(daemon, "d").open().read_to(server)

@@ -106,7 +106,7 @@ def small_files() -> Iterator[None]:
 
 @pytest.mark.usefixtures("small_files")
 def test_a_full_disk_is_refused_before_anything_is_written(spill: Spill) -> None:
-    with pytest.raises(BinlogError, match="File too large") as info:
+    with pytest.raises(BinlogError, match="File too large for 2097152 more bytes") as info:
         spill.allocate(2 * MIB)
     assert info.value.kind is ErrorKind.SPILL and info.value.__cause__ is None
     assert spill.bytes == 0

@@ -27,6 +27,7 @@ from dispatcher.telemetry.metrics import (
     CONNECTION_METRICS,
     CONSUMER_METRICS,
     DISPATCHER_METRICS,
+    ERROR_METRIC,
     PREFIX,
     READER_METRIC,
     STATE_METRIC,
@@ -216,6 +217,12 @@ def test_a_failed_consumer(metrics: Metrics, clients: list[Client]) -> None:
     clients[0].consumers["shop"].failed = BinlogError(ErrorKind.POSITION_PURGED, "gone")
     assert value(metrics, "consumer_state", consumer="shop", state="failed") == 1
     assert value(metrics, "consumer_state", consumer="billing", state="failed") == 0
+
+
+def test_the_kind_of_a_consumer_s_error(metrics: Metrics, clients: list[Client]) -> None:
+    clients[0].consumers["shop"].error = BinlogError(ErrorKind.SPILL, "no space")
+    errors = [labels for name, labels, _ in samples(metrics) if name == PREFIX + ERROR_METRIC]
+    assert errors == [{"consumer": "shop", "kind": "SPILL"}]
 
 
 def test_every_state_is_documented() -> None:
