@@ -141,6 +141,7 @@ class Backpressure:
         largest.wait_budget.record_detach(now)
         largest.detaches += 1
         fields = {"consumer": largest.name, "held_bytes": largest.queue.held_bytes}
+        largest.evicted_commit_us = largest.queue.oldest_commit_us
         largest.queue.evict()
         largest.attach_after = max(now + EVICTED_WAIT_S, largest.wait_budget.merge_after)
         return [Note("info", "queue forgotten, all queues are full", fields)]

@@ -104,11 +104,15 @@ class Client:
 
     def start(self, now: float = 0.0) -> list[Effect]:
         failed = [consumer for consumer in self.consumers.values() if consumer.failed]
+        for consumer in self.consumers.values():
+            consumer.current_at = now
         return [*(effect for c in failed for effect in c.failure_effects()), *self._settle(now)]
 
     def step(self, event: Input, now: float) -> list[Effect]:
         """Raises BinlogError only for an Acknowledged, SeekRequested or RelocationRequested that is refused."""
         self._now = now
+        for dispatcher in self.dispatchers.values():
+            dispatcher.note_current(now)
         effects = self._handle(event, now)
         return effects + self._settle(now)
 
@@ -124,7 +128,8 @@ class Client:
                 return self._server_polled(event, now)
             case Added():
                 effects = self._add(event.spec, event.progress)
-                self.consumers[event.spec.name].delivery_paused = event.delivery_paused
+                consumer = self.consumers[event.spec.name]
+                consumer.delivery_paused, consumer.current_at = event.delivery_paused, now
                 return effects
             case DeliveryChanged():
                 return self._delivery_changed(event)
@@ -417,7 +422,7 @@ class Client:
         consumer, queue = self.consumers[event.consumer], self.consumers[event.consumer].queue
         if event.position.seq <= queue.queued.seq:
             queue.acknowledge(event.position)
-            consumer.stored_covered = event.covered
+            consumer.stored_covered, consumer.evicted_commit_us = event.covered, None
             return []
         # The queue was evicted while this was being stored: it need not be read again up to here.
         covered = queue.executed_of(event.covered)

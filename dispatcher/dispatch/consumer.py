@@ -34,6 +34,9 @@ class Consumer:
         self.dispatcher: int | None = None
         self.wait_budget = WaitBudget(spec.wait_max_s)
         self.detached_at = 0.0
+        # When it was last known to have all of the server's log (`Dispatcher.current_at` while it is attached).
+        self.current_at = 0.0
+        self.evicted_commit_us: int | None = None  # of the oldest transaction that its queue lost
         self.attach_after = 0.0  # it does not attach before
         self.detaches = 0  # how often its dispatcher went on without it
         self.gaps = 0  # how often it skipped transactions that the server had purged

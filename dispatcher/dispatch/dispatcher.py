@@ -12,6 +12,7 @@ Phases: connecting → streaming ⇄ paused → (closed for want of room) → co
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 
 from dispatcher.binlog.stream.batch import OPEN, Batch, Fault
@@ -72,6 +73,8 @@ class Dispatcher:
         self.continuity = Continuity()
         self.gate = BatchGate(number)
         self.last_timestamp = 0  # of the newest event, s since 1970
+        self.tip_seq = 0  # of the end of the server's log, as it was last known
+        self.current_at = -math.inf  # when it was last known to have read all of the log
         self.events = self.bytes = self.reconnects = 0
         self.streams_begun = 0
         self.paused_since = self.stream_begun_at = 0.0
@@ -96,6 +99,18 @@ class Dispatcher:
     def open(self) -> bool:
         return self.phase in (Phase.STREAMING, Phase.PAUSED)
 
+    @property
+    def current(self) -> bool:
+        """True while it reads at the end of the server's log, as far as that is known, or has read all of a log that
+        ends."""
+        if self.phase is Phase.STREAMING:
+            return self.read is not None and self.read.seq >= self.tip_seq
+        return self.phase is Phase.ENDED
+
+    def note_current(self, now: float) -> None:
+        if self.current:
+            self.current_at = now
+
     # -- consumers -------------------------------------------------------------------------------------------
 
     def attach(self, consumer: Consumer) -> None:
@@ -109,6 +124,7 @@ class Dispatcher:
         consumer.queue.rollback()
         consumer.wait_budget.end(now)
         consumer.detached_at = now
+        consumer.current_at = max(consumer.current_at, self.current_at)
         consumer.dispatcher = None
         self.attached.remove(consumer)
 
@@ -136,6 +152,7 @@ class Dispatcher:
         before, self.read = self.read, dump_start(view.mode, [queue.queued for queue in queues])
         self.open_transaction = None
         self.streams_begun += 1
+        self.tip_seq = view.tip.seq
         anchored = all(queue.files.is_anchored(queue.queued) for queue in queues)
         self.continuity.begin(self.read, view, anchored=anchored)
         self.gate.begin()
@@ -347,6 +364,9 @@ class Dispatcher:
         """
         if error := history_error(view, positions):
             return self.login_again(error.what, now)
+        if self.open and self.read is not None:
+            tip = view.tip
+            self.tip_seq = 0 if self.read.log_order >= tip.log_order else tip.seq
         if not answers_held or (held := self.gate.release()) is None:
             return []
         if self.view is None or view.server != self.view.server:

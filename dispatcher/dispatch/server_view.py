@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError
 
@@ -42,3 +42,8 @@ class ServerView:
     starts: Mapping[Start, ExecutedPosition | BinlogError] = field(default_factory=dict)
     boundaries: Mapping[tuple[str, int], Boundary] = field(default_factory=dict)
     databases: frozenset[str] | None = None
+
+    @property
+    def tip(self) -> ExecutedPosition:
+        """The end of the log."""
+        return make_executed(self.mode, self.executed, self.file, self.offset)

@@ -44,10 +44,25 @@ def consumer_state(client: Client, consumer: Consumer) -> str:
     return PHASE_STATES[dispatcher.phase]
 
 
-def lag_s(consumer: Consumer, now_s: float) -> float:
-    """The age of the oldest transaction that the reader has not acknowledged; 0 if it has acknowledged all."""
-    oldest_us = consumer.queue.oldest_commit_us
-    return 0.0 if oldest_us is None else max(0.0, now_s - oldest_us / 1e6)
+def lag_s(client: Client, consumer: Consumer, now_s: float, now: float) -> float:
+    """The age of the oldest transaction that the reader has not acknowledged; 0 if it has acknowledged all.
+
+    While the consumer gets nothing, because it has failed, waits or is not connected, the server may have committed
+    more at any time since the daemon last read at the end of its log: then the lag is at least the time since then.
+
+    `now_s`: wall clock, s since 1970; `now`: by the clock of `Client.step`.
+    """
+    oldest = [consumer.queue.oldest_commit_us]
+    dispatcher = dispatcher_of(client, consumer)
+    missing_s = 0.0
+    if dispatcher is None or not dispatcher.current:
+        current_at = consumer.current_at
+        if dispatcher is not None:
+            current_at = max(current_at, dispatcher.current_at)
+        missing_s = now - current_at
+        oldest.append(consumer.evicted_commit_us)
+    ages = [now_s - oldest_us / 1e6 for oldest_us in oldest if oldest_us is not None]
+    return max(0.0, missing_s, *ages)
 
 
 def lag_bytes(client: Client, consumer: Consumer) -> int | None:
@@ -69,8 +84,10 @@ def status_row(
     consumer: Consumer,
     rate: Callable[[Dispatcher], tuple[float, float]],
     now_s: float,
+    now: float,
 ) -> dict[str, Any]:
-    """`rate`: events and bytes that a dispatcher read, per second; `now_s`: wall clock, s since 1970."""
+    """`rate`: events and bytes that a dispatcher read, per second; `now_s`: wall clock, s since 1970; `now`: by the
+    clock of `Client.step`."""
     queue = consumer.queue
     dispatcher = dispatcher_of(client, consumer)
     delivered = max(queue.delivered_seq, queue.acknowledged.seq)
@@ -88,7 +105,7 @@ def status_row(
         "max_waiting_ms": round(consumer.spec.wait_max_s * 1000),
         **_rates(rate(dispatcher) if dispatcher else (0.0, 0.0)),
         "state": consumer_state(client, consumer),
-        "lag_seconds": round(lag_s(consumer, now_s), 3),
+        "lag_seconds": round(lag_s(client, consumer, now_s, now), 3),
         "lag_bytes": lag_bytes(client, consumer),
         "unacknowledged_bytes": queue.unacknowledged_bytes,
         "acknowledged": queue.position(queue.acknowledged).as_dict() if started else None,

@@ -107,7 +107,7 @@ class ClientRunner:
         self._tasks.start(f"clock {label}", self._tick())
         self._tasks.start(f"look-ups {label}", self._look_up())
         self._tasks.start(f"survey {label}", self._survey_regularly())
-        self._execute(self.client.start())
+        self._execute(self.client.start(time.monotonic()))
 
     async def stop(self) -> None:
         """End all connections, then store what is queued. Raises BinlogError."""

@@ -39,7 +39,7 @@ def row_of(
     client, consumer = session.runner.client, session.consumer
     if client.consumers.get(consumer.name) is not consumer:
         return None
-    row = status.status_row(client, consumer, rate, time.time())
+    row = status.status_row(client, consumer, rate, time.time(), now)
     return row | _reader_columns(session, rate, now)
 
 
@@ -48,13 +48,14 @@ def status_samples(
 ) -> Iterator[tuple[str, Sample]]:
     """Yield the values of each row that the history keeps, without the cost of a whole row."""
     sessions = list(sessions)
-    rate = rates.sample(_counted(sessions), time.monotonic())
+    now = time.monotonic()
+    rate = rates.sample(_counted(sessions), now)
     for session in sessions:
         client, consumer = session.runner.client, session.consumer
         if client.consumers.get(consumer.name) is consumer:
             dispatcher = status.dispatcher_of(client, consumer)
             read = rate(dispatcher)[1] if dispatcher else 0.0
-            lag_s = status.lag_s(consumer, time.time())
+            lag_s = status.lag_s(client, consumer, time.time(), now)
             yield (
                 consumer.name,
                 Sample(session.queue.held_bytes, lag_s, rate(session.reader)[1], read),

@@ -85,7 +85,9 @@ CONSUMER_METRICS: tuple[MetricSpec[ConsumerStatus], ...] = (
     MetricSpec("queue_events", "Unacknowledged events in the queue.", lambda c: c.row["size"]),
     MetricSpec("unacknowledged_bytes", "Bytes in the queue that the reader has not acknowledged.",
                lambda c: c.row["unacknowledged_bytes"]),
-    MetricSpec("lag_seconds", "Age of the oldest unacknowledged transaction; 0: all are acknowledged.",
+    MetricSpec("lag_seconds",
+               "Age of the oldest unacknowledged transaction; while the consumer gets nothing, at least the time since"
+               " the daemon last read at the end of the log for it; 0: all are acknowledged.",
                lambda c: c.row["lag_seconds"]),
     MetricSpec("consumer_bytes_total", "Bytes added to the queue.", lambda c: c.consumer.queue.pushed_bytes),
     MetricSpec("consumer_transactions_total", "Transactions added to the queue.",

@@ -451,9 +451,11 @@ def test_a_server_that_is_down_delays_no_other_consumer(
     second = Reader(daemon, "late").open()
     server.execute("INSERT INTO d.t VALUES (1)")
     assert len(second.read_to(server).transactions) == 1
+    until(lambda: api.row("late")["lag_seconds"] == 0, "all is acknowledged")
     # The server stops: its reader waits, and then gets the reason; the other reader is not affected.
     server.stop()
     api.until_state("late", "connecting")
+    until(lambda: api.row("late")["lag_seconds"] > 1, "the lag grows without the server")
     answer = api.poll("late", second.session, second.position, wait_ms=100)
     assert answer["end"] == second.position
     insert()
@@ -461,3 +463,4 @@ def test_a_server_that_is_down_delays_no_other_consumer(
     assert api.text("/readyz") == "ok\n"
     server.start()
     api.until_state("late", "streaming")
+    until(lambda: api.row("late")["lag_seconds"] == 0, "the end of the log is reached")
