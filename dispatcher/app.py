@@ -11,6 +11,7 @@ options again and applies the differences; invalid settings change nothing.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
@@ -116,7 +117,7 @@ class Daemon:
         self._announcements = Announcements(
             self._log, str(state.installation_id), self._on_task_error
         )
-        timeline = Timeline(self._announcements.log)
+        self._timeline = timeline = Timeline(self._announcements.log)
         self._clients = ClientRegistry(self._store, spill.allocate, timeline, self._on_task_error)
         self._live = LiveStatus(self._clients.sessions, self._clients.clients, timeline)
         self._measured = Measured(
@@ -195,8 +196,7 @@ class Daemon:
         return states_in_words(self._clients.sessions.states())
 
     def _not_ready(self) -> list[str]:
-        faults = (self._store.misplaced, self._store.fault)
-        return list(dict.fromkeys(str(fault) for fault in faults if fault))
+        return [str(fault) for fault in self._store.faults]
 
     async def _check_store(self) -> None:
         """Log soon, not only at the next acknowledgement, that the store's file was deleted or replaced."""
@@ -206,12 +206,15 @@ class Daemon:
             await self._store.check()
             error = str(self._store.misplaced or "")
             if error and error != logged:
-                self._log.error("state store was replaced", error=error)
+                self._timeline.log(logging.ERROR, "state store was replaced", error=error)
             logged = error
             if self._state.rewritten != rewritten:
                 rewritten = self._state.rewritten
-                path = str(self._settings.state.path)
-                self._log.error("state store was deleted and has been rewritten", file=path)
+                self._timeline.log(
+                    logging.ERROR,
+                    "state store was deleted and has been rewritten",
+                    file=str(self._settings.state.path),
+                )
 
     async def _end(self) -> None:
         try:

@@ -29,10 +29,13 @@ Json = dict[str, Any]
 
 
 class Happening(Protocol):
-    """An event of the timeline. `at_s`: s since 1970; `consumers`: () if it concerns all of the connection."""
+    """An event of the timeline. `first_s`, `at_s`: the first and the last of `count` times in a row, s since 1970;
+    `consumers`: () if it concerns all of the connection."""
 
     @property
     def number(self) -> int: ...
+    @property
+    def first_s(self) -> float: ...
     @property
     def at_s(self) -> float: ...
     @property
@@ -205,6 +208,7 @@ def _visible_to(token: Token) -> Callable[[Json], Json | None]:
 def _happening(one: Happening, names: list[str]) -> Json:
     return {
         "number": one.number,
+        "since": round(one.first_s, 3),
         "time": round(one.at_s, 3),
         "kind": one.kind,
         "level": one.level,

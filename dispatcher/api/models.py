@@ -149,6 +149,9 @@ class TableAnswer(BaseModel):
 class ConsumerRow(BaseModel):
     """One consumer. Sizes in bytes, `_timestamp` in seconds since 1970; `runway_seconds`: null if unknown or never.
 
+    `state_store_error` is equal in all rows: why the daemon cannot store positions, so that it refuses acknowledgements
+    with 503; null if it can.
+
     `reader` and what follows describe the newest session (0: there was none). An age is null if the session has not
     made such a call since the daemon started.
     """
@@ -185,6 +188,8 @@ class ConsumerRow(BaseModel):
     last_error: str | None
     last_error_kind: str | None
     last_error_remedy: str | None
+    state_store_error: str | None
+    state_store_remedy: str | None
     reader: str
     reader_address: str | None
     reader_user_agent: str | None

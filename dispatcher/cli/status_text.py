@@ -68,6 +68,11 @@ def queue_share(row: Row) -> float:
     return min(1.0, row["bytes"] / row["max_bytes"]) if row["max_bytes"] else 0.0
 
 
+def shared_faults(rows: Sequence[Row]) -> list[str]:
+    """What is wrong with the daemon, for all consumers: its state store."""
+    return list(dict.fromkeys(error for row in rows if (error := row.get("state_store_error"))))
+
+
 def faults_of(row: Row) -> list[str]:
     """What is wrong with a consumer, each in one line: its warnings, then its last error."""
     error = row["last_error"]
@@ -113,7 +118,11 @@ def print_binlogs(rows: Sequence[Row], *, wide: bool) -> None:
     if not rows:
         typer.echo("no consumers that this token may see", err=True)
     elif not console.is_terminal:
-        faults: Column = ("faults", False, lambda row: "; ".join(faults_of(row)) or "-")
+        faults: Column = (
+            "faults",
+            False,
+            lambda row: "; ".join([*shared_faults([row]), *faults_of(row)]) or "-",
+        )
         print_lines(_table(rows, (*columns, faults)))
     else:
         # A wide table is not cut to the terminal's width.
@@ -138,6 +147,9 @@ def _faults(rows: Sequence[Row]) -> Iterator[RenderableType]:
     from rich.padding import Padding  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
+    for line in shared_faults(rows):
+        yield Text("\nall consumers", style="red")
+        yield Padding(Text(line), (0, 0, 0, 2))
     for row in rows:
         if faults := faults_of(row):
             yield Text(f"\n{row['name']}: {row['state']}", style=state_style(row))
@@ -175,7 +187,7 @@ def print_consumer(row: Row) -> None:
     for key, value in _consumer_lines(row):
         style = state_style(row) if key == "state" else ""
         grid.add_row(Text(key, style="bold"), Text(value, style=style, overflow="fold"))
-    for line in faults_of(row):
+    for line in [*shared_faults([row]), *faults_of(row)]:
         grid.add_row(Text("fault", style="bold"), Text(line))
     console = Console()
     if console.is_terminal:
@@ -184,7 +196,9 @@ def print_consumer(row: Row) -> None:
         print_lines(grid)
 
 
-_SHOWN_IN_PARTS = frozenset({"bytes", "max_bytes", "acknowledged", "covered", "last_error"})
+_SHOWN_IN_PARTS = frozenset(
+    {"bytes", "max_bytes", "acknowledged", "covered", "last_error", "state_store_error"}
+)
 
 
 def _consumer_lines(row: Row) -> list[tuple[str, str]]:

@@ -31,6 +31,7 @@ from dispatcher.cli.status_text import (
     faults_of,
     print_lines,
     queue_share,
+    shared_faults,
     size_text,
     state_style,
 )
@@ -71,8 +72,9 @@ class Readings:
         yield heading
         if hint:
             yield Text("q ends", style="dim")
-        if self.error:
-            yield Text(self.error, style="red")
+        for error in [self.error, *shared_faults(self.rows)]:
+            if error:
+                yield Text(error, style="red")
         for connection, rows in _grouped(self.rows, "binlog_client_name"):
             yield Text()
             yield Text(connection, style="bold")

@@ -13,7 +13,7 @@ from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
 from dispatcher.dispatch.executed_position import ExecutedPosition
-from dispatcher.model.errors import Action
+from dispatcher.model.errors import Action, with_name
 
 PHASE_STATES = {
     Phase.CONNECTING: "connecting",
@@ -114,9 +114,11 @@ def status_row(
         "detaches": consumer.detaches,
         "gaps": consumer.gaps,
         "spilled_bytes": queue.spilled_bytes,
-        "last_error": str(consumer.error) if consumer.error else None,
+        "last_error": with_name(str(consumer.error), consumer.name) if consumer.error else None,
         "last_error_kind": consumer.error.kind.name if consumer.error else None,
-        "last_error_remedy": consumer.error.remedy if consumer.error else None,
+        "last_error_remedy": with_name(consumer.error.remedy, consumer.name)
+        if consumer.error
+        else None,
         "warnings": list(consumer.warnings),
     }
 

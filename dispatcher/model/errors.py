@@ -75,6 +75,14 @@ class Policy:
 SEEK = "binlog-dispatcher consumers seek NAME --to POSITION"
 FORGET = "binlog-dispatcher consumers forget NAME"
 
+
+def with_name(text: str, consumer: str) -> str:
+    """A remedy whose commands have the consumer's name in place of NAME."""
+    for command in (SEEK, FORGET):
+        text = text.replace(command, command.replace("NAME", consumer))
+    return text
+
+
 POLICY: dict[ErrorKind, Policy] = {
     ErrorKind.MALFORMED_EVENT: Policy(
         Action.FATAL,
@@ -144,7 +152,7 @@ POLICY: dict[ErrorKind, Policy] = {
     ),
     ErrorKind.DUPLICATE_SERVER_UUID: Policy(
         Action.OPERATOR,
-        "two installations use one state store or installation id; give each its own",
+        "stop the other daemon: it runs with a copy of this state store",
     ),
     ErrorKind.FILES: Policy(
         Action.OPERATOR,

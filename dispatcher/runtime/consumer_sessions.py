@@ -285,14 +285,22 @@ class ConsumerSessions:
         return in_slices(row for row, _ in self.rows_with_consumers())
 
     def rows_with_consumers(self) -> Iterator[tuple[dict[str, Any], Consumer]]:
-        return status_rows(self._sessions.values(), self.rates)
+        for row, consumer in status_rows(self._sessions.values(), self.rates):
+            yield row | self._store_columns(), consumer
+
+    def _store_columns(self) -> dict[str, Any]:
+        faults = self._store.faults
+        return {
+            "state_store_error": "; ".join(str(fault) for fault in faults) or None,
+            "state_store_remedy": faults[0].remedy if faults else None,
+        }
 
     def row(self, name: str) -> dict[str, Any]:
         """The row of one consumer. Raises UserError (UNKNOWN_CONSUMER)."""
         row = row_of(self.get(name), self.rates.latest, time.monotonic())
         if row is None:
             raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(name))
-        return row
+        return row | self._store_columns()
 
     def samples(self) -> Iterator[tuple[str, Sample]]:
         """Yield a sample for the history of each consumer."""

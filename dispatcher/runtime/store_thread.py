@@ -140,6 +140,12 @@ class StoreThread:
         else:
             self.misplaced = None
 
+    @property
+    def faults(self) -> tuple[BinlogError, ...]:
+        """Why progress cannot be stored; () if it can, as far as is known."""
+        by_text = {str(fault): fault for fault in (self.misplaced, self.fault) if fault}
+        return tuple(by_text.values())
+
     def new_epoch(self) -> int:
         """The epoch of consumers of which nothing is stored."""
         return self._state.epoch

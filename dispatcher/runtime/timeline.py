@@ -32,6 +32,9 @@ KINDS = {
     "delivery paused": "paused",
     "delivery resumed": "resumed",
     "databases": "warning",
+    "state not stored": "failed",
+    "state store was replaced": "failed",
+    "state store was deleted and has been rewritten": "warning",
 }
 """The kind of each event that is kept, by its text in the log."""
 
@@ -39,9 +42,10 @@ KINDS = {
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
     """`number`: grows by one; `consumers`: those that it names, () if it concerns all of the connection; `count`: how
-    often it happened in a row; `at_s`: the last time, s since 1970."""
+    often it happened in a row; `first_s`, `at_s`: the first and the last time, s since 1970."""
 
     number: int
+    first_s: float
     at_s: float
     kind: str
     level: int
@@ -82,9 +86,11 @@ class Timeline:
     def _add(self, kind: str, level: int, event: str, fields: Mapping[str, Any]) -> None:
         self.version += 1
         dispatcher = fields.get("dispatcher", fields.get("into"))
+        now_s = time.time()
         new = TimelineEvent(
             self.version,
-            time.time(),
+            now_s,
+            now_s,
             kind,
             level,
             str(fields.get("client", "")),
@@ -96,7 +102,7 @@ class Timeline:
         before = next((one for one in reversed(self._events) if one.key == new.key), None)
         if before is not None and new.repeats(before):  # such as a server that is down for hours
             self._events.remove(before)
-            new = replace(new, count=before.count + 1)
+            new = replace(new, count=before.count + 1, first_s=before.first_s)
         self._events.append(new)
 
 

@@ -291,6 +291,15 @@ def test_what_repeats_is_one_event() -> None:
     assert [e.count for e in timeline.events()] == [1000, 1000, 1, 1]
 
 
+def test_a_repeated_event_keeps_the_time_of_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeline = Timeline(Quiet())
+    for second in (100.0, 160.0, 220.0):
+        monkeypatch.setattr("time.time", lambda second=second: second)
+        timeline.log(40, "state not stored", client="a", error="state store: disk is full")
+    (event,) = timeline.events()
+    assert (event.first_s, event.at_s, event.count, event.kind) == (100.0, 220.0, 3, "failed")
+
+
 # -- files ----------------------------------------------------------------------------------------------------
 
 

@@ -53,7 +53,7 @@ def clients(request: pytest.FixtureRequest) -> list[Client]:
 
 
 def sessions_of(clients: list[Client]) -> ConsumerSessions:
-    readers = ConsumerSessions(cast(Any, None))
+    readers = ConsumerSessions(cast(Any, SimpleNamespace(faults=())))
     for client in clients:
         runner = cast(Any, SimpleNamespace(client=client))
         for consumer in client.consumers.values():

@@ -108,4 +108,5 @@ ROW: dict[str, Any] = {
     "spilled_bytes": 0,
     "acknowledged": {"file": "binlog.000007", "offset": 4711, "seq": 5, "epoch": 1},
     "last_error": None,
+    "state_store_error": None,
 }

@@ -95,6 +95,18 @@ def test_binlogs_on_a_terminal_of_80_columns() -> None:
     assert " ".join(line.strip() for line in lines[5:]) == FAILED["last_error"].rstrip()
 
 
+def test_a_fault_of_the_state_store_is_told_once_for_all_consumers() -> None:
+    full = "state store: database or disk is full (/var/state.db)"
+    rows = json.dumps([row | {"state_store_error": full} for row in (ROW, FAILED)]).encode()
+    with answering(200, rows) as url:
+        _, shown = on_terminal("binlogs", "--url", url)
+        _, top = on_terminal("top", "--once", "--url", url)
+        _, one = on_terminal("consumers", "show", ROW["name"], "--url", url, columns=120)
+        pipe = call("binlogs", "--url", url).stdout
+    assert shown.count(full) == top.count(full) == one.count(full) == 1
+    assert pipe.count(full) == 2
+
+
 def test_binlogs_again_and_again_until_interrupted() -> None:
     with answering(200, ROWS) as url:
         words = command("binlogs", "--watch", "--every", "0.2", "--json", "--url", url)

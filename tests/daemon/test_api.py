@@ -54,6 +54,8 @@ EXTRAS = [
     "last_error",
     "last_error_kind",
     "last_error_remedy",
+    "state_store_error",
+    "state_store_remedy",
     "warnings",
     "reader",
     "reader_address",

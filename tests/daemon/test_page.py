@@ -17,6 +17,11 @@ from tests.support.browser import chromium
 
 TOKEN, SCOPED = "token-of-an-operator", "token-of-the-shop-team"
 DATABASE = "status_page"
+# The texts of which the page shows a part only.
+CUT = """[...document.querySelectorAll("main *")].filter(one => one.childElementCount === 0 || one.matches("p, ol"))
+    .filter(one => getComputedStyle(one).overflow !== "visible"
+        && (one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1))
+    .map(one => one.textContent)"""
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +203,35 @@ def test_a_token_for_one_consumer_sees_that_one(browser: Browser, daemon: Daemon
         assert "lost" not in seen.text("body") and "down" not in seen.text("body")
 
 
+@contextmanager
+def replaced_store(daemon: Daemon) -> Iterator[None]:
+    """Another file lies in place of the state store for a while."""
+    away = daemon.state.with_name("away.db")
+    away.write_bytes(daemon.state.read_bytes())
+    away.replace(daemon.state)
+    yield
+    daemon.state.rename(away)
+
+
+def test_a_state_store_that_cannot_be_written_is_a_problem_of_all(
+    browser: Browser, daemon: Daemon
+) -> None:
+    with visit(browser, daemon) as seen:
+        seen.log_in(TOKEN)
+        seen.page.wait_for_selector("[data-live=true]")
+        with replaced_store(daemon):
+            problem = seen.page.locator("[data-problem]", has_text="positions are not stored")
+            expect(problem).to_have_attribute("data-problem", "c lost down")
+            expect(problem).to_contain_text("the file was replaced by another one")
+            expect(problem.locator(".remedy")).to_contain_text("restart the daemon")
+            expect(seen.page.locator(".tiles")).to_contain_text("positions not stored")
+            happened = seen.page.locator("[data-kind=failed]", has_text="state store was replaced")
+            expect(happened).to_contain_text("the file was replaced by another one")
+            seen.page.set_viewport_size({"width": 390, "height": 800})
+            assert seen.page.evaluate(CUT) == []
+        expect(problem).to_have_count(0)
+
+
 def test_it_fits_every_screen(browser: Browser, daemon: Daemon) -> None:
     brightness = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).reduce((a, b) => +a + +b, 0)"
     with visit(browser, daemon, color_scheme="light") as seen:
@@ -211,6 +245,7 @@ def test_it_fits_every_screen(browser: Browser, daemon: Daemon) -> None:
             seen.page.locator("[data-consumer=c] .canvas").last.scroll_into_view_if_needed()
             seen.page.wait_for_selector("[data-consumer=c] canvas")
             assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert seen.page.evaluate(CUT) == []
 
 
 def test_a_daemon_that_restarts_asks_for_the_token_again(browser: Browser, daemon: Daemon) -> None:

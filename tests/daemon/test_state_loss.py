@@ -52,6 +52,9 @@ def test_a_store_that_is_replaced_under_the_daemon_refuses_acknowledgements(
         return status == 503 and b"the file was replaced by another one" in text
 
     until(says_so, "/readyz says so")
+    row = api.row("d")
+    assert "the file was replaced by another one" in row["state_store_error"]
+    assert "restart the daemon" in row["state_store_remedy"] and row["last_error"] is None
     scene.insert()
     with refused(503, "STATE_STORE") as seen:
         reader.step()
@@ -59,6 +62,7 @@ def test_a_store_that_is_replaced_under_the_daemon_refuses_acknowledgements(
     assert seen.problem and "restart the daemon" in seen.problem.body["hint"]
     daemon.state.rename(away)
     until(lambda: api.request("GET", "/readyz")[0] == 200, "the daemon writes its own again")
+    assert api.row("d")["state_store_error"] is None
     reader.read_to(scene.server)
     assert daemon.stored("d")["acknowledged"] == reader.position
 

@@ -68,6 +68,9 @@ def test_a_full_disk_refuses_acknowledgements_and_sessions(
             for copy in copies:
                 until(lambda copy=copy: "STATE_STORE" in copy.problems, "nothing can be stored")  # type: ignore[misc]
             assert api.text("/livez") == "ok\n"
+            for row in api.rows().values():
+                assert "database or disk is full" in row["state_store_error"]
+                assert row["state_store_error"].endswith(row["state_store_remedy"])
             writing.until_written(50)
             # A reader may not go on before its position is stored, and no session begins that is not stored.
             with pytest.raises(Problem) as caught:
@@ -83,6 +86,7 @@ def test_a_full_disk_refuses_acknowledgements_and_sessions(
                 ),
                 "they go on",
             )
+            until(lambda: api.row("a")["state_store_error"] is None, "no fault is left")
         rows = check_all(server, copies)
         with churn(server, ["a", "b"], seed=1) as writing:
             writing.until_written(20)

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, UserError
+from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, UserError, with_name
 
 
 @pytest.mark.parametrize("kind", ErrorKind)
@@ -40,3 +40,10 @@ def test_locations_are_outermost_first_and_the_cause_is_kept() -> None:
     assert (outer.where, outer.remedy, outer.__cause__) == ("file a, line 3", "y", error.__cause__)
     assert error.where == "line 3"
     assert BinlogError(ErrorKind.SETTINGS, "x").at("here").where == "here"
+
+
+def test_a_remedy_may_name_the_consumer() -> None:
+    error = BinlogError(ErrorKind.HISTORY_DIFFERS, "reset")
+    remedy = with_name(str(error), "shop")
+    assert "consumers seek shop --to POSITION" in remedy and "consumers forget shop" in remedy
+    assert "NAME" not in remedy

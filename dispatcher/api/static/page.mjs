@@ -26,11 +26,13 @@ function Tiles({ consumers, connections }) {
   const dispatchers = connections.flatMap((connection) => connection.dispatchers);
   const side = dispatchers.filter((dispatcher) => !dispatcher.main).length;
   const failed = consumers.filter((row) => row.state === "failed").length;
+  const unstored = consumers.some((row) => row.state_store_error);
+  const fault = [failed && `${failed} failed`, unstored && "positions not stored"].filter(Boolean).join(", ");
   const worst = consumers.reduce((one, row) => (row.lag_seconds > (one?.lag_seconds ?? 0) ? row : one), null);
   const queued = sum(consumers.map((row) => row.bytes));
   const limit = sum(consumers.map((row) => row.max_bytes));
   return html`<div class="tiles">
-    <${Tile} name="consumers" label="consumers" value=${count(consumers.length)} note=${failed ? `${failed} failed` : "none failed"} tone=${failed ? "bad" : ""} />
+    <${Tile} name="consumers" label="consumers" value=${count(consumers.length)} note=${fault || "none failed"} tone=${fault ? "bad" : ""} />
     <${Tile} name="dispatchers" label="dispatchers" value=${count(dispatchers.length)} note=${side ? `${side} side` : "no side dispatchers"} />
     <${Tile} name="queued" label="queued" value=${bytes(queued)} note=${`of ${bytes(limit)}`} />
     <${Tile} name="lag" label="largest lag" value=${duration(worst?.lag_seconds ?? 0)} note=${worst?.name ?? "all acknowledged"} />

@@ -1,12 +1,12 @@
 // What happened: a strip of the last ten minutes, and the newest events as text.
 
-import { createElement } from "./vendor/preact.mjs";
+import { Component, createElement } from "./vendor/preact.mjs";
 import htm from "./vendor/htm.mjs";
 import { clock, duration } from "./format.mjs";
 
 const html = htm.bind(createElement);
 const STRIP_S = 600;
-const LISTED_MAX = 40;
+const LISTED = 12; // and all of them on demand
 const TONES = {
   connected: "good", merged: "good", ended: "calm", moved: "calm", removed: "calm", closed: "warn",
   paused: "warn", resumed: "good", warning: "warn", detached: "warn", disconnected: "warn", evicted: "warn", gap: "bad", failed: "bad",
@@ -33,22 +33,27 @@ function Line({ event, now }) {
     <span class="badge ${tone(event)}">${event.kind}</span>
     <span class="what">
       <b>${subject(event)}</b> ${event.event}${event.dispatcher == null ? "" : ` (dispatcher ${event.dispatcher})`}
-      ${event.count > 1 && html` <small>${event.count} times, last ${duration(Math.max(0, now - event.time))} ago</small>`}
+      ${event.count > 1 && html` <small>${event.count} times since ${clock(event.since)}, last ${duration(Math.max(0, now - event.time))} ago</small>`}
       ${event.detail && html`<span class="detail">${event.detail}</span>`}
     </span>
   </li>`;
 }
 
-export function TimelineView({ events, now }) {
-  const newest = [...events].sort((one, other) => other.number - one.number);
-  const recent = events.filter((event) => event.time > now - STRIP_S);
-  return html`<section class="timeline card" aria-label="Timeline">
-    <h2>What happened</h2>
-    <div class="strip" aria-hidden="true">
-      ${recent.map((event) => html`<${Mark} key=${event.number} event=${event} now=${now} />`)}
-    </div>
-    <div class="scale" aria-hidden="true"><span>10 min ago</span><span>now</span></div>
-    ${newest.length === 0 && html`<p class="muted">Nothing yet: no connection was made or lost since the daemon started.</p>`}
-    <ol>${newest.slice(0, LISTED_MAX).map((event) => html`<${Line} key=${event.number} event=${event} now=${now} />`)}</ol>
-  </section>`;
+export class TimelineView extends Component {
+  render({ events, now }, { all }) {
+    const newest = [...events].sort((one, other) => other.number - one.number);
+    const recent = events.filter((event) => event.time > now - STRIP_S);
+    const listed = all ? newest : newest.slice(0, LISTED);
+    const more = newest.length - listed.length;
+    return html`<section class="timeline card" aria-label="Timeline">
+      <h2>What happened</h2>
+      <div class="strip" aria-hidden="true">
+        ${recent.map((event) => html`<${Mark} key=${event.number} event=${event} now=${now} />`)}
+      </div>
+      <div class="scale" aria-hidden="true"><span>10 min ago</span><span>now</span></div>
+      ${newest.length === 0 && html`<p class="muted">Nothing yet: no connection was made or lost since the daemon started.</p>`}
+      <ol>${listed.map((event) => html`<${Line} key=${event.number} event=${event} now=${now} />`)}</ol>
+      ${more > 0 && html`<button type="button" class="more" onClick=${() => this.setState({ all: true })}>Show ${more} older</button>`}
+    </section>`;
+  }
 }

@@ -35,7 +35,7 @@ function readerProblem(row) {
   }
   if (row.reader === "slow") {
     return {
-      tone: "warn", title: "the reader is slow", what: `Its queue stays full: ${left} wait for it.${lastCall(row)}`,
+      tone: "warn", title: "the reader is slow", what: `For most of the last 10 s its queue had no room; ${left} wait for it.${lastCall(row)}`,
       remedy: "give the reader more capacity or fewer tables; a larger max_bytes_in_binlog_queue helps with bursts only",
     };
   }
@@ -48,12 +48,18 @@ function readerProblem(row) {
   return null;
 }
 
+function withoutRemedy(error, remedy) {
+  return error.endsWith(`; ${remedy}`) ? error.slice(0, -remedy.length - 2) : error;
+}
+
 export function problemsOf(row) {
   const problems = [];
+  if (row.state_store_error) {
+    const what = withoutRemedy(row.state_store_error, row.state_store_remedy);
+    problems.push({ tone: "bad", title: "positions are not stored", what, remedy: row.state_store_remedy });
+  }
   if (row.last_error) {
-    const what = row.last_error.endsWith(`; ${row.last_error_remedy}`)
-      ? row.last_error.slice(0, -row.last_error_remedy.length - 2)
-      : row.last_error;
+    const what = withoutRemedy(row.last_error, row.last_error_remedy);
     problems.push({ tone: row.state === "failed" ? "bad" : "warn", title: row.state, what, remedy: row.last_error_remedy });
   }
   for (const warning of row.warnings ?? []) problems.push({ tone: "warn", title: "warning", what: warning });
