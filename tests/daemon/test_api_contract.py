@@ -21,8 +21,8 @@ from tests.servers import Server
 TOKEN = "token-of-all-the-consumers"
 CONSUMERS = ("one", "two")
 SCOPES = ["read", "acknowledge", "administer", "metrics"]
-EXAMPLES = 50  # of each call
-FLOWS = 50  # session, poll, binlog, ack, ... as the links go on
+EXAMPLES = 25  # of each call
+FLOWS = 25  # session, poll, binlog, ack, ... as the links go on
 WAIT_MAX_MS = 20
 
 # The calls that flows must have made with success; flows that reach less prove nothing.

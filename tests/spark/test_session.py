@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.java import QUICK_JAVA
+
 SCRIPT = """
 import json
 from spark_sink.mirror.settings import MirrorSettings
@@ -32,7 +34,12 @@ def given(folder: Path, spark: dict[str, object], *command: str) -> dict[str, st
     script.write_text(SCRIPT % json.dumps(spark), encoding="utf-8")
     done = subprocess.run(
         [*command, str(script)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        env=os.environ
+        | {
+            "PYTHONPATH": str(ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+            "JDK_JAVA_OPTIONS": QUICK_JAVA,
+        },
         capture_output=True,
         text=True,
         timeout=170,
