@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import os
 import re
-from contextlib import closing
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +18,8 @@ import pytest
 from dispatcher.settings.load import load_settings
 from dispatcher.source.mysql.login import Endpoint, connect
 from dispatcher.source.mysql.server_facts import examine
+from tests.cli.program import free_port
+from tests.daemon.harness import until
 from tests.servers.installs import Kind
 from tests.servers.plugin import ServerFactory
 
@@ -29,10 +37,9 @@ def test_the_settings_are_valid(tmp_path: Path) -> None:
     (text,) = blocks("yaml")
     file = tmp_path / "dispatcher.yaml"
     file.write_text(text)
-    settings = load_settings([file], {}, {"REPL_PASSWORD": "a", "AUDIT_PASSWORD": "b"})
-    assert list(settings.consumers) == ["shop", "billing", "audit"]
-    keys = [consumer.connection_key for consumer in settings.consumers.values()]
-    assert keys[0] == keys[1] != keys[2]
+    settings = load_settings([file], {}, {"REPL_PASSWORD": "a"})
+    assert list(settings.consumers) == ["shop", "billing"]
+    assert len({consumer.connection_key for consumer in settings.consumers.values()}) == 1
 
 
 @pytest.mark.parametrize(
@@ -56,6 +63,67 @@ def test_the_statements_prepare_a_server(
     endpoint = Endpoint(server.host, server.port, "repl", "secret")
     with closing(connect(endpoint)) as connection:
         assert examine(connection, ["shop"]) == []
+
+
+def in_shell(script: str, folder: Path) -> subprocess.Popen[str]:
+    """Run lines of the README in a shell of their own, with this environment's programs on PATH."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    ours = {name: value for name, value in os.environ.items() if name != "REPL_PASSWORD"}
+    return subprocess.Popen(
+        ["sh", "-euc", script],
+        cwd=folder,
+        env={**ours, "PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    """End a shell with all that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    process.communicate(timeout=20)
+
+
+def test_the_steps_lead_to_a_reader(server_factory: ServerFactory, tmp_path: Path) -> None:
+    """Everything but the installation, in two terminals, with the settings as they are shown."""
+    server = server_factory("mysql97")
+    server.execute(
+        *(f"CREATE DATABASE {name}" for name in ("shop", "billing_eu")),
+        *(f"CREATE TABLE {name}.t (id INT PRIMARY KEY)" for name in ("shop", "billing_eu")),
+    )
+    (account,) = (text for text in blocks("sql") if text.startswith("-- MySQL 5.6"))
+    server.execute(*(part for part in account.split("\n", 1)[1].split(";") if part.strip()))
+    install, first, second = blocks("sh")
+    assert install.startswith("python3 -m venv .venv && . .venv/bin/activate\npip install")
+    activate, *look = second.splitlines()
+    assert activate == ". .venv/bin/activate", "a terminal of its own"
+    (settings,) = blocks("yaml")
+    port = str(free_port())
+    address = f"{server.host}:{server.port}"
+    file = tmp_path / "dispatcher.yaml"
+    file.write_text(settings.replace("db1:3306", address).replace("8085", port))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with ExitStack() as stack:
+        daemon = in_shell(first, tmp_path)
+        stack.callback(ended, daemon)
+        assert daemon.stdout is not None
+        assert daemon.stdout.readline() == "OK: 2 consumers checked, no errors\n", "no warning"
+        until(lambda: socket.create_connection(("127.0.0.1", int(port))), "it listens").close()
+        shown, reading = (line.replace("8085", port) for line in look)
+        table, _ = in_shell(shown, tmp_path).communicate(timeout=60)
+        assert [line.split()[0] for line in table.splitlines()] == ["consumer", "shop", "billing"]
+        reader = in_shell(reading, tmp_path)
+        stack.callback(ended, reader)
+        numbers = itertools.count()
+
+        def read() -> list[Path]:
+            server.execute(f"INSERT INTO shop.t VALUES ({next(numbers)})")
+            return list((tmp_path / "parts").glob("*.binlog"))
+
+        until(read, "the reader has written a part")
 
 
 def test_the_programs_are_python() -> None:
