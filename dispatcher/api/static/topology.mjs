@@ -56,7 +56,7 @@ export function problemsOf(row) {
   const problems = [];
   if (row.state_store_error) {
     const what = withoutRemedy(row.state_store_error, row.state_store_remedy);
-    problems.push({ tone: "bad", title: "positions are not stored", what, remedy: row.state_store_remedy });
+    problems.push({ tone: "bad", title: "positions are not stored", what, remedy: row.state_store_remedy, ofAll: true });
   }
   if (row.last_error) {
     const what = withoutRemedy(row.last_error, row.last_error_remedy);
@@ -141,7 +141,7 @@ class ConsumerNode extends Component {
       <div class="fill" role="img" aria-label=${`queue ${fill.toFixed(0)} % full`}>
         <span class=${fill >= 90 ? "bad" : fill >= 50 ? "warn" : "good"} style=${{ width: `${fill}%` }}></span>
       </div>
-      ${problems.map((problem) => html`<p class="inline ${problem.tone}"><b>${problem.title}:</b> ${problem.what}</p>`)}
+      ${problems.map((problem) => html`<p class="inline ${problem.tone}"><b>${problem.title}${problem.ofAll ? "" : ":"}</b> ${problem.ofAll ? "" : problem.what}</p>`)}
       <details onToggle=${(event) => this.open(event)}>
         <summary>details</summary>
         ${isOpen && html`<${Details} row=${row} full=${full} />`}
