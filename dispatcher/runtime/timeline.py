@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dispatcher.model.errors import with_name
 from dispatcher.runtime.client_runner import Logger
 
 EVENTS_MAX = 200
@@ -97,7 +98,7 @@ class Timeline:
             dispatcher,
             _consumers(fields),
             event,
-            _detail(fields),
+            with_name(_detail(fields), str(fields.get("consumer", "NAME"))),
         )
         before = next((one for one in reversed(self._events) if one.key == new.key), None)
         if before is not None and new.repeats(before):  # such as a server that is down for hours

@@ -291,6 +291,13 @@ def test_what_repeats_is_one_event() -> None:
     assert [e.count for e in timeline.events()] == [1000, 1000, 1, 1]
 
 
+def test_the_remedy_of_an_event_names_its_consumer() -> None:
+    timeline = Timeline(Quiet())
+    error = BinlogError(ErrorKind.POSITION_PURGED, "gone")
+    timeline.log(40, "consumer failed", client="a", consumer="shop", error=str(error))
+    assert "consumers seek shop --to POSITION" in timeline.events()[0].detail
+
+
 def test_a_repeated_event_keeps_the_time_of_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
     timeline = Timeline(Quiet())
     for second in (100.0, 160.0, 220.0):
