@@ -13,6 +13,7 @@ import pytest
 from spark_sink.mirror.commands import adopt_tables, table_lines
 from spark_sink.mirror.consumer_tables import ConsumerTables
 from spark_sink.mirror.control import TableState
+from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.policies import (
     Deletes,
     MetadataColumn,
@@ -34,9 +35,25 @@ CREATE TABLE types (
 
 
 @pytest.mark.deep
+@pytest.mark.parametrize(
+    ("zone", "vectors"),
+    [("UTC", False), ("Asia/Kathmandu", True), ("Pacific/Pago_Pago", True)],
+)
 def test_every_type_and_every_kind_of_change(
-    mirror: Mirror, source: Source, target: Target
+    zone: str,
+    vectors: bool,
+    mirror: Mirror,
+    source: Source,
+    target: Target,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """`zone`: the time zone of the applier's sessions; `vectors`: whether the tables have deletion vectors."""
+
+    def in_zone(self: StepSession, spark: Any, init: Any = StepSession.__init__) -> None:
+        init(self, spark)
+        self.spark.conf.set("spark.sql.session.timeZone", zone)
+
+    monkeypatch.setattr(StepSession, "__init__", in_zone)
     row = (
         "(18446744073709551615, -128, 255, -32768, 65535, -8388608, 16777215, -2147483648, 4294967295,"
         " -9223372036854775808, -1234567890123456789012345678.0123456789, -99999, 1.5, 2.25, 'ä€', '', '😀',"
@@ -53,9 +70,22 @@ def test_every_type_and_every_kind_of_change(
         "INSERT INTO rare VALUES (1, ST_GeomFromText('POINT(1 2)', 4326), STRING_TO_VECTOR('[1,-2.5]'),"
         """ '{"a": [1, 2.50]}', '中文'), (2, NULL, NULL, NULL, NULL)""",
         "DELETE FROM types WHERE id = 2",
+        "INSERT INTO types (id) VALUES (99)",
+        "INSERT INTO rare (id) VALUES (99)",
+        "INSERT INTO `pair of` VALUES (99, 'x', 1)",
     )
     assert mirror.run(appends=3) == 0
+    if vectors:
+        # A row that leaves the file leaves a deletion vector, and the driver leaves such files to Spark.
+        for table, column in (("types", "id"), ("rare", "id"), ("pair of", "a")):
+            name = f"delta.`{target.of(source, table)}`"
+            enabled = "('delta.enableDeletionVectors' = 'true')"
+            mirror.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES {enabled}")
+            mirror.spark.sql(f"DELETE FROM {name} WHERE {column} = 99")
     source.execute(
+        "DELETE FROM types WHERE id = 99",
+        "DELETE FROM rare WHERE id = 99",
+        "DELETE FROM `pair of` WHERE a = 99",
         "UPDATE types SET v = 'changed', d = 1 WHERE id = 1",
         "UPDATE types SET id = 5 WHERE id = 1",
         "INSERT INTO types (id) VALUES (1), (3)",
