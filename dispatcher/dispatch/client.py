@@ -28,6 +28,7 @@ from dispatcher.dispatch.attachment import ServerFiles, group_ahead
 from dispatcher.dispatch.backpressure import PAUSE_MAX_S, Backpressure
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
+from dispatcher.dispatch.duplicate_watch import DuplicateWatch
 from dispatcher.dispatch.effects import Close, Effect, Note, Retire, Wake
 from dispatcher.dispatch.events import (
     Acknowledged,
@@ -90,6 +91,7 @@ class Client:
         self._assignment = Assignment(self.files, self.limits)
         self._backpressure = Backpressure(self.consumers, self.limits)
         self._history = HistoryWatch(self.dispatchers)
+        self._duplicates = DuplicateWatch()
         self._versions = VersionStore(versions)
         self._executed: GtidSet | None = None  # which the server has executed for certain
         self._stored_at = self._now = 0.0
@@ -209,6 +211,11 @@ class Client:
         return history_check.offsets_to_probe(self._history.offsets(POLL))
 
     @property
+    def duplicate(self) -> BinlogError | None:
+        """That another daemon has this one's identity, as of the last poll."""
+        return self._duplicates.error
+
+    @property
     def awaits_poll(self) -> bool:
         """True if a dispatcher holds a batch until a `ServerPolled`."""
         return any(dispatcher.gate.awaits_poll for dispatcher in self.dispatchers.values())
@@ -276,7 +283,8 @@ class Client:
 
     def _server_polled(self, poll: ServerPolled, now: float) -> list[Effect]:
         self.last_poll = poll
-        effects = self._history.compare(POLL, poll.view, now)
+        effects = self._duplicates.compare(poll.view.duplicates, self.label, now)
+        effects += self._history.compare(POLL, poll.view, now)
         effects += compare_with(poll.view.databases, self.consumers.values())
         if poll.view.server == self.files.server:
             self._update_files(poll.view)

@@ -27,7 +27,7 @@ class ServerView:
     asked for the definition of a table; `starts`: the positions of the starts that the log was searched for, or an
     error where a start means none, such as an offset inside a transaction; `boundaries`: of the files and offsets that
     were asked for; one that the server could not be asked about is missing; `databases`: those that the account may
-    see, None = not known.
+    see, None = not known; `duplicates`: connections of other daemons that have this one's identity, as text.
     """
 
     server: str
@@ -42,6 +42,7 @@ class ServerView:
     starts: Mapping[Start, ExecutedPosition | BinlogError] = field(default_factory=dict)
     boundaries: Mapping[tuple[str, int], Boundary] = field(default_factory=dict)
     databases: frozenset[str] | None = None
+    duplicates: tuple[str, ...] = ()
 
     @property
     def tip(self) -> ExecutedPosition:

@@ -94,6 +94,7 @@ def status_row(
     executed = queue.queued if delivered >= queue.queued.seq else queue.acknowledged
     started = consumer.started
     runway_s = client.runway_s(consumer.name, now_s)
+    error = consumer.error or client.duplicate
     return {
         "binlog_client_name": client.label,
         "name": consumer.name,
@@ -114,11 +115,9 @@ def status_row(
         "detaches": consumer.detaches,
         "gaps": consumer.gaps,
         "spilled_bytes": queue.spilled_bytes,
-        "last_error": with_name(str(consumer.error), consumer.name) if consumer.error else None,
-        "last_error_kind": consumer.error.kind.name if consumer.error else None,
-        "last_error_remedy": with_name(consumer.error.remedy, consumer.name)
-        if consumer.error
-        else None,
+        "last_error": with_name(str(error), consumer.name) if error else None,
+        "last_error_kind": error.kind.name if error else None,
+        "last_error_remedy": with_name(error.remedy, consumer.name) if error else None,
         "warnings": list(consumer.warnings),
     }
 

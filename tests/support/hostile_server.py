@@ -178,6 +178,10 @@ class Answers:
             session.rows([(file.name, str(file.size), "No")])
         elif statement.startswith(("SHOW REPLICAS", "SHOW SLAVE HOSTS")):
             session.rows([], columns=5)
+        elif statement.startswith("SELECT CONNECTION_ID(), GET_LOCK"):
+            session.rows([("7", "1", "7")])
+        elif statement.startswith("SELECT IS_USED_LOCK"):
+            session.rows([(None,) * statement.count("IS_USED_LOCK")])
         elif statement.startswith("SELECT VERSION()"):
             session.rows([(variables["version"],)])
         else:

@@ -24,6 +24,7 @@ from dispatcher.dispatch.server_view import ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.source.mysql.driver import Connection
+from dispatcher.source.mysql.identity_locks import IdentityLocks
 from dispatcher.source.mysql.log_probe import ServerLog
 from dispatcher.source.mysql.login import Endpoint, connect
 from dispatcher.source.mysql.replication_commands import (
@@ -89,6 +90,7 @@ class LoggedInConnection:
         self._heartbeat_s = heartbeat_s
         self._flush_s = flush_s
         self._next_host = next_host
+        self.identity_locks: IdentityLocks | None = None  # None: `dump` takes none
         with self._failing_over():
             self._connection = connect(endpoint, timeout_s=timeout_s)
             try:
@@ -136,6 +138,8 @@ class LoggedInConnection:
             )
             hosts = duplicate_replicas(connection, identity, self.facts.version)
             register_replica(connection, identity)
+            if self.identity_locks is not None:
+                self.identity_locks.take(connection, self.facts.server_uuid, identity)
             if mode is Mode.GTID:
                 assert isinstance(position.gtids, GtidSet)
                 ask_by_gtids(connection, identity, position.gtids.encode())

@@ -15,6 +15,7 @@ from dispatcher.dispatch.server_view import ServerView
 from dispatcher.source.mysql.blocking_dump import blocking_dump
 from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.dump_stream import LoggedInConnection
+from dispatcher.source.mysql.identity_locks import IdentityLocks
 from dispatcher.source.mysql.log_probe import ServerLog
 from dispatcher.source.mysql.login import Endpoint, connect, label_of
 from dispatcher.source.mysql.replication_commands import Identity
@@ -56,6 +57,7 @@ class ServerSource:
         self._name = name
         self._heartbeat_s = heartbeat_s
         self._flush_s = flush_s
+        self._identity_locks = IdentityLocks(installation, name)
         self._lock = threading.Lock()
         self._current = 0
         self._opened: dict[int, Endpoint] = {}  # by dispatcher
@@ -74,7 +76,7 @@ class ServerSource:
 
     def open(self, dispatcher: int) -> LoggedInConnection:
         endpoint = self._opened[dispatcher] = self.endpoint
-        return LoggedInConnection(
+        opened = LoggedInConnection(
             endpoint,
             Identity.of(self._installation, self._name, dispatcher),
             heartbeat_s=self._heartbeat_s,
@@ -82,17 +84,22 @@ class ServerSource:
             next_host=partial(self._next_host, endpoint),
             several_hosts=len(self.endpoints) > 1,
         )
+        opened.identity_locks = self._identity_locks
+        return opened
 
     def survey(self, request: ViewRequest) -> tuple[ServerView, int | None]:
         endpoint = self.endpoint
         with _connection(endpoint, SURVEY_TIMEOUT_S) as connection:
             server = read_facts(connection)
             databases = visible_databases(connection)
+            others = self._identity_locks.held_by_others(connection, server.server_uuid)
         log = ServerLog(endpoint, server)
         created, boundaries = log.probe(request.places)
         view = log.known_view(self._created_of(log, server, request.files) | created)
         starts = find_starts(log, request.starts)
-        answer = replace(view, starts=starts, boundaries=boundaries, databases=databases)
+        answer = replace(
+            view, starts=starts, boundaries=boundaries, databases=databases, duplicates=others
+        )
         return answer, server.expire_seconds
 
     def next_host(self, dispatcher: int) -> None:

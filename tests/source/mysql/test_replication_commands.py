@@ -213,6 +213,7 @@ def test_registration_and_dump(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> N
     session.endpoint, session.facts = Endpoint("127.0.0.1", 3306, "qbench", "secret"), facts()
     session._connection, session._heartbeat_s, session._flush_s = wire.raw, 0, 1.0
     session._identity, session._next_host = Identity(UUID(int=9999), 9999), None
+    session.identity_locks = None
     wire.says(ANSWER, ANSWER)  # to the SET statement and to the registration
     session.dump(
         Mode.FILE, ExecutedPosition(GtidSet(), "mysql-bin.000001", 154, 0), Routes(), 1 << 16

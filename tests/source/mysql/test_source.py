@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -25,6 +26,7 @@ from dispatcher.source.mysql.dump_stream import ServerStream
 from dispatcher.source.mysql.login import Endpoint
 from dispatcher.source.mysql.source import ServerSource
 from dispatcher.source.protocols import ViewRequest
+from tests.daemon.harness import until
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import Instance
 from tests.support.dumps import account
@@ -370,6 +372,32 @@ def test_a_duplicate_server_uuid_is_reported_with_its_host(own: Own, kind: str) 
     # MariaDB lists replicas for administrators only.
     seen = f"; when we did, {socket.gethostname()} had them"
     assert (seen in named.what) == (not server.mariadb)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_daemon_with_the_same_state_is_seen_by_both(own: Own, kind: str) -> None:
+    """Their dispatchers have different numbers, so the server ends neither."""
+    server, endpoint = own(kind)
+    ours, theirs = (source_of(endpoint, name="copied") for _ in range(2))
+    view = view_of(ours)
+    end = make_executed(view.mode, view.executed, view.file, view.offset)
+
+    def duplicates(source: ServerSource) -> tuple[str, ...]:
+        return source.survey(ViewRequest())[0].duplicates
+
+    with Reading(ours, view.mode, end), Reading(ours, view.mode, end, number=3):
+        assert duplicates(ours) == ()
+        with Reading(theirs, view.mode, end, number=2):
+            (theirs_as_seen,) = duplicates(ours)
+            assert re.fullmatch(r"connection [0-9]+ from .+:[0-9]+", theirs_as_seen)
+            assert len(duplicates(theirs)) == 2
+        server.execute("INSERT INTO d.t VALUES (9)")  # so that the server notices the end at once
+        until(lambda: duplicates(ours) == (), "the other one has ended")
+    # A successor takes the lock over from a predecessor whose end the server has not noticed.
+    with Reading(ours, view.mode, end):
+        server.execute("INSERT INTO d.t VALUES (9)")
+        assert duplicates(ours) == ()
+        until(lambda: len(duplicates(theirs)) == 1, "the others of it have ended")
 
 
 # -- several hosts --------------------------------------------------------------------------------------------

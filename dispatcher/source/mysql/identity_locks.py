@@ -1,0 +1,112 @@
+"""Recognises another daemon that has the identities of this one, because it runs with a copy of its state.
+
+A server ends the older of two dumps with one identity, but an identity has the number of its dispatcher: two daemons
+whose numbers differ would not notice each other. So the session of each dump holds a user-level lock that is named
+after its identity, until it ends. Who holds the lock of one of our identities, and is no connection that was made here,
+belongs to another daemon; or it is what a machine that crashed has left, until the server notices.
+
+Locks need no privilege, and every server has them. Source: MySQL manual, "Locking Functions".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from uuid import UUID
+
+from dispatcher.model.errors import BinlogError
+from dispatcher.source.mysql.answers import (
+    Row,
+    Value,
+    ask,
+    ask_one,
+    fetch,
+    number_value,
+    optional_text,
+)
+from dispatcher.source.mysql.driver import Connection
+from dispatcher.source.mysql.error_map import number_of
+from dispatcher.source.mysql.replication_commands import Identity
+
+NUMBERS = 16  # the numbers of dispatchers that are looked at; more at a time are rare
+# PyMySQL's own numbers, such as a lost connection. Others are a server that refuses a statement.
+_CLIENT_NUMBERS = range(2000, 2100)
+
+
+class IdentityLocks:
+    """The locks of one source. Several threads may call at a time."""
+
+    def __init__(self, installation: UUID, name: str) -> None:
+        """As for `Identity.of`."""
+        self._identities = [Identity.of(installation, name, n) for n in range(1, NUMBERS + 1)]
+        self._lock = threading.Lock()
+        self._own: set[tuple[str, int]] = set()  # server uuid and connection id, also of ended ones
+
+    def take(self, connection: Connection, server: str, identity: Identity) -> None:
+        """Hold the lock of an identity until the connection ends. A server that refuses locks is left without.
+
+        Raises BinlogError.
+        """
+        name = _lock_name(identity)
+        statement = "SELECT CONNECTION_ID(), GET_LOCK(%s, 0), IS_USED_LOCK(%s)"
+
+        def numbers(row: Row) -> tuple[int, bool, int | None]:
+            own, got, holder = row
+            return number_value(own), optional_text(got) == "1", _holder(holder)
+
+        try:
+            own, got, holder = ask_one(connection, statement, numbers, (name, name))
+            if not got and holder is not None and self._is_own(server, holder):
+                # Our own predecessor, whose end the server has not noticed. The dump would end it as well.
+                fetch(connection, f"KILL {holder}")
+                fetch(connection, "SELECT GET_LOCK(%s, 1)", (name,))
+        except BinlogError as error:
+            if not _is_refusal(error):
+                raise
+            return
+        with self._lock:
+            self._own.add((server, own))
+
+    def held_by_others(self, connection: Connection, server: str) -> tuple[str, ...]:
+        """Return the connections of other daemons that hold locks of our identities: number and address. () also if the
+        server refuses to tell. Raises BinlogError."""
+        statement = "SELECT " + ", ".join(["IS_USED_LOCK(%s)"] * NUMBERS)
+        names = [_lock_name(identity) for identity in self._identities]
+        try:
+            holders = ask_one(connection, statement, lambda row: [_holder(v) for v in row], names)
+            others = {h for h in holders if h is not None and not self._is_own(server, h)}
+            return tuple(_described(connection, others)) if others else ()
+        except BinlogError as error:
+            if not _is_refusal(error):
+                raise
+            return ()
+
+    def _is_own(self, server: str, connection_id: int) -> bool:
+        with self._lock:
+            return (server, connection_id) in self._own
+
+
+def _lock_name(identity: Identity) -> str:
+    return f"binlog-dispatcher:{identity.server_uuid}"  # at most 64 characters since MySQL 5.7
+
+
+def _holder(value: Value) -> int | None:
+    return None if value is None else number_value(value)
+
+
+def _is_refusal(error: BinlogError) -> bool:
+    """True if the server has answered that it does not allow a statement, as a cluster in strict mode does."""
+    number = number_of(error)
+    return number != 0 and number not in _CLIENT_NUMBERS
+
+
+def _described(connection: Connection, ids: set[int]) -> Sequence[str]:
+    """An account sees its own connections in the list without a privilege."""
+
+    def place(row: Row) -> tuple[int, str]:
+        return number_value(row[0]), optional_text(row[2]) or ""
+
+    places = dict(ask(connection, "SHOW PROCESSLIST", place))
+    return [
+        f"connection {n}" + (f" from {places[n]}" if places.get(n) else "") for n in sorted(ids)
+    ]
