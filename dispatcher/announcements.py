@@ -68,6 +68,8 @@ class Announcements:
         self._bodies = Bodies(self._daemon, secrets)
         if self._publisher is None:
             self._begin(self._settings, sessions)
+        else:
+            self._publisher.connect_now()
         self._follow(settings, sessions)
         self._changed.set()
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -21,7 +22,7 @@ from dispatcher.cli.calls import (
     unexpected,
 )
 from dispatcher.cli.status_text import Row, print_binlogs
-from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
 Every = Annotated[
     float, typer.Option("--every", metavar="SECONDS", min=0.2, help="Time between two readings.")
@@ -47,7 +48,7 @@ def binlogs_command(
         bool, typer.Option("--wide", "-w", help="Also print connection, sizes, runway, detaches.")
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Print again and again, until Ctrl-C.")
+        bool, typer.Option("--watch", help="Print again and again, with the time, until Ctrl-C.")
     ] = False,
     every: Every = 2.0,
     token_file: TokenFile = None,
@@ -56,27 +57,53 @@ def binlogs_command(
     """List the consumers of a daemon: state, lag, queue, position."""
     address = DaemonAddress(url, token_file, ca)
     with errors_as_exit_codes(), _ended_by_ctrl_c(watch):
+        rows = rows_of(address)
+        if not watch:
+            _print(rows, address, as_json=as_json, wide=wide)
+            return
         while True:
-            rows = rows_of(address)
-            if as_json:
-                typer.echo(json.dumps(rows, indent=None if watch else 2, ensure_ascii=False))
-            else:
-                _print_table(rows, address, wide=wide, again=watch)
-            if not watch:
-                return
+            if not as_json:
+                _begin_reading()
+            _print(rows, address, as_json=as_json, wide=wide, indent=None)
             sys.stdout.flush()
-            time.sleep(every)
+            rows = _next_reading(address, every, as_json=as_json)
 
 
-def _print_table(rows: list[Row], address: DaemonAddress, *, wide: bool, again: bool) -> None:
-    if again and sys.stdout.isatty():
-        from rich.console import Console  # noqa: PLC0415
-
-        Console().clear()
+def _print(
+    rows: list[Row], address: DaemonAddress, *, as_json: bool, wide: bool, indent: int | None = 2
+) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows, indent=indent, ensure_ascii=False))
+        return
     try:
         print_binlogs(rows, wide=wide)
     except (KeyError, TypeError, ValueError):
         raise unexpected(address.url) from None
+
+
+def _begin_reading() -> None:
+    """Clear a terminal; begin each reading with the time, which also separates readings in a pipe."""
+    if sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415
+
+        Console().clear()
+    typer.echo(_now())
+
+
+def _next_reading(address: DaemonAddress, every_s: float, *, as_json: bool) -> list[Row]:
+    """Wait, and read again. A daemon that does not answer, because it is restarted, is asked until it does."""
+    while True:
+        time.sleep(every_s)
+        try:
+            return rows_of(address)
+        except BinlogError as error:
+            # A reader of JSON gets readings only.
+            typer.echo(f"{_now()} {error}", err=as_json)
+            sys.stdout.flush()
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def top_command(

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 EXIT_FAULT, EXIT_INPUT = 1, 2
 TOKEN_VARIABLE = "DISPATCHER_TOKEN"  # noqa: S105 - the name, not a token
-TIMEOUT_S = 60
+URL_VARIABLE = "DISPATCHER_URL"
+TIMEOUT_S = 60.0
 
 Url = Annotated[
     str,
     typer.Option(
         metavar="URL",
         help="URL of the daemon, such as http://127.0.0.1:8085.",
-        envvar="DISPATCHER_URL",
+        envvar=URL_VARIABLE,
     ),
 ]
 TokenFile = Annotated[
@@ -89,7 +90,9 @@ class DaemonAddress:
     ca: Path | None
 
 
-def call(address: DaemonAddress, path: str, body: object = None) -> Any:
+def call(
+    address: DaemonAddress, path: str, body: object = None, *, timeout_s: float = TIMEOUT_S
+) -> Any:
     """Send a GET, or a POST of `body`, and return the daemon's JSON answer. Raises BinlogError for any other answer."""
     import http.client  # noqa: PLC0415
     import ssl  # noqa: PLC0415
@@ -115,7 +118,7 @@ def call(address: DaemonAddress, path: str, body: object = None) -> Any:
             ErrorKind.SETTINGS, f"cannot use {names}: {error}", remedy=remedy
         ) from error
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=timeout_s, context=context) as answer:  # noqa: S310
             return json.load(answer)
     except urllib.error.HTTPError as error:
         raise _refused(error, url) from error
@@ -123,9 +126,9 @@ def call(address: DaemonAddress, path: str, body: object = None) -> Any:
         raise _unreachable(error, url) from error
 
 
-def rows_of(address: DaemonAddress) -> list[dict[str, Any]]:
+def rows_of(address: DaemonAddress, *, timeout_s: float = TIMEOUT_S) -> list[dict[str, Any]]:
     """The rows of `GET /v1/binlogs`. Raises BinlogError."""
-    rows = call(address, "/v1/binlogs")
+    rows = call(address, "/v1/binlogs", timeout_s=timeout_s)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise unexpected(address.url)
     return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import sys
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -11,6 +12,7 @@ from urllib.parse import quote
 import typer
 
 from dispatcher.cli.calls import (
+    URL_VARIABLE,
     Ca,
     DaemonAddress,
     TokenFile,
@@ -21,7 +23,9 @@ from dispatcher.cli.calls import (
     unexpected,
 )
 from dispatcher.cli.status_text import Row, print_consumer
-from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+
+COMPLETION_S = 2.0
 
 app = typer.Typer(
     help="Show, move or pause a consumer of a running daemon.",
@@ -30,7 +34,34 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the consumer.")]
+
+def _names(context: typer.Context, incomplete: str) -> list[str]:
+    """For a shell's completion: the consumers of the daemon, nothing if it does not answer soon."""
+    given = context.params
+    url = given.get("url") or os.environ.get(URL_VARIABLE)
+    if not url:
+        return []
+    address = DaemonAddress(url, given.get("token_file"), given.get("ca"))
+    try:
+        rows = rows_of(address, timeout_s=COMPLETION_S)
+    except BinlogError:  # a message would stand in the middle of what a person types
+        return []
+    return [name for row in rows if (name := str(row.get("name"))).startswith(incomplete)]
+
+
+_Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the consumer.", autocompletion=_names)
+]
+_FORMS = (
+    "write earliest, latest, a position like binlog.000003:1234, an executed GTID set, or a time like"
+    " 2026-01-31T12:00:00Z"
+)
+_REFUSED_POSITIONS = (
+    ErrorKind.HISTORY_DIFFERS,
+    ErrorKind.POSITION_PURGED,
+    ErrorKind.SERVER_SETTING,
+    ErrorKind.SETTINGS,
+)
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
@@ -103,7 +134,12 @@ def seek(
     with errors_as_exit_codes():
         start = _start(to)
         _confirm(f"Move consumer {name} to {to}?", yes)
-        _move(DaemonAddress(url, token_file, ca), name, "seek", {"to": start})
+        try:
+            _move(DaemonAddress(url, token_file, ca), name, "seek", {"to": start})
+        except BinlogError as error:
+            if error.kind in _REFUSED_POSITIONS:
+                raise type(error)(error.kind, f"--to: {error.what}", remedy=error.remedy) from None
+            raise
 
 
 @app.command("pause")
@@ -141,14 +177,17 @@ def _start(to: str) -> object:
 
     if to in ("earliest", "latest"):
         return to
-    bound = parse_bound(to, "--to")
+    try:
+        bound = parse_bound(to, "--to")
+    except UserError as error:
+        raise UserError(error.kind, error.what, remedy=_FORMS) from None
     if isinstance(bound, GtidBound):
         return {"gtid": to.strip().removeprefix("gtid:")}
     if isinstance(bound, TimeBound):
         return {"timestamp": to.strip()}
     if not bound.file:
-        what = f"--to: {to!r} has no file"
-        raise UserError(ErrorKind.SETTINGS, what, remedy="write a position like binlog.000003:1234")
+        what = f"--to: {to!r} is not a position, a GTID or a time"
+        raise UserError(ErrorKind.SETTINGS, what, remedy=_FORMS)
     return {"file": bound.file, "offset": bound.offset}
 
 

@@ -67,7 +67,7 @@ def _named(view: ServerView, start: Start) -> ExecutedPosition:
         case AtGtid():
             raise BinlogError(
                 ErrorKind.SERVER_SETTING,
-                "start names a GTID set, but the server has no MySQL GTIDs",
+                "a GTID set is no position of this server: it has no MySQL GTIDs",
                 remedy="set gtid_mode=ON on the server, or start at earliest, latest or a file and offset",
             )
         case AtFile(file, offset) if not has_gtids:
@@ -75,7 +75,7 @@ def _named(view: ServerView, start: Start) -> ExecutedPosition:
         case AtFile(file, offset):
             raise BinlogError(
                 ErrorKind.SERVER_SETTING,
-                f"start names {file}:{offset}, but the server has GTIDs",
+                f"{file}:{offset} is no position of this server: it has GTIDs",
                 remedy="start at a GTID set (SHOW BINLOG EVENTS shows the one before that offset), earliest or latest",
             )
         case AtTime():

@@ -58,7 +58,7 @@ class Administration:
         order = await _order(session, start)
         async with session.acknowledging:
             self._check_current(session)
-            session.begin(await self._store.next_session(name))
+            session.begin(await self._store.next_session(name), moved=True)
             session.runner.step(order)
             await session.runner.flush()
         session.wake()  # waiting calls find that their session is over

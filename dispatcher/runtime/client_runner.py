@@ -209,6 +209,7 @@ class ClientRunner:
     async def _tick(self) -> None:
         """Give the rules a tick when they asked for one, and store what is queued."""
         ticked = time.monotonic()
+        unstored_since: float | None = None
         while True:
             self._wakeup_changed.clear()
             wakeup = self.client.next_wakeup()
@@ -223,10 +224,19 @@ class ClientRunner:
                     pass
             ticked = time.monotonic()
             self.step(Tick())
-            try:
-                await self.flush()
-            except BinlogError as error:
-                self._note("error", "state not stored", {"error": str(error)})
+            unstored_since = await self._store_queued(unstored_since)
+
+    async def _store_queued(self, unstored_since: float | None) -> float | None:
+        """Store what is queued. Takes and returns since when that does not succeed; None: it does."""
+        try:
+            await self.flush()
+        except BinlogError as error:
+            self._note("error", "state not stored", {"error": str(error)})
+            return time.monotonic() if unstored_since is None else unstored_since
+        if unstored_since is not None:
+            after_s = round(time.monotonic() - unstored_since, 1)
+            self._note("info", "state stored again", {"after_s": after_s})
+        return None
 
     async def _look_up(self) -> None:
         """Make the look-ups that the rules order, the newest one of each dispatcher only."""
@@ -294,6 +304,8 @@ class ClientRunner:
             return error
         self._update_tip(view)
         self.step(ServerPolled(view, expire_s))
+        if (duplicate := self.client.duplicate) is not None:
+            self.timings.faults[duplicate.kind.name] += 1
         return view
 
     async def ask(self, task: str, request: ViewRequest) -> tuple[ServerView, int | None]:

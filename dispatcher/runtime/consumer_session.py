@@ -32,6 +32,7 @@ class ConsumerSession:
     consumer: Consumer
     number: int  # of the newest session, 0 = there was none
     marker_s: float
+    moved: int = 0  # the newest session that is no reader's: an administrator's move
     told_at: float = field(default_factory=time.monotonic)
     acknowledging: asyncio.Lock = field(default_factory=asyncio.Lock)
     reader: ReaderActivity = field(init=False)
@@ -39,9 +40,12 @@ class ConsumerSession:
     def __post_init__(self) -> None:
         self.reader = ReaderActivity(self.number, time.monotonic())
 
-    def begin(self, number: int) -> None:
-        """Make this session, or a later one, the newest: all older ones are fenced."""
+    def begin(self, number: int, *, moved: bool = False) -> None:
+        """Make this session, or a later one, the newest: all older ones are fenced. `moved`: by an administrator, who
+        has moved the consumer."""
         self.number = max(self.number, number)
+        if moved:
+            self.moved = self.number
         self.reader.begin(self.number, time.monotonic())
 
     def called(self, number: int, caller: Caller | None = None) -> None:
@@ -91,9 +95,17 @@ class ConsumerSession:
 
     def check_number(self, number: int) -> None:
         """Raises UserError (SESSION_FENCED) for a session that a newer one has replaced."""
-        if number not in (READ_ONLY, self.number):
-            what = f"session {number}, the newest one is {self.number}"
-            raise UserError(ErrorKind.SESSION_FENCED, what, where=self.where)
+        if number in (READ_ONLY, self.number):
+            return
+        if number < self.moved:
+            what = f"session {number} has ended, because an administrator has moved the consumer (seek or forget)"
+            remedy = (
+                'open a session with "after": null, which begins at the consumer\'s new position (Spark: a new'
+                " checkpoint)"
+            )
+            raise UserError(ErrorKind.SESSION_FENCED, what, where=self.where, remedy=remedy)
+        what = f"session {number}, the newest one is {self.number}"
+        raise UserError(ErrorKind.SESSION_FENCED, what, where=self.where)
 
     def before_gap(self, position: Position) -> bool:
         """True if `position` predates a purge gap that the consumer skipped."""

@@ -53,6 +53,7 @@ class ConsumerSessions:
         """Add a consumer, or replace the one of its name, whose newest session it keeps."""
         name = session.consumer.name
         if (before := self._sessions.get(name)) is not None:
+            session.moved = before.moved
             session.number, session.reader = max(session.number, before.number), before.reader
             before.wake()
         self._sessions[name] = session

@@ -195,7 +195,7 @@ def at_offset(log: SearchableLog, file: str, offset: int) -> ExecutedPosition:
         places = f"{between} or {beyond}" if beyond else str(between)
         raise BinlogError(
             ErrorKind.SETTINGS,
-            f"start names {file}:{offset}, where no transaction begins",
+            f"no transaction begins at {file}:{offset}",
             remedy=f"SHOW BINLOG EVENTS IN '{file}' lists the events; {places} is between two transactions",
         )
     reading.offset = offset
@@ -208,8 +208,8 @@ def at_gtids(log: SearchableLog, text: str) -> ExecutedPosition:
     gtids, executed = parse_gtids(log.mode, text), log.end.gtids
     assert isinstance(gtids, MariadbGtids) and isinstance(executed, MariadbGtids)
     if not executed.contains(gtids):
-        what = f"start names {gtids}, but the server has executed {str(executed) or 'nothing'} only"
-        raise BinlogError(ErrorKind.HISTORY_DIFFERS, what, remedy="correct the start")
+        what = f"the server has not executed {gtids}, only {str(executed) or 'nothing'}"
+        raise BinlogError(ErrorKind.HISTORY_DIFFERS, what, remedy="name a position of the log")
     names = [name for name, _ in log.files]
 
     def beyond(name: str) -> bool:
@@ -219,7 +219,7 @@ def at_gtids(log: SearchableLog, text: str) -> ExecutedPosition:
     index = bisect_left(names, True, key=beyond)
     if not index:
         oldest = log.previous_gtids(names[0])
-        what = f"start names {gtids}, but the oldest file begins behind it: {oldest}"
+        what = f"the oldest file begins behind {gtids}: {oldest}"
         raise BinlogError(ErrorKind.POSITION_PURGED, what)
 
     def not_executed(batch: Batch) -> NDArray[np.bool_]:
@@ -287,8 +287,8 @@ def _check_exists(log: SearchableLog, file: str, offset: int) -> None:
         if offset > sizes[file] and (file, offset) != (log.end.file, log.end.offset):
             raise BinlogError(
                 ErrorKind.HISTORY_DIFFERS,
-                f"start names {file}:{offset}, but the file has {sizes[file]} bytes",
-                remedy="correct the start",
+                f"there is no {file}:{offset}: the file has {sizes[file]} bytes",
+                remedy="name a position of the log",
             )
         return
     names = [name for name, _ in log.files]
@@ -297,8 +297,8 @@ def _check_exists(log: SearchableLog, file: str, offset: int) -> None:
     has = f"{names[0]} to {names[-1]}" if names else "none"
     raise BinlogError(
         ErrorKind.POSITION_PURGED if purged else ErrorKind.HISTORY_DIFFERS,
-        f"start names {file}:{offset}, but the files of the log are {has}",
-        remedy=None if purged else "correct the start",
+        f"there is no {file}:{offset}: the files of the log are {has}",
+        remedy=None if purged else "name a position of the log",
     )
 
 

@@ -36,6 +36,8 @@ KEYS = {
     "retry_s": "seconds until the next attempt, about",
     "repeated": "how often the same line came since the last time that it was written",
     "in_s": "in how many seconds",
+    "last_at": "when the line came last, UTC",
+    "after_s": "for how many seconds it had not been so",
     "exception": "a traceback: a defect",
     "task": "the part of the daemon that met the error",
     "from": "position, or dispatcher, before",

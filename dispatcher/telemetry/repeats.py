@@ -2,8 +2,11 @@
 
 A line repeats another one if it has the same level (warning or error), event and fields; how long the daemon waits
 until it tries again does not count. After the first one such lines are counted. At the end of a window their number is
-written as one line, with `repeated` and `in_s`, and the next window is twice as long, up to an hour. A window without a
-repetition ends that: the next such line is written again.
+written as one line, with `repeated`, `in_s` and `last_at`, and the next window is twice as long, up to an hour. A
+window without a repetition ends that: the next such line is written again.
+
+A line that says that the fault is over writes what was counted before itself, so that no count comes after it, and
+begins a short window: what fails again and again within it is still counted.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -32,6 +36,14 @@ _ANSWERS = frozenset({
     "settings not reloaded, nothing was changed",
 })  # fmt: skip
 
+# The line that says that a fault is over, and the line of the fault, about the same thing.
+_RECOVERIES = {
+    "streaming": "not connected",
+    "state stored again": "state not stored",
+    "mqtt connected": "mqtt not connected",
+}
+_THINGS = ("client", "dispatcher", "broker")
+
 Fields = Mapping[str, Any]
 _Key = tuple[tuple[str, str], ...]
 
@@ -42,6 +54,12 @@ class _Fault:
     began: float
     window_s: float = WINDOW_MIN_S
     count: int = 0
+    last_at: str = ""  # of the newest repetition
+
+    def line(self, now: float) -> dict[str, Any]:
+        """The fields of the line that says how often it was repeated."""
+        counted = {"repeated": self.count, "in_s": round(now - self.began), "last_at": self.last_at}
+        return {**self.fields, **counted}
 
 
 class Repeats:
@@ -62,6 +80,9 @@ class Repeats:
             fault = self._faults.get(key)
             if fault is not None:
                 fault.count += 1
+                fault.last_at = (
+                    datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+                )
                 return True
             if len(self._faults) < FAULTS_MAX:
                 lasting = {name: value for name, value in fields.items() if name not in _VARYING}
@@ -79,17 +100,30 @@ class Repeats:
                 if not fault.count:
                     del self._faults[key]
                     continue
-                lines.append({**fault.fields, "repeated": fault.count, "in_s": round(passed_s)})
+                lines.append(fault.line(now))
                 fault.began, fault.count = now, 0
                 fault.window_s = min(fault.window_s * 2, WINDOW_MAX_S)
         return lines
 
+    def recovered(self, fields: Fields) -> list[dict[str, Any]]:
+        """The fields of the lines to write before a line that says that a fault is over; usually none."""
+        over = _RECOVERIES.get(str(fields.get("event")))
+        if over is None or fields.get("level") != "info":
+            return []
+        now, lines = self._clock(), []
+        things = [fields.get(name) for name in _THINGS]
+        with self._lock:
+            for fault in self._faults.values():
+                about = [fault.fields.get(name) for name in _THINGS]
+                if fault.fields.get("event") == over and about == things:
+                    if fault.count:
+                        lines.append(fault.line(now))
+                    fault.began, fault.count, fault.window_s = now, 0, WINDOW_MIN_S
+        return lines
+
     def say(self, *, final: bool = False) -> None:
         """Write what is due to the log."""
-        log = structlog.get_logger("dispatcher")
-        levels = logging.getLevelNamesMapping()
-        for line in self.due(final=final):
-            log.log(levels[str(line.pop("level")).upper()], line.pop("event"), **line)
+        _write(self.due(final=final))
 
     async def say_regularly(self) -> None:
         while True:
@@ -100,8 +134,10 @@ class Repeats:
 
     def process(self, _logger: Any, _method: str, event: Any) -> Any:
         """A processor of structlog, behind `add_log_level`. Raises DropEvent for a repetition."""
-        if "repeated" not in event and self.is_repeat(_without_error(event)):
-            raise structlog.DropEvent
+        if "repeated" not in event:
+            if self.is_repeat(_without_error(event)):
+                raise structlog.DropEvent
+            _write(self.recovered(event))
         return event
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -109,6 +145,13 @@ class Repeats:
         error = record.exc_info[1] if record.exc_info else None
         fields = {"level": record.levelname.lower(), "event": record.getMessage()}
         return not self.is_repeat({**fields, "error": str(error)} if error else fields)
+
+
+def _write(lines: Iterable[dict[str, Any]]) -> None:
+    log = structlog.get_logger("dispatcher")
+    levels = logging.getLevelNamesMapping()
+    for line in lines:
+        log.log(levels[str(line.pop("level")).upper()], line.pop("event"), **line)
 
 
 def _without_error(event: Fields) -> dict[str, Any]:

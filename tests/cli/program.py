@@ -64,7 +64,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def answering(status: int, body: bytes, *, token: str = "") -> Iterator[str]:
+def answering(status: int, body: bytes, *, token: str = "", port: int = 0) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             allowed = not token or self.headers["Authorization"] == f"Bearer {token}"
@@ -76,7 +76,7 @@ def answering(status: int, body: bytes, *, token: str = "") -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:

@@ -118,6 +118,49 @@ def test_binlogs_again_and_again_until_interrupted() -> None:
     assert json.loads(first) == json.loads(second) == [ROW, FAILED]
 
 
+def test_watching_goes_on_while_the_daemon_is_restarted() -> None:
+    port = free_port()
+    with answering(200, ROWS, port=port) as url:
+        words = command("binlogs", "--watch", "--every", "0.2", "--url", url)
+        process = subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        first = [process.stdout.readline() for _ in range(4)]
+    with process:
+        moment = r"[0-9-]{10}T[0-9:]{8}Z"
+        assert re.fullmatch(moment, first[0].strip())  # the time separates readings in a pipe
+        assert [line.split()[0] for line in first[1:]] == ["consumer", "shop[eu]", "billing"]
+        lines = iter(process.stdout.readline, "")
+        fault = next(line for line in lines if "Connection refused" in line)
+        assert re.match(f"{moment} cannot connect: ", fault)
+        with answering(200, ROWS, port=port):
+            assert next(line for line in lines if line.startswith("billing"))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 0
+
+
+def test_watching_a_daemon_that_does_not_answer_at_first_is_an_error() -> None:
+    done = call("binlogs", "--watch", "--url", f"http://127.0.0.1:{free_port()}")
+    assert done.returncode == 1 and "Connection refused" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["show", "seek", "forget", "pause"])
+def test_the_names_of_consumers_are_completed(verb: str) -> None:
+    def completed(url: str) -> list[str]:
+        words = {
+            "_BINLOG_DISPATCHER_COMPLETE": "complete_bash",
+            "COMP_WORDS": f"binlog-dispatcher consumers {verb} bi",
+            "COMP_CWORD": "3",
+            "DISPATCHER_URL": url,
+        }
+        done = call(env=words)
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    with answering(200, ROWS) as url:
+        assert completed(url) == ["billing"]
+    assert completed(url) == []  # it does not answer any more
+
+
 def test_top_once() -> None:
     with answering(200, ROWS) as url:
         done = call("top", "--once", "--every", "0.2", "--url", url)
@@ -251,7 +294,9 @@ def test_without_a_terminal_a_move_needs_yes() -> None:
 def test_an_invalid_position_to_seek_is_a_usage_error(to: str) -> None:
     words = ("consumers", "seek", "shop", "--to", to, "--yes", "--url", "http://127.0.0.1:1")
     done = call(*words)
-    assert done.returncode == 2 and "--to" in done.stderr
+    assert done.returncode == 2 and done.stderr.startswith("settings: --to: ")
+    forms = "write earliest, latest, a position like binlog.000003:1234, an executed GTID set"
+    assert forms in done.stderr and "like 1234 or" not in done.stderr
 
 
 def test_errors_of_binlogs(tmp_path: Path) -> None:

@@ -51,6 +51,12 @@ def test_forget_lets_a_consumer_begin_at_its_start_in_a_new_epoch(scene: Scene) 
     with pytest.raises(Problem) as caught:
         reader.step()
     assert caught.value.kind == "SESSION_FENCED"
+    detail = caught.value.body["detail"]
+    assert "an administrator has moved the consumer" in detail and '"after": null' in detail
+    assert "second" not in detail  # no other reader is there
+    scene.reader()
+    with pytest.raises(Problem, match="a newer session reads this consumer"):
+        again.step()
 
 
 def test_a_consumer_that_was_moved_twice_in_a_second_has_two_new_epochs(scene: Scene) -> None:
@@ -88,6 +94,7 @@ def test_a_seek_beyond_the_executed_set_changes_nothing(scene: Scene) -> None:
     gtid = f"{reader.position['server']}:1-99999"
     done = command(scene, "consumers", "seek", "d", "--to", gtid)
     assert done.exit_code == 1 and "the server never executed" in done.stderr
+    assert ": --to: " in done.stderr
     assert scene.daemon.stored("d") == before
     scene.insert()
     assert len(reader.read_to(scene.server).transactions) >= 1  # its session goes on

@@ -51,7 +51,7 @@ def test_all_forms_of_a_start_name_the_same_position(
     for kind, server in servers.items():
         inside = starts[kind].pop("inside")
         failed = api.until_state(f"{kind}-inside", "failed")["last_error"]
-        assert f"{inside['file']}:{inside['offset']}, where no transaction begins" in failed
+        assert f"no transaction begins at {inside['file']}:{inside['offset']}" in failed
         assert f"{inside['offset'] - 1} or " in failed
         positions = set()
         for name in starts[kind]:

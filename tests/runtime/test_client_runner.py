@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from dispatcher.dispatch import retry
-from tests.support.fake_clients import Daemon, declared, until
+from dispatcher.model.errors import BinlogError
+from tests.support.fake_clients import Daemon, declared, open_session, poll, position, until
 from tests.support.fake_source import FakeSource
+from tests.support.fake_state import FakeState
 
 
 async def test_calls_during_a_survey_share_the_next_one(daemon: Daemon, source: FakeSource) -> None:
@@ -23,6 +28,28 @@ async def test_calls_during_a_survey_share_the_next_one(daemon: Daemon, source: 
     await asyncio.gather(*coming)
     # The first survey had begun when the other calls came: they share one that began after them.
     assert source.surveys - before == 2
+
+
+def events(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [line["event"] for line in lines]
+
+
+async def test_the_log_says_that_the_state_is_stored_again(
+    daemon: Daemon, state: FakeState
+) -> None:
+    with capture_logs() as lines:
+        sessions = await daemon.start(declared("c"))
+        number, start = await open_session(sessions, "c")
+        read = await poll(sessions, "c", number, start)
+        state.full = True
+        with pytest.raises(BinlogError, match="disk is full"):
+            await sessions.acknowledge("c", number, position(read["end"]))
+        await until(lambda: "state not stored" in events(lines), "it cannot be stored")
+        state.full = False
+        await until(lambda: "state stored again" in events(lines), "it is stored")
+    (again,) = (line for line in lines if line["event"] == "state stored again")
+    assert again["log_level"] == "info" and again["after_s"] >= 0
+    assert events(lines).index("state stored again") > events(lines).index("state not stored")
 
 
 # -- defects --------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -115,6 +116,42 @@ def test_the_end_says_what_was_counted(configured: Configured, clock: Clock) -> 
         (None, None),
         (1, 5),
     ]
+
+
+def test_a_count_is_written_before_the_line_that_says_that_the_fault_is_over(
+    configured: Configured, clock: Clock
+) -> None:
+    out, repeats = configured()
+    for _ in range(3):
+        fail(dispatcher=1)
+        fail(dispatcher=2)
+    clock.now_s += 30
+    log = structlog.get_logger("dispatcher")
+    log.info("streaming", client="r@db", dispatcher=1)
+    over = lines(out)[2:]
+    assert [(line["event"], line["dispatcher"]) for line in over] == [
+        ("not connected", 1),
+        ("streaming", 1),
+    ]
+    assert (over[0]["repeated"], over[0]["in_s"]) == (2, 30)
+    assert re.fullmatch(r"[0-9-]{10}T[0-9:]{8}Z", over[0]["last_at"])
+    clock.now_s += 59  # the other one goes on, the first is quiet
+    repeats.say()
+    assert [line["dispatcher"] for line in lines(out)] == [2]
+    clock.now_s += 1
+    repeats.say()
+    fail(dispatcher=1)
+    assert "repeated" not in lines(out)[0]  # it is news again
+
+
+def test_a_fault_that_comes_and_goes_is_counted(configured: Configured, clock: Clock) -> None:
+    out, _ = configured()
+    for _ in range(3):
+        fail(dispatcher=1)
+        structlog.get_logger("dispatcher").info("streaming", client="r@db", dispatcher=1)
+        clock.now_s += 1
+    written = [line.get("repeated") for line in lines(out) if line["event"] == "not connected"]
+    assert written == [None, 1, 1]
 
 
 def test_a_library_and_a_traceback_are_counted_too(configured: Configured) -> None:

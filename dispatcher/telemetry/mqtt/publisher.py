@@ -34,7 +34,9 @@ _REMEDIES = (
     ("protocol version", "set mqtt.protocol to 3.1.1"),
     ("certificate", "set mqtt.tls.ca to the authority of the broker's certificate"),
     ("refused", "check mqtt.url, the firewall, and that the broker is running"),
+    ("disconnected", "look whether the broker runs, and at its log"),
 )
+_REMEDY = "check mqtt.url, the network, and the broker's log"
 _PROTOCOLS = {"5": aiomqtt.ProtocolVersion.V5, "3.1.1": aiomqtt.ProtocolVersion.V311}
 
 
@@ -66,7 +68,7 @@ class MqttPublisher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
         self._woken = False
-        self._ending = self._left = False
+        self._ending = self._left = self._hurried = False
         self._dropped = 0  # messages that the log has said to be dropped
         self._drops_said = False
         self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
@@ -81,6 +83,11 @@ class MqttPublisher:
         self._thread.join(STOP_S + 1 if self.connected else 0)
         # From now on another publisher may speak for the daemon; otherwise the last will does.
         self._left = self._thread.is_alive()
+
+    def connect_now(self) -> None:
+        """Try at once if there is no connection, as after the cause was mended."""
+        self._hurried = True
+        self._notify()
 
     # -- the thread ------------------------------------------------------------------------------------------
 
@@ -116,9 +123,9 @@ class MqttPublisher:
         self._wake.set()
 
     async def _keep_connected(self) -> None:
-        delay_s, said = RETRY_MIN_S, False
+        delay_s = RETRY_MIN_S
         while not self._ending:
-            connections = self.connections
+            connections, self._hurried = self.connections, False
             try:
                 await self._session()
             except* Exception as group:  # noqa: BLE001
@@ -126,22 +133,22 @@ class MqttPublisher:
                 error = _first(group)
                 self.connected = False
                 if self.connections != connections:
-                    delay_s, said = RETRY_MIN_S, False
-                if not said:
-                    said = True
-                    self._log.warning("mqtt not connected", error=_explained(error))
+                    delay_s = RETRY_MIN_S
+                # The first cause is often the end of a connection; why the next one fails tells more. Repetitions are
+                # counted by the log.
+                self._log.warning("mqtt not connected", error=_explained(error), retry_s=delay_s)
             else:
                 delay_s = RETRY_MIN_S
             if not self._ending:
                 jitter = random.uniform(1 - RETRY_JITTER, 1 + RETRY_JITTER)  # noqa: S311
                 await self._pause(delay_s * jitter)
-                delay_s = min(delay_s * 2, RETRY_MAX_S)
+                delay_s = RETRY_MIN_S if self._hurried else min(delay_s * 2, RETRY_MAX_S)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not if the daemon ends."""
+        """Wait, but not if the daemon ends or `connect_now` was called."""
         try:
             async with asyncio.timeout(seconds):
-                while not self._ending:
+                while not (self._ending or self._hurried):
                     self._wake.clear()
                     await self._wake.wait()
         except TimeoutError:
@@ -286,8 +293,8 @@ def _explained(error: Exception) -> str:
     text = str(error) or type(error).__name__
     if not isinstance(error, (aiomqtt.MqttError, OSError, TimeoutError)):
         text = f"{type(error).__name__}: {text}"
-    remedy = next((remedy for part, remedy in _REMEDIES if part in text.lower()), "")
-    return f"{text}; {remedy}" if remedy else text
+    remedy = next((remedy for part, remedy in _REMEDIES if part in text.lower()), _REMEDY)
+    return f"{text}; {remedy}"
 
 
 def _nothing() -> None:
