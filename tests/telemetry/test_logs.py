@@ -175,6 +175,9 @@ def test_the_keys_of_the_document_are_those_of_the_code() -> None:
     assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE)) == logs.KEYS
 
 
+LEVELS = ("logging.WARNING", "logging.ERROR")
+
+
 def warnings_and_errors() -> Iterator[str]:
     """The texts of the lines at these levels, wherever the daemon writes one."""
     for path in (ROOT / "dispatcher").rglob("*.py"):
@@ -185,7 +188,8 @@ def warnings_and_errors() -> Iterator[str]:
                 continue
             called = ast.unparse(call.func)
             texts = [a.value for a in call.args if isinstance(a, ast.Constant)]
-            if called.endswith(("log.warning", "log.error")):
+            levelled = bool(texts) and ast.unparse(call.args[0]) in LEVELS
+            if called.endswith(("log.warning", "log.error")) or levelled:
                 yield str(texts[0])
             elif called in ("Note", "self._note", "structlog.get_logger('dispatcher').warning"):
                 levels = {"warning", "error"} & {*texts}
