@@ -34,6 +34,7 @@ KINDS = {
     "delivery resumed": "resumed",
     "databases": "warning",
     "state not stored": "failed",
+    "state stored again": "stored",
     "state store was replaced": "failed",
     "state store was deleted and has been rewritten": "warning",
 }
