@@ -191,6 +191,8 @@ def warnings_and_errors() -> Iterator[str]:
             levelled = bool(texts) and ast.unparse(call.args[0]) in LEVELS
             if called.endswith(("log.warning", "log.error")) or levelled:
                 yield str(texts[0])
+            elif called.endswith("timeline.log") and ast.unparse(call.args[0]) in LEVELS:
+                yield str(texts[0])
             elif called in ("Note", "self._note", "structlog.get_logger('dispatcher').warning"):
                 levels = {"warning", "error"} & {*texts}
                 yield from (str(text) for text in texts if levels and text not in levels)
