@@ -189,11 +189,7 @@ def warnings_and_errors() -> Iterator[str]:
             called = ast.unparse(call.func)
             texts = [a.value for a in call.args if isinstance(a, ast.Constant)]
             levelled = bool(texts) and ast.unparse(call.args[0]) in LEVELS
-            if (
-                called.endswith(("log.warning", "log.error"))
-                or levelled
-                or (called.endswith("timeline.log") and ast.unparse(call.args[0]) in LEVELS)
-            ):
+            if called.endswith(("log.warning", "log.error")) or levelled:
                 yield str(texts[0])
             elif called in ("Note", "self._note", "structlog.get_logger('dispatcher').warning"):
                 levels = {"warning", "error"} & {*texts}
