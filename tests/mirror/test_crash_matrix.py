@@ -123,10 +123,12 @@ class Crashes:
         self.execute(*(statement.format(n=n) for statement in statements))
 
     def _at_point(self, point: str, n: int) -> None:
-        (self.job.kills / point).touch()
+        armed = self.job.kills / point
+        armed.touch()
         self._lead_to(POINTS[point], n)
         assert self.job.process is not None
         assert self.job.process.wait(TIMEOUT_S) == -signal.SIGKILL, self.job.log
+        assert not armed.exists()
         self.job.start(DATABASE, now=False)
 
     def _worker(self, n: int) -> None:
@@ -135,6 +137,8 @@ class Crashes:
         armed.touch()
         self._lead_to(_WIDE, n)
         until(lambda: not armed.exists(), "a worker decodes", timeout_s=TIMEOUT_S)
+        assert self.job.process is not None
+        assert self.job.process.poll() is None, self.job.log
 
     def _daemon(self, n: int) -> None:
         self._lead_to(_ROWS, n)
