@@ -23,8 +23,8 @@ def command(scene: Scene, *words: str) -> Result:
 def remedy(scene: Scene, verb: str, position: str = "") -> Result:
     """Run the command that the consumer's error names."""
     error = scene.daemon.api.row("d")["last_error"]
-    (words,) = re.findall(rf"binlog-dispatcher (consumers {verb} NAME(?: --to POSITION)?)", error)
-    return command(scene, *words.replace("NAME", "d").replace("POSITION", position).split())
+    (words,) = re.findall(rf"binlog-dispatcher (consumers {verb} d(?: --to POSITION)?)", error)
+    return command(scene, *words.replace("POSITION", position).split())
 
 
 def assert_streams(scene: Scene) -> None:

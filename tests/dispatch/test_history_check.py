@@ -72,7 +72,7 @@ def test_starts(view: ServerView, start: Start, executed: ExecutedPosition) -> N
             VIEW,
             AtFile("binlog.000003"),
             ErrorKind.SERVER_SETTING,
-            "the server has GTIDs",
+            "it has GTIDs",
         ),
         (FILE, AtGtid(f"{A}:1"), ErrorKind.SERVER_SETTING, "has no MySQL GTIDs"),
         (FILE, AtFile("binlog.000002"), ErrorKind.POSITION_PURGED, "binlog.000002"),
