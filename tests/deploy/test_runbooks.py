@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -52,9 +53,9 @@ class OnCall:
     prometheus: Prometheus
 
     def condition(self, alert: str) -> str:
-        """The expression of an alert."""
+        """The expression of an alert, over seconds where it is over minutes."""
         (rule,) = (rule for rule in rules() if rule["alert"] == alert)
-        return str(rule["expr"])
+        return re.sub(r"(_over_time\([^\[\]]*)\[\d+m\]", r"\1[10s]", rule["expr"])
 
     def alerted(self, alert: str) -> None:
         until(
