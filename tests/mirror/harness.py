@@ -13,7 +13,7 @@ from pathlib import Path
 import pymysql
 
 from deploy.demo import compare, delta
-from spark_sink.mirror.names import folder_name
+from spark_sink.mirror.names import folder_name, table_folder
 from tests.daemon.harness import PASSWORD, Daemon, until
 from tests.mirror.lake import table_states
 from tests.servers import Server
@@ -99,7 +99,8 @@ class MirrorJob:
         found = []
         with closing(self.server.connect()) as connection:
             for table in compare.tables_of(connection, databases):
-                mirrored = compare.rows_of_delta(self.target / table.database / table.name, table)
+                folder = table_folder(str(self.target), (table.database, table.name))
+                mirrored = compare.rows_of_delta(Path(folder), table)
                 result = compare.compare(table, compare.rows_of_mysql(connection, table), mirrored)
                 if not result.fine:
                     found.append(f"{table.label}: {result.examples}")
