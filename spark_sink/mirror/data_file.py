@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from dispatcher.model.errors import BinlogError, ErrorKind
 
 _TYPES = {
     "boolean": pa.bool_(),
@@ -163,6 +166,18 @@ def _tables(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterator[pa.Ta
             size += batch.nbytes
     if held:
         yield pa.Table.from_batches(held)
+
+
+def require_folder(folder: str) -> None:
+    """Raises `BinlogError` SETTINGS if this host does not have a folder of the target, which all hosts share."""
+    if not Path(folder).is_dir():
+        raise BinlogError(
+            ErrorKind.SETTINGS,
+            f"an executor does not have the folder {folder}",
+            where=socket.gethostname(),
+            remedy="mount the target's folder at this path on the hosts of all executors, or give the mirror a target"
+            " on a file system that all of them reach",
+        )
 
 
 def new_name() -> str:

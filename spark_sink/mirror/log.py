@@ -2,8 +2,7 @@
 
 An append holds the entries of one batch of one consumer, of all tables, and last the position that the batch ends
 with. It is numbered, and records its number in its commit (`txnAppId` of the consumer, `txnVersion`), so the log knows
-its own end, and a number is appended once. A run of a consumer's query begins with `claim`, which appends one entry
-under the next number: every later append of an older run is refused. The checkpoint of the query decides nothing.
+its own end, and a number is appended once: see `log_append`.
 
 Payloads of at most `INLINE_BYTES` are in a column of their own, so that `entries` reads no large ones.
 """
@@ -11,17 +10,14 @@ Payloads of at most `INLINE_BYTES` are in a column of their own, so that `entrie
 from __future__ import annotations
 
 import threading
-import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
-from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.mirror.entries import (
     INLINE_BYTES,
@@ -32,32 +28,17 @@ from spark_sink.mirror.entries import (
     first_lsn,
     last_lsn,
 )
-from spark_sink.mirror.jvm import (
-    FileSystem,
-    append_once,
-    delta_version,
-    has_commit,
-    recorded_versions,
-)
+from spark_sink.mirror.jvm import FileSystem, delta_version, has_commit, recorded_versions
 from spark_sink.mirror.log_files import LogFile, LogFiles
-from spark_sink.mirror.log_rows import COLUMNS, LogRows
+from spark_sink.mirror.log_rows import LogRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FOLDER = "_binlog/log"
-_CONCURRENT = "DELTA_CONCURRENT_TRANSACTION"
 INLINE_APPENDS = 4  # entries of more appends than these have smaller payloads inline
 COMPACTED_FILES, COMPACTED_FILES_TODAY = 500, 10_000  # of a day, of the newest day
 
-
-_COLUMNS = (*COLUMNS, ("consumer", "string"), ("day", "date"))
-_PROPERTIES = {
-    "delta.dataSkippingStatsColumns": "lsn",
-    "delta.enableDeletionVectors": "false",
-    # A checkpoint computes the table's state. No reader of the log needs it soon.
-    "delta.checkpointInterval": "100",
-}
 _WRITING = {
     "spark.sql.parquet.compression.codec": "zstd",
     # Without it, rows are sorted by their partition before they are written, with their payloads.
@@ -85,100 +66,19 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class BinlogLog:
-    """The log of a target. One object may be used by several threads, of which one appends for a consumer."""
+    """Reads the log of a target, and keeps its files few. One object may be used by several threads."""
 
     def __init__(self, spark: SparkSession, target: str) -> None:
-        """`target`: folder of the mirror, any path that Spark can write. The table is created by the first `claim`."""
+        """`target`: folder of the mirror, any path that Spark can write. The table is created by the first claim."""
         self._spark = spark
         self._session = spark.newSession()
-        self._prepare(self._session)
+        prepare_writing(self._session)
         self.path = f"{target.rstrip('/')}/{FOLDER}"
         self._files = LogFiles(self._session, self.path)
         self._rows = LogRows(self._session, self.path)
         self._lock = threading.Lock()
-        self._runs: dict[str, str] = {}
         self._system = FileSystem(spark)
         self._appended: dict[str, tuple[int, int]] = {}  # (table version, append) by consumer
-
-    # -- writing ---------------------------------------------------------------------------------------------
-
-    def claim(self, consumer: str) -> LogEnd:
-        """Begin a run of the consumer's query. Returns the number of this claim, and where the log ends.
-
-        The batches of the run are appended with the following numbers. Raises `BinlogError` SESSION_FENCED if another
-        job claims the consumer at the same time.
-        """
-        self._create()
-        number = self.last_append(consumer) + 1
-        run = str(uuid.uuid4())
-        claimed = self._session.range(1).select(
-            F.lit(first_lsn(number)).alias("lsn"), F.lit(EntryKind.CLAIM.value).alias("kind")
-        )
-        self._write(claimed, consumer, number, run)
-        self._runs[consumer] = run
-        end = self.end(consumer)
-        return LogEnd(number, end.position if end else None)
-
-    def append(self, batch: DataFrame, consumer: str, number: int) -> None:
-        """Append a micro-batch of the raw source, in one Spark job.
-
-        Raises `BinlogError` SESSION_FENCED if another job has claimed the consumer: nothing was appended then, and the
-        batch must not be acknowledged.
-        """
-        size = F.coalesce(F.length("payload"), F.lit(0)).cast("bigint")
-        small = size <= INLINE_BYTES
-        rows = batch.select(
-            (F.lit(first_lsn(number)) + F.col("entry")).alias("lsn"),
-            *(name for name in batch.columns if name not in ("entry", "payload")),
-            size.alias("payload_bytes"),
-            F.when(small, F.col("payload")).alias("small_payload"),
-            F.when(~small, F.col("payload")).alias("payload"),
-        )
-        self._write(rows, consumer, number, self._runs[consumer])
-
-    def _create(self) -> None:
-        if delta_version(self._spark, self.path) >= 0:
-            return
-        table = DeltaTable.createIfNotExists(self._spark).location(self.path)
-        for name, kind in _COLUMNS:
-            table = table.addColumn(name, kind)
-        table = table.partitionedBy("consumer", "day")
-        for key, value in _PROPERTIES.items():
-            table = table.property(key, value)
-        try:
-            table.execute()
-        except PySparkException:
-            # Another consumer's first claim may have created it meanwhile.
-            if delta_version(self._spark, self.path) < 0:
-                raise
-
-    def _write(self, rows: DataFrame, consumer: str, number: int, run: str) -> None:
-        self._prepare(rows.sparkSession)
-        values = {
-            "run": F.lit(run),
-            "consumer": F.lit(consumer),
-            "day": F.lit(datetime.now(UTC).date()),
-        }
-        columns = [
-            values.get(name, F.col(name) if name in rows.columns else F.lit(None).cast(kind))
-            for name, kind in _COLUMNS
-        ]
-        named = [column.alias(name) for column, (name, _) in zip(columns, _COLUMNS, strict=True)]
-        try:
-            appended = append_once(rows.select(*named), self.path, _app_id(consumer), number)
-        except PySparkException as error:
-            if _CONCURRENT in str(error):
-                raise _claimed(consumer, number) from None
-            raise
-        if not appended:
-            raise _claimed(consumer, number)
-
-    def _prepare(self, session: SparkSession) -> None:
-        """Set what the log's files are written with, in a session that writes nothing else."""
-        configured = session.sparkContext.getConf()
-        for key, value in _WRITING.items():
-            if not configured.contains(key):
-                session.conf.set(key, value)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -209,7 +109,7 @@ class BinlogLog:
         with self._lock:
             version, number = self._appended.get(consumer, (-1, 0))
             if version < 0 or has_commit(self._system, self.path, version + 1):
-                found = recorded_versions(self._spark, self.path, _app_id(consumer))
+                found = recorded_versions(self._spark, self.path, log_app_id(consumer))
                 version, number = found[0], max(0, found[1])
                 self._appended[consumer] = version, number
         return number
@@ -326,17 +226,17 @@ def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _app_id(consumer: str) -> str:
+def log_app_id(consumer: str) -> str:
+    """Returns the id under which the log records the numbers of a consumer's appends."""
     return f"binlog-dispatcher/log/{consumer}"
 
 
-def _claimed(consumer: str, number: int) -> BinlogError:
-    return BinlogError(
-        ErrorKind.SESSION_FENCED,
-        f"another job has claimed append {number} of the log, so this one stops writing it",
-        where=f"consumer {consumer}",
-        remedy="run one mirror job per consumer and target",
-    )
+def prepare_writing(session: SparkSession) -> None:
+    """Set how Spark writes the log's files, in a session that writes nothing else."""
+    configured = session.sparkContext.getConf()
+    for key, value in _WRITING.items():
+        if not configured.contains(key):
+            session.conf.set(key, value)
 
 
 def _entry(row: dict[str, Any]) -> LogEntry:

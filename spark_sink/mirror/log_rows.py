@@ -12,37 +12,11 @@ import pyarrow.dataset as ds
 
 from spark_sink.mirror.entries import EntryKind
 from spark_sink.mirror.jvm import FileSystem
+from spark_sink.mirror.log_slices import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Columns of the files; the table has the consumer and the day beside them, which are the folders' names.
-COLUMNS = (
-    ("lsn", "bigint"),
-    ("kind", "string"),
-    ("database", "string"),
-    ("table", "string"),
-    ("layout", "string"),
-    ("epoch", "bigint"),
-    ("first_seq", "bigint"),
-    ("last_seq", "bigint"),
-    ("rows", "bigint"),
-    ("inserts", "bigint"),
-    ("updates", "bigint"),
-    ("deletes", "bigint"),
-    ("table_map", "binary"),
-    ("payload_bytes", "bigint"),
-    ("small_payload", "binary"),
-    ("payload", "binary"),
-    ("query", "string"),
-    ("sql_mode", "bigint"),
-    ("file", "string"),
-    ("pos", "bigint"),
-    ("committed_at", "timestamp"),
-    ("position", "string"),
-    ("gap", "boolean"),
-    ("run", "string"),
-)
 _READ = [name for name, _ in COLUMNS if name not in ("small_payload", "payload", "run")]
 _FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
 _UTC = pa.timestamp("us", "UTC")

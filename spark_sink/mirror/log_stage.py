@@ -26,8 +26,9 @@ from pyspark.errors import PySparkException
 
 from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind
 from spark_sink.mirror.jvm import FileSystem
-from spark_sink.mirror.log import BinlogLog
+from spark_sink.mirror.log_append import LogAppender
 from spark_sink.mirror.names import folder_name, own_path
+from spark_sink.source.options import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,7 +90,7 @@ class LogStage:
         self._spark, self._settings = spark, settings
         self._appended, self._clock, self._jitter = appended, clock, jitter
         # A session of its own: the log reads from it whether a claim was committed.
-        self._log = BinlogLog(spark.newSession(), settings.target)
+        self._appender = LogAppender(spark.newSession(), settings.target)
         self._query: StreamingQuery | None = None
         self._starter: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -128,7 +129,7 @@ class LogStage:
         try:
             # One at a time: the first claim of a target creates the log.
             with _CLAIMING:
-                end = self._log.claim(self.consumer)
+                end = self._appender.claim(self.consumer)
             folder = own_path(self._settings.target, "checkpoints", folder_name(self.consumer))
             FileSystem(self._spark).delete(folder)
             options = self._settings.source_options(self.consumer)
@@ -139,7 +140,7 @@ class LogStage:
                 .options(**options)
                 .load()
                 .writeStream.queryName(self.consumer)
-                .foreachBatch(self._append_from(end.append + 1))
+                .foreachBatch(self._append_from(end.append + 1, SourceOptions.parse(options)))
                 .option("checkpointLocation", f"{folder}/{end.append}")
             )
             if self._settings.available_now:
@@ -154,12 +155,12 @@ class LogStage:
         where = (
             f"{end.position.file}:{end.position.offset}" if end.position else "its stored position"
         )
-        log.info("%s: logging into %s from %s", self.consumer, self._log.path, where)
+        log.info("%s: logging into %s from %s", self.consumer, self._appender.log.path, where)
 
-    def _append_from(self, first: int) -> Callable[[DataFrame, int], None]:
+    def _append_from(self, first: int, options: SourceOptions) -> Callable[[DataFrame, int], None]:
         def append(batch: DataFrame, number: int) -> None:
             try:
-                self._log.append(batch, self.consumer, first + number)
+                self._appender.append(batch, options, self.consumer, first + number)
             except Exception as error:  # noqa: BLE001 - `check` reports it, in one line
                 self._failure = error
                 # Spark matches the text of this exception with a regular expression that overflows the JVM's stack

@@ -219,7 +219,7 @@ class MirrorSettings(SettingsSection):
         return options | {
             "url": self.url,
             "consumer": consumer,
-            "raw": "true",
+            "raw": "slices",
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),
             "maxPartitions": str(self.max_partitions),
             "maxBytesPerPartition": str(self.max_bytes_per_partition),

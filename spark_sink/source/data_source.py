@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,14 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.source.client import ConsumerClient, PolledRange, Session, SliceCut
 from spark_sink.source.options import PARTITIONS_MAX, SourceOptions
+from spark_sink.source.slices import (
+    SLICE_SCHEMA,
+    Slice,
+    data_loss,
+    position_text,
+    read_bytes,
+    slice_rows,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +97,7 @@ class BinlogDataSource(DataSource):
 
     def schema(self) -> StructType | str:
         if self._parsed.raw:
-            return RAW_SCHEMA
+            return SLICE_SCHEMA if self._parsed.unread else RAW_SCHEMA
         from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
 
         return rows.spark_schema(rows.stream_schema(self._parsed, _definition(self._parsed)))
@@ -106,24 +114,6 @@ def _definition(options: SourceOptions) -> dict[str, Any] | None:
         return client.table(".".join(options.table))
     finally:
         client.close()
-
-
-@dataclass(frozen=True)
-class Slice(InputPartition):
-    """The part of a batch for one task: the delivered bytes of (start, end], read under `session`.
-
-    A slice may begin and end inside of a transaction, whose other slices belong to the same batch.
-    `batch_end`: in a batch's last slice, if it is read raw, the position that the batch ends with; `gap`: the server
-    had purged what came before the batch; `markers`: the range is known to hold no data, so it is not read.
-    """
-
-    session: int
-    number: int
-    start: SliceCut
-    end: SliceCut
-    batch_end: Position | None = None
-    gap: bool = False
-    markers: bool = False
 
 
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -202,9 +192,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         markers = polled is not None and polled.transactions == 0
         if markers and not self._options.raw:
             return []
-        between = [] if markers else self._cuts(session, first, last, polled)
+        between, size = ([], 0) if markers else self._cuts(session, first, last, polled)
         slices = [
-            Slice(session.number, number, *pair, markers=markers)
+            Slice(session.number, number, *pair, size, markers=markers)
             for number, pair in enumerate(pairwise([SliceCut(first), *between, SliceCut(last)]))
         ]
         if self._options.raw:
@@ -213,15 +203,15 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _cuts(
         self, session: Session, first: Position, last: Position, polled: PolledRange | None
-    ) -> list[SliceCut]:
-        """Returns where to cut a batch. `polled`: the range, None if this process has not polled it."""
+    ) -> tuple[list[SliceCut], int]:
+        """Returns where to cut a batch, and its bytes. `polled`: the range, None if this process has not polled it."""
         n = self._options.max_partitions if polled is None else self._slices(polled.bytes)
         if polled is not None and n == 1:
-            return []
+            return [], polled.bytes
         divided = self._client_now().slices(session.number, first, last, n)
         if polled is None and (needed := self._slices(divided.bytes)) > n:
             divided = self._client_now().slices(session.number, first, last, needed)
-        return divided.cuts
+        return divided.cuts, divided.bytes
 
     def _slices(self, size: int) -> int:
         """Returns how many slices a batch of so many bytes is cut into: `maxPartitions` or, if a slice would be larger
@@ -241,20 +231,14 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Slice)
+        if self._options.unread:
+            from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - loads pyarrow
+
+            return slice_rows(to_arrow_schema(self._schema), partition)
         from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
 
-        if partition.markers:
-            return rows.read_slice(self._options, self._schema, partition, b"")
-        client = ConsumerClient(self._options.address, self._options.consumer)
-        try:
-            delivered = client.binlog(partition.session, partition.start, partition.end)
-        finally:
-            client.close()
-        if delivered.gap and self._options.fail_on_data_loss:
-            raise self._data_loss(partition.start.position, None)
-        if partition.batch_end is not None:
-            partition = replace(partition, gap=partition.gap or delivered.gap)
-        return rows.read_slice(self._options, self._schema, partition, delivered.data)
+        part, data = read_bytes(self._options, partition)
+        return rows.read_slice(self._options, self._schema, part, data)
 
     # -- the session -----------------------------------------------------------------------------------------
 
@@ -286,32 +270,20 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if after.order > session.head.order:
             raise BinlogError(
                 ErrorKind.POSITION_UNKNOWN,
-                f"the checkpoint is at {_described(after)}, ahead of the server's newest position"
-                f" {_described(session.head)}",
+                f"the checkpoint is at {position_text(after)}, ahead of the server's newest position"
+                f" {position_text(session.head)}",
                 where=f"consumer {self._options.consumer}",
                 remedy="the server was restored or replaced: copy the tables afresh, and start with a new checkpoint",
             )
 
     def _skip_gap(self, after: Position, goes_on: Position) -> None:
         """Go on behind a gap, or raise, as `failOnDataLoss` says."""
-        loss = self._data_loss(after, goes_on)
+        loss = data_loss(self._options.consumer, after, goes_on)
         if self._options.fail_on_data_loss:
             raise loss
         if self._gap_at != goes_on:
             self._gap_at = goes_on
             log.warning("%s: %s", loss.where, loss.what)
-
-    def _data_loss(self, after: Position, goes_on: Position | None) -> BinlogError:
-        what = f"the server has purged changes after {_described(after)}"
-        if goes_on is not None:
-            what += f", or the consumer was moved: it goes on at {_described(goes_on)}"
-        return BinlogError(
-            ErrorKind.POSITION_PURGED,
-            what,
-            where=f"consumer {self._options.consumer}",
-            remedy="copy the tables afresh and start there; or set the option failOnDataLoss to false to go on without"
-            " these changes",
-        )
 
     def _session_at(self, start: Position) -> Session:
         """Returns the session, opened at `start` if this is the first call with an offset of Spark's.
@@ -355,7 +327,3 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxBytes) and limit.max_bytes > 0:
             return limit.max_bytes
         return self._options.max_bytes or max(1, session.max_bytes_in_binlog_queue // 4)
-
-
-def _described(position: Position) -> str:
-    return f"epoch {position.epoch}, seq {position.seq} ({position.file}:{position.offset})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
@@ -24,7 +24,7 @@ KEYS = {
     "tokenFile": "file that holds the token; on the driver and on every executor",
     "caFile": "PEM file of the authority that signed the daemon's certificate",
     "table": "database.table: only its rows, with before and after in its own types",
-    "raw": "true: one row per table, layout and slice, not decoded",
+    "raw": "true: one row per table, layout and slice, not decoded; slices: one row per slice, not read",
     "invalidDates": "null (default), error or text: what a date like 0000-00-00 becomes; text makes every date text",
     "startingOffsets": "stored (default), or a position as JSON; a checkpoint wins over it",
     "failOnDataLoss": "true (default): stop if the server has purged changes that were not read; false: go on",
@@ -45,12 +45,14 @@ RETRY_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """`max_bytes`: None for a quarter of the queue's limit; `table`: (database, table) or None."""
+    """`max_bytes`: None for a quarter of the queue's limit; `table`: (database, table) or None; `unread`: raw rows are
+    slices."""
 
     address: DaemonEndpoint
     consumer: str
     table: tuple[str, str] | None = None
     raw: bool = False
+    unread: bool = False
     start: Position | None = None
     max_bytes: int | None = None
     max_partitions: int = MAX_PARTITIONS
@@ -95,7 +97,8 @@ class _ValueParser:
     def options(self) -> SourceOptions | None:
         """Returns None if the address is wrong; every parser runs in any case, so that all findings are collected."""
         address, consumer = self._address(), self._values.get("consumer", "")
-        table, raw, start = self._table(), self._flag("raw"), self._start()
+        table, start = self._table(), self._start()
+        raw = self._choice("raw", "false", ("true", "false", "slices"))
         max_bytes = self._size("maxBytesPerTrigger")
         max_partitions = self._count("maxPartitions", MAX_PARTITIONS, PARTITIONS_MAX)
         max_partition_bytes = self._size("maxBytesPerPartition") or MAX_PARTITION_BYTES
@@ -107,7 +110,8 @@ class _ValueParser:
             address,
             consumer,
             table,
-            raw,
+            raw != "false",
+            raw == "slices",
             start,
             max_bytes,
             max_partitions,
@@ -166,10 +170,14 @@ class _ValueParser:
             return InvalidDates.NULL
 
     def _flag(self, key: str, default: str = "false") -> bool:
+        return self._choice(key, default, ("true", "false")) == "true"
+
+    def _choice(self, key: str, default: str, known: Sequence[str]) -> str:
         text = self._values.get(key, default).lower()
-        if text not in ("true", "false"):
-            self._findings.append(f"option {key!r} must be true or false, not {text!r}")
-        return text == "true"
+        if text not in known:
+            named = f"{', '.join(known[:-1])} or {known[-1]}"
+            self._findings.append(f"option {key!r} must be {named}, not {text!r}")
+        return text
 
     def _count(self, key: str, default: int, most: int = 1_000_000) -> int:
         text = self._values.get(key, str(default))

@@ -19,9 +19,9 @@ from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.entries import EntryKind, entry_number
-from spark_sink.source.data_source import Slice
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.single_row import single_row
+from spark_sink.source.slices import Slice
 
 # Bytes of row changes that are decoded at a time: values take several times as much, beside the delivered bytes.
 DECODED_BYTES = 1 << 20
@@ -64,19 +64,26 @@ def read_slice(
 
 
 def _raw(expected: pa.Schema, part: Slice, data: bytes | memoryview) -> Iterator[pa.RecordBatch]:
-    index = 0
     # One batch per entry: Arrow's 32-bit offsets bound the bytes of a column of a batch.
+    for row in raw_rows(part, data):
+        yield single_row(expected, row)
+
+
+def raw_rows(part: Slice, data: bytes | memoryview) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a raw slice: values by the names of `RAW_SCHEMA`, `committed_at` in µs since 1970 or as a
+    datetime."""
+    index = 0
     for item in delivered.split_by_table(data) if data else ():
         row = _statement_row(item) if isinstance(item, delivered.Ddl) else _rows_row(item)
         row["entry"] = entry_number(part.number, index)
-        yield single_row(expected, row)
+        yield row
         index += 1
     if part.batch_end is not None:
         row = {"entry": entry_number(part.number, index), "kind": EntryKind.END, "rows": 0}
         row |= {"epoch": part.batch_end.epoch, "gap": part.gap}
         row |= dict.fromkeys(("first_seq", "last_seq"), part.batch_end.seq)
         row["position"] = part.batch_end.to_json()
-        yield single_row(expected, row)
+        yield row
 
 
 def _statement_row(ddl: delivered.Ddl) -> dict[str, Any]:

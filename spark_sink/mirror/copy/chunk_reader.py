@@ -4,19 +4,16 @@ imports only what that needs, since every Python worker loads it."""
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates
-from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.login import Endpoint
 from spark_sink.mirror.copy.session import ResultColumn, RowReader, open_session
 from spark_sink.mirror.copy.text_rows import TextDecoder
-from spark_sink.mirror.data_file import StoredColumn, write_files
+from spark_sink.mirror.data_file import StoredColumn, require_folder, write_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,14 +60,7 @@ def write_chunks(
     Runs on the executors. Raises `BinlogError`, SETTINGS if they do not share the driver's folder."""
     import pyarrow as pa  # noqa: PLC0415
 
-    if not Path(destination.folder).is_dir():
-        raise BinlogError(
-            ErrorKind.SETTINGS,
-            f"an executor does not have the folder {destination.folder}",
-            where=socket.gethostname(),
-            remedy="mount the target's folder at this path on the hosts of all executors, or give the mirror a target"
-            " on a file system that all of them reach",
-        )
+    require_folder(destination.folder)
     rows = read_chunks(reading, numbers)
     columns, version = destination.columns, destination.spark_version
     for action in write_files(destination.folder, rows, columns, version):

@@ -83,7 +83,7 @@ def _between(owner: type, name: str, *, before: str = "", after: str = "") -> No
 
 
 def _patch_log(module: ModuleType) -> None:
-    _between(module.BinlogLog, "append", after="log_appended")
+    _between(module.LogAppender, "append", after="log_appended")
 
 
 def _patch_steps(module: ModuleType) -> None:
@@ -116,7 +116,7 @@ def _patch_copier(module: ModuleType) -> None:
 
 _PATCHES = {
     "dispatcher.binlog.decode.delivered": _patch_delivered,
-    "spark_sink.mirror.log": _patch_log,
+    "spark_sink.mirror.log_append": _patch_log,
     "spark_sink.mirror.steps": _patch_steps,
     "spark_sink.mirror.control": _patch_control,
     "spark_sink.mirror.renames": _patch_renames,

@@ -7,30 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 
 from dispatcher.model.position import Position
 from spark_sink.mirror.apply import Applier
 from spark_sink.mirror.control import ControlTable, TableRecord
 from spark_sink.mirror.log import BinlogLog
+from spark_sink.mirror.log_append import LogAppender
 from spark_sink.mirror.policies import ApplyOptions, TablePolicy
 from spark_sink.source.client import SliceCut
-from spark_sink.source.data_source import RAW_SCHEMA, Slice
-from spark_sink.source.options import SourceOptions
-from spark_sink.source.rows import read_slice
+from spark_sink.source.rows import raw_rows
+from spark_sink.source.slices import Slice
 from tests.spark.conftest import Source, Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_OPTIONS = SourceOptions.parse({"url": "http://127.0.0.1:1", "consumer": "none", "raw": "true"})
-
-
-def raw_table(data: bytes, end: Position, *, gap: bool = False) -> pa.Table:
-    """Returns what the raw source yields for delivered bytes that end at `end`."""
-    part = Slice(0, 0, SliceCut(end), SliceCut(end), batch_end=end, gap=gap)
-    return pa.Table.from_batches(read_slice(_OPTIONS, RAW_SCHEMA, part, data))
 
 
 @dataclass
@@ -44,11 +35,13 @@ class Mirror:
     policy: TablePolicy = field(default_factory=TablePolicy)
     fed: int = 0
     append: int = 0
+    appender: LogAppender = field(init=False)
     log: BinlogLog = field(init=False)
     control: ControlTable = field(init=False)
 
     def __post_init__(self) -> None:
-        self.log = BinlogLog(self.spark, str(self.target.path))
+        self.appender = LogAppender(self.spark, str(self.target.path))
+        self.log = self.appender.log
         self.control = ControlTable(self.spark, str(self.target.path))
 
     def feed(self, *, appends: int = 1, gap: bool = False) -> None:
@@ -57,17 +50,21 @@ class Mirror:
         daemon = self.source.daemon
         new = daemon.transactions[self.fed :]
         if not self.append:
-            self.append = self.log.claim(self.consumer).append
+            self.append = self.appender.claim(self.consumer).append
         size = max(1, -(-len(new) // appends))
         for first in range(0, max(1, len(new)), size):
             part = new[first : first + size]
             data = b"".join(transaction.data for transaction in part)
             end = part[-1].position if part else daemon.head
-            raw = raw_table(daemon.preamble + data if data else b"", end, gap=gap)
             self.append += 1
-            frame = self.spark.createDataFrame(raw, RAW_SCHEMA).coalesce(1)
-            self.log.append(frame, self.consumer, self.append)
+            self._append(data, end, gap=gap)
         self.fed = len(daemon.transactions)
+
+    def _append(self, data: bytes, end: Position, *, gap: bool = False) -> None:
+        """Append delivered bytes that end at a position, under the number `append`."""
+        part = Slice(0, 0, SliceCut(end), SliceCut(end), batch_end=end, gap=gap)
+        entries = raw_rows(part, self.source.daemon.preamble + data if data else b"")
+        self.appender.append_entries(entries, self.consumer, self.append)
 
     def options(self, **changes: Any) -> ApplyOptions:
         options = ApplyOptions(str(self.target.path), [self.consumer], lambda _: self.policy)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -24,10 +23,10 @@ from spark_sink.mirror.entries import (
 )
 from spark_sink.mirror.jvm import delta_version
 from spark_sink.mirror.log import BinlogLog
-from spark_sink.source.data_source import RAW_SCHEMA
+from spark_sink.mirror.log_append import LogAppender
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 COMMITTED = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -86,32 +85,33 @@ def end_at(seq: int, index: int, *, gap: bool = False) -> dict[str, Any]:
     }
 
 
-def batch(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
-    values = [tuple(row.get(name) for name in RAW_SCHEMA.names) for row in rows]
-    return spark.createDataFrame(values, RAW_SCHEMA)
+@pytest.fixture
+def appender(spark: SparkSession, tmp_path: Path) -> LogAppender:
+    return LogAppender(spark, str(tmp_path / "target"))
 
 
 @pytest.fixture
-def log(spark: SparkSession, tmp_path: Path) -> BinlogLog:
-    return BinlogLog(spark, str(tmp_path / "target"))
+def log(appender: LogAppender) -> BinlogLog:
+    return appender.log
 
 
-def test_what_is_appended_is_read_back(spark: SparkSession, log: BinlogLog, tmp_path: Path) -> None:
+def test_what_is_appended_is_read_back(
+    spark: SparkSession, log: BinlogLog, appender: LogAppender, tmp_path: Path
+) -> None:
     assert log.end("shop") is None
     assert log.entries("shop", 0) == []
     reader = BinlogLog(spark, str(tmp_path / "target"))
     assert reader.last_append("shop") == 0
-    assert log.claim("shop") == LogEnd(1, None)
+    assert appender.claim("shop") == LogEnd(1, None)
     assert reader.last_append("shop") == 1
     large = bytes(INLINE_BYTES + 1)
-    written = batch(
-        spark,
+    written = [
         rows_of("t", 0),
         rows_of("u", 1, large),
         statement("DROP TABLE t", 2),
         end_at(3, 3, gap=True),
-    )
-    log.append(written, "shop", 2)
+    ]
+    appender.append_entries(written, "shop", 2)
     assert reader.last_append("shop") == reader.last_append("shop") == 2
     first, second, third, end = log.entries("shop", 0)
     assert [entry.lsn for entry in (first, second, third, end)] == [
@@ -145,35 +145,38 @@ def test_what_is_appended_is_read_back(spark: SparkSession, log: BinlogLog, tmp_
         assert log.entries("shop", 0, tables=[("shop", "t")]) == [first, third, end]
         assert log.local_payloads("shop", [second.lsn]) is None
     assert log.entries("shop", 0, tables=[("shop", "t")]) == [first, third, end]
-    files = list((tmp_path / "target/_binlog/log").rglob("*.parquet"))
-    assert files
-    assert all("zstd" in file.name for file in files)
+    for file in (tmp_path / "target/_binlog/log").rglob("*.parquet"):
+        row_group = pq.ParquetFile(file).metadata.row_group(0)
+        assert row_group.column(0).compression == "ZSTD"
 
 
-def test_an_append_is_one_job_and_a_look_is_none(spark: SparkSession, log: BinlogLog) -> None:
+def test_a_small_append_and_a_look_are_no_jobs(
+    spark: SparkSession, log: BinlogLog, appender: LogAppender
+) -> None:
     def jobs() -> int:
         return len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
 
-    log.claim("shop")
-    batches = [batch(spark, rows_of("t", 0), end_at(number, 1)) for number in range(2, 6)]
+    appender.claim("shop")
+    batches = [[rows_of("t", 0), end_at(number, 1)] for number in range(2, 6)]
     log.entries("shop", 0)
     for number, frame in enumerate(batches, 2):
         before = jobs()
-        log.append(frame, "shop", number)
-        assert jobs() == before + 1
+        appender.append_entries(frame, "shop", number)
         assert len(log.entries("shop", last_lsn(number - 1))) == 2
-        assert jobs() == before + 1
+        assert jobs() == before
 
 
 @pytest.mark.deep
-def test_entries_are_read_in_parts(spark: SparkSession, log: BinlogLog) -> None:
-    log.claim("shop")
+def test_entries_are_read_in_parts(
+    spark: SparkSession, log: BinlogLog, appender: LogAppender
+) -> None:
+    appender.claim("shop")
     for number in range(2, 8):
-        log.append(
-            batch(spark, rows_of("t", 0), rows_of("u", 1), end_at(number, 2)), "shop", number
+        appender.append_entries(
+            [rows_of("t", 0), rows_of("u", 1), end_at(number, 2)], "shop", number
         )
-    log.claim("shop")
-    log.append(batch(spark, rows_of("t", 0), end_at(9, 1)), "shop", 9)
+    appender.claim("shop")
+    appender.append_entries([rows_of("t", 0), end_at(9, 1)], "shop", 9)
 
     def appends(after: int, **options: Any) -> list[int]:
         return [append_of(entry.lsn) for entry in log.entries("shop", after, **options)]
@@ -199,10 +202,12 @@ def test_entries_are_read_in_parts(spark: SparkSession, log: BinlogLog) -> None:
     ) == log.entries("shop", 0, appends_max=99)
 
 
-def test_consumers_do_not_see_each_other(spark: SparkSession, log: BinlogLog) -> None:
+def test_consumers_do_not_see_each_other(
+    spark: SparkSession, log: BinlogLog, appender: LogAppender
+) -> None:
     for consumer in ("shop", "it's \\ {1}"):
-        log.claim(consumer)
-        log.append(batch(spark, rows_of(consumer[:1], 0), end_at(5, 1)), consumer, 2)
+        appender.claim(consumer)
+        appender.append_entries([rows_of(consumer[:1], 0), end_at(5, 1)], consumer, 2)
     for consumer in ("shop", "it's \\ {1}"):
         rows, _ = log.entries(consumer, 0)
         assert rows.table == consumer[:1]
@@ -213,63 +218,37 @@ def test_consumers_do_not_see_each_other(spark: SparkSession, log: BinlogLog) ->
 # -- claims --------------------------------------------------------------------------------------------------
 
 
-def test_a_claim_fences_the_older_run(spark: SparkSession, log: BinlogLog) -> None:
-    log.claim("shop")
-    log.append(batch(spark, end_at(1, 0)), "shop", 2)
-    newer = BinlogLog(spark, log.path.removesuffix("/_binlog/log"))
+def test_a_claim_fences_the_older_run(spark: SparkSession, appender: LogAppender) -> None:
+    log = appender.log
+    appender.claim("shop")
+    appender.append_entries([end_at(1, 0)], "shop", 2)
+    newer = LogAppender(spark, log.path.removesuffix("/_binlog/log"))
     assert newer.claim("shop") == LogEnd(3, position(1))
     version = delta_version(spark, log.path)
     for number in (3, 5):
         with pytest.raises(BinlogError, match="another job has claimed append") as caught:
-            log.append(batch(spark, end_at(99, 0)), "shop", number)
+            appender.append_entries([end_at(99, 0)], "shop", number)
         assert caught.value.kind is ErrorKind.SESSION_FENCED
     assert delta_version(spark, log.path) == version
-    newer.append(batch(spark, end_at(2, 0)), "shop", 4)
+    newer.append_entries([end_at(2, 0)], "shop", 4)
     assert log.end("shop") == LogEnd(4, position(2))
 
 
 def test_an_append_that_a_claim_overtakes_is_refused(
-    spark: SparkSession, log: BinlogLog, tmp_path: Path
+    spark: SparkSession, appender: LogAppender
 ) -> None:
-    """The append has begun its transaction and writes its files when the claim is committed."""
-    log.claim("shop")
-    go, writing = tmp_path / "go", tmp_path / "writing"
+    """The append has begun its transaction and reads its entries when the claim is committed."""
+    appender.claim("shop")
+    newer = LogAppender(spark, appender.log.path.removesuffix("/_binlog/log"))
 
-    def held(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        writing.touch()
-        event = threading.Event()
-        for _ in range(2400):
-            if go.exists():
-                break
-            event.wait(0.05)
-        yield from batches
+    def overtaken() -> Iterator[dict[str, Any]]:
+        assert newer.claim("shop") == LogEnd(2, None)
+        yield end_at(5, 0)
 
-    # One task, so that the claim has one to run in.
-    slow = batch(spark, end_at(5, 0)).coalesce(1).mapInArrow(held, RAW_SCHEMA)
-    failed: list[BaseException] = []
-
-    def append() -> None:
-        try:
-            log.append(slow, "shop", 2)
-        except BinlogError as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=append)
-    thread.start()
-    event = threading.Event()
-    for _ in range(1200):
-        if writing.exists():
-            break
-        event.wait(0.1)
-    assert writing.exists()
-    newer = BinlogLog(spark, log.path.removesuffix("/_binlog/log"))
-    assert newer.claim("shop") == LogEnd(2, None)
-    go.touch()
-    thread.join(120)
-    (error,) = failed
-    assert isinstance(error, BinlogError)
-    assert error.kind is ErrorKind.SESSION_FENCED
-    assert newer.entries("shop", 0) == []
+    with pytest.raises(BinlogError, match="another job has claimed append 2") as caught:
+        appender.append_entries(overtaken(), "shop", 2)
+    assert caught.value.kind is ErrorKind.SESSION_FENCED
+    assert newer.log.entries("shop", 0) == []
 
 
 # -- retention -----------------------------------------------------------------------------------------------
@@ -281,21 +260,21 @@ def on_day(monkeypatch: pytest.MonkeyPatch, day: int) -> None:
         def now(cls, tz: Any = None) -> Clock:
             return cls(2026, 1, day, 12, tzinfo=tz)
 
-    monkeypatch.setattr("spark_sink.mirror.log.datetime", Clock)
+    monkeypatch.setattr("spark_sink.mirror.log_append.datetime", Clock)
 
 
 @pytest.mark.deep
 def test_days_are_forgotten_but_not_the_end(
-    spark: SparkSession, log: BinlogLog, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, log: BinlogLog, appender: LogAppender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_day(monkeypatch, 1)
-    log.claim("shop")
-    log.claim("other")
+    appender.claim("shop")
+    appender.claim("other")
     for day in (2, 3):
         on_day(monkeypatch, day)
-        log.append(batch(spark, rows_of("t", 0), end_at(day, 1)), "shop", day)
+        appender.append_entries([rows_of("t", 0), end_at(day, 1)], "shop", day)
     on_day(monkeypatch, 4)
-    log.claim("shop")
+    appender.claim("shop")
     lasts = log.days("shop")
     assert [append_of(lasts[date(2026, 1, day)]) for day in (1, 2, 3, 4)] == [1, 2, 3, 4]
     log.forget("shop", date(2026, 1, 2))
@@ -306,16 +285,16 @@ def test_days_are_forgotten_but_not_the_end(
     assert sorted(log.days("other")) == [date(2026, 1, 1)]
     assert log.end("shop") == LogEnd(4, position(3))
     assert [append_of(entry.lsn) for entry in log.entries("shop", 0, appends_max=1)] == [3, 3]
-    assert log.claim("shop").append == 5
+    assert appender.claim("shop").append == 5
 
 
 @pytest.mark.deep
 def test_a_day_of_many_files_is_compacted_and_read_as_before(
-    spark: SparkSession, log: BinlogLog, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, log: BinlogLog, appender: LogAppender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log.claim("shop")
+    appender.claim("shop")
     for number in range(2, 5):
-        log.append(batch(spark, rows_of("t", 0), end_at(number, 1)), "shop", number)
+        appender.append_entries([rows_of("t", 0), end_at(number, 1)], "shop", number)
     before = log.entries("shop", 0)
     log.compact("shop")  # few files: nothing to do
     version = delta_version(spark, log.path)
@@ -327,5 +306,5 @@ def test_a_day_of_many_files_is_compacted_and_read_as_before(
     assert delta_version(spark, log.path) == version + 1
     assert len(log._after("shop", -1)) == 1
     assert log.entries("shop", 0) == before
-    log.append(batch(spark, end_at(5, 0)), "shop", 5)
+    appender.append_entries([end_at(5, 0)], "shop", 5)
     assert log.end("shop") == LogEnd(5, position(5))

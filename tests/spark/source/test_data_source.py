@@ -13,8 +13,9 @@ from pyspark.sql.types import StructType
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import KEYS
 from spark_sink.source.client import SliceCut
-from spark_sink.source.data_source import RAW_SCHEMA, BinlogDataSource, BinlogStreamReader, Slice
+from spark_sink.source.data_source import RAW_SCHEMA, BinlogDataSource, BinlogStreamReader
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.slices import Slice
 from tests.support.fake_daemon import Answer, FakeDaemon, position, problem
 
 ALL = ReadAllAvailable()
@@ -113,7 +114,7 @@ def test_a_small_batch_is_one_slice_and_markers_are_none(
     end = daemon.add(b"x" * 10)
     reader.latestOffset(start, ALL)
     assert reader.partitions(start, end.as_dict()) == [
-        Slice(1, 0, SliceCut(position(0)), SliceCut(end))
+        Slice(1, 0, SliceCut(position(0)), SliceCut(end), batch_bytes=10)
     ]
     # A restarted query asks for its initial offset again, which may be past the planned end.
     assert reader.partitions(end.as_dict(), start) == []

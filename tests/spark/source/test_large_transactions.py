@@ -16,10 +16,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from dispatcher.binlog.decode import delivered
 from spark_sink.mirror.apply import Applier
-from spark_sink.mirror.log import BinlogLog
+from spark_sink.mirror.log_append import LogAppender
 from spark_sink.mirror.policies import ApplyOptions
-from spark_sink.source.data_source import RAW_SCHEMA, BinlogStreamReader, Slice
+from spark_sink.source.data_source import RAW_SCHEMA, BinlogStreamReader
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.slices import Slice
 from tests.daemon.harness import Daemon
 from tests.servers import Server
 from tests.spark.conftest import to_end
@@ -145,20 +146,25 @@ def test_a_transaction_in_many_slices_is_mirrored(
 ) -> None:
     write(server, database)
     target = str(tmp_path / "target")
-    log = BinlogLog(spark, target)
-    claimed = log.claim("shop").append
-    reader = spark.readStream.format("binlog").option("url", f"http://127.0.0.1:{daemon.port}")
-    frame = reader.options(consumer="shop", raw="true", maxBytesPerPartition="2MiB").load()
+    appender = LogAppender(spark, target)
+    claimed = appender.claim("shop").append
+    options = {
+        "url": f"http://127.0.0.1:{daemon.port}",
+        "consumer": "shop",
+        "raw": "slices",
+        "maxBytesPerPartition": "2MiB",
+    }
+    source = SourceOptions.parse(options)
     to_end(
-        frame,
+        spark.readStream.format("binlog").options(**options).load(),
         tmp_path / "c",
-        lambda batch, number: log.append(batch, "shop", claimed + 1 + number),
+        lambda batch, number: appender.append(batch, source, "shop", claimed + 1 + number),
     )
-    entries = log.entries("shop", 0, appends_max=100)
+    entries = appender.log.entries("shop", 0, appends_max=100)
     of_one = Counter((entry.append, entry.table, entry.first_seq) for entry in entries)
     assert max(of_one.values()) >= 10
-    options = ApplyOptions(target, ["shop"], step_bytes_max=8 << 20, watermark_s=0.0, poll_s=0.02)
-    assert Applier(spark, options).run(threading.Event(), drain=True) == 0
+    applied = ApplyOptions(target, ["shop"], step_bytes_max=8 << 20, watermark_s=0.0, poll_s=0.02)
+    assert Applier(spark, applied).run(threading.Event(), drain=True) == 0
     tables: dict[str, Table] = {}
     for table, text in (("t", "sha2(b, 256)"), ("u", "sha2('', 256)")):
         frame = spark.read.format("delta").load(f"{target}/{database}/{table}")

@@ -56,7 +56,7 @@ def test_all_options_in_any_case() -> None:
         ({"url": "daemon:1"}, "option 'url': not the address of a daemon"),
         ({"table": "orders"}, "option 'table' must be database.table"),
         ({"invalidDates": "zero"}, "option 'invalidDates' must be null, error or text, not 'zero'"),
-        ({"raw": "yes"}, "option 'raw' must be true or false"),
+        ({"raw": "yes"}, "option 'raw' must be true, false or slices"),
         ({"raw": "true", "table": "a.b"}, "options 'table' and 'raw' exclude each other"),
         ({"token": "x", "tokenFile": "y"}, "options 'token' and 'tokenFile' exclude each other"),
         ({"startingOffsets": "earliest"}, "must be stored or a position as JSON"),

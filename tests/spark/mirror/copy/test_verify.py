@@ -16,9 +16,8 @@ from spark_sink.mirror.control import TableRecord, TableState, new_table_id
 from spark_sink.mirror.copy.copier import Copier
 from spark_sink.mirror.copy.server import CopyServer, executed_position
 from spark_sink.mirror.verify import TableDifference, Verdict, verify
-from spark_sink.source.data_source import RAW_SCHEMA
 from tests.spark.conftest import Source, Target
-from tests.spark.mirror.conftest import Mirror, raw_table
+from tests.spark.mirror.conftest import Mirror
 from tests.spark.mirror.copy.conftest import add_reader, copy_settings
 
 if TYPE_CHECKING:
@@ -40,12 +39,10 @@ class RealMirror(Mirror):
         daemon = self.source.daemon
         new = daemon.transactions[self.fed :]
         if not self.append:
-            self.append = self.log.claim(self.consumer).append
+            self.append = self.appender.claim(self.consumer).append
         data = b"".join(transaction.data for transaction in new)
-        raw = raw_table(daemon.preamble + data if data else b"", replace(end, epoch=1))
         self.append += 1
-        frame = self.spark.createDataFrame(raw, RAW_SCHEMA).coalesce(1)
-        self.log.append(frame, self.consumer, self.append)
+        self._append(data, replace(end, epoch=1))
         self.fed += len(new)
 
     def ask_for_copy(self, table: str) -> None:

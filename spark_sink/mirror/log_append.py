@@ -1,0 +1,181 @@
+"""Appends to the log: claims, and micro-batches, each in one commit that records its number.
+
+A run of a consumer's query begins with `claim`, which appends one entry under the next number: every later append of an
+older run is refused. The checkpoint of the query decides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.data_file import new_name
+from spark_sink.mirror.entries import EntryKind, LogEnd
+from spark_sink.mirror.jvm import DeltaTransaction, FileSystem, append_once, delta_version
+from spark_sink.mirror.log import BinlogLog, log_app_id, prepare_writing
+from spark_sink.mirror.log_slices import (
+    COLUMNS,
+    LogAppend,
+    file_in_memory,
+    read_slices,
+    slice_entries,
+    write_slices,
+)
+from spark_sink.source.slices import Slice, slices_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_sink.source.options import SourceOptions
+
+DRIVER_BYTES_MAX = 8 << 20  # of a batch that the driver reads and writes
+_CONCURRENT = "DELTA_CONCURRENT_TRANSACTION"
+_FILE_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
+_PROPERTIES = {
+    "delta.dataSkippingStatsColumns": "lsn",
+    "delta.enableDeletionVectors": "false",
+    # A checkpoint computes the table's state. No reader of the log needs it soon.
+    "delta.checkpointInterval": "100",
+}
+
+
+class LogAppender:
+    """Appends to the log of a target. One object may be used by several threads, of which one appends for a
+    consumer."""
+
+    def __init__(self, spark: SparkSession, target: str) -> None:
+        """`target`: folder of the mirror, any path that Spark can write. The table is created by the first `claim`."""
+        self._spark = spark
+        self.log = BinlogLog(spark, target)
+        self._system = FileSystem(spark)
+        self._runs: dict[str, str] = {}
+
+    def claim(self, consumer: str) -> LogEnd:
+        """Begin a run of the consumer's query. Returns the number of this claim, and where the log ends.
+
+        The batches of the run are appended with the following numbers. Raises `BinlogError` SESSION_FENCED if another
+        job claims the consumer at the same time.
+        """
+        self._create()
+        number = self.log.last_append(consumer) + 1
+        self._runs[consumer] = str(uuid.uuid4())
+        self.append_entries([{"entry": 0, "kind": EntryKind.CLAIM}], consumer, number)
+        end = self.log.end(consumer)
+        return LogEnd(number, end.position if end else None)
+
+    def append(self, batch: DataFrame, options: SourceOptions, consumer: str, number: int) -> None:
+        """Append a micro-batch of slices, which the source has not read. `options`: those of the source.
+
+        The driver reads and writes a small batch, the executors a large one. Raises `BinlogError` SESSION_FENCED if
+        another job has claimed the consumer: nothing was appended then, and the batch must not be acknowledged.
+        """
+        parts = slices_of(batch.collect())
+        if not parts or parts[0].batch_bytes <= DRIVER_BYTES_MAX:
+            self.append_entries(slice_entries(options, parts), consumer, number)
+        else:
+            self._append_by_workers(batch.sparkSession, options, parts, consumer, number)
+
+    def append_entries(
+        self, entries: Iterable[Mapping[str, Any]], consumer: str, number: int
+    ) -> None:
+        """Append entries, rows of raw slices, which the driver writes into one file. Raises as `append` does."""
+        append = self._numbered(consumer, number)
+        transaction = self._begin(append)
+        made = file_in_memory(map(append.row, entries))
+        added = []
+        if made is not None:
+            data, content = made
+            name = new_name()
+            self._system.write(f"{self.log.path}/{append.file(name)}", data)
+            added.append(append.add_action(name, len(data), content))
+        self._commit(transaction, added, append)
+
+    def _append_by_workers(
+        self,
+        session: SparkSession,
+        options: SourceOptions,
+        parts: Sequence[Slice],
+        consumer: str,
+        number: int,
+    ) -> None:
+        append = self._numbered(consumer, number)
+        numbers = session.range(0, len(parts), 1, len(parts))
+        if (folder := self._system.local(self.log.path)) is None:
+            read = partial(read_slices, append, options, parts)
+            self._append_by_spark(numbers.mapInArrow(read, _FILE_COLUMNS), append)
+            return
+        transaction = self._begin(append)
+        write = partial(write_slices, folder, append, options, parts)
+        written = numbers.mapInArrow(write, "action string").collect()
+        self._commit(transaction, [json.loads(row["action"]) for row in written], append)
+
+    def _append_by_spark(self, rows: DataFrame, append: LogAppend) -> None:
+        """Append rows by Spark's own writer: workers write on a local file system only."""
+        prepare_writing(rows.sparkSession)
+        consumer, day = F.lit(append.consumer), F.lit(append.day)
+        frame = rows.select("*", consumer.alias("consumer"), day.alias("day"))
+        with _refusing(append):
+            if not append_once(frame, self.log.path, log_app_id(append.consumer), append.number):
+                raise _claimed(append)
+
+    def _numbered(self, consumer: str, number: int) -> LogAppend:
+        return LogAppend(consumer, number, self._runs[consumer], datetime.now(UTC).date())
+
+    def _begin(self, append: LogAppend) -> DeltaTransaction:
+        """Begin the transaction of an append, before its data is read: a claim that comes meanwhile refuses it."""
+        transaction = DeltaTransaction(self._spark, self.log.path)
+        if max(0, transaction.recorded(log_app_id(append.consumer))) != append.number - 1:
+            raise _claimed(append)
+        return transaction
+
+    def _commit(
+        self, transaction: DeltaTransaction, added: Sequence[Mapping[str, Any]], append: LogAppend
+    ) -> None:
+        with _refusing(append):
+            transaction.commit(added, recorded=(log_app_id(append.consumer), append.number))
+
+    def _create(self) -> None:
+        if delta_version(self._spark, self.log.path) >= 0:
+            return
+        table = DeltaTable.createIfNotExists(self._spark).location(self.log.path)
+        for name, kind in (*COLUMNS, ("consumer", "string"), ("day", "date")):
+            table = table.addColumn(name, kind)
+        table = table.partitionedBy("consumer", "day")
+        for key, value in _PROPERTIES.items():
+            table = table.property(key, value)
+        try:
+            table.execute()
+        except PySparkException:
+            # Another consumer's first claim may have created it meanwhile.
+            if delta_version(self._spark, self.log.path) < 0:
+                raise
+
+
+@contextmanager
+def _refusing(append: LogAppend) -> Iterator[None]:
+    """Turn Delta's conflict with a claim that was committed meanwhile into the error of it."""
+    try:
+        yield
+    except PySparkException as error:
+        if _CONCURRENT in str(error):
+            raise _claimed(append) from None
+        raise
+
+
+def _claimed(append: LogAppend) -> BinlogError:
+    return BinlogError(
+        ErrorKind.SESSION_FENCED,
+        f"another job has claimed append {append.number} of the log, so this one stops writing it",
+        where=f"consumer {append.consumer}",
+        remedy="run one mirror job per consumer and target",
+    )

@@ -1,0 +1,100 @@
+"""Slices: the parts of a batch that tasks read on their own, and how one is read. Runs on the executors, too.
+
+With the option `raw=slices` the source yields its slices, one row for each, and does not read them: the mirror's log
+reads them where it writes them, so their bytes do not pass through the JVM.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
+from spark_sink.source.client import ConsumerClient, SliceCut
+from spark_sink.source.options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SLICE_SCHEMA = StructType().add("number", "long", False).add("slice", "binary", False)
+
+
+@dataclass(frozen=True)
+class Slice(InputPartition):
+    """The part of a batch for one task: the delivered bytes of (start, end], read under `session`.
+
+    A slice may begin and end inside of a transaction, whose other slices belong to the same batch.
+    `batch_bytes`: delivered bytes of the whole batch; `batch_end`: in a batch's last slice, if it is read raw, the
+    position that the batch ends with; `gap`: the server had purged what came before the batch; `markers`: the range is
+    known to hold no data, so it is not read.
+    """
+
+    session: int
+    number: int
+    start: SliceCut
+    end: SliceCut
+    batch_bytes: int = 0
+    batch_end: Position | None = None
+    gap: bool = False
+    markers: bool = False
+
+
+def read_bytes(
+    options: SourceOptions, part: Slice, client: ConsumerClient | None = None
+) -> tuple[Slice, memoryview]:
+    """Returns the delivered bytes of a slice, and the slice with its `gap`. Raises `BinlogError`, POSITION_PURGED if
+    the server has purged a part of it and `failOnDataLoss` is true.
+
+    `client`: one of the consumer, which stays open; without it a connection is made.
+    """
+    if part.markers:
+        return part, memoryview(b"")
+    caller = client or ConsumerClient(options.address, options.consumer)
+    try:
+        delivered = caller.binlog(part.session, part.start, part.end)
+    finally:
+        if client is None:
+            caller.close()
+    if delivered.gap and options.fail_on_data_loss:
+        raise data_loss(options.consumer, part.start.position, None)
+    if part.batch_end is not None:
+        part = replace(part, gap=part.gap or delivered.gap)
+    return part, delivered.data
+
+
+def data_loss(consumer: str, after: Position, goes_on: Position | None) -> BinlogError:
+    """Returns the error for changes after a position that the consumer will not get. `goes_on`: where it goes on, if
+    that is known."""
+    what = f"the server has purged changes after {position_text(after)}"
+    if goes_on is not None:
+        what += f", or the consumer was moved: it goes on at {position_text(goes_on)}"
+    return BinlogError(
+        ErrorKind.POSITION_PURGED,
+        what,
+        where=f"consumer {consumer}",
+        remedy="copy the tables afresh and start there; or set the option failOnDataLoss to false to go on without"
+        " these changes",
+    )
+
+
+def position_text(position: Position) -> str:
+    return f"epoch {position.epoch}, seq {position.seq} ({position.file}:{position.offset})"
+
+
+def slice_rows(schema: pa.Schema, part: Slice) -> Iterator[pa.RecordBatch]:
+    """Yields the row of a slice that is not read. It is of the same processes as the source's own partitions, so its
+    form is that of Python."""
+    from spark_sink.source.single_row import single_row  # noqa: PLC0415 - loads pyarrow
+
+    yield single_row(schema, {"number": part.number, "slice": pickle.dumps(part)})
+
+
+def slices_of(rows: Iterable[Any]) -> list[Slice]:
+    """Returns the slices of rows of `SLICE_SCHEMA`, which `slice_rows` has made in this application, in order."""
+    return sorted((pickle.loads(row["slice"]) for row in rows), key=lambda part: part.number)  # noqa: S301
