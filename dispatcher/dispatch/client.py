@@ -136,7 +136,7 @@ class Client:
             case DeliveryChanged():
                 return self._delivery_changed(event)
             case Removed():
-                return self._removed(event.consumer, now)
+                return self._removed(event, now)
             case _:
                 return self._handle_dispatcher(event, now)
 
@@ -402,9 +402,10 @@ class Client:
         what = "delivery paused" if event.paused else "delivery resumed"
         return [Note("info", what, {"consumer": event.consumer}), Wake(event.consumer)]
 
-    def _removed(self, name: str, now: float) -> list[Effect]:
-        self._detach(self.consumers.pop(name), now)
-        return [Note("info", "consumer removed", {"consumer": name})]
+    def _removed(self, event: Removed, now: float) -> list[Effect]:
+        self._detach(self.consumers.pop(event.consumer), now)
+        what = "consumer changed" if event.changed else "consumer removed"
+        return [Note("info", what, {"consumer": event.consumer})]
 
     def _detach(self, consumer: Consumer, now: float) -> None:
         if consumer.dispatcher is not None:

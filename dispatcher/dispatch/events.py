@@ -79,9 +79,13 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The settings no longer declare a consumer. A changed consumer is removed, and added as it is now."""
+    """The settings no longer declare a consumer. A changed consumer is removed, and added as it is now.
+
+    `changed`: an `Added` for it follows at once.
+    """
 
     consumer: str
+    changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ class ClientService:
         number = self.sessions[name].number
         paused = await self._store.paused(name)
         progress = await self.runner.store_queue.stored(name)
-        self.runner.step(Removed(name))
+        self.runner.step(Removed(name, changed=True))
         self.runner.step(Added(consumer.spec, progress, paused))
         return self._new_session(consumer, number)
 

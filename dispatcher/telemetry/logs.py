@@ -83,8 +83,8 @@ def configure(
     common: list[_Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
     final: list[_Processor] = [
         # Before `redact`, which then sees tracebacks as text.
         structlog.processors.format_exc_info,
@@ -95,7 +95,8 @@ def configure(
     threshold = logging.getLevelNamesMapping()[level.upper()]
     counted = repeats if threshold > logging.DEBUG else None
     structlog.configure(
-        processors=[*common, *([counted.process] if counted else []), *final],
+        # The time comes last: a count is written before its line, and has an earlier time.
+        processors=[*common, *([counted.process] if counted else []), stamp, *final],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.WriteLoggerFactory(file=out),
         cache_logger_on_first_use=False,
@@ -103,7 +104,7 @@ def configure(
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=common,
+            foreign_pre_chain=[*common, stamp],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *final],
         )
     )

@@ -39,6 +39,7 @@ _ANSWERS = frozenset({
 # The line that says that a fault is over, and the line of the fault, about the same thing.
 _RECOVERIES = {
     "streaming": "not connected",
+    "no other daemon has this state any more": "another daemon has this state",
     "state stored again": "state not stored",
     "mqtt connected": "mqtt not connected",
 }

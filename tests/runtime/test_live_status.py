@@ -83,6 +83,16 @@ async def test_the_picture_of_a_client(daemon: Daemon) -> None:
     assert caught.value.kind is ErrorKind.UNKNOWN_CONSUMER
 
 
+async def test_the_timeline_tells_a_changed_consumer_from_a_removed_one(daemon: Daemon) -> None:
+    await daemon.start(declared("c"), declared("goes"))
+    await daemon.declare(declared("c", "a", "b"))
+    told = [(event.kind, event.consumers) for event in daemon.timeline.events()]
+    assert [one for one in told if one[0] in ("changed", "removed")] == [
+        ("removed", ("goes",)),
+        ("changed", ("c",)),
+    ]
+
+
 async def test_a_poll_that_is_cancelled_leaves_no_reader(daemon: Daemon) -> None:
     readers = await daemon.start(declared("c"))
     session, start = await open_session(readers, "c")

@@ -676,8 +676,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a reload does not disturb the others",
         "dispatch.client.Client._removed",
         Insert(
-            "self._detach(self.consumers.pop(name), now)",
-            "consumer = self.consumers.pop(name); dispatcher = self.dispatchers[consumer.dispatcher]; dispatcher.attached.remove(consumer); return dispatcher.close('reload', now)",
+            "self._detach(self.consumers.pop(event.consumer), now)",
+            "consumer = self.consumers.pop(event.consumer); dispatcher = self.dispatchers[consumer.dispatcher]; dispatcher.attached.remove(consumer); return dispatcher.close('reload', now)",
         ),
     ),
 )

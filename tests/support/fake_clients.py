@@ -15,6 +15,7 @@ from dispatcher.runtime.client_service import ClientDecl, ConsumerDecl
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
 from dispatcher.runtime.from_settings import ClientKey
 from dispatcher.runtime.store_thread import StoreThread
+from dispatcher.runtime.timeline import Timeline
 from dispatcher.source.protocols import Source
 from tests.support.fake_source import DEADLINE_S, FakeSource
 from tests.support.fake_state import FakeState
@@ -49,10 +50,10 @@ class Daemon:
         self._make()
 
     def _make(self) -> None:
-        log = structlog.get_logger("test")
+        self.timeline = Timeline(structlog.get_logger("test"))
         self.store = StoreThread(self.state)
         self.clients = ClientRegistry(
-            self.store, None, log, lambda _, error: self.errors.append(error)
+            self.store, None, self.timeline, lambda _, error: self.errors.append(error)
         )
 
     async def declare(self, *consumers: ConsumerDecl) -> Any:

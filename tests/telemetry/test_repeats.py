@@ -133,6 +133,7 @@ def test_a_count_is_written_before_the_line_that_says_that_the_fault_is_over(
         ("not connected", 1),
         ("streaming", 1),
     ]
+    assert over[0]["timestamp"] < over[1]["timestamp"]
     assert (over[0]["repeated"], over[0]["in_s"]) == (2, 30)
     assert re.fullmatch(r"[0-9-]{10}T[0-9:]{8}Z", over[0]["last_at"])
     clock.now_s += 59  # the other one goes on, the first is quiet
@@ -142,6 +143,24 @@ def test_a_count_is_written_before_the_line_that_says_that_the_fault_is_over(
     repeats.say()
     fail(dispatcher=1)
     assert "repeated" not in lines(out)[0]  # it is news again
+
+
+def test_nothing_of_a_second_daemon_follows_its_end(configured: Configured, clock: Clock) -> None:
+    """Who follows the last line would end a connection that is gone."""
+    out, repeats = configured()
+    log = structlog.get_logger("dispatcher")
+    for _ in range(3):
+        log.warning("another daemon has this state", client="r@db", error="connection 7; KILL it")
+    clock.now_s += 90
+    log.info("no other daemon has this state any more", client="r@db")
+    assert [(line["level"], line.get("repeated")) for line in lines(out)] == [
+        ("warning", None),
+        ("warning", 2),
+        ("info", None),
+    ]
+    clock.now_s += 3600
+    repeats.say()
+    assert lines(out) == []
 
 
 def test_a_fault_that_comes_and_goes_is_counted(configured: Configured, clock: Clock) -> None:

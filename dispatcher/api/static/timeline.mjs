@@ -8,7 +8,7 @@ const html = htm.bind(createElement);
 const STRIP_S = 600;
 const LISTED = 12; // and all of them on demand
 const TONES = {
-  connected: "good", merged: "good", stored: "good", ended: "calm", moved: "calm", removed: "calm", closed: "warn",
+  connected: "good", merged: "good", stored: "good", cleared: "good", ended: "calm", moved: "calm", changed: "calm", removed: "calm", closed: "warn",
   paused: "warn", resumed: "good", warning: "warn", detached: "warn", disconnected: "warn", evicted: "warn", gap: "bad", failed: "bad",
 };
 
