@@ -8,27 +8,21 @@ from __future__ import annotations
 import ipaddress
 import re
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)\Z", re.IGNORECASE)
-_UNITS = {"B": 1} | {
-    f"{letter}{infix}B".upper(): base**power
-    for power, letter in enumerate("KMGT", 1)
-    for infix, base in (("", 1000), ("i", 1024))
-}
+from dispatcher.model.sizes import size_in_bytes
+
 _HOST_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\],\s/@]*))(?::(?P<port>\d{1,5}))?\Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_bytes(value: Any) -> int:
     """The number of bytes in 4096, 64MiB or "1 MB". KB is 1000, KiB is 1024; a bare K is refused as ambiguous."""
-    if isinstance(value, str) and (match := _SIZE.match(value.strip())):
-        # A float cannot represent all large sizes exactly.
-        return int(Decimal(match[1]) * _UNITS[match[2].upper()])
+    if isinstance(value, str) and (size := size_in_bytes(value)) is not None:
+        return size
     return parse_whole_number(value, "a number of bytes like 4096, 64MiB or 1 MB")
 
 

@@ -7,13 +7,13 @@ Unknown keys are refused here, with the nearest known one.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import Position
+from dispatcher.model.sizes import nearest_size, size_in_bytes
 from spark_sink.mirror.entries import SLICES_MAX
 from spark_sink.source.client import DaemonEndpoint
 
@@ -34,8 +34,7 @@ KEYS = {
     "retryTimeoutSeconds": "how long to wait for a daemon that does not answer, default 600",
 }
 _SPELLED = {key.lower(): key for key in KEYS}
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_SIZE = re.compile(r"(\d{1,15})\s*(b|[kmg]?(?:i?b)?)\Z", re.IGNORECASE)
+SIZE_MAX = 1 << 62
 
 MAX_PARTITIONS = 4
 MAX_PARTITION_BYTES = 64 << 20
@@ -190,15 +189,10 @@ class _ValueParser:
         text = self._values.get(key)
         if text is None:
             return None
-        size = parse_size(text)
-        if size is None:
-            self._findings.append(f"option {key!r} must be a size like 16MiB, not {text!r}")
+        text = text.strip()
+        size = int(text) if text.isdecimal() and len(text) < 20 else size_in_bytes(text)
+        if size is None or not 1 <= size <= SIZE_MAX:
+            near = nearest_size(text)
+            self._findings.append(f"option {key!r} must be a size like 16MiB, not {text!r}{near}")
+            return None
         return size
-
-
-def parse_size(text: str) -> int | None:
-    """Returns the bytes of `16MiB`, `16m` or `16777216`, which are equal; None for anything else and for 0."""
-    match = _SIZE.match(text.strip())
-    if not match:
-        return None
-    return int(match[1]) * _UNITS[match[2][:1].lower()] or None

@@ -7,7 +7,8 @@ import pytest
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import UserError
 from dispatcher.model.position import Position
-from spark_sink.source.options import KEYS, MAX_PARTITIONS, SourceOptions, parse_size
+from dispatcher.settings.values import parse_bytes
+from spark_sink.source.options import KEYS, MAX_PARTITIONS, SourceOptions
 
 GOOD = {"url": "http://daemon:8085", "consumer": "shop"}
 START = Position("s", "", "binlog.000001", 4, 0, 0)
@@ -33,7 +34,7 @@ def test_all_options_in_any_case() -> None:
         "TABLE": "shop.or.ders",
         "raw": "FALSE",
         "startingoffsets": START.to_json(),
-        "maxBytesPerTrigger": "2m",
+        "maxBytesPerTrigger": "2MiB",
         "maxpartitions": "7",
         "INVALIDDATES": "Text",
         "retryTimeoutSeconds": "5",
@@ -83,17 +84,30 @@ def test_all_findings_at_once() -> None:
     ("text", "size"),
     [
         ("1", 1),
+        ("16777216", 16 << 20),
         ("16MiB", 16 << 20),
-        ("16mb", 16 << 20),
-        ("3 k", 3 << 10),
-        ("2g", 2 << 30),
+        ("16MB", 16_000_000),
+        ("16mb", 16_000_000),
+        (" 3 kib ", 3 << 10),
+        ("1.5GiB", 3 << 29),
         ("5B", 5),
     ],
 )
-def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
+def test_sizes_mean_what_they_mean_in_the_daemon_s_settings(text: str, size: int) -> None:
+    assert SourceOptions.parse(GOOD | {"maxBytesPerTrigger": text}).max_bytes == size
+    assert parse_bytes(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "1.5m", "1t", "m", "1mm"])
-def test_texts_that_are_not_sizes(text: str) -> None:
-    assert parse_size(text) is None
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("16m", "write 16MB or 16MiB"),
+        ("16Mi", "write 16MiB"),
+        ("1.5", "not '1.5'"),
+        *((text, f"not {text!r}") for text in ("", "0", "-1", "m", "1mm", "0.1B", "9999999TB")),
+    ],
+)
+def test_texts_that_are_not_sizes(text: str, near: str) -> None:
+    with pytest.raises(UserError, match=r"'maxBytesPerTrigger' must be a size like 16MiB") as error:
+        SourceOptions.parse(GOOD | {"maxBytesPerTrigger": text})
+    assert error.value.what.endswith(near)
