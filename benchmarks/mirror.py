@@ -165,7 +165,9 @@ def latencies(target: Path, at: dict[int, tuple[float, str]]) -> Latencies:
 
 
 @contextmanager
-def _parts(databases: tuple[str, ...]) -> Iterator[tuple[Instance, Daemon, Path, ExitStack]]:
+def _parts(
+    databases: tuple[str, ...], scale: int
+) -> Iterator[tuple[Instance, Daemon, Path, ExitStack]]:
     """A server with the history of the routing benchmark, a daemon that has read nothing of it yet, and a folder."""
     with ExitStack() as stack:
         server = stack.enter_context(start_server("mysql97", "--innodb-buffer-pool-size=512M"))
@@ -180,7 +182,8 @@ def _parts(databases: tuple[str, ...]) -> Iterator[tuple[Instance, Daemon, Path,
                 "password": PASSWORD,
                 "databases": list(shown),
                 "start": "earliest",
-                "max_bytes_in_binlog_queue": "128MiB",  # appends of a quarter of it
+                # Appends of a quarter of it: of a log of any size there are some.
+                "max_bytes_in_binlog_queue": f"{32 * scale}MiB",
             }
             for name, shown in (("history", databases), ("load", (_DATABASE,)))
         }
@@ -191,7 +194,7 @@ def _parts(databases: tuple[str, ...]) -> Iterator[tuple[Instance, Daemon, Path,
 
 def measure(scale: int, say: Callable[[str], None]) -> Figures:
     """Run all phases. `scale`: 1 for small logs, 4 for those of `make bench`; `say` is told what begins."""
-    with _parts(DATABASES) as (server, daemon, home, stack):
+    with _parts(DATABASES, scale) as (server, daemon, home, stack):
         say("writing a history")
         history = generate_bulk(server, 250_000 * scale)
         daemon.start()

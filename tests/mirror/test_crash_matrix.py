@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -41,7 +42,9 @@ _COPY = (
     "ALTER TABLE copied ADD COLUMN d{n} DATETIME DEFAULT CURRENT_TIMESTAMP",
     "UPDATE copied SET v = {n} WHERE id < 50",
 )
-_WIDE = ("INSERT INTO wide VALUES ({n}, REPEAT('x', 600000))",)  # decoded by a worker
+_WIDE = (
+    "INSERT INTO wide VALUES ({n}, REPEAT('x', 600000))",
+)  # written into the log and decoded by a worker
 POINTS = {
     "log_appended": _ROWS,
     "before_apply": _ROWS,
@@ -83,7 +86,8 @@ class Crashes:
                 self._at_point(name, n)
             else:
                 others: dict[str, Callable[[int], None]] = {
-                    "worker": self._worker,
+                    "decoding": partial(self._worker, "decoding"),
+                    "slice_written": partial(self._worker, "slice_written"),
                     "daemon": self._daemon,
                     "server": self._server,
                     "checkpoint_deleted": self._checkpoint_deleted,
@@ -131,12 +135,12 @@ class Crashes:
         assert not armed.exists()
         self.job.start(DATABASE, now=False)
 
-    def _worker(self, n: int) -> None:
+    def _worker(self, point: str, n: int) -> None:
         """The Python worker of an executor dies; the job goes on."""
-        armed = self.job.kills / "decoding"
+        armed = self.job.kills / point
         armed.touch()
         self._lead_to(_WIDE, n)
-        until(lambda: not armed.exists(), "a worker decodes", timeout_s=TIMEOUT_S)
+        until(lambda: not armed.exists(), f"a worker is killed at {point}", timeout_s=TIMEOUT_S)
         assert self.job.process is not None
         assert self.job.process.poll() is None, self.job.log
 
@@ -176,7 +180,14 @@ class Crashes:
         self.job.process.wait(TIMEOUT_S)
 
 
-_OTHERS = ("worker", "daemon", "server", "checkpoint_deleted", "checkpoint_restored")
+_OTHERS = (
+    "decoding",
+    "slice_written",
+    "daemon",
+    "server",
+    "checkpoint_deleted",
+    "checkpoint_restored",
+)
 EVERYTHING = (*POINTS, *_OTHERS)
 
 

@@ -4,7 +4,8 @@ process of a job whose `PYTHONPATH` holds this folder; the product knows nothing
 A point is armed by a file of its name in the folder `KILL_FOLDER`; it disarms itself first, so that
 what is started again gets past it.
 
-    decoding    an executor's worker has decoded the first batch of a payload; the worker dies
+    decoding         an executor's worker has decoded the first batch of a payload; the worker dies
+    slice_written    an executor's worker has written a slice into the log's folder; the worker dies
 
 At all others the driver and its JVM die:
 
@@ -82,7 +83,21 @@ def _between(owner: type, name: str, *, before: str = "", after: str = "") -> No
     setattr(owner, name, killing)
 
 
+def _patch_log_slices(module: ModuleType) -> None:
+    write: Callable[..., Iterator[Any]] = module.write_slices
+
+    def killing(*arguments: Any) -> Iterator[Any]:
+        for batch in write(*arguments):
+            if _pass("slice_written"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    vars(module)["write_slices"] = killing
+
+
 def _patch_log(module: ModuleType) -> None:
+    # So that workers write some of the few rows of a test.
+    vars(module)["DRIVER_BYTES_MAX"] = 100_000
     _between(module.LogAppender, "append", after="log_appended")
 
 
@@ -116,6 +131,7 @@ def _patch_copier(module: ModuleType) -> None:
 
 _PATCHES = {
     "dispatcher.binlog.decode.delivered": _patch_delivered,
+    "spark_sink.mirror.log_slices": _patch_log_slices,
     "spark_sink.mirror.log_append": _patch_log,
     "spark_sink.mirror.steps": _patch_steps,
     "spark_sink.mirror.control": _patch_control,

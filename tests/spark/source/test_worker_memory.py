@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_sink.source.options import MAX_PARTITION_BYTES
+from spark_sink.mirror.log_append import LogAppender
+from spark_sink.source.options import MAX_PARTITION_BYTES, SourceOptions
 from tests.daemon.harness import tip_seq, until
 from tests.servers import Server
 from tests.spark.source.large import MIB, create, daemon_of, insert
@@ -66,7 +67,7 @@ class Peaks:
 
 @pytest.mark.deep
 @pytest.mark.timeout(TIMEOUT_S + 60)
-@pytest.mark.parametrize("form", ["raw", "json", "typed"])
+@pytest.mark.parametrize("form", ["raw", "json", "typed", "log"])
 def test_a_worker_needs_little_more_than_its_slice(
     form: str,
     spark: SparkSession,
@@ -76,14 +77,22 @@ def test_a_worker_needs_little_more_than_its_slice(
 ) -> None:
     server, database = mysql97, new_database(mysql97)
     create(server, database, "BLACKHOLE")  # only the log is needed
-    options = {"raw": {"raw": "true"}, "json": {}, "typed": {"table": f"{database}.t"}}[form]
-
-    def each(batch: DataFrame, _number: int) -> None:
-        batch.write.format("noop").mode("append").save()
+    forms = {"raw": {"raw": "true"}, "json": {}, "typed": {"table": f"{database}.t"}}
+    options = (forms | {"log": {"raw": "slices"}})[form]
+    appender = LogAppender(spark, str(tmp_path / "target"))
+    first = appender.claim("shop").append + 1
 
     with daemon_of(server, database, tmp_path / "daemon", "64MiB") as daemon:
-        reader = spark.readStream.format("binlog").option("url", f"http://127.0.0.1:{daemon.port}")
-        frame = reader.options(consumer="shop", **options).load()
+        options |= {"url": f"http://127.0.0.1:{daemon.port}", "consumer": "shop"}
+
+        def each(batch: DataFrame, number: int) -> None:
+            if form == "log":
+                source = SourceOptions.parse(options)
+                appender.append(batch, source, "shop", first + number)
+            else:
+                batch.write.format("noop").mode("append").save()
+
+        frame = spark.readStream.format("binlog").options(**options).load()
         query = (
             frame.writeStream.foreachBatch(each)
             .option("checkpointLocation", str(tmp_path / "c"))
