@@ -58,6 +58,9 @@ def writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return str(request.param)
 
 
+@pytest.mark.parametrize(
+    "writer", ["workers", pytest.param("Spark", marks=pytest.mark.deep)], indirect=True
+)
 def test_all_rows_in_several_groups(
     writer: str, copying: Copying, new_database: NewDatabase, caplog: Any
 ) -> None:
