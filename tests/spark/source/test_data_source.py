@@ -15,7 +15,7 @@ from dispatcher.model.position import KEYS
 from spark_sink.source.client import SliceCut
 from spark_sink.source.data_source import RAW_SCHEMA, BinlogDataSource, BinlogStreamReader
 from spark_sink.source.options import SourceOptions
-from spark_sink.source.slices import Slice
+from spark_sink.source.slices import SLICE_SCHEMA, Slice, read_bytes, slices_of
 from tests.support.fake_daemon import Answer, FakeDaemon, position, problem
 
 ALL = ReadAllAvailable()
@@ -197,6 +197,21 @@ def test_raw_slices_end_with_the_position_of_the_batch(daemon: FakeDaemon, new_r
     slices = reader.partitions(ends[0].as_dict(), ends[4].as_dict())
     assert [part.batch_end for part in slices] == [None, None, ends[4]]
     assert not any(part.gap or part.markers for part in slices)
+
+
+def test_slices_that_are_not_read_are_rows(daemon: FakeDaemon, new_reader: Any) -> None:
+    ends = [daemon.add(b"x" * 10) for _ in range(6)]
+    planner = new_reader(maxPartitions="3", raw="slices")
+    slices = planner.partitions(ends[0].as_dict(), ends[4].as_dict())
+    reader = BinlogStreamReader(planner._options, SLICE_SCHEMA)
+    rows = [row for part in slices for batch in reader.read(part) for row in batch.to_pylist()]
+    assert [row["number"] for row in rows] == [0, 1, 2]
+    assert slices_of(reversed(rows)) == slices
+    assert {part.batch_bytes for part in slices} == {40}
+    assert "binlog" not in calls(daemon)
+    read = [read_bytes(planner._options, part) for part in slices]
+    assert [part for part, _ in read] == slices
+    assert b"".join(data for _, data in read).count(b"x") == 40
 
 
 def test_raw_markers_are_a_slice_that_reads_nothing(daemon: FakeDaemon, new_reader: Any) -> None:
