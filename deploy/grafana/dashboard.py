@@ -132,6 +132,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             (quantile(0.99, "state_store_commit_duration_seconds", DAEMON, "instance"), "{{instance}} commit")), "s"),
         Panel("Disk", (
             (f"{P}state_store_bytes{DAEMON}", "{{instance}} state"), (f"{P}spill_bytes{DAEMON}", "{{instance}} spill"),
+            (f"{P}state_store_free_bytes{DAEMON}", "{{instance}} free"),
             (f"{P}spill_limit_bytes{DAEMON}", "limit of spill")), "bytes", "limit of spill"),
         Panel("Open files", (
             ('process_open_fds{job="binlog-dispatcher",instance=~"$instance"}', "{{instance}}"),

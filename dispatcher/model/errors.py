@@ -200,7 +200,8 @@ POLICY: dict[ErrorKind, Policy] = {
     ),
     ErrorKind.SPILL: Policy(
         Action.OPERATOR,
-        "raise state.max_bytes_in_spill, or free space on the disk of the state directory; the daemon tries again",
+        "free space for the whole transaction on the disk of the state directory, or raise the consumer's"
+        " max_bytes_in_binlog_queue above it and reload; the daemon tries again",
     ),
     ErrorKind.UNSUPPORTED_CHANGE: Policy(
         Action.FATAL,

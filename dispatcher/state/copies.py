@@ -17,6 +17,7 @@ from typing import Any
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.state.private import FILE_MODE
 from dispatcher.state.schema import APPLICATION_ID, SCHEMA_VERSION
+from dispatcher.state.space import FULL_REMEDY, what_failed
 
 _CONSUMERS = "SELECT name, session, acknowledged, covered, paused FROM consumer ORDER BY name"
 _CONNECTIONS = """
@@ -130,8 +131,9 @@ def _errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        what = getattr(error, "strerror", None) or str(error)
-        remedy = "run it as the daemon's user, on the machine of the daemon; check free space"
+        what, full = what_failed(error, path.parent)
+        remedy = "run it as the daemon's user, on the machine of the daemon"
+        remedy = FULL_REMEDY if full else remedy
         raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy) from error
     except (ValueError, TypeError) as error:
         what = f"invalid content: {error}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.state.private import FILE_MODE, FOLDER_MODE
+from dispatcher.state.space import FULL_REMEDY, what_failed
 
 
 class StoreLock:
@@ -27,7 +28,7 @@ class StoreLock:
     def record(self, store_id: str) -> None:
         """Record the installation id of the store that is open."""
         self.store_id = store_id
-        _write_owner(self._fd, store_id)
+        _write_owner(self._fd, self._path, store_id)
 
     def renew(self) -> None:
         """Acquire the lock again if its file was deleted: another process could create and lock a new one."""
@@ -39,7 +40,7 @@ class StoreLock:
         fd, _ = _acquire(self._path)
         os.close(self._fd)
         self._fd = fd
-        _write_owner(fd, self.store_id)
+        _write_owner(fd, self._path, self.store_id)
 
     @property
     def held(self) -> bool:
@@ -63,9 +64,7 @@ def _acquire(path: Path) -> tuple[int, str]:
         path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         fd = os.open(lock_path, os.O_RDWR | os.O_CREAT, FILE_MODE)
     except OSError as error:
-        what = f"cannot open {lock_path.name}: {error.strerror}"
-        remedy = "give the daemon's user write access to the folder, or set another state.path"
-        raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy) from error
+        raise _refused(f"cannot open {lock_path.name}", path, error) from error
     owner, _, store_id = os.pread(fd, 100, 0).decode("ascii", "replace").partition("\n")
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,10 +73,26 @@ def _acquire(path: Path) -> tuple[int, str]:
         what = f"in use by another process{f' (pid {owner})' if owner else ''}"
         remedy = "stop the other daemon, or set another state.path for this one"
         raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy) from error
-    _write_owner(fd, store_id.strip())
+    try:
+        _write_owner(fd, path, store_id.strip())
+    except BinlogError:
+        os.close(fd)
+        raise
     return fd, store_id.strip()
 
 
-def _write_owner(fd: int, store_id: str) -> None:
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n{store_id}\n".encode("ascii", "replace"), 0)
+def _write_owner(fd: int, path: Path, store_id: str) -> None:
+    """Write over what is there: a file that is cut first would find no space again on a full disk."""
+    content = f"{os.getpid()}\n{store_id}\n".encode("ascii", "replace")
+    try:
+        os.pwrite(fd, content, 0)
+        os.ftruncate(fd, len(content))
+    except OSError as error:
+        raise _refused(f"cannot write {_lock_path(path).name}", path, error) from error
+
+
+def _refused(what: str, path: Path, error: OSError) -> BinlogError:
+    cause, full = what_failed(error, path.parent)
+    access = "give the daemon's user write access to the folder, or set another state.path"
+    remedy = FULL_REMEDY if full else access
+    return BinlogError(ErrorKind.STATE_STORE, f"{what}: {cause}", where=str(path), remedy=remedy)

@@ -27,6 +27,10 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.state.private import FOLDER_MODE, tighten
 
 _PREFIX = "spill-"
+_LIMIT_REMEDY = (
+    "raise state.max_bytes_in_spill above the whole transaction and restart the daemon, or raise the consumer's"
+    " max_bytes_in_binlog_queue above it and reload; the daemon tries again"
+)
 
 
 class Spill:
@@ -56,6 +60,7 @@ class Spill:
                 ErrorKind.SPILL,
                 f"{size} more bytes do not fit into {self._bytes_max}, of which {self.bytes} are in use",
                 where=str(self._folder),
+                remedy=_LIMIT_REMEDY,
             )
         mapping = self._mapping(size)
         if isinstance(mapping, OSError):

@@ -40,6 +40,7 @@ from dispatcher.model.position import LogPosition, Position
 from dispatcher.state.lock import StoreLock
 from dispatcher.state.private import FILE_MODE, tighten
 from dispatcher.state.schema import upgrade
+from dispatcher.state.space import FULL_REMEDY, what_failed
 from dispatcher.state.xa_rows import load_xa, save_xa
 
 _SAVE = """
@@ -231,8 +232,9 @@ class StateStore:
             try:
                 self._rewrite()
             except OSError as error:
-                what = f"the file was deleted and cannot be rewritten: {error.strerror or error}"
-                raise self._error(what, _remedy(error)) from error
+                what, full = what_failed(error, self._path.parent)
+                what = f"the file was deleted and cannot be rewritten: {what}"
+                raise self._error(what, FULL_REMEDY if full else _remedy(error)) from error
         elif log is None:
             self._files = store, current_log
 
@@ -322,8 +324,8 @@ class StateStore:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            what = getattr(error, "strerror", None) or str(error)
-            raise self._error(what, _remedy(error)) from error
+            what, full = what_failed(error, self._path.parent)
+            raise self._error(what, FULL_REMEDY if full else _remedy(error)) from error
         except (BinlogError, ValueError) as error:
             if isinstance(error, BinlogError) and error.kind is ErrorKind.STATE_STORE:
                 raise
@@ -346,8 +348,6 @@ def _remedy(error: sqlite3.Error | OSError) -> str | None:
     text = str(error).lower()
     if "malformed" in text or "not a database" in text or "corrupt" in text:
         return _DAMAGED
-    if "full" in text:
-        return "free space on the file system; readers wait until then, and nothing is lost"
     if "readonly" in text or "unable to open" in text:
         return "give the daemon's user write access to the file and its folder"
     return None

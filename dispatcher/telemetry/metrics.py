@@ -9,6 +9,7 @@ dispatcher or a connection end with it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -176,6 +177,10 @@ STORE_ERRORS = TimedSpec("state_store_errors_total", "Calls of the state store t
 STORE_QUEUE = TimedSpec("state_store_queue_calls", "Calls that wait for the state store, or run.")
 STORE_UP = TimedSpec("state_store_up", "1 if the newest attempt to store progress succeeded.")
 STORE_BYTES = TimedSpec("state_store_bytes", "Size of the state store, with its write-ahead log.")
+STORE_FREE = TimedSpec(
+    "state_store_free_bytes",
+    "Free space on the file system of the state store and of large transactions.",
+)
 LOOP_LAG = TimedSpec(
     "event_loop_lag_seconds",
     "How much later than asked for the event loop ran a timer, measured once a second.",
@@ -202,8 +207,8 @@ MQTT_DROPPED = TimedSpec(
 BUILD = TimedSpec("build_info", "Version of the daemon.", ("version",))
 TIMED = (
     LOGINS, FAULTS, FLUSH, DELIVERY, REQUESTS, COMMITS, STORE_ERRORS, STORE_QUEUE, STORE_UP, STORE_BYTES,
-    LOOP_LAG, SPILL_BYTES, SPILL_LIMIT, MEMORY_LIMIT, RELOADED, MQTT_CONNECTED, MQTT_CONNECTS, MQTT_PUBLISHED,
-    MQTT_DROPPED, BUILD,
+    STORE_FREE, LOOP_LAG, SPILL_BYTES, SPILL_LIMIT, MEMORY_LIMIT, RELOADED, MQTT_CONNECTED, MQTT_CONNECTS,
+    MQTT_PUBLISHED, MQTT_DROPPED, BUILD,
 )  # fmt: skip
 
 
@@ -292,6 +297,8 @@ class Metrics:
         """The answer to a scrape, and its content type. Reads files: call it in a thread."""
         if self._measured.store_path is not None:
             _single(snapshot, STORE_BYTES, store_bytes(self._measured.store_path))
+            if (free := free_bytes(self._measured.store_path.parent)) is not None:
+                _single(snapshot, STORE_FREE, free)
         return generate_latest(self._registry) + snapshot.text().encode(), CONTENT_TYPE_LATEST
 
 
@@ -334,6 +341,15 @@ def store_bytes(path: Path) -> int:
         except OSError:
             continue
     return total
+
+
+def free_bytes(folder: Path) -> int | None:
+    """What a process without privileges may still write into a folder, None if the file system does not say."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
 
 
 def _single(snapshot: Snapshot, spec: TimedSpec, value: float, *labels: str) -> None:

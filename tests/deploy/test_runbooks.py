@@ -55,7 +55,7 @@ class OnCall:
     def condition(self, alert: str) -> str:
         """The expression of an alert, over seconds where it is over minutes."""
         (rule,) = (rule for rule in rules() if rule["alert"] == alert)
-        return re.sub(r"(_over_time\([^\[\]]*)\[\d+m\]", r"\1[10s]", rule["expr"])
+        return re.sub(r"((?:_over_time|increase)\([^\[\]]*)\[\d+m\]", r"\1[10s]", rule["expr"])
 
     def alerted(self, alert: str) -> None:
         until(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,10 @@ def test_every_declared_metric_is_there(metrics: Metrics) -> None:
     assert PREFIX + "build_info" in seen and PREFIX + STATE_METRIC in seen
     assert {
         PREFIX + timed.name for timed in TIMED if not timed.labels and timed.type != "histogram"
-    } - seen <= {PREFIX + "memory_limit_bytes", PREFIX + "state_store_bytes", *MQTT}
+    } - seen <= {
+        f"{PREFIX}{name}"
+        for name in ("memory_limit_bytes", "state_store_bytes", "state_store_free_bytes")
+    } | MQTT
     assert "process_resident_memory_bytes" in seen
 
 
@@ -318,6 +322,8 @@ def test_the_state_store_and_the_process(tmp_path: Path) -> None:
     here.store.waiting, here.reloaded = 3, False
     metrics = Metrics("1", list, list, here)
     assert value(metrics, "state_store_bytes") == 111
+    free = value(metrics, "state_store_free_bytes")
+    assert 0 < free < shutil.disk_usage(tmp_path).total
     assert value(metrics, "state_store_up") == 0
     assert value(metrics, "state_store_queue_calls") == 3
     assert value(metrics, "spill_bytes") == 5 and value(metrics, "spill_limit_bytes") == 10

@@ -1,0 +1,43 @@
+"""Tells from an error, and from the file system, that a disk is full.
+
+On a disk that is nearly full, SQLite fails with "disk I/O error" or "unable to open database file" when it cannot make
+the files beside the store, and only later with "database or disk is full".
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from pathlib import Path
+
+# SQLite makes its shared memory (`-shm`) in pieces of this size. Source: its WAL-mode File Format, section 2.
+SHM_BYTES = 32 << 10
+FULL_REMEDY = "free space on the file system; readers wait until then, and nothing is lost"
+_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
+_UNCLEAR = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+
+
+def what_failed(error: sqlite3.Error | OSError, folder: Path) -> tuple[str, bool]:
+    """What a person is told of an error that a file of `folder` has caused, and True if the disk is full."""
+    text = str(getattr(error, "strerror", None) or error)
+    if isinstance(error, OSError):
+        return text, error.errno in _ERRNOS
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return text, True
+    if code in _UNCLEAR and (lacking := _lacking(folder)):
+        return f"database or disk is full ({text}, {lacking})", True
+    return text, False
+
+
+def _lacking(folder: Path) -> str:
+    """What the file system has too little of; "" if it has room."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return ""
+    free = found.f_bavail * found.f_frsize
+    if free < SHM_BYTES:
+        return f"{free} bytes are free"
+    return "no inode is free" if found.f_files and not found.f_favail else ""
