@@ -16,6 +16,7 @@ from tests.daemon.harness import PASSWORD, Daemon, until
 from tests.servers import start_server
 
 Json = dict[str, Any]
+_POLLED = {"markers": False, "min_bytes": 0, "max_transactions": None}
 
 
 class Recorder:
@@ -83,8 +84,9 @@ def record() -> dict[str, Json]:
 def _read(recorder: Recorder, opened: Json) -> None:
     session, start = opened["session"], opened["position"]
     polled = {"session": session, "after": start, "max_bytes": 1048576, "wait_ms": 30000}
-    end = recorder.call("poll", body={**polled, "markers": False})["end"]
+    end = recorder.call("poll", body={**polled, **_POLLED})["end"]
     span = {"session": session, "start": start, "end": end}
+    recorder.call("resolve", body={"to": {"timestamp": "2026-01-01T00:00:00Z"}})
     recorder.call("slices", body={**span, "n": 2, "inside": False})
     recorder.call("binlog", body={**span, "start_event": None, "end_event": None})
     recorder.call("binlogs", path="/v1/binlogs")

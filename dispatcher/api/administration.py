@@ -2,55 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel
 
 from dispatcher.api.auth import Scope
 from dispatcher.api.guard import Guard
-from dispatcher.api.models import Natural, PositionBody, RequestBody
+from dispatcher.api.models import PositionBody, StartRequest
 from dispatcher.api.openapi import OF_CONSUMER, problems, scopes
 from dispatcher.api.routes import ConsumerName
 from dispatcher.settings.model import StartSettings
 
 
-class ToGtid(RequestBody):
-    """Just after this executed GTID set; MariaDB: domain-server-sequence per domain."""
-
-    gtid: str = Field(max_length=1 << 20)
-
-
-class ToFile(RequestBody):
-    """A position in a binlog file at which a transaction begins."""
-
-    file: str = Field(min_length=1, max_length=255)
-    offset: Natural
-
-
-class ToTimestamp(RequestBody):
-    """The first transaction committed then or later: ISO 8601, UTC by default."""
-
-    timestamp: str = Field(max_length=64)
-
-
-class SeekRequest(RequestBody):
-    to: Literal["earliest", "latest"] | ToGtid | ToFile | ToTimestamp
-
-    @field_validator("to")
-    @classmethod
-    def _is_a_start(cls, value: str | BaseModel) -> str | BaseModel:
-        _start(value)
-        return value
-
-    @property
-    def start(self) -> StartSettings:
-        return _start(self.to)
-
-
-def _start(to: str | BaseModel) -> StartSettings:
-    """Raises ValueError."""
-    return StartSettings.parse(to if isinstance(to, str) else to.model_dump())
+class SeekRequest(StartRequest):
+    """Where the consumer goes on."""
 
 
 class MovedAnswer(BaseModel):

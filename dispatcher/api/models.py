@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-from dispatcher.dispatch.reader import Caller
+from dispatcher.dispatch.reader import Caller, PollBounds
 from dispatcher.model import position
+from dispatcher.settings.model import StartSettings
 
 INTEGER_MAX = 2**63 - 1
 Natural = Annotated[int, Field(ge=0, le=INTEGER_MAX)]
@@ -51,6 +52,56 @@ class SessionRequest(RequestBody):
     read_only: bool = False
 
 
+class ToGtid(RequestBody):
+    """Just after this executed GTID set; MariaDB: domain-server-sequence per domain."""
+
+    gtid: str = Field(max_length=1 << 20)
+
+
+class ToFile(RequestBody):
+    """A position in a binlog file at which a transaction begins."""
+
+    file: str = Field(min_length=1, max_length=255)
+    offset: Natural
+
+
+class ToTimestamp(RequestBody):
+    """The first transaction committed then or later: ISO 8601, UTC by default."""
+
+    timestamp: str = Field(max_length=64)
+
+
+class StartRequest(RequestBody):
+    """`to`: a place in the server's log."""
+
+    to: Literal["earliest", "latest"] | ToGtid | ToFile | ToTimestamp
+
+    @field_validator("to")
+    @classmethod
+    def _is_a_start(cls, value: str | BaseModel) -> str | BaseModel:
+        _start(value)
+        return value
+
+    @property
+    def start(self) -> StartSettings:
+        return _start(self.to)
+
+
+def _start(to: str | BaseModel) -> StartSettings:
+    """Raises ValueError."""
+    return StartSettings.parse(to if isinstance(to, str) else to.model_dump())
+
+
+class ResolveRequest(StartRequest):
+    """The place whose position is wanted."""
+
+
+class ResolvedAnswer(BaseModel):
+    """`position`: of the place, in the consumer's present epoch."""
+
+    position: PositionBody
+
+
 class SessionAnswer(BaseModel):
     """`gap`: True if the server purged transactions after `after`; the consumer continues behind them."""
 
@@ -62,11 +113,15 @@ class SessionAnswer(BaseModel):
 
 
 class PollRequest(RequestBody):
+    """The bounds of the range: `max_bytes`, `max_transactions`, and `min_bytes`, for which a poll waits."""
+
     session: Natural
     after: PositionBody
     max_bytes: Natural | None = None
     wait_ms: Annotated[int, Field(ge=0, le=POLL_MAX_MS)] = 0
     markers: bool = False
+    min_bytes: Natural = 0
+    max_transactions: Annotated[int, Field(ge=1, le=INTEGER_MAX)] | None = None
 
 
 class PollAnswer(BaseModel):
@@ -227,10 +282,12 @@ class ConsumerService(Protocol):
         name: str,
         session: int,
         after: position.Position,
-        bytes_max: int | None,
+        bounds: PollBounds,
         wait_s: float,
         markers: bool,
     ) -> dict[str, Any]: ...
+
+    async def resolve(self, name: str, to: StartSettings) -> dict[str, Any]: ...
 
     async def binlog(
         self,

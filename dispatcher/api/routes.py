@@ -1,4 +1,4 @@
-"""The calls of readers: session, poll, ack, slices, binlog, tables."""
+"""The calls of readers: session, poll, resolve, ack, slices, binlog, tables."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from dispatcher.api.models import (
     PollAnswer,
     PollRequest,
     RangeRequest,
+    ResolvedAnswer,
+    ResolveRequest,
     SessionAnswer,
     SessionRequest,
     SlicesAnswer,
@@ -29,7 +31,7 @@ from dispatcher.api.models import (
 )
 from dispatcher.api.openapi import OF_CONSUMER, linked, problems, scopes
 from dispatcher.binlog.stream.segments import release_pages
-from dispatcher.dispatch.reader import Caller
+from dispatcher.dispatch.reader import Caller, PollBounds
 
 T = TypeVar("T")
 
@@ -107,6 +109,9 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) ->
     async def poll(consumer: ConsumerName, body: PollRequest, request: Request) -> Response:
         """Acknowledge everything up to `after`, then wait up to `wait_ms` for new transactions.
 
+        With `min_bytes` the wait is for so many bytes, or for a range that cannot become larger: because of
+        `max_bytes` or `max_transactions`, or because the queue has no room.
+
         A read-only session (0) acknowledges nothing; other sessions also need the scope `acknowledge`.
         """
         if body.session:
@@ -119,12 +124,22 @@ def _session_routes(router: APIRouter, daemon: ConsumerService, guard: Guard) ->
                     consumer,
                     body.session,
                     body.after.value(),
-                    body.max_bytes,
+                    PollBounds(body.max_bytes, body.min_bytes, body.max_transactions),
                     body.wait_ms / 1000,
                     body.markers,
                 ),
             )
         return JSONResponse(answer)
+
+    @router.post("/resolve", operation_id="resolve", openapi_extra=scopes(Scope.READ))
+    async def resolve(consumer: ConsumerName, body: ResolveRequest) -> ResolvedAnswer:
+        """Return the position of a place in the server's log, at which a session may be opened. Changes nothing.
+
+        The server is asked, and a time, a file or MariaDB's GTIDs are searched for in its log.
+        """
+        with polls.hold(consumer):
+            position = await daemon.resolve(consumer, body.start)
+        return ResolvedAnswer.model_validate({"position": position})
 
     @router.post("/ack", operation_id="ack", openapi_extra=scopes(Scope.ACKNOWLEDGE))
     async def ack(consumer: ConsumerName, body: AckRequest, request: Request) -> AckAnswer:

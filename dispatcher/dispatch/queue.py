@@ -360,13 +360,17 @@ class Queue:
             return without_file(executed)
         return executed
 
-    def readable(self, after: Position, bytes_max: int) -> ReadableRange:
+    def readable(
+        self, after: Position, bytes_max: int, transactions_max: int | None = None
+    ) -> ReadableRange:
         """Returns what can be read after a position: whole transactions, at least one if there is any."""
         start, _ = self.locate(after)
         index = self._index
         first, last = index.count_to(start), index.count_to(start + bytes_max)
         if first == index.count:
             return ReadableRange(self.position(self.queued), 0, 0)
+        if transactions_max is not None:
+            last = min(last, first + transactions_max)
         last = max(last, first + 1)
         # The last transaction is delivered with the markers behind it.
         end = self.queued if last == index.count else index.executed_after(last - 1)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 SILENT_MAX_S = 60.0
 """A reader that has not called for this long, and has no call open, is gone. The longest poll takes as long."""
@@ -28,6 +29,15 @@ class ReaderState(StrEnum):
     SLOW = "slow"
     GONE = "gone"
     PAUSED = "paused"  # by an administrator, whatever it does
+
+
+class PollBounds(NamedTuple):
+    """Bounds of the range that a poll returns. `bytes_max`: None for the queue's limit; `bytes_min`: the poll waits
+    for so many."""
+
+    bytes_max: int | None = None
+    bytes_min: int = 0
+    transactions_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

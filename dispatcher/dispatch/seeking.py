@@ -91,6 +91,19 @@ def relocation_target(consumer: Consumer, start: Start, view: ServerView, epoch_
     return Target(view.server, view.mode, epoch, executed, created, anchored)
 
 
+def reader_position(consumer: Consumer, start: Start, view: ServerView, epoch_new: int) -> Position:
+    """Returns the position of `start` on the server, in the consumer's present epoch, or in `epoch_new` if it has none.
+
+    A reader may open a session there. Raises BinlogError as `relocation_target` does.
+    """
+    try:
+        executed = history_check.resolve_start(view, start)
+    except BinlogError as error:
+        raise _refused(consumer, error, _RELOCATION_REFUSED) from None
+    epoch = _epoch_of(consumer)
+    return executed.position(view.server, epoch_new if epoch is None else epoch)
+
+
 # -- a reader's position --------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol, Self
 
 from dispatcher.dispatch import status
 from dispatcher.dispatch.dispatcher import Phase
+from dispatcher.dispatch.reader import PollBounds
 from dispatcher.library.transactions import DecodeGroup, Transaction
 from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
@@ -153,7 +154,7 @@ class Binlog:
         session, queue = self._session, self._session.queue
         self._after = session.now(self._after)
         session.reader.called(time.monotonic(), full=session.lacks_room)
-        answer = session.next(self._after, max_bytes)
+        answer = session.next(self._after, PollBounds(max_bytes))
         if answer is None:
             # The queue was evicted and is read again from the log: up to here, even if that exceeds its limit.
             queue.needed_seq = max(queue.needed_seq, self._after.seq)

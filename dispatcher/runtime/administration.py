@@ -6,22 +6,17 @@ older sessions, and their positions belong to another epoch.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from typing import Any
 
-from dispatcher.dispatch import seeking
-from dispatcher.dispatch.events import DeliveryChanged, RelocationRequested
-from dispatcher.dispatch.server_view import ServerView
-from dispatcher.dispatch.specs import Start, starts_to_search
+from dispatcher.dispatch.events import DeliveryChanged
+from dispatcher.dispatch.specs import Start
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.runtime.client_runner import cannot_ask
 from dispatcher.runtime.consumer_session import ConsumerSession
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
 from dispatcher.runtime.from_settings import start_spec
+from dispatcher.runtime.places import relocation_to
 from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.settings.model import StartSettings
-from dispatcher.source.protocols import ViewRequest
 
 
 class Administration:
@@ -55,7 +50,7 @@ class Administration:
 
     async def _move(self, name: str, start: Start) -> dict[str, Any]:
         session = self._sessions.get(name)
-        order = await _order(session, start)
+        order = await relocation_to(session, start)
         async with session.acknowledging:
             self._check_current(session)
             session.begin(await self._store.next_session(name), moved=True)
@@ -63,23 +58,3 @@ class Administration:
             await session.runner.flush()
         session.wake()  # waiting calls find that their session is over
         return session.acknowledged.as_dict()
-
-
-async def _order(session: ConsumerSession, start: Start) -> RelocationRequested:
-    """Return the order that moves a consumer, after asking the server. Raises BinlogError if the server refuses."""
-    view = await _view(session, start, ())
-    epoch_min = int(time.time())
-    place = seeking.relocation_target(session.consumer, start, view, epoch_min).executed
-    if place.file and place.file not in view.created:  # the creation time reveals a later reset
-        view = await _view(session, start, [place.file])
-        seeking.relocation_target(session.consumer, start, view, epoch_min)
-    return RelocationRequested(session.consumer.name, start, view, epoch_min)
-
-
-async def _view(session: ConsumerSession, start: Start, files: Sequence[str]) -> ServerView:
-    try:
-        request = ViewRequest(files, starts_to_search([start]))
-        return (await session.runner.ask("administration", request))[0]
-    except BinlogError as error:
-        where = f"{session.where}, {error.where}" if error.where else session.where
-        raise cannot_ask("the place", error, where) from error

@@ -98,6 +98,7 @@ class ClientRunner:
         self._surveys_begun = 0
         self._surveyed: ServerView | BinlogError | None = None  # the newest answer
         self._surveying = asyncio.Lock()
+        self.resolving = asyncio.Lock()  # readers' places are searched for one after the other
         self.waiters = Waiters()
         self.tables = TableLookups()
         self._seek_files: list[str] = []  # the creation times that pending seeks need

@@ -13,7 +13,7 @@ from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Phase
 from dispatcher.dispatch.events import SeekRequested
 from dispatcher.dispatch.queue import Queue, ReadableRange
-from dispatcher.dispatch.reader import Caller, ReaderActivity
+from dispatcher.dispatch.reader import Caller, PollBounds, ReaderActivity
 from dispatcher.dispatch.specs import OnPurged
 from dispatcher.dispatch.status import dispatcher_of
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
@@ -126,10 +126,11 @@ class ConsumerSession:
         tip, queued = self.runner.tip, self.queue.queued
         return self.queue.position(tip if tip is not None and tip.seq > queued.seq else queued)
 
-    def next(self, after: Position, bytes_max: int) -> ReadableRange | None:
+    def next(self, after: Position, bounds: PollBounds) -> ReadableRange | None:
         """Return what follows `after`, None if it is not in memory (yet)."""
+        limit = self.queue.bytes_max if bounds.bytes_max is None else bounds.bytes_max
         try:
-            return self.queue.readable(after, bytes_max)
+            return self.queue.readable(after, limit, bounds.transactions_max)
         except BinlogError as error:
             if error.kind is ErrorKind.RANGE_UNAVAILABLE:
                 return None
@@ -188,6 +189,12 @@ class ConsumerSession:
         if answer.end.order <= after.order:
             return False
         return markers or time.monotonic() - self.told_at >= self.marker_s
+
+    def has_few(self, answer: ReadableRange, bounds: PollBounds) -> bool:
+        """True if a range has fewer bytes than wanted and can get more: it ends with the queue, which has room."""
+        if not answer.transactions or answer.bytes >= bounds.bytes_min or self.lacks_room:
+            return False
+        return answer.end.order == self.queue.position(self.queue.queued).order
 
     def wake(self) -> None:
         """Wake the calls that wait for this consumer."""

@@ -25,17 +25,20 @@ from dispatcher.dispatch import seeking
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.events import SeekRequested
 from dispatcher.dispatch.queue import ReadableRange
-from dispatcher.dispatch.reader import Caller
+from dispatcher.dispatch.reader import Caller, PollBounds
 from dispatcher.dispatch.status import consumer_state
 from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 from dispatcher.model.subscription import Subscription
 from dispatcher.runtime.consumer_session import READ_ONLY, ConsumerSession
+from dispatcher.runtime.from_settings import start_spec
 from dispatcher.runtime.history import Sample
+from dispatcher.runtime.places import position_of
 from dispatcher.runtime.rates import Rates
 from dispatcher.runtime.status_rows import row_of, status_rows, status_samples
 from dispatcher.runtime.store_thread import StoreThread
 from dispatcher.runtime.time_slices import in_slices
+from dispatcher.settings.model import StartSettings
 
 RANGE_WAIT_S = 30.0
 
@@ -124,7 +127,7 @@ class ConsumerSessions:
         name: str,
         number: int,
         after: Position,
-        bytes_max: int | None,
+        bounds: PollBounds,
         wait_s: float,
         markers: bool,
     ) -> dict[str, Any]:
@@ -133,14 +136,14 @@ class ConsumerSessions:
         if number != READ_ONLY and not session.before_gap(after):
             await self.acknowledge(name, number, after)
         with self.get(name).polling(number):
-            return await self._poll(name, number, after, bytes_max, deadline, markers)
+            return await self._poll(name, number, after, bounds, deadline, markers)
 
     async def _poll(
         self,
         name: str,
         number: int,
         after: Position,
-        bytes_max: int | None,
+        bounds: PollBounds,
         deadline: float,
         markers: bool,
     ) -> dict[str, Any]:
@@ -149,10 +152,10 @@ class ConsumerSessions:
             session.check_number(number)
             if session.before_gap(after):
                 return self._poll_answer(session, session.acknowledged, None, gap=True)
-            limit = session.queue.bytes_max if bytes_max is None else bytes_max
             paused = session.consumer.delivery_paused
-            answer = None if paused else session.next(after, limit)
-            if answer is not None and session.worth_telling(after, answer, markers):
+            answer = None if paused else session.next(after, bounds)
+            few = answer is not None and session.has_few(answer, bounds)
+            if answer is not None and not few and session.worth_telling(after, answer, markers):
                 session.delivered(answer)
                 return self._poll_answer(session, answer.end, answer)
             session.raise_failed()
@@ -162,6 +165,8 @@ class ConsumerSessions:
             marker_at = now if markers else session.told_at + session.marker_s
             if paused:
                 await session.wait(deadline - now)
+            elif few:
+                await session.wait(deadline - now, partial(getattr, session, "lacks_room"))
             elif now < marker_at < deadline:
                 await session.wait(marker_at - now)
             else:
@@ -180,6 +185,11 @@ class ConsumerSessions:
             "gap": gap,
             "paused": session.consumer.delivery_paused,
         }
+
+    async def resolve(self, name: str, to: StartSettings) -> dict[str, Any]:
+        """Return the position of a place in the server's log, in the consumer's epoch. Changes nothing."""
+        session = await self._started_or_failed(name)
+        return (await position_of(session, start_spec(to))).as_dict()
 
     async def binlog(
         self,

@@ -221,6 +221,7 @@ async def test_openapi_describes_every_call(connect: Connect) -> None:
                 "forget",
                 "pause",
                 "poll",
+                "resolve",
                 "resume",
                 "seek",
                 "session",

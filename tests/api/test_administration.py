@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dispatcher.dispatch.reader import PollBounds
 from dispatcher.settings.model import StartSettings
-from tests.api.conftest import ADMINISTER, FULL, TOKENS, Connect
+from tests.api.conftest import ADMINISTER, FULL, READ, TOKENS, Connect
 from tests.support.fake_readers import PLACE, FakeReaders
 
 FORGET, SEEK = "/v1/consumers/shop/forget", "/v1/consumers/shop/seek"
@@ -57,6 +58,28 @@ async def test_seek_accepts_every_form_of_a_start(
     async with connect(ADMINISTER, tokens=TOKENS) as client:
         answer = await client.post(SEEK, json={"to": to})
     assert answer.status_code == 200 and readers.sought == [start]
+
+
+async def test_a_reader_resolves_a_place_and_moves_nothing(
+    connect: Connect, readers: FakeReaders
+) -> None:
+    async with connect(READ, tokens=TOKENS) as client:
+        answer = await client.post("/v1/consumers/shop/resolve", json={"to": {"gtid": SET}})
+        refused = await client.post("/v1/consumers/shop/resolve", json={"to": "somewhere"})
+    assert (answer.status_code, answer.json()) == (200, {"position": PLACE.as_dict()})
+    assert readers.sought == [StartSettings(at="gtid", gtid=SET)]
+    assert refused.status_code == 422 and readers.calls == ["resolve"]
+
+
+async def test_a_poll_passes_its_bounds_on(connect: Connect, readers: FakeReaders) -> None:
+    body = {"session": 0, "after": PLACE.as_dict()}
+    more = {"max_bytes": 7, "min_bytes": 5, "max_transactions": 3}
+    async with connect(READ, tokens=TOKENS) as client:
+        for bounds in (more, {}):
+            assert (await client.post("/v1/consumers/shop/poll", json=body | bounds)).is_success
+        refused = await client.post("/v1/consumers/shop/poll", json=body | {"max_transactions": 0})
+    assert readers.bounds == [PollBounds(7, 5, 3), PollBounds()]
+    assert refused.status_code == 422
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,42 @@ def test_a_seek_back_is_stored_and_disturbs_no_other_consumer(scene: Scene) -> N
     scene.readers["d"] = fresh
 
 
+def test_a_reader_resolves_places_and_begins_there(scene: Scene) -> None:
+    before, end = scene.place("d"), scene.end
+    kept = ROWS // 2  # transactions that the server still has
+    forms: list[tuple[object, int]] = [
+        ("earliest", kept),
+        ("latest", 0),
+        ({"timestamp": "1971-01-01T00:00:00Z"}, kept),
+        ({"timestamp": "2100-01-01T00:00:00Z"}, 0),
+        ({"file": scene.kept["file"], "offset": scene.kept["offset"]}, 3),
+    ]
+    if end["gtid"]:
+        forms.append(({"gtid": scene.kept["gtid"]}, 3))
+    places = [scene.daemon.api.call("d", "resolve", to=to)["position"] for to, _ in forms]
+    assert scene.place("d") == before, "nothing is changed"
+    assert {place["epoch"] for place in places} == {end["epoch"]}
+    assert places[1]["seq"] >= end["seq"]
+    for place, (to, found) in zip(places, forms, strict=True):
+        reader = Reader(scene.daemon, "d").open(place).read_to(scene.server)
+        assert len(reader.transactions) == found, to
+        scene.readers["d"] = reader
+
+
+def test_a_place_that_the_server_does_not_have_is_refused(scene: Scene) -> None:
+    purged = scene.purged
+    to = (
+        {"gtid": purged["gtid"]}
+        if purged["gtid"]
+        else {key: purged[key] for key in ("file", "offset")}
+    )
+    with refused(410, "POSITION_PURGED") as seen:
+        scene.daemon.api.call("d", "resolve", to=to)
+    assert seen.problem and "such as earliest or latest" in seen.problem.body["hint"]
+    with refused(404, "UNKNOWN_CONSUMER"):
+        scene.daemon.api.call("c", "resolve", to="latest")
+
+
 def test_after_a_restart_a_seek_recovers_a_failed_consumer(
     scene: Scene,
 ) -> None:

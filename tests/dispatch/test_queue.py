@@ -171,6 +171,15 @@ def test_transactions_of_other_consumers_are_markers() -> None:
     assert queue.oldest_commit_us is None
 
 
+@pytest.mark.parametrize(("most", "got"), [(1, 1), (2, 2), (9, 3), (None, 3)])
+def test_a_range_has_at_most_so_many_transactions(most: int | None, got: int) -> None:
+    _, queue, _ = small()
+    answer = queue.readable(queue.position(queue.acknowledged), 1 << 20, most)
+    assert answer.transactions == got
+    assert answer.end == walk(queue, 1)[got]
+    assert queue.readable(queue.position(queue.acknowledged), 1, most).transactions == 1
+
+
 def test_a_position_among_markers_means_everything_up_to_there() -> None:
     world, queue, log = small()
     _, first, second, end = walk(queue, 1)

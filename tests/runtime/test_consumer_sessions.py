@@ -134,6 +134,47 @@ async def test_waiting_calls_are_answered_when_the_daemon_ends(daemon: Daemon) -
     assert position((await asyncio.wait_for(coming, 5))["end"]) == end
 
 
+async def test_a_poll_waits_for_so_many_bytes(daemon: Daemon, log: LogWriter) -> None:
+    readers = await daemon.start(declared("c"))
+    session, start = await open_session(readers, "c")
+    await daemon.until_queued("c")
+    held = (await poll(readers, "c", session, start, bytes_min=1))["bytes"]
+    nothing = await poll(readers, "c", session, start, bytes_min=held + 1, wait_s=0.05)
+    assert (position(nothing["end"]), nothing["transactions"]) == (start, 0)
+    coming = asyncio.ensure_future(  # noqa: TID251
+        poll(readers, "c", session, start, bytes_min=held + 1, wait_s=60)
+    )
+    await asyncio.sleep(0.02)
+    assert not coming.done()
+    write(log, "a", 1)
+    answer = await asyncio.wait_for(coming, DEADLINE_S)
+    assert answer["bytes"] > held and answer["transactions"] == 4
+
+
+@pytest.mark.parametrize("bounds", [{"bytes_max": 1}, {"transactions_max": 1}])
+async def test_a_poll_does_not_wait_for_a_range_that_cannot_grow(
+    daemon: Daemon, bounds: dict[str, int]
+) -> None:
+    readers = await daemon.start(declared("c"))
+    session, start = await open_session(readers, "c")
+    await daemon.until_queued("c")
+    answer = await poll(readers, "c", session, start, bytes_min=1 << 40, wait_s=60, **bounds)
+    assert answer["transactions"] == 1
+
+
+async def test_a_poll_does_not_wait_for_more_than_the_queue_holds(
+    daemon: Daemon, log: LogWriter
+) -> None:
+    readers = await daemon.start(declared("c", bytes_max=64 << 10))
+    session, start = await open_session(readers, "c")
+    coming = asyncio.ensure_future(  # noqa: TID251
+        poll(readers, "c", session, start, bytes_min=1 << 40, wait_s=60)
+    )
+    write(log, "a", 2000)
+    answer = await asyncio.wait_for(coming, DEADLINE_S)
+    assert 0 < answer["transactions"] < 2003
+
+
 async def test_a_purged_consumer_skips_the_gap_and_tells_its_reader(
     daemon: Daemon, source: FakeSource, log: LogWriter
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import structlog
 
+from dispatcher.dispatch.reader import PollBounds
 from dispatcher.dispatch.specs import ConsumerSpec, Earliest, Start
 from dispatcher.model.position import Position
 from dispatcher.runtime.client_registry import ClientRegistry
@@ -115,5 +116,8 @@ async def open_session(
 async def poll(
     readers: ConsumerSessions, name: str, session: int, after: Position, **more: Any
 ) -> Json:
-    arguments = {"bytes_max": None, "wait_s": 5.0, "markers": True} | more
-    return await readers.poll(name, session, after, **arguments)
+    arguments = {"wait_s": 5.0, "markers": True} | more
+    bounds = PollBounds(
+        **{key: arguments.pop(key) for key in PollBounds._fields if key in arguments}
+    )
+    return await readers.poll(name, session, after, bounds, **arguments)

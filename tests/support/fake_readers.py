@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from dispatcher.dispatch.reader import Caller
+from dispatcher.dispatch.reader import Caller, PollBounds
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 from dispatcher.runtime.timeline import TimelineEvent
@@ -24,6 +24,7 @@ class FakeReaders:
         self.calls: list[str] = []
         self.callers: list[Caller] = []
         self.sought: list[StartSettings] = []
+        self.bounds: list[PollBounds] = []
         self.parts: list[bytes | memoryview] = [b"\xfebin", b"x" * 10]
         self.gap = False
         self.happened: list[TimelineEvent] = []
@@ -50,11 +51,12 @@ class FakeReaders:
         name: str,
         session: int,
         after: Position,
-        bytes_max: int | None,
+        bounds: PollBounds,
         wait_s: float,
         markers: bool,
     ) -> dict[str, Any]:
         self._called("poll", name)
+        self.bounds.append(bounds)
         end = after.as_dict()
         return {"end": end, "head": end, "bytes": 0, "transactions": 0, "gap": False}
 
@@ -89,6 +91,11 @@ class FakeReaders:
     async def table(self, name: str, database: str, table: str) -> dict[str, Any]:
         self._called("table", name)
         return {"database": database, "table": table, "columns": [], "key": []}
+
+    async def resolve(self, name: str, to: StartSettings) -> dict[str, Any]:
+        self._called("resolve", name)
+        self.sought.append(to)
+        return PLACE.as_dict()
 
     async def forget(self, name: str) -> dict[str, Any]:
         self._called("forget", name)
