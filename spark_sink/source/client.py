@@ -25,6 +25,7 @@ from urllib.parse import quote, urlsplit
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
+from spark_sink.source.places import Place
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 10.0
@@ -174,6 +175,11 @@ class ConsumerClient:
             gap=self._value(answer, "gap", bool),
         )
 
+    def resolve(self, place: Place) -> Position:
+        """Returns the position of a place in the server's log, in the consumer's epoch. Changes nothing."""
+        answer = self._object("POST", "resolve", {"to": json.loads(place.to)})
+        return self._position(answer, "position")
+
     def poll(
         self,
         session: int,
@@ -182,8 +188,11 @@ class ConsumerClient:
         max_bytes: int | None,
         wait_ms: int,
         markers: bool = False,
+        min_bytes: int = 0,
+        max_transactions: int | None = None,
     ) -> PolledRange:
-        """Acknowledge everything up to `after`, then wait up to `wait_ms` for what follows."""
+        """Acknowledge everything up to `after`, then wait up to `wait_ms` for what follows: with `min_bytes` for so
+        many bytes, or for a range that cannot grow."""
         body = {
             "session": session,
             "after": after.as_dict(),
@@ -191,6 +200,10 @@ class ConsumerClient:
             "wait_ms": wait_ms,
             "markers": markers,
         }
+        if min_bytes:
+            body["min_bytes"] = min_bytes
+        if max_transactions is not None:
+            body["max_transactions"] = max_transactions
         answer = self._object("POST", "poll", body)
         return PolledRange(
             end=self._position(answer, "end"),

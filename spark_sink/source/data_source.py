@@ -39,6 +39,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.source.client import ConsumerClient, PolledRange, Session, SliceCut
 from spark_sink.source.options import PARTITIONS_MAX, SourceOptions
+from spark_sink.source.places import Place
 from spark_sink.source.slices import (
     SLICE_SCHEMA,
     Slice,
@@ -129,6 +130,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._head: Position | None = None
         self._planned: tuple[Position, PolledRange] | None = None
         self._gap_at: Position | None = None  # behind the newest gap
+        self._initial: Position | None = None  # of the place that the options name
 
     def __getstate__(self) -> dict[str, Any]:
         # The executors get the options, not this process's connection and session.
@@ -152,15 +154,25 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         A start that lies before a gap is returned as it is: the first batch then goes from there to where the consumer
         goes on, and is the gap, before any change behind it, and also if there is none yet.
+
+        At a place, such as `latest`, the session is opened by `latestOffset`, not here: after a crash Spark calls
+        `partitions` next, for the batch that it has planned (see there).
         """
-        session, start = self._session, self._options.start
-        if session is None:
-            session = self._open(start)
+        start = self._options.start
+        if isinstance(start, Place):
+            if self._initial is None:
+                self._initial = self._client_now().resolve(start)
+            return self._initial.as_dict()
+        session = self._session or self._open(start)
         before_gap = session.gap and start is not None
         return (start if before_gap and start else session.position).as_dict()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         after = Position.from_dict(start)
+        if after == self._initial:
+            self._session_at(
+                after
+            )  # stores where the query begins, also if there is nothing to read yet
         if self._target is not None and after.order >= self._target.order:
             if after.order > self._target.order:
                 self._check_ahead(after)
@@ -181,6 +193,13 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = Position.from_dict(start), Position.from_dict(end)
+        if self._session is None and self._initial is not None:
+            # An earlier process has planned this batch, and was killed before Spark committed it. Its query's place
+            # may lie elsewhere now. It began where its session did, and that is what is stored.
+            self._session = self._open(None)
+            first, self._anchored = self._session.position, True
+            if first.epoch != last.epoch:
+                self._skip_gap(last, first)
         session = self._session_at(first)
         # A new query that was killed before its first commit asks for its initial offset again. Markers may have
         # moved that past the planned end, which happens only if the range between them is empty.
@@ -291,6 +310,17 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         `initialOffset` may have opened it elsewhere; the offset of the checkpoint overrides that.
         """
         session = self._session
+        if (
+            not self._anchored
+            and self._options.start not in (None, start)
+            and start != self._initial
+        ):
+            log.warning(
+                "consumer %s: goes on at the checkpoint, %s; startingOffsets (%s) is for a query without one",
+                self._options.consumer,
+                position_text(start),
+                self._options.start,
+            )
         if session is None or (not self._anchored and session.position != start):
             session = self._open(start)
         self._anchored = True

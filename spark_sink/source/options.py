@@ -16,6 +16,7 @@ from dispatcher.model.position import Position
 from dispatcher.model.sizes import nearest_size, size_in_bytes
 from spark_sink.mirror.entries import SLICES_MAX
 from spark_sink.source.client import DaemonEndpoint
+from spark_sink.source.places import Place, parse_moment, parse_place
 
 KEYS = {
     "url": "address of the daemon, like http://host:8085",
@@ -26,7 +27,10 @@ KEYS = {
     "table": "database.table: only its rows, with before and after in its own types",
     "raw": "true: one row per table, layout and slice, not decoded; slices: one row per slice, not read",
     "invalidDates": "null (default), error or text: what a date like 0000-00-00 becomes; text makes every date text",
-    "startingOffsets": "stored (default), or a position as JSON; a checkpoint wins over it",
+    "startingOffsets": "stored (default), earliest, latest, a position as JSON, a GTID set, a time, or a file and"
+    " offset; a checkpoint wins over it",
+    "startingTimestamp": "in place of startingOffsets: the first transaction committed at this time (ISO 8601, or"
+    " milliseconds since 1970) or later",
     "failOnDataLoss": "true (default): stop if the server has purged changes that were not read; false: go on",
     "maxBytesPerTrigger": "bytes in a batch, like 16MiB; default a quarter of the queue's limit",
     "maxPartitions": "slices that a batch is read in, default 4, at most 254; more if they would be too large",
@@ -36,6 +40,8 @@ KEYS = {
 _SPELLED = {key.lower(): key for key in KEYS}
 SIZE_MAX = 1 << 62
 
+_EXCLUDING = (("token", "tokenFile"), ("table", "raw"), ("startingOffsets", "startingTimestamp"))
+
 MAX_PARTITIONS = 4
 MAX_PARTITION_BYTES = 64 << 20
 PARTITIONS_MAX = SLICES_MAX - 1  # slices are numbered in the order of the mirror's log
@@ -44,15 +50,15 @@ RETRY_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """`max_bytes`: None for a quarter of the queue's limit; `table`: (database, table) or None; `unread`: raw rows are
-    slices."""
+    """`start`: None for the stored position; `max_bytes`: None for a quarter of the queue's limit; `table`: (database,
+    table) or None; `unread`: raw rows are slices."""
 
     address: DaemonEndpoint
     consumer: str
     table: tuple[str, str] | None = None
     raw: bool = False
     unread: bool = False
-    start: Position | None = None
+    start: Position | Place | None = None
     max_bytes: int | None = None
     max_partitions: int = MAX_PARTITIONS
     max_partition_bytes: int = MAX_PARTITION_BYTES
@@ -74,7 +80,7 @@ class SourceOptions:
         findings += [
             f"option {key!r} is missing" for key in ("url", "consumer") if not values.get(key)
         ]
-        for first, second in (("token", "tokenFile"), ("table", "raw")):
+        for first, second in _EXCLUDING:
             if first in values and second in values and values[second].lower() != "false":
                 findings.append(f"options {first!r} and {second!r} exclude each other")
         options = _ValueParser(values, findings).options()
@@ -96,7 +102,10 @@ class _ValueParser:
     def options(self) -> SourceOptions | None:
         """Returns None if the address is wrong; every parser runs in any case, so that all findings are collected."""
         address, consumer = self._address(), self._values.get("consumer", "")
-        table, start = self._table(), self._start()
+        table = self._table()
+        start = self._place(
+            "startingOffsets", "startingTimestamp", "stored", ("earliest", "latest")
+        )
         raw = self._choice("raw", "false", ("true", "false", "slices"))
         max_bytes = self._size("maxBytesPerTrigger")
         max_partitions = self._count("maxPartitions", MAX_PARTITIONS, PARTITIONS_MAX)
@@ -108,15 +117,15 @@ class _ValueParser:
         return SourceOptions(
             address,
             consumer,
-            table,
-            raw != "false",
-            raw == "slices",
-            start,
-            max_bytes,
-            max_partitions,
-            max_partition_bytes,
-            invalid_dates,
-            fail_on_data_loss,
+            table=table,
+            raw=raw != "false",
+            unread=raw == "slices",
+            start=start,
+            max_bytes=max_bytes,
+            max_partitions=max_partitions,
+            max_partition_bytes=max_partition_bytes,
+            invalid_dates=invalid_dates,
+            fail_on_data_loss=fail_on_data_loss,
         )
 
     def _address(self) -> DaemonEndpoint | None:
@@ -143,19 +152,18 @@ class _ValueParser:
             self._findings.append(f"option 'table' must be database.table, not {text!r}")
         return database, table
 
-    def _start(self) -> Position | None:
-        text = self._values.get("startingOffsets", "stored").strip()
-        if text == "stored":
-            return None
-        if not text.startswith("{"):
-            self._findings.append(
-                f"option 'startingOffsets' must be stored or a position as JSON, not {text!r}"
-            )
-            return None
+    def _place(
+        self, key: str, time_key: str, default: str, words: tuple[str, ...]
+    ) -> Position | Place | None:
+        """Returns None for the default. `time_key`: of the option that names a time in its stead."""
+        text = self._values.get(key, default).strip()
         try:
-            return Position.from_json(text)
-        except UserError as error:
-            self._findings.append(f"option 'startingOffsets': {error.what}")
+            if time_key in self._values:
+                key = time_key
+                return parse_moment(self._values[time_key])
+            return None if text == default else parse_place(text, (default, *words))
+        except ValueError as error:
+            self._findings.append(f"option {key!r} {error}")
             return None
 
     def _invalid_dates(self) -> InvalidDates:

@@ -75,8 +75,10 @@ class FakeDaemon:
         self.token = ""
         self.tables: dict[str, Any] = {}
         self.faults: dict[str, list[Answer]] = {}
+        self.places: dict[str, Position] = {}  # by the JSON of `to`; earliest and latest are known
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.slice_ends: list[int] | None = None
+        self.full = False  # the queue has no room, so no range can grow
         self.url = ""
         self._lock = threading.Condition()
 
@@ -141,7 +143,8 @@ class FakeDaemon:
             return self.faults[call].pop(0)
         if token != self.token:
             return problem(401, ErrorKind.UNAUTHORIZED, "the token is not one of this consumer")
-        if call not in ("session", "tables") and body["session"] != self.session:
+        numbered = call not in ("session", "tables", "resolve")
+        if numbered and body["session"] not in (0, self.session):
             return problem(
                 409, ErrorKind.SESSION_FENCED, f"session {body['session']} is not the newest"
             )
@@ -176,6 +179,13 @@ class FakeDaemon:
             "gap": gap,
         }
 
+    def _resolve(self, body: dict[str, Any]) -> dict[str, Any] | Answer:
+        places = {'"earliest"': self.base, '"latest"': self.head} | self.places
+        place = places.get(json.dumps(body["to"]))
+        if place is None:
+            return problem(410, ErrorKind.POSITION_PURGED, f"no place {body['to']}")
+        return {"position": place.as_dict()}
+
     def _poll(self, body: dict[str, Any]) -> dict[str, Any]:
         after = Position.from_dict(body["after"])
         limit = body["max_bytes"]
@@ -183,12 +193,24 @@ class FakeDaemon:
             at, head = self.acknowledged.as_dict(), self.head.as_dict()
             return {"end": at, "head": head, "bytes": 0, "transactions": 0, "gap": True}
         with self._lock:
-            self.acknowledged = max(self.acknowledged, after, key=lambda p: p.order)
-            self._lock.wait_for(lambda: self._following(after), body["wait_ms"] / 1000)
+            if body["session"]:
+                self.acknowledged = max(self.acknowledged, after, key=lambda p: p.order)
+            few = body.get("min_bytes", 0)
+            most = body.get("max_transactions") or len(self.transactions)
+
+            def enough() -> bool:
+                data = [len(t.data) for t in self._following(after)]
+                cut = len(data) > most or (limit is not None and sum(data) > limit)
+                return bool(data) and (cut or self.full or sum(data) >= few)
+
+            if not self._lock.wait_for(enough, body["wait_ms"] / 1000) and few:
+                body |= {"max_transactions": 0}
             chosen: list[Transaction] = []
             size = 0
             for transaction in self._following(after):
                 if size and limit is not None and size + len(transaction.data) > limit:
+                    break
+                if len(chosen) == body.get("max_transactions", -1):
                     break
                 size += len(transaction.data)
                 chosen.append(transaction)

@@ -163,6 +163,89 @@ def test_a_start_from_the_options(daemon: FakeDaemon, new_reader: Any) -> None:
     assert new_reader(startingOffsets=one.to_json()).initialOffset() == one.as_dict()
 
 
+# -- a start at a place of the server's log ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_place_is_asked_once_and_its_session_opens_with_the_first_batch(
+    daemon: FakeDaemon, new_reader: Any, *, moves: bool
+) -> None:
+    daemon.add(b"x" * 10)
+    tip = daemon.add(b"x" * 10)
+    reader = new_reader(startingOffsets="latest")
+    start = reader.initialOffset()
+    assert start == tip.as_dict()
+    assert (daemon.session, daemon.acknowledged) == (0, position(0))
+    end = daemon.add(b"later") if moves else tip
+    assert reader.latestOffset(start, ALL) == end.as_dict()
+    assert reader.initialOffset() == start
+    assert daemon.acknowledged == tip
+    assert len(reader.partitions(start, end.as_dict())) == moves
+    assert calls(daemon) == ["resolve", "session", "poll"]
+
+
+def test_a_query_that_found_nothing_at_the_end_begins_there_again(
+    daemon: FakeDaemon, new_reader: Any
+) -> None:
+    daemon.add(b"x" * 10)
+    killed = new_reader(startingOffsets="latest")
+    killed.prepareForTriggerAvailableNow()
+    start = killed.initialOffset()
+    assert killed.latestOffset(start, ALL) == start
+    assert killed.partitions(start, start) == []
+    reader = new_reader(startingOffsets="latest")
+    assert reader.partitions(reader.initialOffset(), start) == []
+
+
+def test_a_time_is_sent_to_the_daemon(daemon: FakeDaemon, new_reader: Any) -> None:
+    one = daemon.add(b"x")
+    daemon.places['{"timestamp": "1970-01-01T00:00:01.500000+00:00"}'] = one
+    assert new_reader(startingTimestamp="1500").initialOffset() == one.as_dict()
+    with pytest.raises(BinlogError, match="no place"):
+        new_reader(startingTimestamp="1501").initialOffset()
+
+
+@pytest.mark.parametrize("more", [True, False])
+@pytest.mark.parametrize("place", ["latest", "earliest"])
+def test_a_batch_that_was_planned_before_a_crash_keeps_its_start(
+    daemon: FakeDaemon, new_reader: Any, place: str, *, more: bool
+) -> None:
+    """Spark asks the new process for the initial offset, where `latest` now lies elsewhere, and then for the batch."""
+    daemon.add(b"x" * 10)
+    killed = new_reader(startingOffsets=place)
+    start = killed.initialOffset()
+    end = daemon.add(b"x" * 10)
+    assert killed.latestOffset(start, ALL) == end.as_dict()
+    if more:
+        daemon.add(b"x" * 10)
+    reader = new_reader(startingOffsets=place)
+    again = reader.initialOffset()
+    assert (again == start) is (place == "earliest")
+    slices = reader.partitions(again, end.as_dict())
+    assert slices[0].start.position.as_dict() == start
+    assert slices[-1].end.position == end
+    assert daemon.acknowledged.as_dict() == start
+
+
+def test_a_checkpoint_wins_over_a_place_and_one_line_says_so(
+    daemon: FakeDaemon, new_reader: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = daemon.add(b"x"), daemon.add(b"x")
+    reader = new_reader(startingOffsets="earliest")
+    for _ in range(2):
+        assert reader.latestOffset(one.as_dict(), ALL) == two.as_dict()
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "consumer shop: goes on at the checkpoint, epoch 1, seq 1 (binlog.000001:5); startingOffsets (earliest)"
+        " is for a query without one"
+    )
+    assert daemon.acknowledged == one
+    caplog.clear()
+    for options in ({}, {"startingOffsets": one.to_json()}):
+        new_reader(**options).latestOffset(one.as_dict(), ALL)
+    assert not caplog.records
+
+
 def test_available_now_ends_at_the_position_of_its_start(
     daemon: FakeDaemon, new_reader: Any
 ) -> None:

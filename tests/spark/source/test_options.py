@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import UserError
 from dispatcher.model.position import Position
+from dispatcher.settings.model import StartSettings
 from dispatcher.settings.values import parse_bytes
 from spark_sink.source.options import KEYS, MAX_PARTITIONS, SourceOptions
+from spark_sink.source.places import Place
 
 GOOD = {"url": "http://daemon:8085", "consumer": "shop"}
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 START = Position("s", "", "binlog.000001", 4, 0, 0)
 
 
@@ -60,7 +65,28 @@ def test_all_options_in_any_case() -> None:
         ({"raw": "yes"}, "option 'raw' must be true, false or slices"),
         ({"raw": "true", "table": "a.b"}, "options 'table' and 'raw' exclude each other"),
         ({"token": "x", "tokenFile": "y"}, "options 'token' and 'tokenFile' exclude each other"),
-        ({"startingOffsets": "earliest"}, "must be stored or a position as JSON"),
+        ({"startingOffsets": "earlist"}, "not 'earlist', did you mean 'earliest'?"),
+        (
+            {"startingOffsets": "1763700000000"},
+            "must be stored, earliest, latest, a position as JSON, a GTID",
+        ),
+        ({"startingOffsets": '{"gtid": "x"}'}, "'x' is not a UUID"),
+        ({"startingOffsets": f"{UUID}:5-x"}, "'5-x' is neither an interval nor a tag"),
+        (
+            {"startingOffsets": "binlog.000003:1"},
+            "option 'startingOffsets' offset 1 of binlog.000003",
+        ),
+        ({"startingOffsets": '{"shop":{"0":23}}'}, "unknown key 'shop'"),
+        ({"startingOffsets": "{"}, "option 'startingOffsets' not JSON"),
+        (
+            {"startingTimestamp": "yesterday"},
+            "option 'startingTimestamp' must be a time like 2026-",
+        ),
+        ({"startingTimestamp": "-1"}, "in 1970 or later, or milliseconds since 1970, not '-1'"),
+        (
+            {"startingTimestamp": "1", "startingOffsets": "latest"},
+            "options 'startingOffsets' and 'startingTimestamp' exclude each other",
+        ),
         ({"startingOffsets": '{"seq":1}'}, "key 'server' is missing"),
         ({"maxBytesPerTrigger": "0"}, "must be a size like 16MiB"),
         ({"maxPartitions": "0"}, "must be a number from 1"),
@@ -71,6 +97,38 @@ def test_findings(change: dict[str, str], finding: str) -> None:
     with pytest.raises(UserError) as caught:
         SourceOptions.parse(GOOD | change)
     assert finding in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("options", "to"),
+    [
+        ({"startingOffsets": "earliest"}, "earliest"),
+        ({"startingOffsets": " latest "}, "latest"),
+        ({"startingOffsets": f"{UUID}:1-5"}, {"gtid": f"{UUID}:1-5"}),
+        ({"startingOffsets": f'{{"gtid": "{UUID}:1-5"}}'}, {"gtid": f"{UUID}:1-5"}),
+        ({"startingOffsets": '{"gtid": "2026-11-21"}'}, {"gtid": "2026-11-21"}),
+        ({"startingOffsets": "0-1-42, 1-2-3"}, {"gtid": "0-1-42, 1-2-3"}),
+        ({"startingOffsets": "binlog.000003:120"}, {"file": "binlog.000003", "offset": 120}),
+        (
+            {"startingOffsets": '{"file": "my.bin.000003", "offset": 4}'},
+            {"file": "my.bin.000003", "offset": 4},
+        ),
+        ({"startingOffsets": "1970-01-02"}, {"timestamp": "1970-01-02T00:00:00+00:00"}),
+        (
+            {"startingOffsets": '{"timestamp": 1500}'},
+            {"timestamp": "1970-01-01T00:00:01.500000+00:00"},
+        ),
+        ({"startingTimestamp": "1500"}, {"timestamp": "1970-01-01T00:00:01.500000+00:00"}),
+        (
+            {"startingTimestamp": "1970-01-01T02:00:00+01:00"},
+            {"timestamp": "1970-01-01T01:00:00+00:00"},
+        ),
+    ],
+)
+def test_places(options: dict[str, str], to: object) -> None:
+    place = SourceOptions.parse(GOOD | options).start
+    assert isinstance(place, Place) and json.loads(place.to) == to
+    StartSettings.parse(to)  # the daemon takes it, too
 
 
 def test_all_findings_at_once() -> None:

@@ -94,6 +94,22 @@ def test_batches_are_bounded_in_bytes_and_read_in_slices(
     assert data == sorted(data)
 
 
+def test_a_query_begins_at_a_place_and_then_at_its_checkpoint(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    some_history(source)
+    first, more, earliest = Batches(), Batches(), Batches()
+    latest = stream(spark, source, startingOffsets="latest")
+    to_end(latest, tmp_path / "c", first)
+    assert first.all() == []
+    source.execute("INSERT INTO t VALUES (7, 'later', NULL)")
+    source.feed()
+    to_end(latest, tmp_path / "c", more)
+    assert [row["after"] for row in more.all()] == ['{"id":7,"name":"later","price":null}']
+    to_end(stream(spark, source, startingOffsets="earliest"), tmp_path / "other", earliest)
+    assert len(earliest.all()) == 9
+
+
 @pytest.mark.deep
 def test_a_restart_whose_first_call_is_partitions(
     spark: SparkSession, source: Source, tmp_path: Path
