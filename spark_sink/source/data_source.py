@@ -20,6 +20,7 @@ Importing this module loads pyspark's type classes only; numpy, numba and pyarro
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -129,6 +130,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Position | None = None
         self._head: Position | None = None
         self._planned: tuple[Position, PolledRange] | None = None
+        self._batched_at = (
+            -math.inf
+        )  # when the last batch with data was planned, by the monotonic clock
         self._gap_at: Position | None = None  # behind the newest gap
         self._initial: Position | None = None  # of the place that the options name
 
@@ -181,7 +185,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if session.gap and after.epoch != session.position.epoch:
             polled = PolledRange(session.position, session.head, 0, 0, gap=True)
         else:
-            polled = self._poll(session, after, self._max_bytes(limit, session))
+            polled = self._poll(session, after, limit)
         end = polled.end
         if self._target is not None and end.order >= self._target.order:
             end = self._target
@@ -326,16 +330,28 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._anchored = True
         return session
 
-    def _poll(self, session: Session, after: Position, max_bytes: int | None) -> PolledRange:
+    def _poll(self, session: Session, after: Position, limit: ReadLimit) -> PolledRange:
+        unlimited = isinstance(limit, ReadAllAvailable)
+        max_bytes = self._max_bytes(limit, session)
+        max_transactions = None if unlimited else self._options.max_transactions
+        # How long the batch may still wait for so many bytes. One that has to reach an end does not.
+        left_s = self._batched_at + self._options.max_trigger_delay_s - time.monotonic()
+        waits = (
+            self._options.min_bytes > 0 and not unlimited and self._target is None and left_s > 0
+        )
         deadline = time.monotonic() + self._options.address.retry_timeout_s
         while True:
             polled = self._client_now().poll(
                 session.number,
                 after,
                 max_bytes=max_bytes,
-                wait_ms=WAIT_MS,
+                wait_ms=max(1, min(WAIT_MS, int(left_s * 1000))) if waits else WAIT_MS,
                 markers=self._target is not None,
+                min_bytes=self._options.min_bytes if waits else 0,
+                max_transactions=max_transactions,
             )
+            if polled.transactions:
+                self._batched_at = time.monotonic()
             self._head = polled.head
             if polled.gap:
                 self._skip_gap(after, polled.end)

@@ -7,6 +7,7 @@ Unknown keys are refused here, with the nearest known one.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,12 +34,16 @@ KEYS = {
     " milliseconds since 1970) or later",
     "failOnDataLoss": "true (default): stop if the server has purged changes that were not read; false: go on",
     "maxBytesPerTrigger": "bytes in a batch, like 16MiB; default a quarter of the queue's limit",
+    "maxTransactionsPerTrigger": "transactions in a batch; default no limit",
+    "minBytesPerTrigger": "bytes that a batch waits for, like 4MiB, at most maxTriggerDelay; default 0",
+    "maxTriggerDelay": "like 15m (default): after this time a batch no longer waits for minBytesPerTrigger",
     "maxPartitions": "slices that a batch is read in, default 4, at most 254; more if they would be too large",
     "maxBytesPerPartition": "bytes of a slice, like 16MiB, default 64MiB; large transactions are cut, too",
     "retryTimeoutSeconds": "how long to wait for a daemon that does not answer, default 600",
 }
 _SPELLED = {key.lower(): key for key in KEYS}
 SIZE_MAX = 1 << 62
+COUNT_MAX = (1 << 31) - 1
 
 _EXCLUDING = (("token", "tokenFile"), ("table", "raw"), ("startingOffsets", "startingTimestamp"))
 
@@ -46,6 +51,9 @@ MAX_PARTITIONS = 4
 MAX_PARTITION_BYTES = 64 << 20
 PARTITIONS_MAX = SLICES_MAX - 1  # slices are numbered in the order of the mirror's log
 RETRY_TIMEOUT_S = 600.0
+MAX_TRIGGER_DELAY_S = 900.0
+_DURATION = re.compile(r"(\d{1,12})\s*(ms|s|m|min|h|d|)\Z", re.ASCII | re.IGNORECASE)
+_SECONDS = {"": 0.001, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,9 @@ class SourceOptions:
     unread: bool = False
     start: Position | Place | None = None
     max_bytes: int | None = None
+    max_transactions: int | None = None
+    min_bytes: int = 0
+    max_trigger_delay_s: float = MAX_TRIGGER_DELAY_S
     max_partitions: int = MAX_PARTITIONS
     max_partition_bytes: int = MAX_PARTITION_BYTES
     invalid_dates: InvalidDates = InvalidDates.NULL
@@ -107,7 +118,11 @@ class _ValueParser:
             "startingOffsets", "startingTimestamp", "stored", ("earliest", "latest")
         )
         raw = self._choice("raw", "false", ("true", "false", "slices"))
-        max_bytes = self._size("maxBytesPerTrigger")
+        max_bytes, min_bytes = self._batch_sizes()
+        max_transactions = None
+        if "maxTransactionsPerTrigger" in self._values:
+            max_transactions = self._count("maxTransactionsPerTrigger", 1, COUNT_MAX)
+        max_trigger_delay_s = self._delay()
         max_partitions = self._count("maxPartitions", MAX_PARTITIONS, PARTITIONS_MAX)
         max_partition_bytes = self._size("maxBytesPerPartition") or MAX_PARTITION_BYTES
         invalid_dates = self._invalid_dates()
@@ -122,6 +137,9 @@ class _ValueParser:
             unread=raw == "slices",
             start=start,
             max_bytes=max_bytes,
+            max_transactions=max_transactions,
+            min_bytes=min_bytes,
+            max_trigger_delay_s=max_trigger_delay_s,
             max_partitions=max_partitions,
             max_partition_bytes=max_partition_bytes,
             invalid_dates=invalid_dates,
@@ -192,6 +210,30 @@ class _ValueParser:
             self._findings.append(f"option {key!r} must be a number from 1 to {most}, not {text!r}")
             return default
         return int(text)
+
+    def _batch_sizes(self) -> tuple[int | None, int]:
+        """Returns the most bytes of a batch, None for the default, and those that it waits for."""
+        most, least = self._size("maxBytesPerTrigger"), self._size("minBytesPerTrigger") or 0
+        if most is not None and least > most:
+            self._findings.append(
+                f"option 'minBytesPerTrigger' ({least} bytes) must not exceed 'maxBytesPerTrigger' ({most} bytes)"
+            )
+        return most, least
+
+    def _delay(self) -> float:
+        """Returns seconds. As Kafka's option: a number without a unit is milliseconds."""
+        text = self._values.get("maxTriggerDelay")
+        if text is None:
+            return MAX_TRIGGER_DELAY_S
+        if "minBytesPerTrigger" not in self._values:
+            self._findings.append("option 'maxTriggerDelay' needs 'minBytesPerTrigger'")
+        match = _DURATION.match(text.strip())
+        if match is None:
+            self._findings.append(
+                f"option 'maxTriggerDelay' must be a time like 500ms, 30s, 15m or 1h, not {text!r}"
+            )
+            return MAX_TRIGGER_DELAY_S
+        return int(match[1]) * _SECONDS[match[2].lower()]
 
     def _size(self, key: str) -> int | None:
         text = self._values.get(key)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import KEYS
+from spark_sink.source import data_source
 from spark_sink.source.client import SliceCut
 from spark_sink.source.data_source import RAW_SCHEMA, BinlogDataSource, BinlogStreamReader
 from spark_sink.source.options import SourceOptions
@@ -161,6 +164,51 @@ def test_the_checkpoint_wins_over_the_stored_position(daemon: FakeDaemon, new_re
 def test_a_start_from_the_options(daemon: FakeDaemon, new_reader: Any) -> None:
     one = daemon.add(b"x")
     assert new_reader(startingOffsets=one.to_json()).initialOffset() == one.as_dict()
+
+
+def test_a_batch_has_at_most_so_many_transactions(daemon: FakeDaemon, new_reader: Any) -> None:
+    ends = [daemon.add(b"x" * 10) for _ in range(5)]
+    reader = new_reader(maxTransactionsPerTrigger="2")
+    start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
+    assert reader.latestOffset(start, limit) == ends[1].as_dict()
+    assert reader.latestOffset(ends[1].as_dict(), limit) == ends[3].as_dict()
+    assert reader.latestOffset(ends[3].as_dict(), ALL) == ends[4].as_dict()
+
+
+def test_a_batch_waits_for_its_bytes_but_not_longer_than_the_delay(
+    daemon: FakeDaemon, new_reader: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(data_source, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(data_source, "WAIT_MS", 20)
+    reader = new_reader(minBytesPerTrigger="25B", maxTriggerDelay="10m")
+    start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
+    one = daemon.add(b"x" * 10)
+    # As in Spark's Kafka source, the first batch does not wait.
+    assert reader.latestOffset(start, limit) == one.as_dict()
+    two = daemon.add(b"x" * 10)
+    assert reader.latestOffset(one.as_dict(), limit) == one.as_dict()
+    clock[0] += 599
+    assert reader.latestOffset(one.as_dict(), limit) == one.as_dict()
+    clock[0] += 2
+    assert reader.latestOffset(one.as_dict(), limit) == two.as_dict()
+    daemon.add(b"x" * 20)
+    assert reader.latestOffset(two.as_dict(), limit) == two.as_dict()
+    four = daemon.add(b"x" * 20)
+    assert reader.latestOffset(two.as_dict(), limit) == four.as_dict()
+    five = daemon.add(b"x")
+    assert reader.latestOffset(four.as_dict(), ALL) == five.as_dict()
+    sent = [body.get("min_bytes", 0) for name, body in daemon.calls if name == "poll"]
+    assert sent == [0, 25, 25, 0, 25, 25, 0]
+
+
+def test_a_run_to_the_end_does_not_wait_for_bytes(daemon: FakeDaemon, new_reader: Any) -> None:
+    one = daemon.add(b"x" * 10)
+    reader = new_reader(minBytesPerTrigger="1MB")
+    reader.prepareForTriggerAvailableNow()
+    reader._batched_at = time.monotonic()
+    limit = reader.getDefaultReadLimit()
+    assert reader.latestOffset(reader.initialOffset(), limit) == one.as_dict()
 
 
 # -- a start at a place of the server's log ------------------------------------------------------------------

@@ -89,6 +89,20 @@ def test_all_options_in_any_case() -> None:
         ),
         ({"startingOffsets": '{"seq":1}'}, "key 'server' is missing"),
         ({"maxBytesPerTrigger": "0"}, "must be a size like 16MiB"),
+        (
+            {"minBytesPerTrigger": "4m"},
+            "'minBytesPerTrigger' must be a size like 16MiB, not '4m': write",
+        ),
+        (
+            {"minBytesPerTrigger": "2MB", "maxBytesPerTrigger": "1MB"},
+            "'minBytesPerTrigger' (2000000 bytes) must not exceed 'maxBytesPerTrigger' (1000000 bytes)",
+        ),
+        ({"maxTriggerDelay": "15m"}, "option 'maxTriggerDelay' needs 'minBytesPerTrigger'"),
+        (
+            {"maxTriggerDelay": "soon", "minBytesPerTrigger": "1"},
+            "option 'maxTriggerDelay' must be a time like 500ms, 30s, 15m or 1h, not 'soon'",
+        ),
+        ({"maxTransactionsPerTrigger": "0"}, "'maxTransactionsPerTrigger' must be a number from 1"),
         ({"maxPartitions": "0"}, "must be a number from 1"),
         ({"retryTimeoutSeconds": "soon"}, "must be a number from 1"),
     ],
@@ -97,6 +111,14 @@ def test_findings(change: dict[str, str], finding: str) -> None:
     with pytest.raises(UserError) as caught:
         SourceOptions.parse(GOOD | change)
     assert finding in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500", 0.5), ("500ms", 0.5), ("30 s", 30), ("15m", 900), ("2H", 7200)]
+)
+def test_delays_are_those_of_spark_s_kafka_source(text: str, seconds: float) -> None:
+    given = GOOD | {"minBytesPerTrigger": "1MB", "maxTriggerDelay": text}
+    assert SourceOptions.parse(given).max_trigger_delay_s == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(

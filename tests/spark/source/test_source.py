@@ -110,6 +110,20 @@ def test_a_query_begins_at_a_place_and_then_at_its_checkpoint(
     assert len(earliest.all()) == 9
 
 
+def test_batches_are_bounded_in_transactions(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    some_history(source)
+    batches = Batches()
+    bounds = {
+        "maxTransactionsPerTrigger": "3",
+        "minBytesPerTrigger": "1MB",
+        "maxTriggerDelay": "1h",
+    }
+    to_end(stream(spark, source, **bounds), tmp_path / "c", batches)
+    assert [len({row["seq"] for row in rows}) for rows in batches.rows] == [3, 3, 1]
+
+
 @pytest.mark.deep
 def test_a_restart_whose_first_call_is_partitions(
     spark: SparkSession, source: Source, tmp_path: Path
