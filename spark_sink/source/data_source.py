@@ -1,4 +1,4 @@
-"""The Spark data source "binlog": one consumer of the daemon as a stream of changes.
+"""The Spark data source "binlog": one consumer of the daemon as a stream of changes (for batches see `batch`).
 
 Spark constructs a reader twice, in two Python processes on the driver: one only to send `read` to the executors, the
 other to plan batches as long as the query runs. The reader cannot tell which one it is, and after a crash `partitions`
@@ -24,10 +24,14 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -36,18 +40,19 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
 from spark_sink.source.client import ConsumerClient, PolledRange, Session, SliceCut
-from spark_sink.source.options import PARTITIONS_MAX, SourceOptions
+from spark_sink.source.options import SourceOptions
 from spark_sink.source.places import Place
+from spark_sink.source.planning import range_cuts, range_slices
 from spark_sink.source.slices import (
     SLICE_SCHEMA,
     Slice,
     data_loss,
     position_text,
     read_bytes,
-    slice_rows,
+    slice_batches,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +61,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.source")
 
 WAIT_MS = 1000
-SLICE_BYTES_MIN = 1 << 20  # for fewer bytes, another task costs more than it saves
 
 _RAW_COLUMNS = (
     ("entry", "long", False),
@@ -104,7 +108,18 @@ class BinlogDataSource(DataSource):
 
         return rows.spark_schema(rows.stream_schema(self._parsed, _definition(self._parsed)))
 
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from spark_sink.source.batch import BinlogBatchReader  # noqa: PLC0415 - a stream does not need it
+
+        return BinlogBatchReader(self._parsed, schema)
+
     def streamReader(self, schema: StructType) -> BinlogStreamReader:  # noqa: N802
+        if self._parsed.end is not None:
+            raise UserError(
+                ErrorKind.SETTINGS,
+                'source "binlog": a stream has no end, so the options endingOffsets and endingTimestamp are not for it',
+                remedy="use spark.read for a batch, or Trigger.AvailableNow for a stream up to the newest change",
+            )
         return BinlogStreamReader(self._parsed, schema)
 
 
@@ -215,32 +230,13 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         markers = polled is not None and polled.transactions == 0
         if markers and not self._options.raw:
             return []
-        between, size = ([], 0) if markers else self._cuts(session, first, last, polled)
-        slices = [
-            Slice(session.number, number, *pair, size, markers=markers)
-            for number, pair in enumerate(pairwise([SliceCut(first), *between, SliceCut(last)]))
-        ]
-        if self._options.raw:
-            slices[-1] = replace(slices[-1], batch_end=last, gap=first.epoch != last.epoch)
-        return slices
-
-    def _cuts(
-        self, session: Session, first: Position, last: Position, polled: PolledRange | None
-    ) -> tuple[list[SliceCut], int]:
-        """Returns where to cut a batch, and its bytes. `polled`: the range, None if this process has not polled it."""
-        n = self._options.max_partitions if polled is None else self._slices(polled.bytes)
-        if polled is not None and n == 1:
-            return [], polled.bytes
-        divided = self._client_now().slices(session.number, first, last, n)
-        if polled is None and (needed := self._slices(divided.bytes)) > n:
-            divided = self._client_now().slices(session.number, first, last, needed)
-        return divided.cuts, divided.bytes
-
-    def _slices(self, size: int) -> int:
-        """Returns how many slices a batch of so many bytes is cut into: `maxPartitions` or, if a slice would be larger
-        than `maxBytesPerPartition`, more."""
-        few = min(self._options.max_partitions, max(1, size // SLICE_BYTES_MIN))
-        return min(PARTITIONS_MAX, max(few, -(-size // self._options.max_partition_bytes)))
+        cuts: list[SliceCut] = []
+        size = 0
+        if not markers:
+            known = polled.bytes if polled else None
+            client = self._client_now()
+            cuts, size = range_cuts(client, self._options, session.number, first, last, known)
+        return range_slices(self._options, session.number, first, last, cuts, size, markers=markers)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Does nothing: see the module."""
@@ -254,14 +250,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Slice)
-        if self._options.unread:
-            from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - loads pyarrow
-
-            return slice_rows(to_arrow_schema(self._schema), partition)
-        from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
-
-        part, data = read_bytes(self._options, partition)
-        return rows.read_slice(self._options, self._schema, part, data)
+        return slice_batches(self._options, self._schema, partition, read_bytes)
 
     # -- the session -----------------------------------------------------------------------------------------
 

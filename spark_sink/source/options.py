@@ -32,6 +32,9 @@ KEYS = {
     " offset; a checkpoint wins over it",
     "startingTimestamp": "in place of startingOffsets: the first transaction committed at this time (ISO 8601, or"
     " milliseconds since 1970) or later",
+    "endingOffsets": "of a batch: latest (default), or as startingOffsets",
+    "endingTimestamp": "of a batch, in place of endingOffsets: the last transaction before the first one committed at"
+    " this time or later",
     "failOnDataLoss": "true (default): stop if the server has purged changes that were not read; false: go on",
     "maxBytesPerTrigger": "bytes in a batch, like 16MiB; default a quarter of the queue's limit",
     "maxTransactionsPerTrigger": "transactions in a batch; default no limit",
@@ -45,7 +48,12 @@ _SPELLED = {key.lower(): key for key in KEYS}
 SIZE_MAX = 1 << 62
 COUNT_MAX = (1 << 31) - 1
 
-_EXCLUDING = (("token", "tokenFile"), ("table", "raw"), ("startingOffsets", "startingTimestamp"))
+_EXCLUDING = (
+    ("token", "tokenFile"),
+    ("table", "raw"),
+    ("startingOffsets", "startingTimestamp"),
+    ("endingOffsets", "endingTimestamp"),
+)
 
 MAX_PARTITIONS = 4
 MAX_PARTITION_BYTES = 64 << 20
@@ -58,8 +66,8 @@ _SECONDS = {"": 0.001, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """`start`: None for the stored position; `max_bytes`: None for a quarter of the queue's limit; `table`: (database,
-    table) or None; `unread`: raw rows are slices."""
+    """`start`: None for the stored position; `end`: of a batch, None for the newest; `max_bytes`: None for a quarter of
+    the queue's limit; `table`: (database, table) or None; `unread`: raw rows are slices."""
 
     address: DaemonEndpoint
     consumer: str
@@ -67,6 +75,7 @@ class SourceOptions:
     raw: bool = False
     unread: bool = False
     start: Position | Place | None = None
+    end: Position | Place | None = None
     max_bytes: int | None = None
     max_transactions: int | None = None
     min_bytes: int = 0
@@ -114,9 +123,8 @@ class _ValueParser:
         """Returns None if the address is wrong; every parser runs in any case, so that all findings are collected."""
         address, consumer = self._address(), self._values.get("consumer", "")
         table = self._table()
-        start = self._place(
-            "startingOffsets", "startingTimestamp", "stored", ("earliest", "latest")
-        )
+        start = self._place("startingOffsets", ("stored", "earliest", "latest"))
+        end = self._place("endingOffsets", ("latest",))
         raw = self._choice("raw", "false", ("true", "false", "slices"))
         max_bytes, min_bytes = self._batch_sizes()
         max_transactions = None
@@ -136,6 +144,7 @@ class _ValueParser:
             raw=raw != "false",
             unread=raw == "slices",
             start=start,
+            end=end,
             max_bytes=max_bytes,
             max_transactions=max_transactions,
             min_bytes=min_bytes,
@@ -170,16 +179,18 @@ class _ValueParser:
             self._findings.append(f"option 'table' must be database.table, not {text!r}")
         return database, table
 
-    def _place(
-        self, key: str, time_key: str, default: str, words: tuple[str, ...]
-    ) -> Position | Place | None:
-        """Returns None for the default. `time_key`: of the option that names a time in its stead."""
-        text = self._values.get(key, default).strip()
+    def _place(self, key: str, words: tuple[str, ...]) -> Position | Place | None:
+        """Returns None for `stored`, and if the option is not given. Another option may name a time in its stead."""
+        text, time_key = self._values.get(key), key.replace("Offsets", "Timestamp")
         try:
             if time_key in self._values:
                 key = time_key
                 return parse_moment(self._values[time_key])
-            return None if text == default else parse_place(text, (default, *words))
+            return (
+                None
+                if text is None or text.strip() == "stored" in words
+                else parse_place(text, words)
+            )
         except ValueError as error:
             self._findings.append(f"option {key!r} {error}")
             return None

@@ -7,7 +7,7 @@ reads them where it writes them, so their bytes do not pass through the JVM.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,24 @@ def read_bytes(
     if part.batch_end is not None:
         part = replace(part, gap=part.gap or delivered.gap)
     return part, delivered.data
+
+
+def slice_batches(
+    options: SourceOptions,
+    schema: StructType,
+    part: Slice,
+    read: Callable[[SourceOptions, Slice], tuple[Slice, memoryview]],
+) -> Iterator[pa.RecordBatch]:
+    """Returns the rows of a slice, in the form that the options select. `read`: `read_bytes`, or another with its
+    result."""
+    if options.unread:
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - loads pyarrow
+
+        return slice_rows(to_arrow_schema(schema), part)
+    from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
+
+    part, data = read(options, part)
+    return rows.read_slice(options, schema, part, data)
 
 
 def data_loss(consumer: str, after: Position, goes_on: Position | None) -> BinlogError:

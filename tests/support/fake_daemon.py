@@ -79,6 +79,8 @@ class FakeDaemon:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.slice_ends: list[int] | None = None
         self.full = False  # the queue has no room, so no range can grow
+        self.queued: Position | None = None  # how far the daemon has read; None for all
+        self.forgotten = self.base  # ranges before it are refused
         self.url = ""
         self._lock = threading.Condition()
 
@@ -87,6 +89,10 @@ class FakeDaemon:
     @property
     def head(self) -> Position:
         return self.transactions[-1].position if self.transactions else self.base
+
+    def acknowledge_behind(self, at: Position) -> None:
+        """Acknowledge as another reader does: what lies before is gone."""
+        self.acknowledged = self.forgotten = at
 
     def purge(self) -> Position:
         """Lose all transactions: the consumer goes on behind a gap, in a new epoch (`on_purged: latest`)."""
@@ -232,8 +238,13 @@ class FakeDaemon:
         return {"cuts": cuts, "events": [None] * len(cuts), "bytes": size}
 
     def _binlog(self, body: dict[str, Any]) -> bytes | Answer:
-        if self._before_gap(Position.from_dict(body["start"])):
+        start = Position.from_dict(body["start"])
+        if self._before_gap(start):
             return Answer(body=self.preamble, headers={"Binlog-Gap": "true"})
+        if start.order < self.forgotten.order:
+            return problem(
+                409, ErrorKind.POSITION_UNKNOWN, f"seq {start.seq} is older than the acknowledged"
+            )
         return self.preamble + b"".join(t.data for t in self._range(body))
 
     def _ack(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -246,7 +257,8 @@ class FakeDaemon:
         return problem(404, ErrorKind.UNKNOWN_CONSUMER, f"table {body['table']} does not exist")
 
     def _following(self, after: Position) -> Sequence[Transaction]:
-        return [t for t in self.transactions if t.position.order > after.order]
+        queued = self.queued or self.head
+        return [t for t in self.transactions if after.order < t.position.order <= queued.order]
 
     def _range(self, body: dict[str, Any]) -> list[Transaction]:
         start, end = Position.from_dict(body["start"]), Position.from_dict(body["end"])

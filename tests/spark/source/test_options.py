@@ -79,6 +79,11 @@ def test_all_options_in_any_case() -> None:
         ({"startingOffsets": '{"shop":{"0":23}}'}, "unknown key 'shop'"),
         ({"startingOffsets": "{"}, "option 'startingOffsets' not JSON"),
         (
+            {"endingOffsets": "earliest"},
+            "option 'endingOffsets' must be latest, a position as JSON",
+        ),
+        ({"endingTimestamp": "soon"}, "option 'endingTimestamp' must be a time like 2026-"),
+        (
             {"startingTimestamp": "yesterday"},
             "option 'startingTimestamp' must be a time like 2026-",
         ),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
 from dispatcher.model.errors import ErrorKind
 from tests.spark.conftest import Source, to_end
@@ -122,6 +122,33 @@ def test_batches_are_bounded_in_transactions(
     }
     to_end(stream(spark, source, **bounds), tmp_path / "c", batches)
     assert [len({row["seq"] for row in rows}) for rows in batches.rows] == [3, 3, 1]
+
+
+def test_a_batch_is_read_beside_a_stream(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    some_history(source)
+    streamed = Batches()
+    to_end(stream(spark, source), tmp_path / "c", streamed)
+    source.daemon.acknowledged = source.daemon.base
+    session = source.daemon.session
+
+    def batch(**options: str) -> DataFrame:
+        reader = spark.read.format("binlog").option("url", source.daemon.url)
+        return reader.options(consumer="shop", maxBytesPerPartition="300B", **options).load()
+
+    everything = batch()
+    assert everything.rdd.getNumPartitions() > 1
+    found = [row.asDict(recursive=True) for row in everything.collect()]
+    assert sorted(found, key=str) == sorted(streamed.all(), key=str)
+    end = source.daemon.transactions[-2].position
+    assert batch(endingOffsets=end.to_json()).where("op = 'delete'").count() == 0
+    assert (source.daemon.session, source.daemon.acknowledged) == (session, source.daemon.base)
+    source.daemon.acknowledge_behind(end)
+    with pytest.raises(
+        PySparkException, match=r"changes after .* were acknowledged.*failOnDataLoss"
+    ):
+        batch(startingOffsets=source.daemon.base.to_json()).count()
 
 
 @pytest.mark.deep

@@ -1,0 +1,59 @@
+"""How a range is divided into the slices that tasks read, for streams and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from dispatcher.model.position import Position
+from spark_sink.source.client import ConsumerClient, SliceCut
+from spark_sink.source.options import PARTITIONS_MAX, SourceOptions
+from spark_sink.source.slices import Slice
+
+SLICE_BYTES_MIN = 1 << 20  # for fewer bytes, another task costs more than it saves
+
+
+def slice_count(options: SourceOptions, size: int) -> int:
+    """Returns how many slices a range of so many bytes is cut into: `maxPartitions` or, if a slice would be larger than
+    `maxBytesPerPartition`, more."""
+    few = min(options.max_partitions, max(1, size // SLICE_BYTES_MIN))
+    return min(PARTITIONS_MAX, max(few, -(-size // options.max_partition_bytes)))
+
+
+def range_cuts(
+    client: ConsumerClient,
+    options: SourceOptions,
+    session: int,
+    first: Position,
+    last: Position,
+    size: int | None,
+) -> tuple[list[SliceCut], int]:
+    """Returns where to cut (first, last], and its bytes. `size`: its bytes, None if they are not known yet."""
+    n = options.max_partitions if size is None else slice_count(options, size)
+    if size is not None and n == 1:
+        return [], size
+    divided = client.slices(session, first, last, n)
+    if size is None and (needed := slice_count(options, divided.bytes)) > n:
+        divided = client.slices(session, first, last, needed)
+    return divided.cuts, divided.bytes
+
+
+def range_slices(
+    options: SourceOptions,
+    session: int,
+    first: Position,
+    last: Position,
+    cuts: Sequence[SliceCut],
+    size: int,
+    *,
+    markers: bool = False,
+) -> list[Slice]:
+    """Returns the slices of (first, last], in order. `size`: its bytes; `markers`: it is known to hold no data."""
+    slices = [
+        Slice(session, number, *pair, size, markers=markers)
+        for number, pair in enumerate(pairwise([SliceCut(first), *cuts, SliceCut(last)]))
+    ]
+    if options.raw:
+        slices[-1] = replace(slices[-1], batch_end=last, gap=first.epoch != last.epoch)
+    return slices
