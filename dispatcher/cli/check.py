@@ -77,14 +77,17 @@ def examine_servers(settings: Settings) -> tuple[list[str], list[str]]:
 def _begun(settings: Settings, warnings: list[str]) -> Collection[str]:
     """The consumers that have a stored position."""
     from dispatcher.state.copies import dump_state  # noqa: PLC0415
+    from dispatcher.state.space import full_disk  # noqa: PLC0415
 
-    if not settings.state.path.exists():
-        return ()
+    path = settings.state.path
+    full = full_disk(path)
     try:
-        state = dump_state(settings.state.path)
+        state = dump_state(path) if path.exists() else {"consumers": ()}
     except BinlogError as error:
         warnings.append(f"{error} (check takes all consumers for new ones)")
         return ()
+    if full is not None:
+        warnings.append(str(full))
     return {each["name"] for each in state["consumers"] if each["covered"] is not None}
 
 

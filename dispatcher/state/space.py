@@ -11,6 +11,8 @@ import os
 import sqlite3
 from pathlib import Path
 
+from dispatcher.model.errors import BinlogError, ErrorKind
+
 # SQLite makes its shared memory (`-shm`) in pieces of this size. Source: its WAL-mode File Format, section 2.
 SHM_BYTES = 32 << 10
 FULL_REMEDY = "free space on the file system; readers wait until then, and nothing is lost"
@@ -26,12 +28,21 @@ def what_failed(error: sqlite3.Error | OSError, folder: Path) -> tuple[str, bool
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
         return text, True
-    if code in _UNCLEAR and (lacking := _lacking(folder)):
-        return f"database or disk is full ({text}, {lacking})", True
+    if code in _UNCLEAR and (missing := _missing(folder)):
+        return f"database or disk is full ({text}, {missing})", True
     return text, False
 
 
-def _lacking(folder: Path) -> str:
+def full_disk(path: Path) -> BinlogError | None:
+    """The fault that a daemon with its store at `path` meets when it starts, if the disk is full now."""
+    missing = _missing(path.parent)
+    if not missing:
+        return None
+    what = f"database or disk is full ({missing})"
+    return BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=FULL_REMEDY)
+
+
+def _missing(folder: Path) -> str:
     """What the file system has too little of; "" if it has room."""
     try:
         found = os.statvfs(folder)

@@ -136,6 +136,23 @@ def test_a_password_was_rotated(on_call: OnCall, server: Instance) -> None:
     on_call.quiet("BinlogConnectionDown")
 
 
+def test_a_copy_of_the_state_runs_elsewhere(on_call: OnCall, make_daemon: MakeDaemon) -> None:
+    daemon = on_call.daemon
+    other = make_daemon(daemon.settings["consumers"])
+    settings = str(daemon.folder / "dispatcher.yaml")
+    copied = CliRunner().invoke(app, ["state", "backup", str(other.state), "--config", settings])
+    assert copied.exit_code == 0, copied.output
+    other.start()
+    on_call.alerted("BinlogDuplicateDaemon")
+    until(
+        lambda: f"{socket.gethostname()} had them" in (daemon.api.row("d")["last_error"] or ""),
+        "the message names the host of the other one",
+    )
+    other.stop()
+    on_call.quiet("BinlogDuplicateDaemon")
+    until(lambda: daemon.api.row("d")["last_error"] is None, "no fault is left")
+
+
 def test_a_server_was_reset(on_call: OnCall, server: Instance) -> None:
     insert(server, 3, 10)
     Reader(on_call.daemon, "d").open().read_to(server)

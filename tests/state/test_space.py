@@ -14,12 +14,14 @@ import sys
 from pathlib import Path
 from dispatcher.model.errors import BinlogError
 from dispatcher.state.copies import dump_state
+from dispatcher.state.space import full_disk
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 
 path = Path(sys.argv[1])
 calls = {
     "open": lambda: StateStore(path).close(),
+    "look": lambda: print(full_disk(path) or "", end=""),
     "dump": lambda: dump_state(path),
     "spill": lambda: Spill(path.with_name("spill"), 1 << 30).allocate(1 << 20),
     "limit": lambda: Spill(path.with_name("spill"), 1 << 10).allocate(1 << 20),
@@ -49,7 +51,9 @@ def test_a_full_disk_is_named_and_never_a_traceback(tmp_path: Path) -> None:
         assert "cannot write state.db.lock: No space left on device" in new
         disk.free()
         assert said(disk, "open") == ""
+        assert said(disk, "look") == ""
         disk.fill(but=4 * KIB)
+        assert "database or disk is full (4096 bytes are free)" in said(disk, "look")
         for call in ("open", "dump"):  # SQLite says "disk I/O error"
             full = said(disk, call)
             assert full.startswith("state store: database or disk is full (disk I/O error, ")
