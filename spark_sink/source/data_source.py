@@ -42,6 +42,7 @@ from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
+from dispatcher.model.subscription import is_pattern
 from spark_sink.source.client import ConsumerClient, PolledRange, Session, SliceCut
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.places import Place
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.source")
 
 WAIT_MS = 1000
+NAMES_CHECKED_MAX = 20  # each is a query on the server
 
 _RAW_COLUMNS = (
     ("entry", "long", False),
@@ -104,6 +106,7 @@ class BinlogDataSource(DataSource):
     def schema(self) -> StructType | str:
         if self._parsed.raw:
             return SLICE_SCHEMA if self._parsed.unread else RAW_SCHEMA
+        _warn_of_unknown(self._parsed)
         from spark_sink.source import rows  # noqa: PLC0415 - loads pyarrow and numba
 
         return rows.spark_schema(rows.stream_schema(self._parsed, _definition(self._parsed)))
@@ -129,6 +132,25 @@ def _definition(options: SourceOptions) -> dict[str, Any] | None:
     client = ConsumerClient(options.address, options.consumer)
     try:
         return client.table(".".join(options.table))
+    finally:
+        client.close()
+
+
+def _warn_of_unknown(options: SourceOptions) -> None:
+    """Log the names of `tables` that the server does not have now, or that the consumer does not read.
+
+    That is no error: their changes may lie in the log, or come later.
+    """
+    names = [".".join(name) for name in options.tables or () if not any(map(is_pattern, name))]
+    client = ConsumerClient(options.address, options.consumer)
+    try:
+        for name in names[:NAMES_CHECKED_MAX]:
+            try:
+                client.table(name)
+            except BinlogError as error:
+                if error.kind is not ErrorKind.UNKNOWN_TABLE:
+                    raise
+                log.warning("option tables: %s: %s", name, error.what)
     finally:
         client.close()
 

@@ -15,6 +15,7 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import Position
 from dispatcher.model.sizes import nearest_size, size_in_bytes
+from dispatcher.model.subscription import TablePattern
 from spark_sink.mirror.entries import SLICES_MAX
 from spark_sink.source.client import DaemonEndpoint
 from spark_sink.source.places import Place, parse_moment, parse_place
@@ -26,6 +27,7 @@ KEYS = {
     "tokenFile": "file that holds the token; on the driver and on every executor",
     "caFile": "PEM file of the authority that signed the daemon's certificate",
     "table": "database.table: only its rows, with before and after in its own types",
+    "tables": "names or patterns, like shop.*, billing.invoices: only their rows, and statements that touch them",
     "raw": "true: one row per table, layout and slice, not decoded; slices: one row per slice, not read",
     "invalidDates": "null (default), error or text: what a date like 0000-00-00 becomes; text makes every date text",
     "startingOffsets": "stored (default), earliest, latest, a position as JSON, a GTID set, a time, or a file and"
@@ -51,6 +53,8 @@ COUNT_MAX = (1 << 31) - 1
 _EXCLUDING = (
     ("token", "tokenFile"),
     ("table", "raw"),
+    ("table", "tables"),
+    ("tables", "raw"),
     ("startingOffsets", "startingTimestamp"),
     ("endingOffsets", "endingTimestamp"),
 )
@@ -67,11 +71,13 @@ _SECONDS = {"": 0.001, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """`start`: None for the stored position; `end`: of a batch, None for the newest; `max_bytes`: None for a quarter of
-    the queue's limit; `table`: (database, table) or None; `unread`: raw rows are slices."""
+    the queue's limit; `table`: (database, table) or None; `tables`: those selected, None for all; `unread`: raw rows
+    are slices."""
 
     address: DaemonEndpoint
     consumer: str
     table: tuple[str, str] | None = None
+    tables: tuple[TablePattern, ...] | None = None
     raw: bool = False
     unread: bool = False
     start: Position | Place | None = None
@@ -122,7 +128,7 @@ class _ValueParser:
     def options(self) -> SourceOptions | None:
         """Returns None if the address is wrong; every parser runs in any case, so that all findings are collected."""
         address, consumer = self._address(), self._values.get("consumer", "")
-        table = self._table()
+        table, tables = self._table(), self._tables()
         start = self._place("startingOffsets", ("stored", "earliest", "latest"))
         end = self._place("endingOffsets", ("latest",))
         raw = self._choice("raw", "false", ("true", "false", "slices"))
@@ -141,6 +147,7 @@ class _ValueParser:
             address,
             consumer,
             table=table,
+            tables=tables,
             raw=raw != "false",
             unread=raw == "slices",
             start=start,
@@ -178,6 +185,25 @@ class _ValueParser:
         if not database or not table:
             self._findings.append(f"option 'table' must be database.table, not {text!r}")
         return database, table
+
+    def _tables(self) -> tuple[TablePattern, ...] | None:
+        text = self._values.get("tables")
+        if text is None:
+            return None
+        patterns = []
+        for part in filter(None, map(str.strip, text.split(","))):
+            database, _, table = part.partition(".")
+            if not database or not table:
+                hint = f", did you mean {database + '.*'!r}?" if database else ""
+                self._findings.append(
+                    f"option 'tables' must be a list like shop.*, billing.invoices, not {part!r}{hint}"
+                )
+            patterns.append((database, table))
+        if not patterns:
+            self._findings.append(
+                "option 'tables' is empty: leave it out for all tables of the consumer"
+            )
+        return tuple(patterns)
 
     def _place(self, key: str, words: tuple[str, ...]) -> Position | Place | None:
         """Returns None for `stored`, and if the option is not given. Another option may name a time in its stead."""

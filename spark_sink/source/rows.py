@@ -22,6 +22,7 @@ from spark_sink.mirror.entries import EntryKind, entry_number
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.single_row import single_row
 from spark_sink.source.slices import Slice
+from spark_sink.source.table_filter import TableFilter
 
 # Bytes of row changes that are decoded at a time: values take several times as much, beside the delivered bytes.
 DECODED_BYTES = 1 << 20
@@ -60,7 +61,7 @@ def read_slice(
         return _raw(expected, part, data)
     if options.table is not None:
         return _typed(expected, options.table, data, options.invalid_dates)
-    return _json(expected, data, options.invalid_dates)
+    return _json(expected, data, options)
 
 
 def _raw(expected: pa.Schema, part: Slice, data: bytes | memoryview) -> Iterator[pa.RecordBatch]:
@@ -97,16 +98,19 @@ def _rows_row(part: delivered.TableSlice) -> dict[str, Any]:
 
 
 def _json(
-    expected: pa.Schema, data: bytes | memoryview, invalid_dates: InvalidDates
+    expected: pa.Schema, data: bytes | memoryview, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
     # A raw source, which the mirror reads, does not load it.
     from dispatcher.binlog.decode.json_render import json_text  # noqa: PLC0415
 
+    table_filter = None if options.tables is None else TableFilter(options.tables)
     for item in delivered.split_by_table(data, max_payload_bytes=DECODED_BYTES):
+        if table_filter is not None and not table_filter.selects(item):
+            continue
         if isinstance(item, delivered.Ddl):
             yield pa.RecordBatch.from_pylist([_ddl_row(item)], schema=expected)
         else:
-            for batch in delivered.decode_table(item.payload, invalid_dates=invalid_dates):
+            for batch in delivered.decode_table(item.payload, invalid_dates=options.invalid_dates):
                 yield _checked(json_text(batch), expected, item.database, item.table)
 
 

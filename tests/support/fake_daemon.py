@@ -254,7 +254,7 @@ class FakeDaemon:
     def _tables(self, body: dict[str, Any]) -> dict[str, Any] | Answer:
         if body["table"] in self.tables:
             return dict(self.tables[body["table"]])
-        return problem(404, ErrorKind.UNKNOWN_CONSUMER, f"table {body['table']} does not exist")
+        return problem(404, ErrorKind.UNKNOWN_TABLE, f"table {body['table']} does not exist")
 
     def _following(self, after: Position) -> Sequence[Transaction]:
         queued = self.queued or self.head

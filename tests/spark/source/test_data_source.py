@@ -522,7 +522,7 @@ def test_a_consumer_that_has_failed_for_good(daemon: FakeDaemon, new_reader: Any
         reader.latestOffset(start, ALL)
 
 
-def test_schemas(daemon: FakeDaemon) -> None:
+def test_schemas(daemon: FakeDaemon, caplog: pytest.LogCaptureFixture) -> None:
     daemon.tables["shop.orders"] = {
         "database": "shop",
         "table": "orders",
@@ -550,5 +550,10 @@ def test_schemas(daemon: FakeDaemon) -> None:
     )
     with pytest.raises(BinlogError, match=r"table shop\.nope does not exist"):
         BinlogDataSource(given | {"table": "shop.nope"}).schema()
+    listed = BinlogDataSource(given | {"tables": "shop.orders, shop.ordrs, other.*"})
+    assert listed.schema() == changes
+    assert [record.getMessage() for record in caplog.records] == [
+        "option tables: shop.ordrs: table shop.ordrs does not exist"
+    ]
     with pytest.raises(UserError, match="unknown option"):
         BinlogDataSource(given | {"tabel": "shop.orders"})

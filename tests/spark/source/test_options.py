@@ -63,6 +63,14 @@ def test_all_options_in_any_case() -> None:
         ({"table": "orders"}, "option 'table' must be database.table"),
         ({"invalidDates": "zero"}, "option 'invalidDates' must be null, error or text, not 'zero'"),
         ({"raw": "yes"}, "option 'raw' must be true, false or slices"),
+        (
+            {"tables": "shop"},
+            "must be a list like shop.*, billing.invoices, not 'shop', did you mean 'shop.*'?",
+        ),
+        ({"tables": "a.b, .c"}, "not '.c'"),
+        ({"tables": " , "}, "option 'tables' is empty"),
+        ({"tables": "a.*", "table": "a.b"}, "options 'table' and 'tables' exclude each other"),
+        ({"tables": "a.*", "raw": "slices"}, "options 'tables' and 'raw' exclude each other"),
         ({"raw": "true", "table": "a.b"}, "options 'table' and 'raw' exclude each other"),
         ({"token": "x", "tokenFile": "y"}, "options 'token' and 'tokenFile' exclude each other"),
         ({"startingOffsets": "earlist"}, "not 'earlist', did you mean 'earliest'?"),
@@ -156,6 +164,11 @@ def test_places(options: dict[str, str], to: object) -> None:
     place = SourceOptions.parse(GOOD | options).start
     assert isinstance(place, Place) and json.loads(place.to) == to
     StartSettings.parse(to)  # the daemon takes it, too
+
+
+def test_lists_of_tables() -> None:
+    options = SourceOptions.parse(GOOD | {"tables": "shop.*, billing.in.voices,a.b_?"})
+    assert options.tables == (("shop", "*"), ("billing", "in.voices"), ("a", "b_?"))
 
 
 def test_all_findings_at_once() -> None:

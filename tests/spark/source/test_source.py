@@ -151,6 +151,30 @@ def test_a_batch_is_read_beside_a_stream(
         batch(startingOffsets=source.daemon.base.to_json()).count()
 
 
+def test_a_list_of_tables(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    some_history(source)
+    source.execute("CREATE TABLE v (id INT)", "RENAME TABLE v TO u2", "INSERT INTO u2 VALUES (3)")
+    source.feed()
+    # Of names that match a pattern only, the server is not asked.
+    batches = Batches()
+    frame = stream(spark, source, tables=f"{source.database}.u*, other.t")
+    to_end(frame, tmp_path / "c", batches)
+    rows = sorted(batches.all(), key=lambda row: (row["seq"], row["ordinal"]))
+    assert [(row["table"], row["after"]) for row in rows if row["op"] != "ddl"] == [
+        ("u", '{"id":18446744073709551615}'),
+        ("u2", '{"id":3}'),
+    ]
+    statements = [
+        json.loads(row["after"])["query"].split("(")[0] for row in rows if row["op"] == "ddl"
+    ]
+    assert [text.split()[0:2] for text in statements] == [
+        ["CREATE", "DATABASE"],
+        ["CREATE", "TABLE"],
+        ["RENAME", "TABLE"],
+    ]
+    assert "TABLE u " in statements[1]
+
+
 @pytest.mark.deep
 def test_a_restart_whose_first_call_is_partitions(
     spark: SparkSession, source: Source, tmp_path: Path
