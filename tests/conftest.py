@@ -31,6 +31,7 @@ SESSION_FILES = tuple(
     for name in (
         "source/test_source",
         "source/test_large_transactions",
+        "source/test_real_daemon",
         "source/test_worker_memory",
         "mirror/test_apply",
         "mirror/test_control_table",

@@ -83,7 +83,9 @@ class BinlogBatchReader(DataSourceReader):
         if last.order <= first.order:
             return []
         cuts, size = range_cuts(client, options, session.number, first, last, None)
-        return range_slices(options, session.number, first, last, cuts, size)
+        if not size and not options.raw:
+            return []  # transactions of other consumers' tables only
+        return range_slices(options, session.number, first, last, cuts, size, markers=not size)
 
     def _first(self, start: Position, session: Session) -> Position:
         """Returns where the batch begins: at `start`, or behind what the queue no longer has."""

@@ -87,6 +87,15 @@ def test_an_empty_batch(daemon: FakeDaemon, new_reader: NewReader) -> None:
     assert new_reader().partitions() == []
 
 
+def test_a_batch_of_transactions_that_hold_nothing_reads_nothing(
+    daemon: FakeDaemon, new_reader: NewReader
+) -> None:
+    end = daemon.add(b"", marker=True)
+    (only,) = new_reader().partitions()
+    assert only.markers and only.batch_end == end
+    assert new_reader(raw="false").partitions() == []
+
+
 def test_large_batches_have_more_slices(daemon: FakeDaemon, new_reader: NewReader) -> None:
     for _ in range(7):
         daemon.add(bytes(1 << 20))

@@ -1,0 +1,151 @@
+"""Streams from places of the log, and batches, over a real server and a real daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from dispatcher.binlog.decode import delivered
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
+from spark_sink.source import batch
+from spark_sink.source.batch import BinlogBatchReader
+from spark_sink.source.data_source import RAW_SCHEMA, BinlogStreamReader
+from spark_sink.source.options import SourceOptions
+from tests.daemon.harness import PASSWORD, Daemon, until
+from tests.servers import Server
+from tests.spark.conftest import mysql_rows, to_end
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FULL, READ = "token-of-the-stream", "token-of-the-batch"
+QUEUE_BYTES = 1 << 20
+
+
+@pytest.fixture
+def database(mysql97: Server, new_database: Callable[[Server], str]) -> str:
+    return new_database(mysql97)
+
+
+@pytest.fixture
+def daemon(mysql97: Server, database: str, tmp_path: Path) -> Iterator[Daemon]:
+    """Its consumer `shop` reads the database, from the server's present position on. One token may read only."""
+    user = f"places{os.getpid() % 10**6}"
+    mysql97.add_user(user, PASSWORD)
+    consumer = {
+        "mysql": f"{user}@{mysql97.host}:{mysql97.port}",
+        "password": PASSWORD,
+        "databases": [database],
+        "max_bytes_in_binlog_queue": QUEUE_BYTES,
+    }
+    tokens = [
+        {"token": FULL, "consumers": "all", "scopes": ["read", "acknowledge", "metrics"]},
+        {"token": READ, "consumers": ["shop"], "scopes": ["read"]},
+    ]
+    running = Daemon(
+        tmp_path / "daemon", {"consumers": {"shop": consumer}, "api": {"tokens": tokens}}
+    )
+    running.token = FULL
+    try:
+        running.start()
+        running.api.until_state("shop", "streaming")
+        yield running
+    finally:
+        running.close()
+        mysql97.execute(f"DROP USER '{user}'@'%'")
+
+
+def options(daemon: Daemon, token: str, **more: str) -> dict[str, str]:
+    url = f"http://127.0.0.1:{daemon.port}"
+    return {"url": url, "consumer": "shop", "token": token, "retryTimeoutSeconds": "30"} | more
+
+
+def test_a_query_begins_at_places_of_a_real_log(
+    spark: SparkSession, mysql97: Server, database: str, daemon: Daemon, tmp_path: Path
+) -> None:
+    mysql97.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", database=database
+    )
+    ((_, executed),) = mysql_rows(mysql97, database, "SELECT @@GLOBAL.gtid_executed")[0].items()
+    before = datetime.now(UTC)
+    mysql97.execute("INSERT INTO t VALUES (2)", "INSERT INTO t VALUES (3)", database=database)
+
+    def ids(**places: str) -> list[int]:
+        found: list[int] = []
+
+        def collect(rows: DataFrame, _number: int) -> None:
+            inserts = rows.where("op = 'insert'").orderBy("seq").collect()
+            found.extend(json.loads(row["after"])["id"] for row in inserts)
+
+        frame = spark.readStream.format("binlog").options(**options(daemon, FULL, **places)).load()
+        to_end(frame, tmp_path / str(len(list(tmp_path.iterdir()))), collect)
+        return found
+
+    assert ids(startingTimestamp=str(int(before.timestamp() * 1000))) == [2, 3]
+    assert ids(startingOffsets=executed) == [2, 3]
+    assert ids(startingOffsets="latest") == []
+    mysql97.execute("INSERT INTO t VALUES (4)", database=database)
+    reader = spark.read.format("binlog").options(**options(daemon, READ)).load()
+    assert [json.loads(row["after"]) for row in reader.collect()] == [{"id": 4}]
+    assert ids() == [4], "the batch has acknowledged nothing"
+
+
+def rows_of(reader: BinlogBatchReader) -> tuple[int, Position | None]:
+    """Returns the rows of a batch, and where it ends."""
+    count, end = 0, None
+    for part in reader.partitions():
+        for entry in reader.read(part):
+            (row,) = entry.to_pylist()
+            if row["kind"] == "rows":
+                count += sum(rows.num_rows for rows in delivered.decode_table(row["payload"]))
+            elif row["kind"] == "end":
+                end = Position.from_json(row["position"])
+    return count, end
+
+
+def test_a_batch_of_a_full_queue_disturbs_no_stream(
+    mysql97: Server,
+    database: str,
+    daemon: Daemon,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(batch, "FULL_AFTER_S", 0.3)
+    monkeypatch.setattr(batch, "WAIT_MS", 100)
+    given: dict[str, Any] = {"raw": "true", "maxBytesPerPartition": "256KiB"}
+    stream = BinlogStreamReader(SourceOptions.parse(options(daemon, FULL, **given)), RAW_SCHEMA)
+    begin = stream.initialOffset()
+    mysql97.execute("CREATE TABLE t (id INT PRIMARY KEY, b MEDIUMTEXT)", database=database)
+    inserts = [f"INSERT INTO t VALUES ({n}, REPEAT('x', 100000))" for n in range(30)]
+    mysql97.execute(*inserts, database=database)
+    until(lambda: daemon.api.row("shop")["bytes"] > QUEUE_BYTES // 2, "the queue is filled")
+
+    def reader(**more: str) -> BinlogBatchReader:
+        parsed = SourceOptions.parse(options(daemon, READ, **given, **more))
+        return BinlogBatchReader(parsed, RAW_SCHEMA)
+
+    count, end = rows_of(reader())
+    assert 5 <= count < 30 and end is not None
+    assert "the queue is full, so the batch ends at" in caplog.text
+    assert rows_of(reader(endingOffsets=end.to_json())) == (count, end)
+
+    # The stream's session is not fenced, and its position has not moved.
+    assert daemon.stored("shop")["acknowledged"] == begin
+    middle = stream.latestOffset(begin, ReadAllAvailable())
+    planned = reader(failOnDataLoss="false").partitions()
+    stream.latestOffset(middle, ReadAllAvailable())
+    with pytest.raises(BinlogError) as caught:
+        reader(startingOffsets=json.dumps(begin)).partitions()
+    assert caught.value.kind is ErrorKind.POSITION_PURGED
+    with pytest.raises(BinlogError, match="were acknowledged, or the server has purged them"):
+        list(reader().read(planned[0]))
+    assert list(reader(failOnDataLoss="false").read(planned[0])) == []
+    stream.stop()
