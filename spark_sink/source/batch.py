@@ -157,7 +157,8 @@ class BinlogBatchReader(DataSourceReader):
     # -- reading, in any number of processes -----------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Slice)
+        if not isinstance(partition, Slice):
+            return iter(())  # for a batch without slices Spark makes a partition of its own
         return slice_batches(self._options, self._schema, partition, self._bytes)
 
     def _bytes(self, options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
@@ -84,7 +85,9 @@ def test_a_batch_between_two_places(
 
 def test_an_empty_batch(daemon: FakeDaemon, new_reader: NewReader) -> None:
     daemon.acknowledged = daemon.add(b"x")
-    assert new_reader().partitions() == []
+    reader = new_reader()
+    assert reader.partitions() == []
+    assert list(reader.read(InputPartition(None))) == []  # as Spark does then
 
 
 def test_a_batch_of_transactions_that_hold_nothing_reads_nothing(

@@ -145,6 +145,7 @@ def test_a_batch_is_read_beside_a_stream(
     assert batch(endingOffsets=end.to_json()).where("op = 'delete'").count() == 0
     assert (source.daemon.session, source.daemon.acknowledged) == (session, source.daemon.base)
     source.daemon.acknowledge_behind(end)
+    assert batch(endingOffsets=end.to_json()).count() == 0
     with pytest.raises(
         PySparkException, match=r"changes after .* were acknowledged.*failOnDataLoss"
     ):
