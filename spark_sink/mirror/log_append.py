@@ -29,6 +29,7 @@ from spark_sink.mirror.log_slices import (
     file_in_memory,
     read_slices,
     slice_entries,
+    write_local_file,
     write_slices,
 )
 from spark_sink.source.slices import Slice, slices_of
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
     from spark_sink.source.options import SourceOptions
 
-DRIVER_BYTES_MAX = 8 << 20  # of a batch that the driver reads and writes
+# Of a batch that the driver reads and writes. Workers load the kernels first, which takes seconds.
+DRIVER_BYTES_MAX = 32 << 20
 _CONCURRENT = "DELTA_CONCURRENT_TRANSACTION"
 _FILE_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
 _PROPERTIES = {
@@ -91,14 +93,25 @@ class LogAppender:
         """Append entries, rows of raw slices, which the driver writes into one file. Raises as `append` does."""
         append = self._numbered(consumer, number)
         transaction = self._begin(append)
-        made = file_in_memory(map(append.row, entries))
-        added = []
-        if made is not None:
-            data, content = made
-            name = new_name()
-            self._system.write(f"{self.log.path}/{append.file(name)}", data)
-            added.append(append.add_action(name, len(data), content))
+        rows = map(append.row, entries)
+        if (folder := self._system.local(self.log.path)) is not None:
+            action = write_local_file(folder, append, rows)
+        else:
+            action = self._write_file(append, rows)
+        added = [] if action is None else [action]
         self._commit(transaction, added, append)
+
+    def _write_file(
+        self, append: LogAppend, rows: Iterable[Mapping[str, Any]]
+    ) -> dict[str, Any] | None:
+        """Write rows into a file of any file system. Returns its `add` action; None if there are none."""
+        made = file_in_memory(rows)
+        if made is None:
+            return None
+        data, content = made
+        name = new_name()
+        self._system.write(f"{self.log.path}/{append.file(name)}", data)
+        return append.add_action(name, len(data), content)
 
     def _append_by_workers(
         self,

@@ -148,6 +148,22 @@ def file_in_memory(rows: Iterable[Mapping[str, Any]]) -> tuple[bytes, FileConten
     return None if content is None else (sink.getvalue(), content)
 
 
+def write_local_file(
+    folder: str, append: LogAppend, rows: Iterable[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """Write rows into a new file of the log's `folder`. Returns its `add` action; None if there are none."""
+    from spark_sink.mirror.data_file import new_name  # noqa: PLC0415
+
+    name = new_name()
+    path = Path(folder, append.file(name))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = write_rows(str(path), rows)
+    if content is None:
+        path.unlink()
+        return None
+    return append.add_action(name, path.stat().st_size, content)
+
+
 def slice_entries(options: SourceOptions, parts: Iterable[Slice]) -> Iterator[dict[str, Any]]:
     """Read slices from the daemon, one after the other. Yields their raw rows."""
     from spark_sink.source.rows import raw_rows  # noqa: PLC0415 - loads numba
@@ -167,17 +183,12 @@ def write_slices(
     `add` actions as `action`. Runs on the executors. Raises `BinlogError`."""
     import pyarrow as pa  # noqa: PLC0415
 
-    from spark_sink.mirror.data_file import new_name, require_folder  # noqa: PLC0415
+    from spark_sink.mirror.data_file import require_folder  # noqa: PLC0415
 
     require_folder(folder)
     for number in _numbers(numbers):
-        name = new_name()
-        path = Path(folder, append.file(name))
-        path.parent.mkdir(parents=True, exist_ok=True)
         rows = map(append.row, slice_entries(options, [parts[number]]))
-        content = write_rows(str(path), rows)
-        if content is not None:
-            action = append.add_action(name, path.stat().st_size, content)
+        if (action := write_local_file(folder, append, rows)) is not None:
             yield pa.RecordBatch.from_pydict({"action": [json.dumps(action)]})
 
 
