@@ -40,6 +40,7 @@ SESSION_FILES = tuple(
         "mirror/test_driver_commit",
         "mirror/test_log",
         "mirror/test_log_append",
+        "mirror/test_maintenance",
         "mirror/test_processor",
         "mirror/test_rename_steps",
         "mirror/test_schema_changes",

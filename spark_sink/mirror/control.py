@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
 
+from spark_sink.mirror.checkpoints import BACKSTOP
 from spark_sink.mirror.group_commit import GroupCommit
 from spark_sink.mirror.jvm import FileSystem, append_file, delta_version, has_commit
 from spark_sink.mirror.names import TableName, own_path, table_label
@@ -98,8 +99,7 @@ _NAMES = (
     ("serial", "at", "kind", "consumer", "table_id", "database", "table", "folder", "state", "server")
     + ("epoch", "from_lsn", "signature", "reason", "request", "detail")
 )  # fmt: skip
-# Nothing reads the control table without its newest commits, and it is compacted.
-_PROPERTIES = {"delta.checkpointInterval": "100", "delta.enableDeletionVectors": "false"}
+_PROPERTIES = {**BACKSTOP, "delta.enableDeletionVectors": "false"}
 Row = Mapping[str, Any]
 
 

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from spark_sink.mirror import jvm
+from spark_sink.mirror.checkpoints import BACKSTOP
 from spark_sink.mirror.names import quoted
 from spark_sink.session import SMALL_TABLES
 
@@ -35,8 +36,7 @@ _PROPERTIES = {
     "delta.enableTypeWidening": "true",
     # DATETIME columns need it. Delta adds it by itself to a table that is created, and refuses such columns later.
     "delta.feature.timestampNtz": "supported",
-    # A checkpoint computes the table's state with Spark jobs, which takes ten times as long as a small step.
-    "delta.checkpointInterval": "100",
+    **BACKSTOP,
 }
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"

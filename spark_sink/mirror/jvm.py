@@ -66,6 +66,21 @@ def table_size(spark: SparkSession, path: str) -> tuple[int, int]:
     return int(checksum.get().tableSizeBytes()), int(checksum.get().numFiles())
 
 
+def checkpoint_version(spark: SparkSession, path: str) -> int:
+    """Returns the version of which the Delta table at `path` has its newest checkpoint; -1 if it has none."""
+    return int(_transaction(spark, path).snapshot().checkpointProvider().version())
+
+
+def write_checkpoint(spark: SparkSession, path: str) -> int:
+    """Write a checkpoint of the Delta table at `path`, and delete commits that the table no longer retains. Returns its
+    version."""
+    jvm: Any = spark._jvm  # noqa: SLF001
+    transaction = _transaction(spark, path)
+    snapshot: Any = transaction.snapshot()
+    transaction.deltaLog().checkpointAndCleanUpDeltaLog(snapshot, jvm.scala.Option.empty())
+    return int(snapshot.version())
+
+
 def forget_table(spark: SparkSession, path: str) -> None:
     """Make Delta read the table at `path` anew: another folder may have been renamed to this path."""
     jvm: Any = spark._jvm  # noqa: SLF001

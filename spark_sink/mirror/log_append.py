@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.checkpoints import BACKSTOP
 from spark_sink.mirror.data_file import new_name
 from spark_sink.mirror.entries import EntryKind, LogEnd
 from spark_sink.mirror.jvm import DeltaTransaction, FileSystem, append_once, delta_version
@@ -46,8 +47,7 @@ _FILE_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
 _PROPERTIES = {
     "delta.dataSkippingStatsColumns": "lsn",
     "delta.enableDeletionVectors": "false",
-    # A checkpoint computes the table's state. No reader of the log needs it soon.
-    "delta.checkpointInterval": "100",
+    **BACKSTOP,
 }
 
 
