@@ -192,6 +192,11 @@ def test_after_a_restart_a_seek_recovers_a_failed_consumer(
     with refused(410, "POSITION_PURGED"):
         api.session("d", scene.positions[2])
     assert daemon.stored("d")["acknowledged"] == scene.purged
+    # A place of the log is known although the consumer has failed, and lets it go on, too.
+    earliest = api.call("d", "resolve", to="earliest")["position"]
+    assert earliest["epoch"] == scene.kept["epoch"]
+    api.until_state("d", "failed")
+    assert len(Reader(daemon, "d").open(earliest).read_to(scene.server).transactions) == ROWS // 2
     reader = Reader(daemon, "d").open(scene.kept).read_to(scene.server)
     assert len(reader.transactions) == 3
     assert api.row("d")["state"] == "streaming"
