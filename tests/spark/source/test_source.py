@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
 from dispatcher.model.errors import ErrorKind
+from tests.daemon.harness import until
 from tests.spark.conftest import Source, to_end
 from tests.support.fake_daemon import problem
 
@@ -174,6 +175,32 @@ def test_a_list_of_tables(spark: SparkSession, source: Source, tmp_path: Path) -
         ["RENAME", "TABLE"],
     ]
     assert "TABLE u " in statements[1]
+
+
+def test_a_batch_waits_for_its_bytes(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    some_history(source)
+    batches = Batches()
+    frame = stream(spark, source, minBytesPerTrigger="4kB", maxTriggerDelay="1h")
+    writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "c"))
+    query = writer.foreachBatch(batches).start()
+    try:
+        until(lambda: batches.rows, "the first batch, which does not wait")
+        source.execute("INSERT INTO t VALUES (7, 'small', NULL)")
+        source.feed()
+        source.daemon.calls.clear()
+
+        def polls() -> list[int]:
+            return [body["min_bytes"] for name, body in source.daemon.calls if name == "poll"]
+
+        until(lambda: len(polls()) >= 2, "it was asked again with what is there")
+        assert set(polls()) == {4000} and len(batches.rows) == 1
+        values = ", ".join(f"({n}, 'more', NULL)" for n in range(100, 500))
+        source.execute(f"INSERT INTO t VALUES {values}")
+        source.feed()
+        until(lambda: len(batches.rows) == 2, "the second batch")
+        assert len(batches.rows[1]) == 401
+    finally:
+        query.stop()
 
 
 @pytest.mark.deep
