@@ -89,7 +89,14 @@ def test_every_writer_appends_the_same(
         assert others[2] > 2  # one of each slice
 
 
-@pytest.mark.parametrize("writer", ["driver", "workers", "Spark"])
+@pytest.mark.parametrize(
+    "writer",
+    [
+        pytest.param("driver", marks=pytest.mark.deep),
+        "workers",
+        pytest.param("Spark", marks=pytest.mark.deep),
+    ],
+)
 def test_a_batch_that_a_claim_overtakes_is_refused(
     writer: str,
     spark: SparkSession,

@@ -41,6 +41,7 @@ def newest_checkpoint(table: Path) -> int:
     return max((int(name.partition(".")[0]) for name in names), default=-1)
 
 
+@pytest.mark.deep
 def test_tables_are_compacted_and_have_checkpoints(
     mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
