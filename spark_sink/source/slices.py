@@ -45,22 +45,17 @@ class Slice(InputPartition):
     markers: bool = False
 
 
-def read_bytes(
-    options: SourceOptions, part: Slice, client: ConsumerClient | None = None
-) -> tuple[Slice, memoryview]:
+def read_bytes(options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:
     """Returns the delivered bytes of a slice, and the slice with its `gap`. Raises `BinlogError`, POSITION_PURGED if
     the server has purged a part of it and `failOnDataLoss` is true.
-
-    `client`: one of the consumer, which stays open; without it a connection is made.
     """
     if part.markers:
         return part, memoryview(b"")
-    caller = client or ConsumerClient(options.address, options.consumer)
+    client = ConsumerClient(options.address, options.consumer)
     try:
-        delivered = caller.binlog(part.session, part.start, part.end)
+        delivered = client.binlog(part.session, part.start, part.end)
     finally:
-        if client is None:
-            caller.close()
+        client.close()
     if delivered.gap and options.fail_on_data_loss:
         raise data_loss(options.consumer, part.start.position, None)
     if part.batch_end is not None:
