@@ -10,7 +10,7 @@ import pytest
 
 from deploy.demo import delta
 from tests.daemon.harness import until
-from tests.mirror.harness import TIMEOUT_S, MirrorJob
+from tests.mirror.harness import MirrorJob
 
 _MARKED = {
     "shop.keyless": "has no primary key",
@@ -72,10 +72,6 @@ def _play(job: MirrorJob, tables: int, timeout_s: float) -> None:
         assert reason in lines[label]["reason"]
     assert lines["shop.incomplete"]["state"] == lines["shop.narrowed"]["state"] == "stopped"
     assert lines["shop.narrowed"]["waiting_rows"] == 1
-
-
-def test_three_of_many_tables_say_why(job: MirrorJob) -> None:
-    _play(job, 8, TIMEOUT_S)
 
 
 @pytest.mark.deep
