@@ -64,7 +64,8 @@ def status_routes(
     async def readyz(
         request: Request,
         verbose: str | None = Query(
-            None, description="If present: also list the consumers that are connecting or failed."
+            None,
+            description="If present: also list the consumers that are connecting, have failed or have an error.",
         ),
     ) -> Response:
         """Ready means: the listener is up and the state store is writable. MySQL servers do not count."""
@@ -79,7 +80,7 @@ def status_routes(
         return [
             f"{row['name']}: {row['state']}: {row['last_error'] or 'no error'}"
             async for row in daemon.rows()
-            if row["state"] in ("connecting", "failed")
+            if (row["state"] in ("connecting", "failed") or row["last_error"])
             and (token is None or token.may_see(row["name"]))
         ]
 

@@ -114,6 +114,23 @@ async def test_readyz_lists_only_the_consumers_of_the_token(connect: Connect) ->
     assert text == "ok\nshop: failed: it failed\n"
 
 
+@pytest.mark.parametrize(
+    ("state", "error", "listed"),
+    [
+        ("streaming", None, False),
+        ("streaming", "another daemon has this state", True),
+        ("connecting", None, True),
+    ],
+)
+async def test_readyz_lists_the_consumers_that_need_help(
+    connect: Connect, readers: FakeReaders, state: str, error: str | None, listed: bool
+) -> None:
+    readers.names, readers.state, readers.error = ("shop",), state, error
+    async with connect() as client:
+        text = (await client.get("/readyz?verbose")).text
+    assert text == "ok\n" + (f"shop: {state}: {error or 'no error'}\n" if listed else "")
+
+
 # -- Host and Origin -----------------------------------------------------------------------------------------
 
 

@@ -27,6 +27,8 @@ class FakeReaders:
         self.bounds: list[PollBounds] = []
         self.parts: list[bytes | memoryview] = [b"\xfebin", b"x" * 10]
         self.gap = False
+        self.state = "failed"
+        self.error: str | None = "it failed"
         self.happened: list[TimelineEvent] = []
 
     def _called(self, call: str, name: str) -> None:
@@ -117,7 +119,7 @@ class FakeReaders:
 
     async def rows(self) -> AsyncIterator[dict[str, Any]]:
         for name in self.names:
-            yield {"name": name, "state": "failed", "last_error": "it failed"}
+            yield {"name": name, "state": self.state, "last_error": self.error}
 
     def row(self, consumer: str) -> dict[str, Any]:
         if consumer not in self.names:

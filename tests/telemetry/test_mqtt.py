@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dispatcher.telemetry.lifecycle import AnnouncingLog, LifecycleEvent
-from dispatcher.telemetry.mqtt.messages import Bodies, Topics
+from dispatcher.telemetry.mqtt.messages import STATUS_KEYS, Bodies, Topics
 from dispatcher.telemetry.mqtt.outbox import MessageKind, Outbox
 
 EVENT, STATUS, COMMIT = MessageKind.EVENT, MessageKind.STATUS, MessageKind.COMMIT
@@ -100,6 +100,17 @@ def test_a_body_has_no_secret_and_says_which_daemon_made_it() -> None:
     }
     assert bodies.is_own(body) and not Bodies("id-2", ()).is_own(body)
     assert not bodies.is_own(b"online") and not bodies.is_own(b"[1]")
+
+
+def test_a_status_tells_the_faults_of_consumer_and_store_without_secrets() -> None:
+    row = dict.fromkeys(row_key for row_key in STATUS_KEYS.values())
+    bodies = Bodies("id-1", ["geheim"])
+    healthy = json.loads(bodies.status(row))
+    assert healthy["last_error"] is healthy["state_store_error"] is None
+    row |= {"last_error": "no login with geheim", "state_store_error": "disk full in /geheim"}
+    faulty = json.loads(bodies.status(row))
+    assert faulty["last_error"] == "no login with [secret]"
+    assert faulty["state_store_error"] == "disk full in /[secret]"
 
 
 class LogBehind:

@@ -13,7 +13,7 @@ from dispatcher.telemetry.logs import redact
 
 ONLINE, OFFLINE = b"online", b"offline"
 # What of a row of GET /v1/binlogs is published, under which key.
-_STATUS = {
+STATUS_KEYS = {
     "consumer": "name",
     "connection": "binlog_client_name",
     "dispatcher": "dispatcher_name",
@@ -27,7 +27,9 @@ _STATUS = {
     "detaches": "detaches",
     "gaps": "gaps",
     "last_error": "last_error",
+    "state_store_error": "state_store_error",
 }
+_TEXTS = ("last_error", "state_store_error")  # may quote what a server or a system says
 
 
 class Topics:
@@ -63,9 +65,9 @@ class Bodies:
 
     def status(self, row: Mapping[str, Any]) -> bytes:
         """The status of a consumer, from its row of GET /v1/binlogs."""
-        body = {key: row[column] for key, column in _STATUS.items()}
-        if body["last_error"] is not None:
-            body |= self._redact(None, "", {"last_error": body["last_error"]})
+        body = {key: row[column] for key, column in STATUS_KEYS.items()}
+        if texts := {key: body[key] for key in _TEXTS if body[key] is not None}:
+            body |= self._redact(None, "", texts)
         return self._json(body)
 
     def event(self, event: LifecycleEvent) -> bytes:
