@@ -38,7 +38,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxBytes,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
@@ -90,6 +90,8 @@ _RAW_COLUMNS = (
 RAW_SCHEMA = StructType()
 for _column in _RAW_COLUMNS:
     RAW_SCHEMA.add(*_column)
+RAW_SCHEMA.add("default_database", "string")
+RAW_SCHEMA.add("tables", ArrayType(StructType().add("database", "string").add("table", "string")))
 
 
 class BinlogDataSource(DataSource):

@@ -23,9 +23,12 @@ from spark_sink.source.options import SourceOptions
 from spark_sink.source.single_row import single_row
 from spark_sink.source.slices import Slice
 from spark_sink.source.table_filter import TableFilter
+from spark_sink.source.touched import TouchedObjects
 
 # Bytes of row changes that are decoded at a time: values take several times as much, beside the delivered bytes.
 DECODED_BYTES = 1 << 20
+
+_TABLES = pa.list_(pa.struct([("database", pa.string()), ("table", pa.string())]))
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -49,7 +52,7 @@ def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) 
     schema = delivered.change_schema([])
     for name in ("before", "after"):
         schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
-    return schema
+    return schema.append(pa.field("tables", _TABLES))
 
 
 def read_slice(
@@ -67,12 +70,17 @@ def read_slice(
 def _raw(expected: pa.Schema, part: Slice, data: bytes | memoryview) -> Iterator[pa.RecordBatch]:
     # One batch per entry: Arrow's 32-bit offsets bound the bytes of a column of a batch.
     for row in raw_rows(part, data):
+        if row["kind"] == EntryKind.STATEMENT:
+            default_database = row["database"]
+            touched = TouchedObjects.of(row["query"], default_database, row["sql_mode"])
+            row |= touched.columns() | {"default_database": default_database}  # noqa: PLW2901
         yield single_row(expected, row)
 
 
 def raw_rows(part: Slice, data: bytes | memoryview) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a raw slice: values by the names of `RAW_SCHEMA`, `committed_at` in µs since 1970 or as a
-    datetime."""
+    """Yields the rows of a raw slice, as the mirror's log keeps them: values by the names of `RAW_SCHEMA`, without what
+    a statement touches; its `database` is the session's default one. `committed_at` is in µs since 1970 or a datetime.
+    """
     index = 0
     for item in delivered.split_by_table(data) if data else ():
         row = _statement_row(item) if isinstance(item, delivered.Ddl) else _rows_row(item)
@@ -105,21 +113,30 @@ def _json(
 
     table_filter = None if options.tables is None else TableFilter(options.tables)
     for item in delivered.split_by_table(data, max_payload_bytes=DECODED_BYTES):
-        if table_filter is not None and not table_filter.selects(item):
-            continue
         if isinstance(item, delivered.Ddl):
-            yield pa.RecordBatch.from_pylist([_ddl_row(item)], schema=expected)
-        else:
+            touched = TouchedObjects.of(item.query, item.database, item.sql_mode)
+            if table_filter is None or table_filter.selects_statement(touched):
+                yield single_row(expected, _ddl_row(item, touched))
+        elif table_filter is None or table_filter.selects_table(item.database, item.table):
             for batch in delivered.decode_table(item.payload, invalid_dates=options.invalid_dates):
-                yield _checked(json_text(batch), expected, item.database, item.table)
+                rows = _with_nulls(json_text(batch), expected)
+                yield _checked(rows, expected, item.database, item.table)
 
 
-def _ddl_row(ddl: delivered.Ddl) -> dict[str, Any]:
-    names = ("epoch", "seq", "ordinal", "gtid", "file", "pos", "committed_at", "database")
+def _with_nulls(batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
+    """Append the columns that only statements have."""
+    for field in list(expected)[batch.num_columns :]:
+        batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+    return batch
+
+
+def _ddl_row(ddl: delivered.Ddl, touched: TouchedObjects) -> dict[str, Any]:
+    names = ("epoch", "seq", "ordinal", "gtid", "file", "pos", "committed_at")
     row: dict[str, Any] = {name: getattr(ddl, name) for name in names}
-    # The quotes of a statement can be parsed with its sql_mode only.
-    after = {"query": ddl.query, "sql_mode": ddl.sql_mode}
-    return row | {"op": "ddl", "after": json.dumps(after, ensure_ascii=False)}
+    # What it takes to parse the statement: its quotes depend on sql_mode.
+    after = {"query": ddl.query, "sql_mode": ddl.sql_mode, "default_database": ddl.database}
+    row |= {"op": "ddl", "after": json.dumps(after, ensure_ascii=False)}
+    return row | touched.columns()
 
 
 def _typed(

@@ -12,14 +12,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from dispatcher.binlog.decode.arrow_buffers import string_array
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def single_row(schema: pa.Schema, row: Mapping[str, Any]) -> pa.RecordBatch:
     """Returns a batch of one row. Values that `row` does not have are NULL; a value of type binary is not copied.
 
-    Raises `TypeError` for a value that is not of its column's type: bool, int64, string, binary, or timestamp of
-    microseconds in UTC, as a datetime or as microseconds since 1970.
+    Raises `TypeError` for a value that is not of its column's type: bool, int64, string, binary, timestamp of
+    microseconds in UTC, as a datetime or as microseconds since 1970, or list of structs of strings, as mappings.
     """
     arrays = [_array(field.type, row.get(field.name)) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -34,11 +36,21 @@ def _array(kind: pa.DataType, value: Any) -> pa.Array:
         return _of_bytes(kind, value)
     if pa.types.is_boolean(kind) and isinstance(value, bool):
         return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes((value,)))])
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return _of_structs(kind, value)
     if pa.types.is_timestamp(kind) and isinstance(value, datetime):
         value = (value - _EPOCH) // timedelta(microseconds=1)
     if not (pa.types.is_int64(kind) or pa.types.is_timestamp(kind)) or not isinstance(value, int):
         raise TypeError(f"{type(value).__name__} is no {kind}")
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(struct.pack("<q", value))])
+
+
+def _of_structs(kind: pa.DataType, value: list[Mapping[str, str]]) -> pa.Array:
+    element = kind.value_type
+    fields = [string_array([row[field.name] for row in value]) for field in element]
+    structs = pa.Array.from_buffers(element, len(value), [None], children=fields)
+    ends = pa.py_buffer(struct.pack("<ii", 0, len(value)))
+    return pa.Array.from_buffers(kind, 1, [None, ends], children=[structs])
 
 
 def _of_bytes(kind: pa.DataType, value: bytes | memoryview) -> pa.Array:

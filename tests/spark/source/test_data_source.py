@@ -539,7 +539,8 @@ def test_schemas(daemon: FakeDaemon, caplog: pytest.LogCaptureFixture) -> None:
     assert changes.simpleString() == (
         "struct<epoch:bigint,seq:bigint,ordinal:bigint,gtid:string,file:string,pos:bigint,"
         "committed_at:timestamp,database:string,table:string,op:string,before_absent:array<string>,"
-        "after_absent:array<string>,before:string,after:string>"
+        "after_absent:array<string>,before:string,after:string,"
+        "tables:array<struct<database:string,table:string>>>"
     )
     assert [f.name for f in changes if not f.nullable] == ["epoch", "seq", "ordinal"]
     typed = BinlogDataSource(given | {"table": "shop.orders"}).schema()

@@ -1,17 +1,17 @@
-"""Which rows and statements the option `tables` selects."""
+"""What statements touch, and which of them and of the tables the option `tables` selects."""
 
 from __future__ import annotations
 
 import pytest
 
-from dispatcher.binlog.decode.delivered import Ddl
 from spark_sink.source.table_filter import TableFilter
+from spark_sink.source.touched import TouchedObjects
 
 TABLES = (("shop", "order*"), ("billing", "invoices"), ("logs_?", "*"))
 
 
-def statement(query: str, database: str = "shop") -> Ddl:
-    return Ddl(1, 1, 0, "", "binlog.000001", 4, 0, database, query, 0)
+def touched(query: str, database: str = "shop") -> TouchedObjects:
+    return TouchedObjects.of(query, database, 0)
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,34 @@ def statement(query: str, database: str = "shop") -> Ddl:
     ],
 )
 def test_statements_are_selected_by_what_they_touch(query: str, selected: bool) -> None:
-    assert TableFilter(TABLES).selects(statement(query)) is selected
+    assert TableFilter(TABLES).selects_statement(touched(query)) is selected
 
 
 def test_names_without_a_database_are_of_the_statement_s() -> None:
-    assert not TableFilter(TABLES).selects(statement("CREATE TABLE orders (id INT)", "other"))
+    create = touched("CREATE TABLE orders (id INT)", "other")
+    assert not TableFilter(TABLES).selects_statement(create)
 
 
 def test_a_pattern_of_databases_matches_none_of_the_server_s_own() -> None:
     every = TableFilter((("*", "*"),))
-    assert every.selects(statement("DROP TABLE t"))
-    assert not every.selects(statement("DROP TABLE t", "mysql"))
+    assert every.selects_statement(touched("DROP TABLE t"))
+    assert not every.selects_statement(touched("DROP TABLE t", "mysql"))
+
+
+@pytest.mark.parametrize(
+    ("query", "database", "table", "tables"),
+    [
+        ("CREATE TABLE `or.ders` (id INT)", "shop", "or.ders", [("shop", "or.ders")]),
+        ("DROP TABLE a, b, a", "shop", None, [("shop", "a"), ("shop", "b")]),
+        ("RENAME TABLE a TO old.a", None, None, [("shop", "a"), ("old", "a")]),
+        ("DROP DATABASE old", "old", None, []),
+        ("CREATE TRIGGER old.x BEFORE INSERT ON old.t FOR EACH ROW SET @a = 1", "old", None, []),
+        ("GRANT SELECT ON shop.orders TO u", None, None, []),
+        ("CREATE SOMETHING that no parser knows", None, None, None),
+    ],
+)
+def test_what_a_statement_touches_is_in_its_columns(
+    query: str, database: str | None, table: str | None, tables: list[tuple[str, str]] | None
+) -> None:
+    pairs = None if tables is None else [{"database": db, "table": name} for db, name in tables]
+    assert touched(query).columns() == {"database": database, "table": table, "tables": pairs}

@@ -1,0 +1,46 @@
+"""What a statement touches: the columns `database`, `table` and `tables` of its row. Runs on the executors.
+
+The daemon routes statements by the same analysis, `dispatcher.binlog.sql.statement`, with the same bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, parse_statement
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedObjects:
+    """`tables`: (database, table) of each table or view, as written, in order; `databases`: those that are touched as a
+    whole, or have a routine that is. Both are None for a statement that was not understood: it may touch anything."""
+
+    tables: tuple[tuple[str, str], ...] | None
+    databases: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, query: str, default_database: str, sql_mode: int) -> TouchedObjects:
+        parsed = parse_statement(query, default_database, sql_mode, ROUTING_BOUNDS)
+        if not parsed.parsed:
+            return cls(None, None)
+        return cls(tuple(dict.fromkeys(parsed.tables)), parsed.databases)
+
+    @property
+    def database(self) -> str | None:
+        """The only database of everything touched, None if there are several or none."""
+        names = {database for database, _ in self.tables or ()} | set(self.databases or ())
+        return names.pop() if len(names) == 1 else None
+
+    @property
+    def table(self) -> str | None:
+        """The only table, None if there are several or none."""
+        tables = self.tables or ()
+        return tables[0][1] if len(tables) == 1 else None
+
+    def columns(self) -> dict[str, Any]:
+        """The values of the columns of a row."""
+        tables = None
+        if self.tables is not None:
+            tables = [{"database": database, "table": table} for database, table in self.tables]
+        return {"database": self.database, "table": self.table, "tables": tables}

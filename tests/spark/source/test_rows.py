@@ -1,0 +1,45 @@
+"""Delivered bytes as the Arrow batches that Spark gets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dispatcher.model.position import Position
+from spark_sink.source import rows
+from spark_sink.source.client import SliceCut
+from spark_sink.source.data_source import RAW_SCHEMA
+from spark_sink.source.options import SourceOptions
+from spark_sink.source.slices import Slice
+from tests.support.rows_encoder import Delivered
+
+END = SliceCut(Position("s", "", "binlog.000001", 4, 1, 1))
+SLICE = Slice(1, 0, END, END)
+
+
+def options_of(**options: str) -> SourceOptions:
+    return SourceOptions.parse({"url": "http://h:1", "consumer": "c"} | options)
+
+
+def read(log: Delivered, **options: str) -> list[dict[str, Any]]:
+    parsed = options_of(**options)
+    schema = RAW_SCHEMA if parsed.raw else rows.spark_schema(rows.stream_schema(parsed, None))
+    batches = list(rows.read_slice(parsed, schema, SLICE, log.bytes()))
+    assert len({batch.schema for batch in batches}) <= 1
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("form", ["json", "raw"])
+def test_a_statement_s_row_has_what_it_touches(form: str) -> None:
+    log = Delivered()
+    log.ddl("RENAME TABLE a TO b", "shop")
+    log.ddl("ALTER TABLE other.t ADD c INT", "shop")
+    renamed, altered = read(log, raw="true") if form == "raw" else read(log)
+    both = [{"database": "shop", "table": "a"}, {"database": "shop", "table": "b"}]
+    assert (renamed["database"], renamed["table"], renamed["tables"]) == ("shop", None, both)
+    assert (altered["database"], altered["table"]) == ("other", "t")
+    statement = altered if form == "raw" else json.loads(altered["after"])
+    assert statement["default_database"] == "shop"
+    assert statement["query"] == "ALTER TABLE other.t ADD c INT"
