@@ -299,6 +299,41 @@ def copy(
         typer.echo(f"{record.label}: copy")
 
 
+@app.command()
+def changelog(  # noqa: PLR0913 - each option is one choice
+    table: Annotated[str, typer.Argument(help="A table like shop.orders.")],
+    *,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help="First entry of the log (lsn), or time of commit in ISO 8601."),
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", help="Entry or time before which the changes end.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Print at most so many changes.", show_default=False)
+    ] = None,
+    consumer: Annotated[str, typer.Option(help="Whose log, if several have the table.")] = "",
+    config: Config = None,
+    target: Target = None,
+    conf: Conf = None,
+) -> None:
+    """Print the changes of a table that the log holds, in order, each as one JSON object."""
+    with faults_as_exit_codes():
+        from spark_sink.mirror.changelog import ChangelogRange  # noqa: PLC0415
+
+        within = ChangelogRange.parse(start, end)
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror.changelog import json_lines, table_changes  # noqa: PLC0415
+
+        dates = settings.invalid_dates
+        frame = table_changes(
+            spark, settings.target, table, consumer=consumer, within=within, invalid_dates=dates
+        )
+        for line in json_lines(frame, limit):
+            typer.echo(line)
+
+
 @app.command("verify")
 def verify_mirror(
     tables: Annotated[

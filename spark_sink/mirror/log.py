@@ -155,7 +155,7 @@ class BinlogLog:
         span = append_of(last) - append_of(after)
         limit = INLINE_BYTES if span <= INLINE_APPENDS else INLINE_BYTES >> 4
         rows = self._rows.read([f.path for f in files], after, last, limit, tables)
-        return sorted(map(_entry, rows), key=lambda entry: entry.lsn)
+        return sorted(map(entry_of, rows), key=lambda entry: entry.lsn)
 
     def payloads(self, spark: SparkSession, consumer: str, lsns: Sequence[int]) -> DataFrame:
         """Returns `lsn`, `payload` of row changes, as a frame of `spark`; it holds one row for each of `lsns`."""
@@ -239,7 +239,8 @@ def prepare_writing(session: SparkSession) -> None:
             session.conf.set(key, value)
 
 
-def _entry(row: dict[str, Any]) -> LogEntry:
+def entry_of(row: dict[str, Any]) -> LogEntry:
+    """Returns the entry that a row of the log is, without `payload`, `run` and the columns of its partition."""
     values = {
         name: default if row[name] is None else row[name] for name, default in _DEFAULTS.items()
     }

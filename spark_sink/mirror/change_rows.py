@@ -1,0 +1,174 @@
+"""The changes of one table as rows of one schema, whatever columns the table had at a time. Pure, on Arrow; runs on
+the executors.
+
+Columns are found by name. A column that has had several types gets one that holds the values of all of them exactly,
+or there is an error: a changelog that made numbers text, or rounded them, would not be the changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dispatcher.binlog.decode.missing_columns import NAMES
+from dispatcher.model.errors import BinlogError, ErrorKind
+
+STATEMENT_OP, GAP_OP = "ddl", "gap"
+_DECIMAL_DIGITS_MAX = 38
+_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRows:
+    """The rows of a table in one layout. `first`, `last`: numbers of the first and the last entry that has it."""
+
+    row: pa.StructType
+    first: int
+    last: int
+
+
+def changelog_schema(row: pa.StructType) -> pa.Schema:
+    """Returns the columns of a changelog of rows.
+
+    `lsn`, `position`: number of the log's entry, and of the change within it; both order all changes;
+    `transaction_end`: True for the last change of a transaction to this table; `op`: insert, update, delete, `ddl` for
+    a statement that concerns the table, whose text is `query`, and `gap` where the server had purged changes; the
+    others are those of `delivered.change_schema`.
+    """
+    return pa.schema(
+        [
+            pa.field("lsn", pa.int64(), nullable=False),
+            pa.field("position", pa.int64(), nullable=False),
+            pa.field("epoch", pa.int64()),
+            pa.field("seq", pa.int64()),
+            pa.field("ordinal", pa.int64()),
+            pa.field("gtid", pa.string()),
+            pa.field("file", pa.string()),
+            pa.field("pos", pa.int64()),
+            pa.field("committed_at", pa.timestamp("us", "UTC")),
+            pa.field("transaction_end", pa.bool_(), nullable=False),
+            pa.field("op", pa.string(), nullable=False),
+            pa.field("query", pa.string()),
+            pa.field("before_absent", NAMES),
+            pa.field("after_absent", NAMES),
+            pa.field("before", row),
+            pa.field("after", row),
+        ]
+    )
+
+
+def joint_row(layouts: Sequence[LayoutRows], label: str) -> pa.StructType:
+    """Returns the type of rows that holds those of all layouts: the newest layout's columns, then those that are gone.
+
+    Raises `BinlogError` UNSUPPORTED_CHANGE for a column whose types have no common one. `label`: database.table.
+    """
+    newest_first = sorted(layouts, key=lambda layout: layout.last, reverse=True)
+    found: dict[str, tuple[pa.Field, LayoutRows]] = {}
+    for layout in newest_first:
+        for field in layout.row:
+            # In any case of its letters, as the servers compare names.
+            newer, at = found.get(field.name.lower(), (field, layout))
+            common = common_type(newer.type, field.type)
+            if common is None:
+                raise _no_common_type(label, field, newer.type, layout, at)
+            found[field.name.lower()] = newer.with_type(common), at
+    return pa.struct([field for field, _ in found.values()])
+
+
+def _no_common_type(
+    label: str, field: pa.Field, newer_type: pa.DataType, older: LayoutRows, newer: LayoutRows
+) -> BinlogError:
+    return BinlogError(
+        ErrorKind.UNSUPPORTED_CHANGE,
+        f"column {field.name!r} of table {label} is {field.type} up to entry {older.last} and {newer_type} from entry"
+        f" {newer.first} on, and no type holds the values of both",
+        remedy=f"read the changelog in two parts: up to entry {newer.first} (--to {newer.first}), and from there"
+        f" (--from {newer.first})",
+    )
+
+
+def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Returns the type that holds all values of both exactly; None if there is none."""
+    if one.equals(other):
+        return one
+    if pa.types.is_floating(one) and pa.types.is_floating(other):
+        return pa.float64()
+    if pa.types.is_integer(one) and pa.types.is_integer(other):
+        return one if one.bit_width > other.bit_width else other
+    numbers = _digits(one), _digits(other)
+    if None in numbers:
+        return None
+    whole, scale = (max(parts) for parts in zip(*filter(None, numbers), strict=True))
+    digits = whole + scale
+    return pa.decimal128(digits, scale) if digits <= _DECIMAL_DIGITS_MAX else None
+
+
+def _digits(kind: pa.DataType) -> tuple[int, int] | None:
+    """Digits before and behind the point of an exact number; None for other types."""
+    if pa.types.is_integer(kind):
+        return _INTEGER_DIGITS[kind.bit_width], 0
+    if pa.types.is_decimal(kind):
+        return kind.precision - kind.scale, kind.scale
+    return None
+
+
+def change_rows(
+    batches: Iterable[pa.RecordBatch], lsn: int, schema: pa.Schema, *, goes_on: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yields the changes of one entry, which `batches` are, with the columns of `schema`, a `changelog_schema`.
+
+    `goes_on`: the entry's last transaction goes on in the table's next entry.
+    """
+    position = 0
+    held: pa.RecordBatch | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if held is not None:
+            yield _rows(held, lsn, position, schema, batch.column("seq")[0].as_py())
+            position += held.num_rows
+        held = batch
+    if held is not None:
+        following = held.column("seq")[-1].as_py() if goes_on else None
+        yield _rows(held, lsn, position, schema, following)
+
+
+def _rows(
+    changes: pa.RecordBatch, lsn: int, position: int, schema: pa.Schema, following: int | None
+) -> pa.RecordBatch:
+    """`following`: the `seq` of the change behind these; None if it is of another transaction."""
+    count = changes.num_rows
+    seq = changes.column("seq").to_numpy()
+    ends = np.append(seq[1:] != seq[:-1], seq[-1] != following)
+    made = {
+        "lsn": pa.array(np.full(count, lsn, np.int64)),
+        "position": pa.array(np.arange(position, position + count, dtype=np.int64)),
+        "transaction_end": pa.array(ends),
+        "query": pa.nulls(count, pa.string()),
+    }
+    columns = [
+        made[field.name] if field.name in made else as_rows(changes.column(field.name), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def as_rows(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns values with another type: of structs, the columns that they lack are NULL."""
+    if values.type.equals(kind):
+        return values
+    if not pa.types.is_struct(kind):
+        return values.cast(kind)
+    names = {field.name.lower(): i for i, field in enumerate(values.type)}
+    # `field` does not apply the validity and the offset of a slice; `flatten` does.
+    fields = values.flatten()
+    columns = [
+        fields[names[field.name.lower()]].cast(field.type)
+        if field.name.lower() in names
+        else pa.nulls(len(values), field.type)
+        for field in kind
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=values.is_null())

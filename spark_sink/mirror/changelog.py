@@ -1,0 +1,247 @@
+"""The changelog of a table: a view over the mirror's log, which holds each change exactly once.
+
+Nothing is written: the log's payloads are decoded on the executors when the frame is read. A frame shows the log as it
+was when the frame was made. It reaches back as far as the log does (`log_days`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.model.errors import ErrorKind, UserError
+from spark_sink.mirror.entries import EntryKind
+from spark_sink.mirror.jvm import delta_version
+from spark_sink.mirror.log import FOLDER, entry_of
+from spark_sink.mirror.log_slices import COLUMNS
+from spark_sink.mirror.names import TableName
+from spark_sink.mirror.plan import GapItem, route
+from spark_sink.mirror.statements import effects_of
+from spark_sink.source.rows import spark_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from spark_sink.mirror.change_rows import LayoutRows
+
+_CLOCKS_APART = timedelta(days=1)  # of the server and the job, whose clock dates the log's days
+_PAYLOADS = ("small_payload", "payload")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogRange:
+    """What of a changelog is read: from `start` on, up to and without `end`; each a number of an entry of the log, a
+    time of commit, or None for no bound."""
+
+    start: int | datetime | None = None
+    end: int | datetime | None = None
+
+    @classmethod
+    def parse(cls, start: str | None, end: str | None) -> ChangelogRange:
+        """Raises `UserError` for a text that is neither a number nor a time in ISO 8601; one without a zone is UTC."""
+        return cls(_bound("--from", start), _bound("--to", end))
+
+    def entries(self) -> Column:
+        """The condition on entries of the log, which may hold further changes."""
+        chosen = F.lit(True)
+        if isinstance(self.start, int):
+            chosen &= F.col("lsn") >= self.start
+        if isinstance(self.end, int):
+            chosen &= F.col("lsn") < self.end
+        if isinstance(self.start, datetime):
+            # An append is later than the commits in it.
+            chosen &= F.col("day") >= F.lit((_utc(self.start) - _CLOCKS_APART).date())
+        return chosen
+
+    def changes(self) -> Column:
+        """The condition on changes."""
+        chosen = F.lit(True)
+        if isinstance(self.start, datetime):
+            chosen &= F.col("committed_at") >= F.lit(_utc(self.start))
+        if isinstance(self.end, datetime):
+            chosen &= F.col("committed_at") < F.lit(_utc(self.end))
+        return chosen
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+
+
+def _bound(option: str, text: str | None) -> int | datetime | None:
+    if text is None:
+        return None
+    if text.isdecimal():
+        return int(text)
+    try:
+        return _utc(datetime.fromisoformat(text))
+    except (ValueError, OverflowError):
+        raise UserError(
+            ErrorKind.REQUEST,
+            f"{option} {text!r} is neither the number of an entry (lsn) nor a time",
+            remedy="write it like 2026-11-21T12:00:00Z, or take a number of the column lsn",
+        ) from None
+
+
+def table_changes(
+    spark: SparkSession,
+    target: str,
+    table: str,
+    *,
+    consumer: str = "",
+    within: ChangelogRange | None = None,
+    invalid_dates: InvalidDates = InvalidDates.NULL,
+) -> DataFrame:
+    """Returns the changes of a table, in no order, with the columns of `change_rows.changelog_schema`; sort by
+    `lsn`, `position`.
+
+    `table`: database.table, the name in the log: changes of before a RENAME are under the name of then; `consumer`:
+    whose log, "" for the only one that has the table. The frame's executors need this package.
+
+    Raises `UserError` UNKNOWN_TABLE if the log has no rows of the table; `BinlogError` UNSUPPORTED_CHANGE if a column
+    has had types that no type holds.
+    """
+    from spark_sink.mirror.change_rows import changelog_schema, joint_row  # noqa: PLC0415
+
+    within = within or ChangelogRange()
+    name = _name(table)
+    log = _log(spark, target)
+    of_table = (F.col("kind") == EntryKind.ROWS.value) & (F.col("database") == name[0])
+    of_table &= F.col("table") == name[1]
+    consumer = consumer or _only_consumer(log.where(of_table), table)
+    log = log.where((F.col("consumer") == consumer) & within.entries())
+    entries = log.where(of_table)
+    schema = changelog_schema(joint_row(_layouts(entries, table, invalid_dates), table))
+    payload = F.coalesce("small_payload", "payload").alias("payload")
+    decode = partial(_decode, schema, invalid_dates, frozenset(_going_on(entries)))
+    rows = entries.select("lsn", payload).mapInArrow(decode, spark_schema(schema))
+    return rows.unionByName(_statements(spark, log, name, schema)).where(within.changes())
+
+
+def _name(table: str) -> TableName:
+    database, _, name = table.partition(".")
+    if not database or not name:
+        raise UserError(ErrorKind.REQUEST, f"write a table like database.table, not {table!r}")
+    return database, name
+
+
+def _log(spark: SparkSession, target: str) -> DataFrame:
+    """The log as it is now."""
+    path = f"{target.rstrip('/')}/{FOLDER}"
+    version = delta_version(spark, path)
+    if version < 0:
+        raise UserError(
+            ErrorKind.UNKNOWN_TABLE,
+            f"there is no log of a mirror at {path}",
+            remedy="name the target of the mirror: --target, or --config with its settings",
+        )
+    return spark.read.format("delta").option("versionAsOf", version).load(path)
+
+
+def _only_consumer(entries: DataFrame, table: str) -> str:
+    found = sorted(row["consumer"] for row in entries.select("consumer").distinct().collect())
+    if not found:
+        raise _no_rows(table)
+    if len(found) > 1:
+        raise UserError(
+            ErrorKind.REQUEST,
+            f"several consumers have the table {table}: {', '.join(found)}",
+            remedy="name one: --consumer",
+        )
+    return str(found[0])
+
+
+def _no_rows(table: str) -> UserError:
+    return UserError(
+        ErrorKind.UNKNOWN_TABLE,
+        f"the log has no rows of the table {table} in this range",
+        remedy="python -m spark_sink tables shows the tables; the log is kept for log_days, and holds changes, no"
+        " copied rows",
+    )
+
+
+def _layouts(entries: DataFrame, table: str, invalid_dates: InvalidDates) -> list[LayoutRows]:
+    from spark_sink.mirror.change_rows import LayoutRows  # noqa: PLC0415
+
+    of_layout = entries.groupBy("layout").agg(
+        F.first("table_map").alias("table_map"), F.min("lsn").alias("a"), F.max("lsn").alias("z")
+    )
+    found = []
+    for row in of_layout.collect():
+        table_map = TableMap.parse(bytes(row["table_map"]))
+        schema = delivered.change_schema(table_map.columns, table_map.label, invalid_dates)
+        found.append(LayoutRows(schema.field("after").type, row["a"], row["z"]))
+    if not found:
+        raise _no_rows(table)
+    return found
+
+
+def _going_on(entries: DataFrame) -> list[int]:
+    """The entries whose last transaction goes on in the table's next entry; large transactions only."""
+    following = Window.partitionBy("epoch").orderBy("lsn")
+    seqs = entries.select("lsn", "epoch", "first_seq", "last_seq")
+    seqs = seqs.withColumn("next", F.lead("first_seq").over(following))
+    return [row["lsn"] for row in seqs.where("next = last_seq").select("lsn").collect()]
+
+
+def _decode(
+    schema: pa.Schema,
+    invalid_dates: InvalidDates,
+    going_on: frozenset[int],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Decode entries to their changes. Runs on the executors."""
+    from spark_sink.mirror.change_rows import change_rows  # noqa: PLC0415
+
+    for batch in batches:
+        for lsn, payload in zip(
+            batch.column("lsn").to_pylist(), batch.column("payload"), strict=True
+        ):
+            decoded = delivered.decode_table(payload.as_py(), invalid_dates=invalid_dates)
+            yield from change_rows(decoded, lsn, schema, goes_on=lsn in going_on)
+
+
+def _statements(
+    spark: SparkSession, log: DataFrame, name: TableName, schema: pa.Schema
+) -> DataFrame:
+    """The statements that concern the table, and the gaps."""
+    from spark_sink.mirror.change_rows import GAP_OP, STATEMENT_OP  # noqa: PLC0415
+
+    chosen = (F.col("kind") == EntryKind.STATEMENT.value) | F.col("gap")
+    found: list[dict[str, Any]] = []
+    for row in log.where(chosen).select(*_without_payloads()).toLocalIterator():
+        entry = entry_of(row.asDict() | {"small_payload": None})
+        for named, item in route(entry, effects_of, lambda: [name], lambda _: False):
+            if named == name:
+                found.append(
+                    dict.fromkeys(schema.names)
+                    | {field: getattr(entry, field) for field in ("lsn", "epoch", "committed_at")}
+                    | {"position": 0, "transaction_end": True, "seq": entry.first_seq}
+                    | {"op": GAP_OP if isinstance(item, GapItem) else STATEMENT_OP}
+                    | {"file": entry.file or None, "pos": entry.pos or None}
+                    | {"query": entry.query or None}
+                )
+    rows = [tuple(row[field] for field in schema.names) for row in found]
+    return spark.createDataFrame(rows, spark_schema(schema))
+
+
+def _without_payloads() -> list[str]:
+    return [name for name, _ in COLUMNS if name not in (*_PAYLOADS, "run")]
+
+
+def json_lines(frame: DataFrame, limit: int | None = None) -> Iterator[str]:
+    """Yields the changes in order, each as one JSON object."""
+    ordered = frame.orderBy("lsn", "position")
+    if limit is not None:
+        ordered = ordered.limit(limit)
+    every = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("line")
+    return (str(row["line"]) for row in ordered.select(every).toLocalIterator())
