@@ -11,6 +11,8 @@ MIRROR = {
     "consumers.NAME.include": "The consumer's tables to mirror",
     "consumers.NAME.exclude": "Of these, tables that are not mirrored",
     "target": "Tables are at `TARGET/database/table`; any path that Spark can write",
+    "catalog": "Name of each table in a catalog of Spark's, such as `main.{database}.{table}`; "
+    "without it in none ([targets.md](targets.md#names-in-a-catalog))",
     "stages": "`log` reads from the daemon, `apply` writes the tables",
     "available_now": "Mirror up to the server's tip at the start, then end",
     "trigger_interval": "Shortest time between two appends to the log, such as `2 seconds`",

@@ -226,6 +226,8 @@ def tables(
         lag = "" if line.lag_s is None else f", {line.waiting_rows} rows behind, {line.lag_s:.0f} s"
         reason = f": {line.reason}" if line.reason else ""
         typer.echo(f"{line.consumer}  {line.table}  {line.state}{lag}{reason}")
+        if line.catalog_error:
+            typer.echo(f"    {line.catalog_error}")
         if line.copied is not None:
             typer.echo(f"    {line.copied}")
 

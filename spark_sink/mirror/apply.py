@@ -29,6 +29,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.catalog import CatalogEntries, catalog_entries
 from spark_sink.mirror.consumer_tables import ConsumerTables
 from spark_sink.mirror.control import ControlTable
 from spark_sink.mirror.delta import StepSession
@@ -64,11 +65,15 @@ class Applier:
         self._maintenance = Maintenance(spark, options, self._control)
         self._consumers: list[ConsumerTables] = []
         self._copier = copier
+        self._catalog: CatalogEntries | None = None
+        if options.catalog is not None:
+            self._catalog = catalog_entries(spark, options.catalog, options.target)
 
     def run(self, stop: threading.Event, drain: bool = False) -> int:
         """Apply until `stop` is set; with `drain`, until all that the log held at the call is applied or stopped.
 
-        Returns the exit code: 1 if a consumer failed or, with `drain`, a table is stopped or failing.
+        Returns the exit code: 1 if a consumer failed or, with `drain`, a table is stopped, failing or not in the
+        catalog.
         """
         steps = ThreadPoolExecutor(self._options.parallel, thread_name_prefix="apply")
         aside = ThreadPoolExecutor(CATCH_UPS + 1, thread_name_prefix="catch-up")
@@ -82,10 +87,13 @@ class Applier:
                 tables.stop()
             for pool in (aside, steps):
                 pool.shutdown(wait=True, cancel_futures=True)
+            if self._catalog is not None:
+                self._catalog.close()
             for tables in self._consumers:
                 tables.write_watermark(time.monotonic(), last=True)
         failed = [t for t in self._consumers if t.failure or (drain and t.standing())]
-        return 1 if failed else 0
+        unregistered = drain and self._catalog is not None and self._catalog.failing
+        return 1 if failed or unregistered else 0
 
     def wake(self) -> None:
         """The log may have new entries: look now."""
@@ -115,7 +123,9 @@ class Applier:
                 progress |= tables.attempt(partial(self._forward, tables), drain=drain)
             if not active:
                 return
-            if drain and all(t.at_rest(goals[t.consumer]) for t in active if not t.failure):
+            applied = drain and all(t.at_rest(goals[t.consumer]) for t in active if not t.failure)
+            registered = self._catalog is None or self._catalog.forward(self._consumers)
+            if applied and registered:
                 return
             if self._maintenance.is_due() and (maintenance is None or maintenance.done()):
                 maintenance = aside.submit(self._maintenance.run, self._consumers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_sink.mirror.apply import Applier
+from spark_sink.mirror.catalog_names import CatalogTemplate
 from spark_sink.mirror.copy.copier import Copier
 from spark_sink.mirror.names import TableName
 from spark_sink.mirror.policies import (
@@ -49,6 +50,7 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
         invalid_dates=settings.invalid_dates,
         step_bytes_max=settings.max_bytes_per_step,
         log_days=settings.log_days,
+        catalog=CatalogTemplate.parse(settings.catalog) if settings.catalog else None,
     )
 
 

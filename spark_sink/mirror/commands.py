@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from dispatcher.model.errors import ErrorKind, UserError
 from spark_sink.mirror import jvm
+from spark_sink.mirror.catalog import REFUSED, REGISTERED
 from spark_sink.mirror.control import ControlTable, TableRecord, TableState, new_table_id
 from spark_sink.mirror.copy.progress import CopyProgress, remaining_s
 from spark_sink.mirror.copy.staging import StagingTable
@@ -46,7 +47,7 @@ class TableLine:
 
     `waiting_rows`: row changes in the log that the table does not have yet; `lag_s`: seconds since the oldest of them
     was committed, None if there is none; `since`: when the state was written; `copied`: how far the copy of a table is
-    that is copied, else None.
+    that is copied, else None; `catalog`: its name in the catalog, `catalog_error`: why that is not as it should be.
     """
 
     consumer: str
@@ -58,6 +59,8 @@ class TableLine:
     since: datetime | None
     reason: str
     copied: CopyProgress | None = None
+    catalog: str = ""
+    catalog_error: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in self.__slots__}
@@ -107,6 +110,8 @@ def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) 
                 record.at.replace(tzinfo=UTC) if record.at else None,
                 record.reason,
                 _copied(spark, target, record),
+                record.detail.get(REGISTERED, ""),
+                record.detail.get(REFUSED, ""),
             )
         )
     return lines

@@ -64,7 +64,7 @@ def without_old_names(record: TableRecord, watermark: int) -> TableRecord:
 
 
 class TableDirectory:
-    """Of one consumer. `full_path`: the path of a record's folder."""
+    """Of one consumer. `full_path`: the path of a record's folder; `changes`: how often records were written."""
 
     def __init__(
         self, consumer: str, control: ControlTable, full_path: Callable[[str], str]
@@ -72,6 +72,7 @@ class TableDirectory:
         self.consumer = consumer
         self._control = control
         self.full_path = full_path
+        self.changes = 0
         self._locks: dict[str, threading.RLock] = {}
         self._lock = threading.RLock()
         self._writing: dict[str, threading.RLock] = {}
@@ -139,6 +140,7 @@ class TableDirectory:
                     serial = written[record.table_id].serial
                     self._records[record.table_id] = replace(record, serial=serial)
                     self._checked.pop(record.table_id, None)
+                self.changes += 1
 
     def change(self, of: Callable[[TableRecord], TableRecord], *table_ids: str) -> None:
         """Write what `of` makes of the newest records of these tables, in one commit; of those that it changes."""

@@ -325,6 +325,11 @@ class FileSystem:
         self._text: Any = jvm.org.apache.commons.io.IOUtils.toString
         self._conf: Any = java_session.sessionState().newHadoopConf()
 
+    def qualified(self, path: str) -> str:
+        """Returns a path with its file system, from the root."""
+        where = self._path(path)
+        return str(where.getFileSystem(self._conf).makeQualified(where).toString())
+
     def exists(self, path: str) -> bool:
         where = self._path(path)
         return bool(where.getFileSystem(self._conf).exists(where))

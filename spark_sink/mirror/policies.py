@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
+from spark_sink.mirror.catalog_names import CatalogTemplate
 from spark_sink.mirror.names import TableName
 
 
@@ -82,7 +83,7 @@ class ApplyOptions:
     `target`: folder of the mirror; `consumers`: whose entries are applied; `policy`: of a table, by its name;
     `excluded`: tables that are left out; `can_copy`: there is a server to copy tables from; `parallel`: tables that are
     brought forward at a time; `step_bytes_max`: payload bytes of one step; `poll_s`: how often the log is asked for new
-    entries; `log_days`: days that the log is kept at least.
+    entries; `log_days`: days that the log is kept at least; `catalog`: the tables' names in a catalog of Spark's.
     """
 
     target: str
@@ -98,3 +99,4 @@ class ApplyOptions:
     retry_first_s: float = 0.5
     log_days: int = 7
     maintenance_s: float = 3600.0
+    catalog: CatalogTemplate | None = None

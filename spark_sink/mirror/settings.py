@@ -23,6 +23,7 @@ from dispatcher.settings.model import parse_listen
 from dispatcher.settings.section import SettingsSection
 from dispatcher.settings.source import read_sources
 from dispatcher.settings.values import ByteSize, SecretFile, WholeNumber
+from spark_sink.mirror.catalog_names import CatalogTemplate
 from spark_sink.source.client import DaemonEndpoint
 
 ENVIRONMENT = "SPARK_SINK_"
@@ -140,6 +141,7 @@ class MirrorSettings(SettingsSection):
         min_length=1
     )
     target: str = Field(min_length=1)
+    catalog: str | None = None
     stages: Literal["log", "apply", "both"] = "both"
     token: SecretStr | None = None
     token_file: Path | None = None
@@ -171,6 +173,13 @@ class MirrorSettings(SettingsSection):
             DaemonEndpoint(value)
         except UserError as error:
             raise ValueError(f"{error.what}; {error.remedy}") from None
+        return value
+
+    @field_validator("catalog")
+    @classmethod
+    def _template(cls, value: str | None) -> str | None:
+        if value is not None:
+            CatalogTemplate.parse(value)
         return value
 
     @field_validator("trigger_interval")

@@ -134,8 +134,9 @@ def _anew(
     )
 
 
-# Values of `detail` that survive a DROP or a CREATE of the name: what was asked and done, and former names.
-_LASTING = ("asked", "handled", "names")
+# Values of `detail` that survive a DROP or a CREATE of the name: what was asked and done, former names, and the name in
+# the catalog, which changes behind the record.
+_LASTING = ("asked", "handled", "names", "catalog", "catalog_error")
 
 
 def _forgetting(record: TableRecord) -> TableRecord:

@@ -126,10 +126,17 @@ def test_patterns_choose_tables(
     assert consumer.excludes((database, table)) is excluded
 
 
+def test_a_template_of_names_in_a_catalog_is_checked(load: Load) -> None:
+    assert load(JOB + 'catalog: "{database}.{table}"\n').catalog == "{database}.{table}"
+    with pytest.raises(SettingsError, match=r"mirror\.yaml.*catalog: write it like"):
+        load(JOB + "catalog: raw.orders\n")
+
+
 def test_the_example_shows_all_keys() -> None:
     file = ROOT / "config" / "mirror.example.yaml"
     settings = load_mirror_settings([file], {}, {"COPY_PASSWORD": "x"})
-    shown = set(settings.model_fields_set) | {"token", "ca_file", "max_bytes_per_trigger"}
+    shown = set(settings.model_fields_set)
+    shown |= {"token", "ca_file", "max_bytes_per_trigger", "catalog"}
     assert shown == set(MirrorSettings.model_fields)
     assert settings.copy_from is not None
     optional = {"password_file", "ca_file"}
