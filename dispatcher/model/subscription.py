@@ -34,6 +34,11 @@ def is_pattern(text: str) -> bool:
     return any(character in text for character in "*?[")
 
 
+def literal(name: str) -> str:
+    """Returns the pattern that matches this name alone."""
+    return re.sub(r"[*?[]", r"[\g<0>]", name)
+
+
 class NamePatterns:
     """Names, and patterns of names."""
 

@@ -10,32 +10,34 @@ RECORD wherever events are left out, and neither BEGIN nor COMMIT.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from dispatcher.binlog.decode import arrow_buffers, row_walk
+from dispatcher.binlog.decode import row_walk
 from dispatcher.binlog.decode.gtid_text import gtid_strings
 from dispatcher.binlog.decode.index import Index
-from dispatcher.binlog.decode.index_kernels import COMMIT_US, EPOCH, FILE, GTID, POSITION, SEQ
-from dispatcher.binlog.decode.missing_columns import NAMES, MissingColumns, list_of_names
+from dispatcher.binlog.decode.index_kernels import COMMIT_US, EPOCH, FILE, GTID, SEQ
+from dispatcher.binlog.decode.parts import Layouts, Part, log_parts
+from dispatcher.binlog.decode.row_batches import (
+    BATCH_ROWS,
+    change_batch,
+    decoded_rows,
+    images_schema,
+    row_counts_of,
+)
 from dispatcher.binlog.decode.slices import build_payload
-from dispatcher.binlog.decode.table_decoder import TableDecoder, arrow_type, cell_widths
+from dispatcher.binlog.decode.table_decoder import TableDecoder, arrow_type
 from dispatcher.binlog.event.header import HEADER_SIZE
 from dispatcher.binlog.event.query import read_statement
-from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.sql.statement import QueryKind, classify
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates
-from dispatcher.binlog.table_map.parse import TableMap, layout_id
+from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-BATCH_ROWS = 65_536
-BATCH_BYTES = 128 << 20  # of row images: a batch of larger rows has fewer of them
 # Of one `TableSlice`: its reader holds a few of them beside the delivered bytes, which may be 16 times as many.
 MAX_PAYLOAD_BYTES = 4 << 20
 
@@ -113,23 +115,9 @@ def change_schema(
     """
     if not all(column.name for column in columns):
         raise BinlogError(ErrorKind.METADATA_MISSING, f"no column names for table {table}")
-    return _schema([pa.field(c.name, arrow_type(c, table, invalid_dates)) for c in columns])
+    return images_schema([pa.field(c.name, arrow_type(c, table, invalid_dates)) for c in columns])
 
 
-_ENVELOPE = (
-    pa.field("epoch", pa.int64(), nullable=False),
-    pa.field("seq", pa.int64(), nullable=False),
-    pa.field("ordinal", pa.int64(), nullable=False),
-    pa.field("gtid", pa.string()),
-    pa.field("file", pa.string()),
-    pa.field("pos", pa.int64()),
-    pa.field("committed_at", pa.timestamp("us", "UTC")),
-    pa.field("database", pa.string()),
-    pa.field("table", pa.string()),
-    pa.field("op", pa.string()),
-    pa.field("before_absent", NAMES),
-    pa.field("after_absent", NAMES),
-)
 _CONTROL = (
     QueryKind.BEGIN,
     QueryKind.COMMIT,
@@ -137,7 +125,6 @@ _CONTROL = (
     QueryKind.SAVEPOINT,
     QueryKind.XA,
 )
-_OPS = arrow_buffers.string_array(["insert", "update", "delete"])
 
 
 def changes(
@@ -153,9 +140,9 @@ def changes(
     Raises `BinlogError` with the offset for bytes that are not a binlog, and for layouts that cannot be decoded.
     """
     index = Index.of(data)
-    layouts = _Layouts(index)
+    layouts = Layouts(index)
     decoders: dict[int, TableDecoder] = {}
-    for part in _parts(index, layouts):
+    for part in log_parts(index, layouts, read_ddl):
         if isinstance(part, Ddl):
             yield part
             continue
@@ -164,7 +151,9 @@ def changes(
             if definitions and not table_map.named and table_map.label in definitions:
                 table_map = table_map.with_columns(definitions[table_map.label])
             decoders[part.layout] = TableDecoder(table_map, invalid_dates)
-        yield from _decoded(index, part.events, decoders[part.layout], batch_rows)
+        decoder = decoders[part.layout]
+        for rows in decoded_rows(index, part.events, decoder, batch_rows):
+            yield TableChanges(decoder.table_map, change_batch(rows, decoder), rows.invalid_dates)
 
 
 def split_by_table(
@@ -179,8 +168,8 @@ def split_by_table(
     Raises `BinlogError` as `changes` does, except for faults that only decoding finds.
     """
     index = Index.of(data)
-    layouts = _Layouts(index)
-    for part in _parts(index, layouts):
+    layouts = Layouts(index)
+    for part in log_parts(index, layouts, read_ddl):
         if isinstance(part, Ddl):
             yield part
         else:
@@ -193,11 +182,11 @@ def row_counts(data: bytes) -> dict[int, int]:
     Raises `BinlogError` as `split_by_table` does.
     """
     index = Index.of(data)
-    layouts = _Layouts(index)
+    layouts = Layouts(index)
     rows: dict[int, int] = {}
-    for part in _parts(index, layouts):
-        if isinstance(part, _Part):
-            counts = _counts(index, part.events, layouts.table_map(part.layout))
+    for part in log_parts(index, layouts, read_ddl):
+        if isinstance(part, Part):
+            counts = row_counts_of(index, part.events, layouts.table_map(part.layout))
             rows |= zip(part.events[:, row_walk.INDEX].tolist(), counts.tolist(), strict=True)
     return rows
 
@@ -215,60 +204,8 @@ def decode_table(
             yield item.batch
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Rows events of one layout between two DDL statements or changes of the epoch."""
-
-    layout: int
-    events: NDArray[np.int64]
-
-
-class _Layouts:
-    """The distinct layouts of an index. Each is parsed at its first use, so a table that is not decoded cannot fail."""
-
-    def __init__(self, index: Index) -> None:
-        bodies = [index.buf[start:end].tobytes() for start, end in index.versions[:, 1:3].tolist()]
-        numbers: dict[str, int] = {}
-        self.of_version = np.array(
-            [numbers.setdefault(layout_id(body), len(numbers)) for body in bodies], np.int64
-        )
-        first = {
-            layout: version
-            for version, layout in reversed(list(enumerate(self.of_version.tolist())))
-        }
-        self.bodies = [bodies[first[layout]] for layout in range(len(numbers))]
-        self._offsets = [int(index.versions[first[layout], 1]) for layout in range(len(numbers))]
-        self._table_maps: dict[int, TableMap] = {}
-
-    def table_map(self, layout: int) -> TableMap:
-        if layout not in self._table_maps:
-            try:
-                self._table_maps[layout] = TableMap.parse(self.bodies[layout])
-            except BinlogError as error:
-                raise error.at(f"offset {self._offsets[layout]}") from None
-        return self._table_maps[layout]
-
-
-def _parts(index: Index, layouts: _Layouts) -> Iterator[_Part | Ddl]:
-    events = index.events
-    queries = np.flatnonzero(events[:, row_walk.TYPE] == EventType.QUERY)
-    ddl = {line: statement for line in queries.tolist() if (statement := _ddl(index, line))}
-    epochs = index.txns[events[:, row_walk.TXN], EPOCH]
-    new_epochs = np.flatnonzero(np.diff(epochs, prepend=epochs[:1]) != 0)
-    bounds = sorted({0, len(events), *new_epochs.tolist(), *ddl, *(line + 1 for line in ddl)})
-    for start, end in itertools.pairwise(bounds):
-        if start in ddl:
-            yield ddl[start]
-            continue
-        run = events[start:end]
-        run = run[run[:, row_walk.VERSION] >= 0]
-        of_event = layouts.of_version[run[:, row_walk.VERSION]]
-        present, firsts = np.unique(of_event, return_index=True)
-        for layout in present[np.argsort(firsts)].tolist():
-            yield _Part(layout, run if len(present) == 1 else run[of_event == layout])
-
-
-def _ddl(index: Index, line: int) -> Ddl | None:
+def read_ddl(index: Index, line: int) -> Ddl | None:
+    """Returns the statement of a line of the events, None for transaction control. Raises `BinlogError`."""
     offset, end, _, number, txn = index.events[line, :5].tolist()
     try:
         database, query, sql_mode = read_statement(index.buf[offset + HEADER_SIZE : end].tobytes())
@@ -300,16 +237,9 @@ def _ddl(index: Index, line: int) -> Ddl | None:
     )
 
 
-def _counts(index: Index, events: NDArray[np.int64], table_map: TableMap) -> NDArray[np.int64]:
-    counts = np.empty(len(events), dtype=np.int64)
-    if (line := row_walk.count(index.buf, events, cell_widths(table_map.columns), counts)) >= 0:
-        raise _walk_error(int(counts[line]), int(events[line, row_walk.OFFSET]), table_map)
-    return counts
-
-
-def _slices(index: Index, layouts: _Layouts, part: _Part, bytes_max: int) -> Iterator[TableSlice]:
+def _slices(index: Index, layouts: Layouts, part: Part, bytes_max: int) -> Iterator[TableSlice]:
     table_map = layouts.table_map(part.layout)
-    counts = _counts(index, part.events, table_map)
+    counts = row_counts_of(index, part.events, table_map)
     operations = row_walk.operations(part.events[:, row_walk.TYPE])
     done = 0
     while done < len(part.events):
@@ -335,115 +265,3 @@ def _slices(index: Index, layouts: _Layouts, part: _Part, bytes_max: int) -> Ite
             payload=payload,
         )
         done += copied
-
-
-def _decoded(
-    index: Index, events: NDArray[np.int64], decoder: TableDecoder, batch_rows: int
-) -> Iterator[TableChanges]:
-    # A row has at least its null bits, so a small group of events does not need arrays for a whole batch.
-    columns = len(decoder.widths)
-    most = int((events[:, row_walk.END] - events[:, row_walk.OFFSET]).sum()) // ((columns + 7) // 8)
-    cells = row_walk.RowCells.room(columns, min(batch_rows, most))
-    state = np.zeros(5, dtype=np.int64)
-    while n := row_walk.walk(index.buf, events, decoder.widths, state, cells, BATCH_BYTES):
-        if n < 0:
-            raise _walk_error(n, int(state[4]), decoder.table_map)
-        base, op = int(state[3]), cells.op[:n]
-        images, invalid_dates = [], 0
-        for at, lacking in ((cells.before, row_walk.INSERT), (cells.after, row_walk.DELETE)):
-            missing = op == lacking
-            if missing.all():
-                images.append(pa.nulls(n, pa.struct(decoder.fields)))
-                continue
-            mask = missing if missing.any() else None
-            if mask is not None:
-                at[:, :n][:, mask] = -1
-            decoded = decoder.decode(index.buf[base:], at[:, :n], base, mask, cells.before[:, :n])
-            images.append(decoded.array)
-            invalid_dates += decoded.invalid_dates
-        envelope = _envelope(index, events, decoder.table_map, cells, n)
-        envelope += _missing_columns(index, events, decoder.table_map, cells, n)
-        batch = pa.RecordBatch.from_arrays([*envelope, *images], schema=_schema(decoder.fields))
-        yield TableChanges(decoder.table_map, batch, invalid_dates)
-
-
-def _missing_columns(
-    index: Index, events: NDArray[np.int64], table_map: TableMap, cells: row_walk.RowCells, n: int
-) -> list[pa.Array]:
-    first, last = int(cells.event[0]), int(cells.event[n - 1])
-    missing = MissingColumns.of(index.buf, events[first : last + 1], table_map.columns)
-    if missing is None:
-        return [pa.nulls(n, NAMES), pa.nulls(n, NAMES)]
-    event = cells.event[:n] - np.int32(first)
-    before, after = (missing.column(lines, event) for lines in (missing.before, missing.after))
-    return [before, _unchanged(after, events, table_map, cells, n)]
-
-
-def _unchanged(
-    after: pa.Array,
-    events: NDArray[np.int64],
-    table_map: TableMap,
-    cells: row_walk.RowCells,
-    n: int,
-) -> pa.Array:
-    """Add to `after` the JSON columns of partial updates that did not change, and whose value the log does not hold."""
-    partial = events[cells.event[:n], row_walk.TYPE] == EventType.PARTIAL_UPDATE_ROWS
-    if not partial.any():
-        return after
-    missing = (cells.after[:, :n] == row_walk.ABSENT) & partial
-    lists = after.to_pylist()
-    for row in np.flatnonzero(missing.any(axis=0)).tolist():
-        lists[row] = [table_map.columns[c].name for c in np.flatnonzero(missing[:, row])]
-    return list_of_names(lists)
-
-
-def _schema(fields: Sequence[pa.Field]) -> pa.Schema:
-    row = pa.struct(fields)
-    return pa.schema([*_ENVELOPE, pa.field("before", row), pa.field("after", row)])
-
-
-def _envelope(
-    index: Index, events: NDArray[np.int64], table_map: TableMap, cells: row_walk.RowCells, n: int
-) -> list[pa.Array]:
-    txn_of_row = events[cells.event[:n], row_walk.TXN]
-    starts = np.flatnonzero(np.diff(txn_of_row, prepend=-1))
-    lengths = np.diff(starts, append=n)
-    runs = index.txns[txn_of_row[starts]]
-
-    def numbers(column: int, target: pa.DataType) -> pa.Array:
-        return arrow_buffers.fixed(target, np.repeat(runs[:, column], lengths))
-
-    files = arrow_buffers.string_array(index.files).take(
-        arrow_buffers.fixed(pa.int64(), runs[:, FILE].copy())
-    )
-    op = cells.op[:n]
-    op_starts = np.flatnonzero(np.diff(op, prepend=-1))
-    ops = _OPS.take(arrow_buffers.fixed(pa.int8(), op[op_starts]))
-    return [
-        numbers(EPOCH, pa.int64()),
-        numbers(SEQ, pa.int64()),
-        arrow_buffers.fixed(pa.int64(), cells.ordinal[:n].copy()),
-        arrow_buffers.spread(gtid_strings(index.buf, runs[:, GTID]), lengths),
-        arrow_buffers.spread(files, lengths),
-        numbers(POSITION, pa.int64()),
-        numbers(COMMIT_US, pa.timestamp("us", "UTC")),
-        arrow_buffers.repeated(table_map.database, n),
-        arrow_buffers.repeated(table_map.table, n),
-        arrow_buffers.spread(ops, np.diff(op_starts, append=n)),
-    ]
-
-
-def _walk_error(code: int, offset: int, table_map: TableMap) -> BinlogError:
-    where = f"offset {offset}"
-    if code == row_walk.NO_COLUMNS:
-        what = f"rows of table {table_map.label} hold no column, so they cannot be counted"
-        return BinlogError(ErrorKind.ROW_IMAGE, what, where=where)
-    why = {
-        row_walk.OTHER_OPTIONS: "have unknown options",
-        row_walk.OTHER_WIDTH: "have another number of columns than its TABLE_MAP",
-        row_walk.TOO_MANY_ROWS: "are more than 2^24 in one event",
-        row_walk.TOO_LARGE: "include one of more than 2 GiB",
-    }.get(code, "reach past the end of their event")
-    return BinlogError(
-        ErrorKind.MALFORMED_EVENT, f"rows of table {table_map.label} {why}", where=where
-    )

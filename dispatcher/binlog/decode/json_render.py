@@ -41,7 +41,7 @@ def json_text(batch: pa.RecordBatch) -> pa.RecordBatch:
         i = names.index(name)
         lists = f"{name}_absent"
         missing = absent_masks(batch.column(lists)) if lists in names else {}
-        columns[i] = _objects(batch.column(i), missing)
+        columns[i] = json_objects(batch.column(i), missing)
         fields[i] = pa.field(name, pa.string())
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
@@ -59,7 +59,8 @@ def absent_masks(lists: pa.ListArray) -> dict[str, NDArray[np.bool_]]:
     return rows_of
 
 
-def _objects(rows: pa.StructArray, missing: Mapping[str, NDArray[np.bool_]]) -> pa.Array:
+def json_objects(rows: pa.StructArray, missing: Mapping[str, NDArray[np.bool_]]) -> pa.Array:
+    """Structs as JSON objects, null for null. `missing`: for each name, a mask of the rows that get no such key."""
     if rows.null_count == len(rows):
         return pa.nulls(len(rows), pa.string())
     parts: list[Any] = []
@@ -71,7 +72,7 @@ def _objects(rows: pa.StructArray, missing: Mapping[str, NDArray[np.bool_]]) -> 
             parts.append(pc.if_else(arrow_buffers.booleans(missing[field.name]), "", member))
         else:
             parts += (key, _values(rows.field(i)))
-    texts = _joined("{", *parts, "}")
+    texts = _joined("{", *parts, "}") if parts else arrow_buffers.repeated("{}", len(rows))
     if missing:  # any member may be the first
         texts = pc.replace_substring(texts, "{,", "{", max_replacements=1)
     return texts if rows.null_count == 0 else pc.if_else(rows.is_valid(), texts, None)
@@ -98,7 +99,7 @@ def _values(values: pa.Array) -> pa.Array:
     if pa.types.is_string(kind):
         return _quoted(escaped(values, '"', _ESCAPES))
     if pa.types.is_struct(kind):
-        return _objects(values, {})
+        return json_objects(values, {})
     if pa.types.is_list(kind):
         return _lists(values)
     return _quoted(values.cast(pa.string()))

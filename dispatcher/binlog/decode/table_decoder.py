@@ -46,21 +46,30 @@ def _type_and_decoder(
 
 
 class TableDecoder:
-    """Decodes the cells of one layout. `fields`: its columns in Arrow, all nullable; `widths`: for `row_walk.walk`."""
+    """Decodes the cells of one layout. `fields`: the decoded columns in Arrow, all nullable; `widths`: of all columns,
+    for `row_walk.walk`."""
 
     def __init__(
-        self, table_map: TableMap, invalid_dates: InvalidDates = InvalidDates.NULL
+        self,
+        table_map: TableMap,
+        invalid_dates: InvalidDates = InvalidDates.NULL,
+        columns: Sequence[int] | None = None,
     ) -> None:
-        """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, naming table and column."""
+        """`columns`: the columns to decode, in this order; None for all. The cells of others are stepped over, so
+        they may be of any type.
+
+        Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, naming table and column.
+        """
         table_map.require_names()
         self.table_map = table_map
-        columns = table_map.columns
-        decoders = [_type_and_decoder(c, table_map.label, invalid_dates) for c in columns]
+        self._columns = range(len(table_map.columns)) if columns is None else tuple(columns)
+        chosen = [table_map.columns[i] for i in self._columns]
+        decoders = [_type_and_decoder(c, table_map.label, invalid_dates) for c in chosen]
         self.fields = tuple(
-            pa.field(c.name, target) for c, (target, _) in zip(columns, decoders, strict=True)
+            pa.field(c.name, target) for c, (target, _) in zip(chosen, decoders, strict=True)
         )
-        self.widths = cell_widths(columns)
-        self._json = [column.type == Type.JSON for column in columns]
+        self.widths = cell_widths(table_map.columns)
+        self._json = [column.type == Type.JSON for column in chosen]
         self._decoders = [decode for _, decode in decoders]
 
     def decode(
@@ -75,9 +84,9 @@ class TableDecoder:
         `buf` in the log, for messages; `missing`: True for rows without this image, or None if all have it; `before`:
         the offsets of the before-images' cells, to which cells of `at` may be changes."""
         arrays, invalid_dates = [], 0
-        for i, decode in enumerate(self._decoders):
+        for i, decode, json in zip(self._columns, self._decoders, self._json, strict=True):
             try:
-                if before is not None and self._json[i] and (at[i] <= row_walk.DIFF).any():
+                if before is not None and json and (at[i] <= row_walk.DIFF).any():
                     decoded = column_decoders.decode_partial_json(buf, at[i], before[i])
                 else:
                     decoded = decode(buf, at[i])
@@ -87,10 +96,10 @@ class TableDecoder:
                 ) from None
             arrays.append(decoded.array)
             invalid_dates += decoded.invalid_dates
-        mask = None if missing is None else arrow_buffers.booleans(missing)
-        return Decoded(
-            pa.StructArray.from_arrays(arrays, fields=self.fields, mask=mask), invalid_dates
-        )
+        valid = None if missing is None else arrow_buffers.bitmap(~missing)
+        kind = pa.struct(self.fields)
+        structs = pa.Array.from_buffers(kind, at.shape[1], [valid], children=arrays)
+        return Decoded(structs, invalid_dates)
 
     def _error(self, column: int, error: Invalid, offset: int) -> BinlogError:
         name = self.table_map.columns[column].name

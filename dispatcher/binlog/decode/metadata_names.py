@@ -1,0 +1,16 @@
+"""The names of the columns that `metadata` makes, without the libraries that make them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Metadata(StrEnum):
+    """The columns by their names."""
+
+    SERVER_ID = "server_id"  # of the server on which the transaction was committed first
+    QUERY = "query"  # the statement, if the server logs it
+    KEY = "key"  # the primary key's columns; of an update or delete as they were before it
+    CHANGED = "changed"  # names of the columns that an update changed
+    TRANSACTION_ROWS = "transaction_rows"  # selected rows and statements of the transaction
+    TRANSACTION_END = "transaction_end"  # True for the last of them
