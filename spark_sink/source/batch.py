@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
 from spark_sink.source.client import ConsumerClient, Session, SliceCut
+from spark_sink.source.cut_transactions import with_cut_transactions
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.places import EARLIEST, LATEST, Place
 from spark_sink.source.planning import range_cuts, range_slices
@@ -85,7 +86,8 @@ class BinlogBatchReader(DataSourceReader):
         cuts, size = range_cuts(client, options, session.number, first, last, None)
         if not size and not options.raw:
             return []  # transactions of other consumers' tables only
-        return range_slices(options, session.number, first, last, cuts, size, markers=not size)
+        slices = range_slices(options, session.number, first, last, cuts, size, markers=not size)
+        return with_cut_transactions(client, options, self._schema, slices)
 
     def _first(self, start: Position, session: Session) -> Position:
         """Returns where the batch begins: at `start`, or behind what the queue no longer has."""

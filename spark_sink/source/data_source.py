@@ -44,6 +44,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
 from dispatcher.model.subscription import is_pattern
 from spark_sink.source.client import ConsumerClient, PolledRange, Session, SliceCut
+from spark_sink.source.cut_transactions import with_cut_transactions
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.places import Place
 from spark_sink.source.planning import range_cuts, range_slices
@@ -260,7 +261,10 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             known = polled.bytes if polled else None
             client = self._client_now()
             cuts, size = range_cuts(client, self._options, session.number, first, last, known)
-        return range_slices(self._options, session.number, first, last, cuts, size, markers=markers)
+        slices = range_slices(
+            self._options, session.number, first, last, cuts, size, markers=markers
+        )
+        return with_cut_transactions(self._client_now(), self._options, self._schema, slices)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Does nothing: see the module."""

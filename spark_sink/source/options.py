@@ -11,13 +11,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dispatcher.binlog.decode.metadata_names import Metadata
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import Position
 from dispatcher.model.sizes import nearest_size, size_in_bytes
-from dispatcher.model.subscription import TablePattern
+from dispatcher.model.subscription import TablePattern, literal
 from spark_sink.mirror.entries import SLICES_MAX
 from spark_sink.source.client import DaemonEndpoint
+from spark_sink.source.column_choice import ColumnPattern
 from spark_sink.source.places import Place, parse_moment, parse_place
 
 KEYS = {
@@ -28,6 +30,9 @@ KEYS = {
     "caFile": "PEM file of the authority that signed the daemon's certificate",
     "table": "database.table: only its rows, with before and after in its own types",
     "tables": "names or patterns, like shop.*, billing.invoices: only their rows, and statements that touch them",
+    "columns": "names or patterns: with table like id, ship_*, else like shop.orders.id; others are not decoded",
+    "schemaChanges": "fail (default) or project: with table, what becomes of rows of another layout than at the start",
+    "metadata": "further columns, some of " + ", ".join(Metadata),
     "raw": "true: one row per table, layout and slice, not decoded; slices: one row per slice, not read",
     "invalidDates": "null (default), error or text: what a date like 0000-00-00 becomes; text makes every date text",
     "startingOffsets": "stored (default), earliest, latest, a position as JSON, a GTID set, a time, or a file and"
@@ -55,6 +60,8 @@ _EXCLUDING = (
     ("table", "raw"),
     ("table", "tables"),
     ("tables", "raw"),
+    ("columns", "raw"),
+    ("metadata", "raw"),
     ("startingOffsets", "startingTimestamp"),
     ("endingOffsets", "endingTimestamp"),
 )
@@ -78,6 +85,9 @@ class SourceOptions:
     consumer: str
     table: tuple[str, str] | None = None
     tables: tuple[TablePattern, ...] | None = None
+    columns: tuple[ColumnPattern, ...] | None = None
+    project: bool = False
+    metadata: tuple[Metadata, ...] = ()
     raw: bool = False
     unread: bool = False
     start: Position | Place | None = None
@@ -129,6 +139,7 @@ class _ValueParser:
         """Returns None if the address is wrong; every parser runs in any case, so that all findings are collected."""
         address, consumer = self._address(), self._values.get("consumer", "")
         table, tables = self._table(), self._tables()
+        columns, project, metadata = self._columns(table), self._project(), self._metadata()
         start = self._place("startingOffsets", ("stored", "earliest", "latest"))
         end = self._place("endingOffsets", ("latest",))
         raw = self._choice("raw", "false", ("true", "false", "slices"))
@@ -148,6 +159,9 @@ class _ValueParser:
             consumer,
             table=table,
             tables=tables,
+            columns=columns,
+            project=project,
+            metadata=metadata,
             raw=raw != "false",
             unread=raw == "slices",
             start=start,
@@ -204,6 +218,47 @@ class _ValueParser:
                 "option 'tables' is empty: leave it out for all tables of the consumer"
             )
         return tuple(patterns)
+
+    def _columns(self, table: tuple[str, str] | None) -> tuple[ColumnPattern, ...] | None:
+        text = self._values.get("columns")
+        if text is None:
+            return None
+        patterns: list[ColumnPattern] = []
+        for part in filter(None, map(str.strip, text.split(","))):
+            database, _, rest = part.partition(".")
+            of_table, _, column = rest.rpartition(".")
+            if table is not None:
+                prefix = ".".join((*table, ""))
+                patterns.append((literal(table[0]), literal(table[1]), part.removeprefix(prefix)))
+            elif database and of_table and column:
+                patterns.append((database, of_table, column))
+            else:
+                self._findings.append(
+                    "option 'columns' without 'table' must be a list like shop.orders.id, billing.*.total, not"
+                    f" {part!r}, did you mean {'*.' * (2 - part.count('.')) + part!r}?"
+                )
+        if not patterns and text.strip(" ,") == "":
+            self._findings.append("option 'columns' is empty: leave it out for all columns")
+        return tuple(patterns)
+
+    def _project(self) -> bool:
+        if "schemaChanges" in self._values and "table" not in self._values:
+            self._findings.append(
+                "option 'schemaChanges' needs 'table': as JSON each row has the columns of its time"
+            )
+        return self._choice("schemaChanges", "fail", ("project", "fail")) == "project"
+
+    def _metadata(self) -> tuple[Metadata, ...]:
+        names = [part.strip().lower() for part in self._values.get("metadata", "").split(",")]
+        known = list(map(str, Metadata))
+        for name in filter(None, names):
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f", did you mean {near[0]!r}?" if near else ""
+                self._findings.append(
+                    f"option 'metadata' must be a list of {', '.join(known)}, not {name!r}{hint}"
+                )
+        return tuple(name for name in Metadata if name in names)
 
     def _place(self, key: str, words: tuple[str, ...]) -> Position | Place | None:
         """Returns None for `stored`, and if the option is not given. Another option may name a time in its stead."""

@@ -15,14 +15,23 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.metadata import COLUMN_TYPES
+from dispatcher.binlog.decode.metadata_names import Metadata
+from dispatcher.binlog.decode.selected import (
+    SelectedDdl,
+    SelectedRows,
+    Selection,
+    selected_changes,
+)
+from dispatcher.binlog.decode.table_decoder import arrow_type
 from dispatcher.binlog.table_map.column_definition import defined_columns
-from dispatcher.binlog.table_map.column_types import InvalidDates
-from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from spark_sink.mirror.entries import EntryKind, entry_number
+from spark_sink.source.column_choice import ColumnChoice, unknown_column
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.selection import JsonSelection, TypedSelection
 from spark_sink.source.single_row import single_row
 from spark_sink.source.slices import Slice
-from spark_sink.source.table_filter import TableFilter
 from spark_sink.source.touched import TouchedObjects
 
 # Bytes of row changes that are decoded at a time: values take several times as much, beside the delivered bytes.
@@ -44,15 +53,49 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) -> pa.Schema:
-    """Returns the schema of decoded changes. `before` and `after` are JSON text if the options name no table."""
+    """Returns the schema of decoded changes. `before` and `after` are JSON text if the options name no table.
+
+    Raises `UserError` for options that do not fit the table.
+    """
     if definition is not None:
-        label = ".".join(options.table or ())
-        columns = defined_columns(definition)
-        return delivered.change_schema(columns, label, options.invalid_dates)
-    schema = delivered.change_schema([])
-    for name in ("before", "after"):
-        schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
-    return schema.append(pa.field("tables", _TABLES))
+        schema, key = _table_schema(options, definition)
+    else:
+        schema, key = delivered.change_schema([]), pa.string()
+        for name in ("before", "after"):
+            schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
+        schema = schema.append(pa.field("tables", _TABLES))
+    for name in options.metadata:
+        schema = schema.append(pa.field(name, key if name == Metadata.KEY else COLUMN_TYPES[name]))
+    return schema
+
+
+def _table_schema(
+    options: SourceOptions, definition: Mapping[str, Any]
+) -> tuple[pa.Schema, pa.DataType]:
+    """Returns the schema of a typed stream without its metadata, and the type of its key."""
+    database, table = options.table or ("", "")
+    label, columns = f"{database}.{table}", defined_columns(definition)
+    names = [column.name for column in columns]
+    findings = [
+        f"option 'columns': {finding}"
+        for _, _, pattern in options.columns or ()
+        if (finding := unknown_column(pattern, names))
+    ]
+    by_name = {column.name: column for column in columns}
+    key = [by_name[name] for name in definition.get("key", ()) if name in by_name]
+    if Metadata.KEY in options.metadata and not key:
+        findings.append(f"option 'metadata': {label} has no key, so leave out 'key'")
+    if findings:
+        remedy = f"the columns of {label} are {', '.join(names)}"
+        raise UserError(
+            ErrorKind.SETTINGS, f'source "binlog": {"; ".join(findings)}', remedy=remedy
+        )
+    chosen = set(ColumnChoice(options.columns).choose(database, table, names))
+    kept = [column for column in columns if column.name in chosen]
+    fields = [
+        pa.field(column.name, arrow_type(column, label, options.invalid_dates)) for column in key
+    ]
+    return delivered.change_schema(kept, label, options.invalid_dates), pa.struct(fields)
 
 
 def read_slice(
@@ -63,8 +106,15 @@ def read_slice(
     if options.raw:
         return _raw(expected, part, data)
     if options.table is not None:
-        return _typed(expected, options.table, data, options.invalid_dates)
-    return _json(expected, data, options)
+        return _typed(expected, part, data, options)
+    return _json(expected, part, data, options)
+
+
+def selection_of(options: SourceOptions, schema: StructType) -> Selection:
+    """Returns what a stream selects that is not raw."""
+    if options.table is not None:
+        return TypedSelection(options, to_arrow_schema(schema, timezone="UTC"))
+    return JsonSelection(options)
 
 
 def _raw(expected: pa.Schema, part: Slice, data: bytes | memoryview) -> Iterator[pa.RecordBatch]:
@@ -106,68 +156,83 @@ def _rows_row(part: delivered.TableSlice) -> dict[str, Any]:
 
 
 def _json(
-    expected: pa.Schema, data: bytes | memoryview, options: SourceOptions
+    expected: pa.Schema, part: Slice, data: bytes | memoryview, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
     # A raw source, which the mirror reads, does not load it.
-    from dispatcher.binlog.decode.json_render import json_text  # noqa: PLC0415
+    from dispatcher.binlog.decode.json_render import json_objects, json_text  # noqa: PLC0415
 
-    table_filter = None if options.tables is None else TableFilter(options.tables)
-    for item in delivered.split_by_table(data, max_payload_bytes=DECODED_BYTES):
-        if isinstance(item, delivered.Ddl):
-            touched = TouchedObjects.of(item.query, item.database, item.sql_mode)
-            if table_filter is None or table_filter.selects_statement(touched):
-                yield single_row(expected, _ddl_row(item, touched))
-        elif table_filter is None or table_filter.selects_table(item.database, item.table):
-            for batch in delivered.decode_table(item.payload, invalid_dates=options.invalid_dates):
-                rows = _with_nulls(json_text(batch), expected)
-                yield _checked(rows, expected, item.database, item.table)
+    for item in _selected(JsonSelection(options), part, data, options):
+        if isinstance(item, SelectedDdl):
+            yield single_row(expected, _ddl_row(item))
+            continue
+        metadata = dict(item.metadata)
+        if Metadata.KEY in metadata:
+            metadata[Metadata.KEY] = json_objects(metadata[Metadata.KEY], {})
+        yield _checked(_with_metadata(json_text(item.batch), metadata, expected), expected, item)
 
 
-def _with_nulls(batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
-    """Append the columns that only statements have."""
-    for field in list(expected)[batch.num_columns :]:
-        batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
-    return batch
+def _typed(
+    expected: pa.Schema, part: Slice, data: bytes | memoryview, options: SourceOptions
+) -> Iterator[pa.RecordBatch]:
+    selection = TypedSelection(options, expected)
+    for item in _selected(selection, part, data, options):
+        assert isinstance(item, SelectedRows)
+        layout, batch, metadata = item.table_map.layout, item.batch, dict(item.metadata)
+        for name in ("before", "after"):
+            i = batch.schema.get_field_index(name)
+            image = selection.projections[layout].image(batch.column(i))
+            batch = batch.set_column(i, pa.field(name, image.type), image)
+        if Metadata.KEY in metadata:
+            metadata[Metadata.KEY] = selection.keys[layout].image(metadata[Metadata.KEY])
+        yield _checked(_with_metadata(batch, metadata, expected), expected, item)
 
 
-def _ddl_row(ddl: delivered.Ddl, touched: TouchedObjects) -> dict[str, Any]:
+def _selected(
+    selection: Selection, part: Slice, data: bytes | memoryview, options: SourceOptions
+) -> Iterator[SelectedRows | SelectedDdl]:
+    return selected_changes(
+        data,
+        selection,
+        options.metadata,
+        cut=part.cut,
+        invalid_dates=options.invalid_dates,
+        batch_bytes=DECODED_BYTES,
+    )
+
+
+def _with_metadata(
+    batch: pa.RecordBatch, metadata: Mapping[Metadata, pa.Array], expected: pa.Schema
+) -> pa.RecordBatch:
+    """Append the other columns of `expected`: metadata, and nulls where there is none."""
+    others = list(expected)[batch.num_columns :]
+    if not others:
+        return batch
+    arrays = [
+        metadata[Metadata(field.name)]
+        if field.name in metadata
+        else pa.nulls(batch.num_rows, field.type)
+        for field in others
+    ]
+    fields = [pa.field(f.name, a.type, f.nullable) for f, a in zip(others, arrays, strict=True)]
+    schema = pa.schema([*batch.schema, *fields])
+    return pa.RecordBatch.from_arrays([*batch.columns, *arrays], schema=schema)
+
+
+def _ddl_row(item: SelectedDdl) -> dict[str, Any]:
+    ddl = item.ddl
     names = ("epoch", "seq", "ordinal", "gtid", "file", "pos", "committed_at")
     row: dict[str, Any] = {name: getattr(ddl, name) for name in names}
     # What it takes to parse the statement: its quotes depend on sql_mode.
     after = {"query": ddl.query, "sql_mode": ddl.sql_mode, "default_database": ddl.database}
-    row |= {"op": "ddl", "after": json.dumps(after, ensure_ascii=False)}
-    return row | touched.columns()
+    row |= {"op": "ddl", "after": json.dumps(after, ensure_ascii=False), **item.metadata}
+    return row | TouchedObjects.of(ddl.query, ddl.database, ddl.sql_mode).columns()
 
 
-def _typed(
-    expected: pa.Schema,
-    table: tuple[str, str],
-    data: bytes | memoryview,
-    invalid_dates: InvalidDates,
-) -> Iterator[pa.RecordBatch]:
-    for item in delivered.split_by_table(data, max_payload_bytes=DECODED_BYTES):
-        if isinstance(item, delivered.TableSlice) and (item.database, item.table) == table:
-            for batch in delivered.decode_table(item.payload, invalid_dates=invalid_dates):
-                yield _checked(batch, expected, *table)
-
-
-def _checked(
-    batch: pa.RecordBatch, expected: pa.Schema, database: str, table: str
-) -> pa.RecordBatch:
+def _checked(batch: pa.RecordBatch, expected: pa.Schema, rows: SelectedRows) -> pa.RecordBatch:
     if batch.schema.equals(expected):
         return batch
     raise BinlogError(
-        ErrorKind.UNSUPPORTED_CHANGE,
-        f"rows of {database}.{table} are {_columns(batch.schema)}, but the stream was started with"
-        f" {_columns(expected)}",
-        where=f"seq {batch.column('seq')[0].as_py()}" if batch.num_rows else "",
-        remedy="restart the query, so that it reads the table's current columns; to read rows from before the"
-        " change, use a stream without the option table",
+        ErrorKind.INTERNAL,
+        f"rows of {rows.table_map.label} are {batch.schema}, but the stream has {expected}",
+        where=f"seq {batch.column('seq')[0].as_py()}",
     )
-
-
-def _columns(schema: pa.Schema) -> str:
-    kind = schema.field("after").type
-    if not pa.types.is_struct(kind):
-        return str(kind)
-    return "(" + ", ".join(f"{field.name} {field.type}" for field in kind) + ")"

@@ -22,6 +22,8 @@ from spark_sink.source.options import SourceOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dispatcher.binlog.decode.metadata import CutTransaction
+
 SLICE_SCHEMA = StructType().add("number", "long", False).add("slice", "binary", False)
 
 
@@ -32,7 +34,8 @@ class Slice(InputPartition):
     A slice may begin and end inside of a transaction, whose other slices belong to the same batch.
     `batch_bytes`: delivered bytes of the whole batch; `batch_end`: in a batch's last slice, if it is read raw, the
     position that the batch ends with; `gap`: the server had purged what came before the batch; `markers`: the range is
-    known to hold no data, so it is not read.
+    known to hold no data, so it is not read; `cut`: of transactions that this and other slices hold parts of, what the
+    parts do not tell, if the options ask for it.
     """
 
     session: int
@@ -43,6 +46,7 @@ class Slice(InputPartition):
     batch_end: Position | None = None
     gap: bool = False
     markers: bool = False
+    cut: tuple[CutTransaction, ...] = ()
 
 
 def read_bytes(options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from dispatcher.binlog.decode.metadata_names import Metadata
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import UserError
 from dispatcher.model.position import Position
@@ -73,6 +74,17 @@ def test_all_options_in_any_case() -> None:
         ({"tables": "a.*", "raw": "slices"}, "options 'tables' and 'raw' exclude each other"),
         ({"raw": "true", "table": "a.b"}, "options 'table' and 'raw' exclude each other"),
         ({"token": "x", "tokenFile": "y"}, "options 'token' and 'tokenFile' exclude each other"),
+        ({"columns": "id"}, "not 'id', did you mean '*.*.id'?"),
+        ({"columns": "a.b"}, "not 'a.b', did you mean '*.a.b'?"),
+        ({"columns": " ,"}, "option 'columns' is empty: leave it out for all columns"),
+        ({"columns": "a.b.c", "raw": "true"}, "options 'columns' and 'raw' exclude each other"),
+        ({"schemaChanges": "project"}, "option 'schemaChanges' needs 'table'"),
+        ({"schemaChanges": "skip", "table": "a.b"}, "must be project or fail, not 'skip'"),
+        (
+            {"metadata": "server_id, keys"},
+            "transaction_rows, transaction_end, not 'keys', did you mean 'key'?",
+        ),
+        ({"metadata": "key", "raw": "true"}, "options 'metadata' and 'raw' exclude each other"),
         ({"startingOffsets": "earlist"}, "not 'earlist', did you mean 'earliest'?"),
         (
             {"startingOffsets": "1763700000000"},
@@ -124,6 +136,16 @@ def test_findings(change: dict[str, str], finding: str) -> None:
     with pytest.raises(UserError) as caught:
         SourceOptions.parse(GOOD | change)
     assert finding in caught.value.what
+
+
+def test_columns_and_metadata() -> None:
+    options = SourceOptions.parse(GOOD | {"columns": "a.b.c.d, *.x?.id", "metadata": "key,query"})
+    assert options.columns == (("a", "b.c", "d"), ("*", "x?", "id"))
+    assert options.metadata == (Metadata.QUERY, Metadata.KEY)
+    typed = {"table": "a.b[1]", "columns": "id, a.b[1].n*", "schemaChanges": "Project"}
+    options = SourceOptions.parse(GOOD | typed)
+    assert options.columns == (("a", "b[[]1]", "id"), ("a", "b[[]1]", "n*"))
+    assert options.project
 
 
 @pytest.mark.parametrize(

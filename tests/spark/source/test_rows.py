@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from dispatcher.binlog.decode.metadata_names import Metadata
+from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.model.position import Position
 from spark_sink.source import rows
 from spark_sink.source.client import SliceCut
 from spark_sink.source.data_source import RAW_SCHEMA
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import Slice
-from tests.support.rows_encoder import Delivered
+from tests.support.rows_encoder import Delivered, Spec, integer, rows_body, table_map
 
 END = SliceCut(Position("s", "", "binlog.000001", 4, 1, 1))
 SLICE = Slice(1, 0, END, END)
@@ -43,3 +45,19 @@ def test_a_statement_s_row_has_what_it_touches(form: str) -> None:
     statement = altered if form == "raw" else json.loads(altered["after"])
     assert statement["default_database"] == "shop"
     assert statement["query"] == "ALTER TABLE other.t ADD c INT"
+
+
+def test_metadata_of_json_rows_and_statements() -> None:
+    log = Delivered()
+    log.ddl("CREATE TABLE t (id INT)")
+    columns = [Spec("id", Type.LONG), Spec("n", Type.LONG)]
+    update = rows_body(31, [[integer(1, 4), integer(1, 4)], [integer(2, 4), integer(1, 4)]])
+    log.transaction((29, b"\0UPDATE t SET id = 2"), (19, table_map(columns)), (31, update))
+    given = "Server_Id, query, key, changed, transaction_end, transaction_rows"
+    statement, row = read(log, metadata=given)
+    names = list(map(str, Metadata))
+    assert list(row)[-len(names) :] == names
+    assert [row[name] for name in names] == [0, "UPDATE t SET id = 2", '{"id":1}', ["id"], 1, True]
+    query = "CREATE TABLE t (id INT)"
+    assert [statement[name] for name in names] == [0, query, None, None, 1, True]
+    assert list(read(log, metadata="changed")[0])[-2:] == ["tables", "changed"]

@@ -248,12 +248,26 @@ def test_a_table_in_its_own_types(spark: SparkSession, source: Source, tmp_path:
         ("update", "2.00", 1),
         ("delete", None, 2),
     ]
-    source.execute("ALTER TABLE t ADD COLUMN extra INT", "INSERT INTO t VALUES (3, 'x', 1, 2)")
+    source.execute(
+        "ALTER TABLE t ADD COLUMN extra INT, MODIFY id BIGINT",
+        "INSERT INTO t VALUES (3, 'x', 1, 2)",
+    )
     source.feed()
     with pytest.raises(StreamingQueryException) as caught:
         to_end(stream(spark, source, table=name), tmp_path / "c", Batches())
-    assert "(id int32, name string, price decimal128(10, 2), extra int32)" in str(caught.value)
-    assert "was started with (id int32, name string, price decimal128(10, 2))" in str(caught.value)
+    assert "column 'extra' is new; column 'id' is bigint, not int (epoch 1, seq" in str(
+        caught.value
+    )
+    source.daemon.tables[name]["columns"][0]["mysql_type"] = "bigint"
+    later = Batches()
+    given = {"schemaChanges": "project", "columns": "id, name", "metadata": "key, transaction_end"}
+    frame = stream(spark, source, table=name, startingOffsets="earliest", **given)
+    to_end(frame.where("op = 'insert'"), tmp_path / "other", later)
+    assert [(row["after"], row["key"], row["transaction_end"]) for row in later.all()] == [
+        ({"id": 1, "name": "é"}, {"id": 1}, False),
+        ({"id": 2, "name": None}, {"id": 2}, True),
+        ({"id": 3, "name": "x"}, {"id": 3}, True),
+    ]
 
 
 def test_wrong_options_and_unknown_consumers_are_reported(

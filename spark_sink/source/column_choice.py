@@ -1,0 +1,43 @@
+"""The option `columns`: which columns of a table a stream has. Those that are not chosen are not decoded."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from dispatcher.model.subscription import NamePatterns, is_pattern
+
+ColumnPattern = tuple[str, str, str]
+"""Patterns of a database, of a table in it, and of a column."""
+
+
+class ColumnChoice:
+    """Chooses columns by patterns. A table that no pattern is about has all its columns. The names of columns are
+    compared as MySQL does, upper and lower case alike."""
+
+    def __init__(self, patterns: Sequence[ColumnPattern] | None) -> None:
+        self._patterns = [
+            (NamePatterns([database]), NamePatterns([table]), NamePatterns([column.casefold()]))
+            for database, table, column in patterns or ()
+        ]
+
+    def choose(self, database: str, table: str, columns: Sequence[str]) -> list[str]:
+        """Returns the chosen columns of a table, in the table's order."""
+        chosen = [
+            of_column
+            for of_database, of_table, of_column in self._patterns
+            if of_database.match(database) and of_table.match(table)
+        ]
+        if not chosen:
+            return list(columns)
+        return [name for name in columns if any(each.match(name.casefold()) for each in chosen)]
+
+
+def unknown_column(pattern: str, columns: Sequence[str]) -> str | None:
+    """Returns what is wrong with a name or pattern that fits no column, with the nearest one; None if one fits."""
+    if any(NamePatterns([pattern.casefold()]).match(name.casefold()) for name in columns):
+        return None
+    what = "fits no column" if is_pattern(pattern) else "is no column"
+    by_name = {name.casefold(): name for name in columns}
+    near = difflib.get_close_matches(pattern.casefold(), by_name, n=1)
+    return f"{pattern!r} {what}" + (f", did you mean {by_name[near[0]]!r}?" if near else "")

@@ -1,0 +1,123 @@
+"""Brings rows of a table's layouts to the columns of a typed stream: the option `schemaChanges`. Runs on the executors.
+
+A stream has the columns that its table had when the query was started. The log holds rows from before and behind each
+ALTER TABLE, in the layout of their time. A TABLE_MAP has no ids of columns, so they are matched by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
+
+from dispatcher.binlog.decode.table_decoder import arrow_type
+from dispatcher.binlog.table_map.column_types import Column, InvalidDates
+from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.model.errors import BinlogError, ErrorKind
+
+_INTEGER_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+_EXACT_IN = {  # floating point numbers that hold every value of a type
+    pa.float32(): (pa.int8(), pa.int16()),
+    pa.float64(): (pa.int8(), pa.int16(), pa.int32(), pa.float32()),
+}
+
+
+def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
+    """True if each value of `source` has the same value in `target`, and the conversion only widens the type."""
+    if source == target:
+        return True
+    if pa.types.is_decimal128(target):
+        whole = int(target.precision - target.scale)
+        if source in _INTEGER_DIGITS:
+            return whole >= _INTEGER_DIGITS[source]
+        if pa.types.is_decimal128(source):
+            return bool(source.scale <= target.scale and source.precision - source.scale <= whole)
+    if source in _INTEGER_DIGITS and target in _INTEGER_DIGITS:
+        return _INTEGER_DIGITS[source] < _INTEGER_DIGITS[target]
+    if pa.types.is_date32(source):
+        return bool(target == pa.timestamp("us"))
+    return source in _EXACT_IN.get(target, ())
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutProjection:
+    """`columns`: the columns of the layout that the stream has, as indices, in the stream's order; `fields`: the
+    stream's columns."""
+
+    columns: tuple[int, ...]
+    fields: tuple[pa.Field, ...]
+
+    @classmethod
+    def of(cls, table_map: TableMap, fields: Sequence[pa.Field]) -> LayoutProjection:
+        at = {column.name.casefold(): i for i, column in enumerate(table_map.columns)}
+        found = (at.get(field.name.casefold()) for field in fields)
+        return cls(tuple(i for i in found if i is not None), tuple(fields))
+
+    def image(self, rows: pa.StructArray) -> pa.StructArray:
+        """Returns decoded rows with the stream's columns: one that the layout lacks is null."""
+        kind = pa.struct(self.fields)
+        if rows.type == kind:
+            return rows
+        at = {field.name.casefold(): i for i, field in enumerate(rows.type)}
+        children = []
+        for field in self.fields:
+            i = at.get(field.name.casefold())
+            child = pa.nulls(len(rows), field.type) if i is None else rows.field(i)
+            children.append(child if child.type == field.type else child.cast(field.type))
+        return pa.Array.from_buffers(kind, len(rows), [rows.buffers()[0]], children=children)
+
+
+def impossible(table_map: TableMap, fields: Sequence[pa.Field], dates: InvalidDates) -> list[str]:
+    """Returns a text for each of the stream's columns whose values in this layout have no place in it."""
+    by_name = {column.name.casefold(): column for column in table_map.columns}
+    return [
+        f"column {field.name!r} is {_type_text(column, dates)}, which does not fit"
+        f" {spark_text(field.type)} in all cases"
+        for field in fields
+        if (column := by_name.get(field.name.casefold())) is not None
+        and not is_lossless(arrow_type(column, table_map.label, dates), field.type)
+    ]
+
+
+def differences(
+    table_map: TableMap, fields: Sequence[pa.Field], chosen: Sequence[str], dates: InvalidDates
+) -> list[str]:
+    """Returns a text for each column in which the layout differs from the stream. `chosen`: of the layout's columns
+    those that the stream would have."""
+    by_name = {column.name: column for column in table_map.columns}
+    named = {field.name for field in fields}
+    texts = [f"column {name!r} is new" for name in chosen if name not in named]
+    for field in fields:
+        column = by_name.get(field.name)
+        if column is None:
+            texts.append(f"column {field.name!r} is missing")
+        elif (text := _type_text(column, dates)) != spark_text(field.type):
+            texts.append(f"column {field.name!r} is {text}, not {spark_text(field.type)}")
+    if not texts and list(chosen) != [field.name for field in fields]:
+        texts.append("the columns have another order")
+    return texts
+
+
+def other_layout(table: str, texts: Sequence[str], *, project: bool) -> BinlogError:
+    """Returns the error for rows of another layout, which differs as `texts` say."""
+    current = "restart the query, so that it has the table's present columns"
+    older = "read rows from before the change without the option table, as JSON"
+    remedy = f"{current}, or {older}"
+    if not project:
+        remedy = f"set the option schemaChanges to project, or {current}; {older}"
+    return BinlogError(
+        ErrorKind.UNSUPPORTED_CHANGE,
+        f"rows of {table} have another layout than the stream: {'; '.join(texts)}",
+        remedy=remedy,
+    )
+
+
+def spark_text(kind: pa.DataType) -> str:
+    """Returns a type as Spark writes it."""
+    return from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString()
+
+
+def _type_text(column: Column, dates: InvalidDates) -> str:
+    return spark_text(arrow_type(column, "", dates))

@@ -1,0 +1,86 @@
+"""What a stream selects of the delivered bytes, by its options and its schema. Runs on the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from dispatcher.binlog.decode.delivered import Ddl
+from dispatcher.binlog.decode.metadata_names import Metadata
+from dispatcher.binlog.decode.selected import LayoutPlan
+from dispatcher.binlog.table_map.parse import TableMap
+from spark_sink.source.column_choice import ColumnChoice
+from spark_sink.source.options import SourceOptions
+from spark_sink.source.projection import (
+    LayoutProjection,
+    differences,
+    impossible,
+    other_layout,
+)
+from spark_sink.source.table_filter import TableFilter
+from spark_sink.source.touched import TouchedObjects
+
+
+class JsonSelection:
+    """Rows of any table as JSON, and statements."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._filter = None if options.tables is None else TableFilter(options.tables)
+        self._choice = ColumnChoice(options.columns)
+        self._has_key = Metadata.KEY in options.metadata
+
+    def layout_plan(self, table_map: TableMap) -> LayoutPlan | None:
+        if self._filter and not self._filter.selects_table(table_map.database, table_map.table):
+            return None
+        table_map.require_names()
+        names = [column.name for column in table_map.columns]
+        chosen = self._choice.choose(table_map.database, table_map.table, names)
+        columns = tuple(i for i, name in enumerate(names) if name in set(chosen))
+        return LayoutPlan(columns, table_map.key if self._has_key else ())
+
+    def selects_statement(self, ddl: Ddl) -> bool:
+        if self._filter is None:
+            return True
+        touched = TouchedObjects.of(ddl.query, ddl.database, ddl.sql_mode)
+        return self._filter.selects_statement(touched)
+
+
+class TypedSelection:
+    """Rows of one table in the types of a schema. `projections`: `before` and `after` of each layout that was met, and
+    `keys` the same of its key."""
+
+    def __init__(self, options: SourceOptions, expected: pa.Schema) -> None:
+        assert options.table is not None
+        self._table = options.table
+        self._dates = options.invalid_dates
+        self._project = options.project
+        self._choice = ColumnChoice(options.columns)
+        self._fields = tuple(expected.field("after").type)
+        self._key = tuple(expected.field("key").type) if Metadata.KEY in options.metadata else ()
+        self.projections: dict[str, LayoutProjection] = {}
+        self.keys: dict[str, LayoutProjection] = {}
+
+    def layout_plan(self, table_map: TableMap) -> LayoutPlan | None:
+        if (table_map.database, table_map.table) != self._table:
+            return None
+        table_map.require_names()
+        texts = self._faults(table_map)
+        if texts:
+            raise other_layout(table_map.label, texts, project=self._project)
+        layout = table_map.layout
+        self.projections[layout] = LayoutProjection.of(table_map, self._fields)
+        self.keys[layout] = LayoutProjection.of(table_map, self._key)
+        return LayoutPlan(self.projections[layout].columns, self.keys[layout].columns)
+
+    def selects_statement(self, ddl: Ddl) -> bool:  # noqa: ARG002
+        return False
+
+    def _faults(self, table_map: TableMap) -> Sequence[str]:
+        if self._project:
+            unique = {field.name: field for field in (*self._fields, *self._key)}
+            return impossible(table_map, list(unique.values()), self._dates)
+        names = [column.name for column in table_map.columns]
+        chosen = self._choice.choose(*self._table, names)
+        texts = differences(table_map, self._fields, chosen, self._dates)
+        return texts or impossible(table_map, self._key, self._dates)
