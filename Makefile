@@ -129,7 +129,7 @@ UV_COMPILE = .cache/uv/bin/uv pip compile pyproject.toml --universal --python-ve
 lock: setup
 	$(PY) -m venv .cache/uv
 	.cache/uv/bin/python -m pip install -q uv
-	$(UV_COMPILE) --extra daemon --extra spark --group dev -o requirements.lock
+	$(UV_COMPILE) --extra daemon --extra spark --extra pipelines --group dev -o requirements.lock
 	$(UV_COMPILE) --extra daemon --group build -c requirements.lock -o deploy/daemon.lock
 	$(UV_COMPILE) --extra spark --group build -c requirements.lock -o deploy/spark.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group fuzz -o deploy/fuzz.lock

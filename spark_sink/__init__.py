@@ -1,6 +1,5 @@
 """The daemon's changes in Spark: the streaming source "binlog", and the job that mirrors databases into Delta tables.
 
-spark_sink.register(spark)
 spark.readStream.format("binlog").option("url", url).option("consumer", "shop").load()
 """
 
@@ -13,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("binlog")` with a session. The executors need this package installed, too."""
+    """Register `format("binlog")` with a session that does not find it by itself.
+
+    Spark finds it where this package is installed, not where it is only on the path. Executors need the package, too.
+    """
     from spark_sink.source.data_source import BinlogDataSource  # noqa: PLC0415 - the package stays light
 
     spark.dataSource.register(BinlogDataSource)

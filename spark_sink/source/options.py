@@ -73,6 +73,10 @@ RETRY_TIMEOUT_S = 600.0
 MAX_TRIGGER_DELAY_S = 900.0
 _DURATION = re.compile(r"(\d{1,12})\s*(ms|s|m|min|h|d|)\Z", re.ASCII | re.IGNORECASE)
 _SECONDS = {"": 0.001, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_OF_A_QUERY = (
+    "; Spark does not pass on what CREATE TABLE was given:"
+    " SELECT ... FROM the_table WITH (url '...', consumer '...')"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ class SourceOptions:
         """Returns the checked options. Raises `UserError` with all findings at once."""
         findings: list[str] = []
         values: dict[str, str] = {}
-        for key, value in given.items():
+        for key, value in _of_a_table(given).items():
             if spelled := _SPELLED.get(key.lower()):
                 values[spelled] = value
             else:
@@ -124,9 +128,20 @@ class SourceOptions:
             raise UserError(
                 ErrorKind.SETTINGS,
                 'source "binlog": ' + "; ".join(findings),
-                remedy=f"the options are {', '.join(KEYS)}",
+                remedy=f"the options are {', '.join(KEYS)}" + ("" if given else _OF_A_QUERY),
             )
         return options
+
+
+def _of_a_table(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the options of `CREATE TABLE ... USING binlog OPTIONS (...)`.
+
+    Spark passes them with a prefix, among the table's properties, such as its owner. Others are returned as they are.
+    """
+    if given.get("provider", "").lower() != "binlog":
+        return given
+    prefix = "option."
+    return {key[len(prefix) :]: value for key, value in given.items() if key.startswith(prefix)}
 
 
 class _ValueParser:

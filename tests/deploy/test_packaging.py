@@ -83,6 +83,7 @@ def test_the_archives_hold_what_they_must(built: Path) -> None:
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {
         "dispatcher",
         "spark_sink",
+        "pyspark_binlog_dispatcher.py",
     }
     assert any(name.endswith("licenses/LICENSE") for name in names)
     (sdist,) = built.glob("*.tar.gz")
@@ -141,7 +142,8 @@ def test_an_executor_needs_the_base_alone(built: Path, tmp_path: Path) -> None:
     packages = environment(tmp_path / "venv", wheel_of(built))
     link(packages, (*BASE, *SPARK))
     program = (
-        "import sys, spark_sink, spark_sink.source.data_source, spark_sink.source.rows;"
+        "import sys, spark_sink, spark_sink.source.data_source, spark_sink.source.rows, pyspark_binlog_dispatcher;"
+        "assert pyspark_binlog_dispatcher.DefaultSource.name() == 'binlog';"
         "print(spark_sink.__file__, *sorted({'fastapi', 'pydantic', 'pymysql', 'structlog'} & sys.modules.keys()))"
     )
     answer = run(tmp_path / "venv", "python", "-c", program)

@@ -231,3 +231,22 @@ def test_texts_that_are_not_sizes(text: str, near: str) -> None:
     with pytest.raises(UserError, match=r"'maxBytesPerTrigger' must be a size like 16MiB") as error:
         SourceOptions.parse(GOOD | {"maxBytesPerTrigger": text})
     assert error.value.what.endswith(near)
+
+
+def test_options_of_a_table_that_was_made_with_create_table() -> None:
+    """Spark passes them lowercased, with and without a prefix, among the properties of the table."""
+    properties = {"provider": "binlog", "owner": "root", "comment": "changes", "purpose": "test"}
+    options = {"url": "http://daemon:8085", "consumer": "shop", "maxpartitions": "7"}
+    given = properties | options | {f"option.{key}": value for key, value in options.items()}
+    assert SourceOptions.parse(given) == SourceOptions.parse(options)
+    with pytest.raises(UserError, match="unknown option 'colour'"):
+        SourceOptions.parse(given | {"colour": "red", "option.colour": "red"})
+
+
+def test_without_options_the_remedy_tells_how_sql_passes_them() -> None:
+    with pytest.raises(UserError) as caught:
+        SourceOptions.parse({})
+    assert "FROM the_table WITH (url" in caught.value.remedy
+    with pytest.raises(UserError) as caught:
+        SourceOptions.parse({"url": "http://daemon:8085"})
+    assert "WITH" not in caught.value.remedy

@@ -278,3 +278,39 @@ def test_wrong_options_and_unknown_consumers_are_reported(
     source.daemon.faults["session"] = [problem(404, ErrorKind.UNKNOWN_CONSUMER, "no consumer shop")]
     with pytest.raises(StreamingQueryException, match="unknown consumer: no consumer shop"):
         to_end(stream(spark, source), tmp_path / "c", Batches())
+
+
+def test_sql_knows_the_source_without_register(spark: SparkSession, source: Source) -> None:
+    """What is registered with one session another one does not know."""
+    some_history(source)
+    fresh = spark.newSession()
+    options = f"(url '{source.daemon.url}', consumer 'shop', retryTimeoutSeconds '5')"
+    fresh.sql(f"CREATE TEMPORARY VIEW seen USING binlog OPTIONS {options}")
+    counted = fresh.sql("SELECT op, count(*) AS n FROM seen GROUP BY op").collect()
+    assert {row["op"]: row["n"] for row in counted} == {
+        "ddl": 3,
+        "insert": 3,
+        "update": 1,
+        "delete": 1,
+    }
+
+
+@pytest.mark.deep
+def test_a_table_takes_its_options_from_the_query(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    some_history(source)
+    options = f"(url '{source.daemon.url}', consumer 'shop', retryTimeoutSeconds '5')"
+    spark.sql(f"CREATE TABLE changes USING binlog OPTIONS {options}")
+    try:
+        (row,) = spark.sql(
+            f"SELECT after FROM changes WITH {options} WHERE op = 'update'"
+        ).collect()
+        assert json.loads(row["after"])["price"] == "2.00"
+        with pytest.raises(AnalysisException, match=r"FROM the_table WITH \(url"):
+            spark.sql("SELECT * FROM changes").collect()
+        batches = Batches()
+        to_end(spark.sql(f"SELECT op FROM STREAM changes WITH {options}"), tmp_path / "c", batches)
+        assert len(batches.all()) == 8
+    finally:
+        spark.sql("DROP TABLE changes")

@@ -1,0 +1,26 @@
+"""The source "binlog" where Spark looks for it: the wheel has this file also as the module `pyspark_binlog_dispatcher`.
+
+Spark imports each top-level module `pyspark_*` of the driver's Python when a session first uses a format that is not
+one of its own, and asks it for a class `DefaultSource` (`pyspark.sql.worker.lookup_data_sources`). It does so whether
+or not the session reads from a daemon, and gives up all modules if one fails. So this module imports what it needs when
+it is asked, and has no such class for a pyspark with which the source does not work.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    if name != "DefaultSource":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from spark_sink.source.data_source import BinlogDataSource  # noqa: PLC0415
+    except ImportError as error:
+        what = (
+            f'the source "binlog" is not available: {error}; pip install "binlog-dispatcher[spark]"'
+        )
+        warnings.warn(what, RuntimeWarning, stacklevel=2)
+        raise AttributeError(what) from error
+    return BinlogDataSource
