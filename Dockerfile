@@ -32,7 +32,7 @@ COPY spark_sink spark_sink
 COPY deploy/image/compile_kernels.py /tmp/compile_kernels.py
 # The kernels are compiled for this processor; `entrypoint.sh` copies them to where the daemon may write.
 RUN pip install --no-deps --no-build-isolation . \
-    && NUMBA_CACHE_DIR=/opt/binlog-dispatcher/kernels python /tmp/compile_kernels.py
+    && NUMBA_CACHE_DIR=/opt/binlog-dispatcher/kernels python /tmp/compile_kernels.py daemon
 COPY deploy/image/entrypoint.sh /opt/binlog-dispatcher/bin/entrypoint.sh
 
 FROM base AS build-mirror
@@ -44,7 +44,10 @@ RUN pip install --require-hashes --no-deps -r deploy/spark.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY dispatcher dispatcher
 COPY spark_sink spark_sink
-RUN pip install --no-deps --no-build-isolation .
+COPY deploy/image/compile_kernels.py /tmp/compile_kernels.py
+# As those of the daemon: every pod of an executor begins with them.
+RUN pip install --no-deps --no-build-isolation . \
+    && NUMBA_CACHE_DIR=/opt/binlog-dispatcher/kernels python -P /tmp/compile_kernels.py mirror
 # Delta's jars lie beside Spark's own, for drivers and executors however they are started.
 RUN BINLOG_DISPATCHER_CACHE=/opt/binlog-dispatcher/cache python -P -m spark_sink.jars \
     && ln -s "$(python -P -c 'import pyspark; print(pyspark.__path__[0])')" /opt/binlog-dispatcher/spark \

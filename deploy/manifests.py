@@ -30,6 +30,10 @@ MANIFESTS: dict[str, tuple[str, ...]] = {
     "mirror-job.yaml": (
         "-f", str(_MIRROR), "-s", "templates/mirror-settings.yaml", "-s", "templates/mirror-job.yaml",
     ),
+    "mirror-job-with-executors.yaml": (
+        "-f", str(_MIRROR), "--set", "mirror.kind=JobWithExecutors", "-s", "templates/mirror-settings.yaml",
+        "-s", "templates/mirror-executors.yaml", "-s", "templates/mirror-job.yaml",
+    ),
     "mirror-sparkapplication.yaml": (
         "-f", str(_MIRROR), "--set", "mirror.kind=SparkApplication",
         "-s", "templates/mirror-settings.yaml", "-s", "templates/mirror-sparkapplication.yaml",

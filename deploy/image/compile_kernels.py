@@ -1,4 +1,4 @@
-"""A step of the image's build: compile the daemon's kernels into $NUMBA_CACHE_DIR.
+"""A step of the images' builds: compile the kernels of the daemon, or of `mirror`, into $NUMBA_CACHE_DIR.
 
 The cache belongs to the sources as they are, by their time of change. Engines keep these times in whole seconds when
 they store a layer, so the fractions are cut off first; compiled Python files, which know whole seconds, stay valid.
@@ -7,6 +7,7 @@ they store a layer, so the fractions are cut off first; compiled Python files, w
 from __future__ import annotations
 
 import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,15 +19,21 @@ def cut_fractions(folder: Path) -> None:
         os.utime(path, (seconds, seconds))
 
 
-def main() -> None:
-    spec = find_spec("dispatcher")
-    assert spec is not None and spec.origin is not None, "the package is not installed"
-    cut_fractions(Path(spec.origin).parent)
+def main(image: str) -> None:
+    for package in ("dispatcher", "spark_sink"):
+        spec = find_spec(package)
+        assert spec is not None and spec.origin is not None, f"{package} is not installed"
+        cut_fractions(Path(spec.origin).parent)
     # Imported only now: the name of the cache's folder follows from the times.
-    from dispatcher.binlog.stream.warmup import load_kernels  # noqa: PLC0415
+    if image == "mirror":
+        from spark_sink.kernels import load_kernels as load_decoding_kernels  # noqa: PLC0415
 
-    load_kernels()
+        load_decoding_kernels()
+    else:
+        from dispatcher.binlog.stream.warmup import load_kernels  # noqa: PLC0415
+
+        load_kernels()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

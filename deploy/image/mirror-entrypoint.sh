@@ -2,6 +2,12 @@
 # Entry point of the mirror's image: `driver …` and `executor …` are what Spark asks of an image on Kubernetes, with its
 # settings in the environment; anything else is a command of the mirror.
 set -eu
+# The image holds compiled kernels and is read-only; numba needs them in a folder that it can write.
+mkdir -p "$NUMBA_CACHE_DIR"
+for release in "${SPARK_HOME%/*}"/kernels/*; do
+    [ -e "$release" ] || continue
+    [ -e "$NUMBA_CACHE_DIR/${release##*/}" ] || cp -R --preserve=timestamps "$release" "$NUMBA_CACHE_DIR/"
+done
 case "${1:-}" in
 driver)
     shift

@@ -72,9 +72,15 @@ def test_executors_are_started_as_spark_asks_for(tmp_path: Path) -> None:
     java = tmp_path / "java"
     java.write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n', encoding="utf-8")
     java.chmod(0o755)
+    kernel = tmp_path / "kernels/release/kernel.nbc"
+    kernel.parent.mkdir(parents=True)
+    kernel.touch()
+    os.utime(kernel, (1700000000, 1700000000))
+    home, cache = tmp_path / "spark", tmp_path / "cache"
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "SPARK_HOME": "/opt/spark",
+        "SPARK_HOME": str(home),
+        "NUMBA_CACHE_DIR": str(cache),
         "SPARK_JAVA_OPT_0": "-Dspark.driver.port=7078",
         "SPARK_JAVA_OPT_1": "-Dname=two words",
         "SPARK_EXECUTOR_MEMORY": "2g",
@@ -92,8 +98,9 @@ def test_executors_are_started_as_spark_asks_for(tmp_path: Path) -> None:
     )
     lines = done.stdout.splitlines()
     assert lines[:4] == ["-Dspark.driver.port=7078", "-Dname=two words", "-Xms2g", "-Xmx2g"]
-    assert lines[5] == "/opt/spark/conf:/opt/spark/jars/*"
+    assert lines[5] == f"{home}/conf:{home}/jars/*"
     assert dict(zip(lines[7::2], lines[8::2], strict=True))["--hostname"] == "10.0.0.1"
+    assert (cache / "release/kernel.nbc").stat().st_mtime == 1700000000
 
 
 def test_the_times_of_sources_are_whole_seconds(tmp_path: Path) -> None:

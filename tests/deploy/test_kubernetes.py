@@ -10,7 +10,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ SECRETS = {
 # Schemas of these come from the operators' Go modules, in a deep test.
 OF_OPERATORS = ("monitoring.coreos.com/v1", "sparkoperator.k8s.io/v1beta2")
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+SPARK_OPERATOR = "github.com/kubeflow/spark-operator/v2@v2.4.0"
 KUBERNETES = ("1.27", manifests.KUBE_VERSION, "1.37")
 
 Object = dict[str, Any]
@@ -108,7 +109,8 @@ def test_the_objects_agree_with_each_other(daemon: list[Object]) -> None:
 
 
 def test_nothing_runs_as_root_or_writes_to_the_root(daemon: list[Object]) -> None:
-    for workload in (one(daemon, "StatefulSet"), one(read("mirror-job.yaml"), "Job")):
+    jobs = (one(read(f"mirror-job{more}.yaml"), "Job") for more in ("", "-with-executors"))
+    for workload in (one(daemon, "StatefulSet"), *jobs):
         pod = workload["spec"]["template"]["spec"]
         assert pod["securityContext"]["runAsNonRoot"] is True
         for container in pod["containers"]:
@@ -147,12 +149,43 @@ def test_the_settings_are_valid(daemon: list[Object], tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["mirror-job.yaml", "mirror-sparkapplication.yaml"])
+MIRRORS = [name for name in MANIFESTS if name.startswith("mirror-")]
+
+
+@pytest.mark.parametrize("name", MIRRORS)
 def test_the_settings_of_the_mirror_are_valid(name: str, tmp_path: Path) -> None:
     file = tmp_path / "mirror.yaml"
     file.write_text(one(read(name), "ConfigMap")["data"]["mirror.yaml"], encoding="utf-8")
     settings = load_mirror_settings([file], environment=SECRETS)
     assert list(settings.consumers) == ["shop", "billing"]
+
+
+def test_a_driver_may_start_the_executors_that_its_settings_describe() -> None:
+    found = read("mirror-job-with-executors.yaml")
+    data = one(found, "ConfigMap")["data"]
+    pod = YAML(typ="safe", pure=True).load(data["executor.yaml"])
+    validate([pod | {"metadata": pod["metadata"] | {"name": "executor"}}])
+    spec = one(found, "Job")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    given = dict(
+        text.removeprefix("--conf=").split("=", 1)
+        for text in container["args"]
+        if text.startswith("--conf=")
+    )
+    (mount,) = (m for m in container["volumeMounts"] if m["name"] == "settings")
+    assert (
+        given["spark.kubernetes.executor.podTemplateFile"] == f"{mount['mountPath']}/executor.yaml"
+    )
+    assert given["spark.kubernetes.executor.podTemplateContainerName"] == "executor"
+    assert given["spark.kubernetes.container.image"] == container["image"]
+    used = {name for value in given.values() for name in re.findall(r"\$\((\w+)\)", value)}
+    assert used == {variable["name"] for variable in container["env"]}
+    ports = {str(port["containerPort"]) for port in container["ports"]}
+    assert {given["spark.driver.port"], given["spark.driver.blockManager.port"]} <= ports
+    account = one(found, "ServiceAccount")["metadata"]["name"]
+    (subject,) = one(found, "RoleBinding")["subjects"]
+    assert spec["serviceAccountName"] == subject["name"] == account
+    assert one(found, "RoleBinding")["roleRef"]["name"] == one(found, "Role")["metadata"]["name"]
 
 
 def test_the_values_are_described_by_their_schema() -> None:
@@ -245,11 +278,28 @@ class TestRendering:
                 [*command, "--kube-version", manifests.KUBE_VERSION], check=True, cwd=ROOT
             )
 
-    @pytest.mark.parametrize("kind", ["Job", "SparkApplication"])
-    def test_every_object_is_valid(self, kind: str) -> None:
+    @pytest.mark.parametrize(
+        ("kind", "count"), [("Job", 11), ("JobWithExecutors", 14), ("SparkApplication", 11)]
+    )
+    def test_every_object_is_valid(self, kind: str, count: int) -> None:
         found = self.everything("--set", f"mirror.kind={kind}")
-        assert len(found) == 11
+        assert len(found) == count
         validate(found)
+
+    def test_the_object_of_the_spark_operator_is_valid(self) -> None:
+        folder = go_module(SPARK_OPERATOR) / "config/crd/bases"
+        (schema,) = schemas_of(folder.glob("*_sparkapplications.yaml")).values()
+        schema["properties"]["metadata"] = {}
+        validator = jsonschema.Draft202012Validator(without_unknown(schema))
+        settings = "mirror.sparkConf.spark\\.dynamicAllocation\\.enabled=true"
+        found = self.everything("--set", "mirror.kind=SparkApplication", "--set", settings)
+        application = one(found, "SparkApplication")
+        validator.validate(application)
+        assert application["spec"]["sparkConf"] == {"spark.dynamicAllocation.enabled": "true"}
+        application["spec"]["executor"]["number"] = 2
+        assert [error.json_path for error in validator.iter_errors(application)] == [
+            "$.spec.executor"
+        ]
 
     def test_the_objects_of_the_prometheus_operator_are_valid(self) -> None:
         schemas = operator_schemas()
@@ -325,21 +375,41 @@ class TestRendering:
 
 def operator_schemas() -> dict[str, Any]:
     """The schemas of the Prometheus operator's kinds, from its Go module."""
-    go = go_program()
-    environment = {**os.environ, "GOFLAGS": "-modcacherw"}
+    folder = go_module(OPERATOR) / "example/prometheus-operator-crd"
+    wanted = r"_(servicemonitors|podmonitors|prometheusrules)\.yaml$"
+    return schemas_of(file for file in folder.glob("*.yaml") if re.search(wanted, file.name))
+
+
+def go_module(name: str) -> Path:
+    """The folder of a Go module, downloaded if it is not there."""
     done = subprocess.run(
-        [go, "mod", "download", "-json", OPERATOR],
-        capture_output=True, text=True, check=True, env=environment, cwd="/",
+        [go_program(), "mod", "download", "-json", name],
+        capture_output=True, text=True, check=True, env={**os.environ, "GOFLAGS": "-modcacherw"}, cwd="/",
     )  # fmt: skip
-    folder = Path(json.loads(done.stdout)["Dir"]) / "example/prometheus-operator-crd"
-    return dict(_schemas(folder))
+    return Path(json.loads(done.stdout)["Dir"])
 
 
-def _schemas(folder: Path) -> Iterator[tuple[str, Any]]:
-    for file in folder.glob("*.yaml"):
-        if re.search(r"_(servicemonitors|podmonitors|prometheusrules)\.yaml$", file.name):
-            spec = YAML(typ="safe", pure=True).load(file)["spec"]
-            yield spec["names"]["kind"], spec["versions"][0]["schema"]["openAPIV3Schema"]
+def schemas_of(files: Iterable[Path]) -> dict[str, Any]:
+    """The schemas of custom resource definitions, by kind."""
+    specs = [YAML(typ="safe", pure=True).load(file)["spec"] for file in files]
+    return {
+        spec["names"]["kind"]: spec["versions"][0]["schema"]["openAPIV3Schema"] for spec in specs
+    }
+
+
+def without_unknown(schema: Any) -> Any:
+    """The schema, with which an object must not have other properties: Kubernetes would drop them."""
+    if isinstance(schema, list):
+        return [without_unknown(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {name: without_unknown(one) for name, one in schema.items()}
+    closed = "properties" in schema and "x-kubernetes-preserve-unknown-fields" not in schema
+    return (
+        {"additionalProperties": False} | inner
+        if closed and schema.get("type") == "object"
+        else inner
+    )
 
 
 def go_program() -> str:

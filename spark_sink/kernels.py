@@ -1,0 +1,81 @@
+"""Compiles the kernels that Python workers run into numba's cache, so that no worker has to.
+
+    python -m spark_sink.kernels        compiles missing kernels, prints where numba keeps those of rows
+
+numba caches beside the sources, or in NUMBA_CACHE_DIR, and knows a source by its time of change: a cache is valid for
+the very files that it was made of, on the same kind of processor. Without one each worker process compiles for itself.
+
+Which kernels run depends on the types of columns, so a delivered binlog is decoded that has one column of each: the
+file kernels.binlog, which the daemon delivered of a MySQL 9.7. Kernels of rarer character sets are compiled when they
+are met.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from dispatcher.binlog.decode import delivered, row_walk
+from dispatcher.binlog.decode.delivered import TableSlice
+from dispatcher.binlog.decode.json_render import json_text
+from dispatcher.binlog.table_map.parse import TableMap
+from spark_sink.mirror.copy import text_kernels
+from spark_sink.mirror.copy.text_rows import TextDecoder
+from spark_sink.mirror.row_checksums import Buckets
+
+SAMPLE = Path(__file__).with_name("kernels.binlog")
+
+
+def load_kernels() -> int:
+    """Load or compile the kernels. Returns how many changes were decoded for it, each in every way."""
+    data, decoded = SAMPLE.read_bytes(), 0
+    # A kernel on memory that may be written is another one than on bytes.
+    for buffer in (data, memoryview(bytearray(data))):
+        for part in delivered.split_by_table(buffer):
+            if isinstance(part, TableSlice):
+                for payload in (part.payload, bytes(part.payload)):
+                    decoded += _decode(payload)
+                _load_copy_kernels(TableMap.parse(part.table_map))
+    return decoded
+
+
+def _decode(payload: bytes | memoryview) -> int:
+    decoded = 0
+    for batch in delivered.decode_table(payload):
+        json_text(batch)
+        for image in ("before", "after"):
+            rows = batch.column(image)
+            buckets = Buckets.empty(2)
+            buckets.add(batch.from_struct_array(rows.drop_null()), (0,))
+        decoded += batch.num_rows
+    return decoded
+
+
+def _load_copy_kernels(table_map: TableMap) -> None:
+    decoder = TextDecoder(table_map.columns, table_map.label)
+    nothing = np.empty(0, dtype=np.uint8)
+    cells = np.empty((len(table_map.columns), 0), dtype=np.int32)
+    text_kernels.find_cells(nothing, np.zeros(3, dtype=np.int64), cells, cells)
+    decoder.decode(nothing, cells, cells)
+
+
+def cache_folder() -> str:
+    """Returns the folder in which numba keeps the kernels of rows; "" if it can write none."""
+    cache = row_walk.walk._cache  # type: ignore[attr-defined]  # noqa: SLF001 - numba has no public way
+    return str(getattr(cache, "cache_path", "") or "")
+
+
+def main() -> int:
+    load_kernels()
+    folder = cache_folder()
+    if not folder:
+        print("numba can write into no cache folder; set NUMBA_CACHE_DIR", file=sys.stderr)
+        return 1
+    print(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
