@@ -72,6 +72,10 @@ def settings_of(config: list[Path] | None, **options: Any) -> MirrorSettings:
     from spark_sink.mirror.settings import load_mirror_settings  # noqa: PLC0415
 
     given = {key.replace("__", "."): value for key, value in options.items() if value is not None}
+    if (pairs := given.get("spark.conf")) and all("=" in pair for pair in pairs):
+        # They are added to those of the file; a list would replace them.
+        parts = (pair.partition("=") for pair in pairs)
+        given["spark.conf"] = {key.strip(): text.strip() for key, _, text in parts}
     overrides = {
         key: (f"--{_OPTION_NAMES.get(key, key).replace('_', '-')}", value)
         for key, value in given.items()

@@ -69,10 +69,19 @@ class Job:
         self._stop.set()
 
     def _run(self, spark: SparkSession) -> int:
+        from spark_sink.mirror.executors import ExecutorWatch  # noqa: PLC0415
+
         settings = self._settings
-        applier = self._make_applier(spark, settings) if self._make_applier else None
-        with self._metrics(applier):
-            return self._run_stages(spark, applier)
+        executors = ExecutorWatch(spark, settings, self._stop)
+        executors.start()
+        code = 0
+        if not self._stop.is_set():
+            applier = self._make_applier(spark, settings) if self._make_applier else None
+            with self._metrics(applier):
+                code = self._run_stages(spark, applier)
+        if executors.fault is not None:
+            raise executors.fault
+        return code
 
     @contextmanager
     def _metrics(self, applier: ApplyStage | None) -> Iterator[None]:

@@ -29,6 +29,7 @@ SMALL_TABLES = {
     # The time that a Python worker may take to start. The default of 15 s was too short on a busy machine.
     "spark.python.authenticate.socketTimeout": "120s",
 }
+_PYTHON = "spark.pyspark.python"  # which only spark-submit reads
 _NAME = {"spark.app.name": "binlog-dispatcher mirror"}
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -80,16 +81,13 @@ def _standalone(settings: MirrorSettings) -> dict[str, str]:
     from spark_sink.jars import delta_settings  # noqa: PLC0415
 
     # Spark starts its Python processes by this name; the default python3 may lack this package.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", settings.spark.conf.get(_PYTHON, sys.executable))
     master = settings.spark.master
     given = delta_settings() | {"spark.master": master, "spark.ui.enabled": "false"}
+    # The driver commits small steps itself, and is the executor of a local master. Spark's default is 1 GiB.
+    given["spark.driver.memory"] = settings.spark.driver_memory
     if master.startswith("local"):
-        given |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            # The driver is the executor, too. Spark's default is 1 GiB.
-            "spark.driver.memory": settings.spark.driver_memory,
-        }
+        given |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if settings.log_level != "DEBUG":
         quiet = Path(__file__).with_name("log4j2.properties").as_uri()
         given |= {

@@ -261,6 +261,12 @@ class DeltaTransaction:
         self._transaction.commit(sequence, _write_operation(self._jvm, replaced, user_metadata))
 
 
+def executor_ids(spark: SparkSession) -> list[str]:
+    """Returns the ids of the executors that have registered. Not for a local master, whose driver is the executor."""
+    ids: Any = spark.sparkContext._jsc.sc().getExecutorIds()  # noqa: SLF001
+    return [str(ids.apply(index)) for index in range(ids.size())]
+
+
 def _as_text(stats: Any) -> str | None:
     return stats if stats is None or isinstance(stats, str) else json.dumps(stats)
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
+# The folder of a module that lets a test kill processes of Spark's.
+KILLING = Path(__file__).with_name("killing")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
@@ -43,7 +47,7 @@ def kill_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def killing(folder: Path) -> dict[str, str]:
     """Returns the environment of a job that starts quickly and can be killed at the points armed in `folder`."""
-    path = os.pathsep.join((str(Path(__file__).with_name("killing")), *sys.path))
+    path = os.pathsep.join((str(KILLING), *sys.path))
     return {"KILL_FOLDER": str(folder), "PYTHONPATH": path, "JDK_JAVA_OPTIONS": QUICK_JAVA}
 
 

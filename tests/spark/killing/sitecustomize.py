@@ -6,6 +6,10 @@ what is started again gets past it.
 
     decoding         an executor's worker has decoded the first batch of a payload; the worker dies
     slice_written    an executor's worker has written a slice into the log's folder; the worker dies
+    chunk_read       an executor's worker has read the first rows of a range of a copy; the worker dies
+
+With `KILL_EXECUTOR` the worker's executor dies, too. A point of a worker that is armed with `_slow` behind its name
+lets the worker wait for another attempt of its task, which Spark starts if it speculates, until that is there, too.
 
 At all others the driver and its JVM die:
 
@@ -28,6 +32,7 @@ import importlib.util
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -45,6 +50,30 @@ def _pass(point: str) -> bool:
     return True
 
 
+def _worker_passes(point: str) -> None:
+    """A worker is at the point: it dies, with its executor, or it waits, if a test has said so."""
+    if _pass(point):
+        if os.environ.get("KILL_EXECUTOR"):
+            # The worker was forked by Spark's Python daemon, which the executor has started.
+            status = Path(f"/proc/{os.getppid()}/stat").read_text(encoding="utf-8")
+            os.kill(int(status.rpartition(")")[2].split()[1]), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+    second = Path(os.environ["KILL_FOLDER"], f"{point}_second")
+    if _pass(f"{point}_slow"):
+        deadline = time.monotonic() + 600
+        while not second.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    elif _attempt():
+        second.touch()
+
+
+def _attempt() -> int:
+    from pyspark import TaskContext  # noqa: PLC0415 - only a worker of Spark's has it
+
+    context = TaskContext.get()
+    return 0 if context is None else int(context.attemptNumber())
+
+
 def _in_worker() -> bool:
     """True in a Python worker of Spark's, false in the driver, which decodes small steps itself."""
     spec = sys.modules["__main__"].__spec__
@@ -57,8 +86,8 @@ def _patch_delivered(module: ModuleType) -> None:
     def killing(*arguments: Any, **more: Any) -> Iterator[Any]:
         for batch in decode(*arguments, **more):
             yield batch
-            if _in_worker() and _pass("decoding"):
-                os.kill(os.getpid(), signal.SIGKILL)
+            if _in_worker():
+                _worker_passes("decoding")
 
     vars(module)["decode_table"] = killing
 
@@ -88,11 +117,21 @@ def _patch_log_slices(module: ModuleType) -> None:
 
     def killing(*arguments: Any) -> Iterator[Any]:
         for batch in write(*arguments):
-            if _pass("slice_written"):
-                os.kill(os.getpid(), signal.SIGKILL)
+            _worker_passes("slice_written")
             yield batch
 
     vars(module)["write_slices"] = killing
+
+
+def _patch_chunk_reader(module: ModuleType) -> None:
+    read: Callable[..., Iterator[Any]] = module.read_chunks
+
+    def killing(*arguments: Any) -> Iterator[Any]:
+        for batch in read(*arguments):
+            _worker_passes("chunk_read")
+            yield batch
+
+    vars(module)["read_chunks"] = killing
 
 
 def _patch_log(module: ModuleType) -> None:
@@ -137,6 +176,7 @@ _PATCHES = {
     "spark_sink.mirror.control": _patch_control,
     "spark_sink.mirror.renames": _patch_renames,
     "spark_sink.mirror.copy_track": _patch_copy_track,
+    "spark_sink.mirror.copy.chunk_reader": _patch_chunk_reader,
     "spark_sink.mirror.copy.staging": _patch_staging,
     "spark_sink.mirror.copy.copier": _patch_copier,
 }
