@@ -6,7 +6,6 @@ import importlib.metadata
 import os
 import re
 import subprocess
-import sys
 import tarfile
 import venv
 import zipfile
@@ -16,8 +15,8 @@ import pytest
 
 from dispatcher.settings.meanings import DAEMON
 from tests.daemon.harness import Api, Daemon, until
+from tests.support.installed import ROOT, build, environment, link, wheel_of
 
-ROOT = Path(__file__).parents[2]
 # What an executor has: the base dependencies with theirs, and PySpark with what it brings.
 BASE = ("numpy", "numba", "llvmlite", "pyarrow", "zstandard")
 SPARK = ("pyspark", "py4j")
@@ -27,35 +26,8 @@ SPARK = ("pyspark", "py4j")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the sdist, and the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True)
+    build(folder)
     return folder
-
-
-def wheel_of(built: Path) -> Path:
-    (wheel,) = built.glob("*.whl")
-    return wheel
-
-
-def environment(folder: Path, wheel: Path) -> Path:
-    """A fresh environment with the wheel alone, without dependencies. Returns its folder of packages."""
-    venv.create(folder, with_pip=False, symlinks=True)
-    (packages,) = (folder / "lib").glob("python*/site-packages")
-    options = ["--no-deps", "--no-index", "--disable-pip-version-check", "-q"]
-    command = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), "install"]
-    subprocess.run([*command, *options, str(wheel)], check=True, capture_output=True)
-    return packages
-
-
-def link(packages: Path, distributions: tuple[str, ...]) -> None:
-    """Put installed distributions of the tests' environment into another one."""
-    for name in distributions:
-        distribution = importlib.metadata.distribution(name)
-        tops = {file.parts[0] for file in distribution.files or () if file.parts[0] != ".."}
-        for top in tops - {"__pycache__"}:
-            target = packages / top
-            if not target.exists():
-                target.symlink_to(str(distribution.locate_file(top)))
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:

@@ -39,6 +39,9 @@ class MirrorJob:
     settings: str = ""  # further lines of its YAML file
     quick: bool = True  # compile less, as a short test wants it, in place of what a user has
     options: tuple[str, ...] = ()  # further ones of `run`
+    conf: tuple[str, ...] = ()  # further settings of Spark
+    python: str = sys.executable
+    environment: dict[str, str] | None = None  # in place of the tests' own
     process: subprocess.Popen[bytes] | None = None
     logs: list[Path] = field(default_factory=list)
 
@@ -58,8 +61,9 @@ class MirrorJob:
             f"target: {self.target}\nretry_timeout_seconds: 60\n{copy}{self.settings}",
             encoding="utf-8",
         )
-        conf = [f"--conf={setting}" for setting in QUICK_SPARK] if self.quick else []
-        return [sys.executable, "-m", "spark_sink", name, f"--config={file}", *conf, *arguments]
+        chosen = (*QUICK_SPARK, *self.conf) if self.quick else self.conf
+        conf = [f"--conf={setting}" for setting in chosen]
+        return [self.python, "-m", "spark_sink", name, f"--config={file}", *conf, *arguments]
 
     def start(self, *consumers: str, now: bool = True) -> subprocess.Popen[bytes]:
         """Start the job; `now`: it ends at the server's newest position."""
@@ -71,12 +75,17 @@ class MirrorJob:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | (killing(self.kills) if self.quick else {}),
+                env=self._environment(),
                 cwd=self.home,
                 start_new_session=True,
             )
         self.stack.callback(end_group, self.process)
         return self.process
+
+    def _environment(self) -> dict[str, str]:
+        if self.environment is not None:
+            return self.environment
+        return os.environ | (killing(self.kills) if self.quick else {})
 
     def run(self, *consumers: str) -> int:
         """Run to the server's newest position. Returns the exit code."""

@@ -212,7 +212,7 @@ def _binlog(server: Server) -> tuple[Counter[tuple[str, str]], Counter[str]]:
     return rows, statements
 
 
-def _require_each_change_once(job: MirrorJob) -> None:
+def require_each_change_once(job: MirrorJob) -> None:
     expected_rows, expected_statements = _binlog(job.server)
     logged = log_rows(job.target, DATABASE)
     rows: Counter[tuple[str, str]] = Counter()
@@ -240,7 +240,7 @@ def _play(job: MirrorJob, names: list[str], seed: int, tables: int = 4) -> None:
     for name in names:
         crashes.kill(name)
     job.until_equal(DATABASE)
-    _require_each_change_once(job)
+    require_each_change_once(job)
     job.until_complete(DATABASE)
     assert job.stop() == 0, job.log
 
