@@ -36,6 +36,8 @@ MIRROR = {
     "`_deleted`",
     "tables.PATTERN.metadata_columns": "Columns about the transaction that wrote a row last",
     "tables.PATTERN.seconds_between_steps": "Shortest time between two steps of rows",
+    "tables.PATTERN.history": "Keep each version of a row in a table of its own, "
+    "`TABLE__history` ([history.md](history.md#history-tables))",
     "copy.mysql": "The server that rows are copied from: the source or, with GTIDs, a replica of "
     "it",
     "copy.password": "The account's password",

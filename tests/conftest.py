@@ -40,6 +40,7 @@ SESSION_FILES = tuple(
         "mirror/test_conversions_servers",
         "mirror/test_crashes",
         "mirror/test_driver_commit",
+        "mirror/test_histories",
         "mirror/test_log",
         "mirror/test_log_append",
         "mirror/test_maintenance",

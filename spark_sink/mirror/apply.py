@@ -77,15 +77,16 @@ class Applier:
         """
         steps = ThreadPoolExecutor(self._options.parallel, thread_name_prefix="apply")
         aside = ThreadPoolExecutor(CATCH_UPS + 1, thread_name_prefix="catch-up")
+        histories = ThreadPoolExecutor(1, thread_name_prefix="history")
         try:
             self._start(steps, aside, drain)
-            self._loop(stop, drain, aside)
+            self._loop(stop, drain, aside, histories)
         finally:
             with self._wake:
                 self._wake.notify_all()
             for tables in self._consumers:
                 tables.stop()
-            for pool in (aside, steps):
+            for pool in (aside, steps, histories):
                 pool.shutdown(wait=True, cancel_futures=True)
             if self._catalog is not None:
                 self._catalog.close()
@@ -113,7 +114,9 @@ class Applier:
             self._consumers.append(tables)
             tables.start(steps, aside, self._copier, drain=drain)
 
-    def _loop(self, stop: threading.Event, drain: bool, aside: Executor) -> None:
+    def _loop(
+        self, stop: threading.Event, drain: bool, aside: Executor, histories: Executor
+    ) -> None:
         maintenance: Future[None] | None = None
         goals = {tables.consumer: tables.log_end() for tables in self._consumers if drain}
         while not stop.is_set():
@@ -121,6 +124,7 @@ class Applier:
             progress = False
             for tables in active:
                 progress |= tables.attempt(partial(self._forward, tables), drain=drain)
+                tables.start_histories(histories)
             if not active:
                 return
             applied = drain and all(t.at_rest(goals[t.consumer]) for t in active if not t.failure)

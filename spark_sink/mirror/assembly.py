@@ -38,6 +38,7 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
             deletes=Deletes(chosen.deletes or Deletes.HARD),
             metadata=tuple(map(MetadataColumn, chosen.metadata_columns or ())),
             interval_s=chosen.seconds_between_steps or 0.0,
+            history=chosen.history or False,
         )
 
     return ApplyOptions(

@@ -89,15 +89,17 @@ def selected(records: Iterable[TableRecord], patterns: Sequence[str]) -> list[Ta
 
 
 def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) -> list[TableLine]:
-    """Returns how far the tables of a target are. Raises `UserError` for a pattern that fits no table."""
-    records = selected(ControlTable(spark, target).records().values(), patterns)
+    """Returns how far the tables of a target and their histories are. Raises `UserError` for a pattern that fits no
+    table."""
+    known = ControlTable(spark, target).rows()
+    records = selected([*known.records.values(), *known.histories.values()], patterns)
     root = target.rstrip("/")
     applied = {record.table_id: _applied(spark, root, record) for record in records}
     waiting = _waiting(spark, target, records, applied)
     now = datetime.now(UTC)
     lines = []
     for record in records:
-        rows, oldest = waiting.get((record.consumer, *record.name), (0, None))
+        rows, oldest = waiting.get(record.table_id, (0, None))
         lag_s = None if oldest is None else max(0.0, (now - oldest).total_seconds())
         lines.append(
             TableLine(
@@ -149,25 +151,22 @@ def _applied(spark: SparkSession, root: str, record: TableRecord) -> int:
 
 def _waiting(
     spark: SparkSession, target: str, records: Sequence[TableRecord], applied: dict[str, int]
-) -> dict[tuple[str, str, str], tuple[int, datetime | None]]:
-    """Returns (rows, commit time of the oldest) of what each table does not have yet, by consumer and name."""
+) -> dict[str, tuple[int, datetime | None]]:
+    """Returns (rows, commit time of the oldest) of what each table does not have yet, by its id."""
     path = BinlogLog(spark, target).path
     if not records or jvm.delta_version(spark, path) < 0:
         return {}
-    points = [(r.consumer, *r.name, applied[r.table_id]) for r in records]
+    points = [(r.consumer, *r.name, r.table_id, applied[r.table_id]) for r in records]
     names = ["consumer", "database", "table"]
     points_frame = spark.createDataFrame(
-        points, "consumer string, database string, table string, at long"
+        points, "consumer string, database string, table string, table_id string, at long"
     )
     entries = spark.read.format("delta").load(path)
     entries = entries.where((F.col("kind") == "rows") & (F.col("lsn") > min(applied.values())))
     behind = entries.join(F.broadcast(points_frame), names).where("lsn > at")
     oldest = F.unix_micros(F.min("committed_at")).alias("oldest")
-    found = behind.groupBy(*names).agg(F.sum("rows").alias("rows"), oldest).collect()
-    return {
-        (row["consumer"], row["database"], row["table"]): (int(row["rows"]), _time(row["oldest"]))
-        for row in found
-    }
+    found = behind.groupBy("table_id").agg(F.sum("rows").alias("rows"), oldest).collect()
+    return {row["table_id"]: (int(row["rows"]), _time(row["oldest"])) for row in found}
 
 
 def _time(micros: int | None) -> datetime | None:
@@ -179,12 +178,19 @@ def request_resolution(
 ) -> list[TableRecord]:
     """Request how tables go on. Returns the tables that it concerns.
 
-    Raises `UserError` for a pattern that fits no table, and if no table is in a state that this resolves.
+    Raises `UserError` for a pattern that fits no table, and if no table is in a state that this resolves. A history can
+    only be begun anew, by RECOPY and its own name.
     """
     control = ControlTable(spark, target)
-    chosen = selected(control.records().values(), patterns)
+    chosen = selected(_tables_and_histories(control, patterns), patterns)
     if resolution is not Resolution.RECOPY:
         chosen = [record for record in chosen if record.state is TableState.STOPPED]
+    if resolution is not Resolution.RECOPY and any(record.history for record in chosen):
+        raise UserError(
+            ErrorKind.REQUEST,
+            f"a history cannot go on as {resolution}",
+            remedy="--as recopy: its current versions become the rows that the table has now",
+        )
     if not chosen:
         raise UserError(
             ErrorKind.REQUEST,
@@ -194,6 +200,13 @@ def request_resolution(
     for record in chosen:
         control.request(record.table_id, str(resolution))
     return chosen
+
+
+def _tables_and_histories(control: ControlTable, patterns: Sequence[str]) -> list[TableRecord]:
+    """The tables, and the histories that a pattern names by themselves."""
+    rows = control.rows()
+    named = {pattern for pattern in patterns if "*" not in pattern}
+    return [*rows.records.values(), *(r for r in rows.histories.values() if r.label in named)]
 
 
 def adopt_tables(

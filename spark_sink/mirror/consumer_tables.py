@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -22,10 +22,13 @@ from spark_sink.mirror.delta import StepSession
 from spark_sink.mirror.directory import LIVE, TableDirectory, without_old_names
 from spark_sink.mirror.entries import EntryKind, append_of, last_lsn
 from spark_sink.mirror.faults import in_one_line
+from spark_sink.mirror.histories import Histories
+from spark_sink.mirror.history_records import HistoryRecords
+from spark_sink.mirror.history_steps import DeltaHistorySteps
 from spark_sink.mirror.jvm import FileSystem
 from spark_sink.mirror.log import BinlogLog
 from spark_sink.mirror.names import TableName, table_label
-from spark_sink.mirror.plan import RenameBarrier, route
+from spark_sink.mirror.plan import RenameBarrier, StatementItem, route
 from spark_sink.mirror.policies import ApplyOptions
 from spark_sink.mirror.processor import Processor
 from spark_sink.mirror.progress import ConsumerProgress, ProgressCounter
@@ -80,6 +83,11 @@ class ConsumerTables:
         self._failures = StepFailures(
             self.directory, self._processor, self._queues, self._lock, options.retry_first_s
         )
+        self.histories = HistoryRecords(self.directory, control, options)
+        history_steps = DeltaHistorySteps(self.histories, self._log)
+        self._follower = Histories(self.histories, history_steps, self._log, self._dealt_with)
+        self._history_session: StepSession | None = None
+        self._history_run: Future[None] | None = None
         self.counter = ProgressCounter(consumer)
         self._read_to = self._written = control.applied(consumer)
         self._written_at = time.monotonic()
@@ -130,7 +138,7 @@ class ConsumerTables:
         self.read_requests()
 
     def stop(self) -> None:
-        self._stopping = True
+        self._stopping = self._follower.stopping = True
         if self._catch_ups is not None:
             self._catch_ups.stopping = True
 
@@ -209,6 +217,7 @@ class ConsumerTables:
 
     def read_requests(self) -> None:
         """Begin what was asked for about tables."""
+        self.histories.read_requests()
         asked = {record.table_id for record in self.directory.read()}
         self._start_catch_ups(asked)
 
@@ -282,7 +291,25 @@ class ConsumerTables:
         if isinstance(step.work, RenameBarrier):
             self._renames.execute(session, step.work)
             return 0
-        return self._processor.execute(session, step.names[0], step.work)
+        rows = self._processor.execute(session, step.names[0], step.work)
+        if isinstance(step.work, StatementItem):
+            # Before the watermark passes it: after a crash the statement comes again.
+            self.histories.executed(step.names[0], step.work.lsn)
+        return rows
+
+    # -- histories -------------------------------------------------------------------------------------------
+
+    def start_histories(self, executor: Executor) -> None:
+        """Bring the histories forward in a thread of `executor`, if there are any, unless one does."""
+        running = self._history_run is not None and not self._history_run.done()
+        if not running and self.histories.any():
+            self._history_run = executor.submit(self._guarded, self._advance_histories)
+
+    def _advance_histories(self) -> None:
+        if self._history_session is None:
+            self._history_session = StepSession(self._spark)
+        while self._follower.advance(self._history_session):
+            self._services.wake()
 
     # -- progress --------------------------------------------------------------------------------------------
 
@@ -301,12 +328,14 @@ class ConsumerTables:
             return True
         with self._lock:
             # All entries of an append are read together.
-            return self._queues.watermark(last_lsn(self._append_seen)) >= goal
+            applied = self._queues.watermark(last_lsn(self._append_seen)) >= goal
+        return applied and self.histories.at_rest(goal)
 
     def standing(self) -> list[str]:
         """Returns the tables that are stopped or not copied yet, or whose steps fail."""
         live = (*LIVE, TableState.DROPPED)
         standing = [r.label for r in self.directory.records() if r.state not in live]
+        standing += self.histories.standing()
         return standing + list(map(table_label, self._failures.names()))
 
     def lag(self, name: tuple[str, str]) -> int:
@@ -331,10 +360,11 @@ class ConsumerTables:
             return
         self._control.set_applied(self.consumer, watermark)
         self._written = watermark
+        needed = min(watermark, self.histories.oldest_cursor())
 
         def shorter(record: TableRecord) -> TableRecord:
             settled = record.state in (*LIVE, TableState.DROPPED)
-            return without_old_names(record, watermark) if settled else record
+            return without_old_names(record, needed) if settled else record
 
         self.directory.change(shorter, *(r.table_id for r in self.directory.records()))
 

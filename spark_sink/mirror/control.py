@@ -1,9 +1,10 @@
 """The control table TARGET/_binlog/tables: what the mirror knows of each table, and how far each consumer is applied.
 
 It is an append-only Delta table of rows; of the rows of one table id the one with the largest `serial` counts. Rows of
-three kinds:
+four kinds:
 
 * `table`: the state of a table. Only the application that applies the consumer writes them.
+* `history`: the same of the history of a table.
 * `request`: what a person asks for (`python -m spark_sink resolve`, `copy`, `adopt`), from any process. A request
   stands until a `table` row names its id in `handled`.
 * `consumer`: everything of the consumer up to `from_lsn` is applied, or stands in the row of a table. `request` is the
@@ -57,7 +58,7 @@ class TableRecord:
     `folder`: path below the target, "" if it has none yet; `server`, `epoch`: the history that it belongs to;
     `from_lsn`: see the module; `signature`: its columns as JSON, "" if not known; `reason`: why it is stopped or
     partial, or the last error; `request`: what a person asked for and is not done yet, "" if nothing; `detail`: what a
-    state needs beside it.
+    state needs beside it; `history`: it is the history of the table of this name.
     """
 
     table_id: str
@@ -75,6 +76,7 @@ class TableRecord:
     detail: Mapping[str, Any] = field(default_factory=dict)
     serial: int = 0
     at: datetime | None = None
+    history: bool = False
 
     @property
     def name(self) -> TableName:
@@ -82,7 +84,7 @@ class TableRecord:
 
     @property
     def label(self) -> str:
-        return table_label(self.name)
+        return table_label(self.name) + ("__history" if self.history else "")
 
     def having(self, **detail: Any) -> TableRecord:
         """Returns the record with values of `detail` set; None takes a value away."""
@@ -111,6 +113,7 @@ class ControlRows:
     applied: dict[str, int]
     runs: dict[str, str]
     serial: int
+    histories: dict[str, TableRecord] = field(default_factory=dict)
 
     def of_consumer(self, consumer: str) -> dict[TableName, TableRecord]:
         """Returns the consumer's tables by name: one that is not dropped, else the one that was dropped last."""
@@ -128,6 +131,7 @@ def _precedence(record: TableRecord) -> tuple[bool, int]:
 def latest_rows(rows: Iterable[Row]) -> ControlRows:
     """Returns what counts of the rows of the control table, in any order."""
     records: dict[str, TableRecord] = {}
+    histories: dict[str, TableRecord] = {}
     requests: dict[str, Row] = {}
     consumers: dict[str, Row] = {}
     serial = 0
@@ -136,20 +140,24 @@ def latest_rows(rows: Iterable[Row]) -> ControlRows:
         match row["kind"]:
             case "table":
                 records[row["table_id"]] = _record(row)
+            case "history":
+                histories[row["table_id"]] = replace(_record(row), history=True)
             case "request":
                 requests[row["table_id"]] = row
             case "consumer":
                 consumers[row["consumer"]] = row
     for table_id, row in requests.items():
-        record = records.get(table_id)
+        known = histories if table_id in histories else records
+        record = known.get(table_id)
         asked = json.loads(row["detail"] or "{}")
         if record is not None and record.detail.get("handled") != asked["id"]:
-            records[table_id] = replace(record, request=row["request"]).having(asked=asked)
+            known[table_id] = replace(record, request=row["request"]).having(asked=asked)
     return ControlRows(
         records,
         {consumer: row["from_lsn"] for consumer, row in consumers.items()},
         {consumer: row["request"] for consumer, row in consumers.items()},
         serial,
+        histories,
     )
 
 
@@ -319,7 +327,7 @@ def _row(kind: str, **values: Any) -> dict[str, Any]:
 def _row_of(record: TableRecord) -> dict[str, Any]:
     detail = {name: value for name, value in record.detail.items() if name != "asked"}
     return _row(
-        "table",
+        "history" if record.history else "table",
         consumer=record.consumer,
         table_id=record.table_id,
         database=record.database,

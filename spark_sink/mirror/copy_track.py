@@ -270,6 +270,7 @@ class CopyTrack:
                 begin=None,
                 executed=None,
                 exact_from=passed,
+                copied_at=passed,
             )
 
         with self._directory.exclusive(record.table_id):

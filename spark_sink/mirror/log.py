@@ -104,6 +104,11 @@ class BinlogLog:
             appends, read_to = appends * 64, after
         return None
 
+    def first_lsn_held(self, consumer: str) -> int | None:
+        """Returns the smallest lsn of the consumer that the log still holds; None if it holds none."""
+        files = self._after(consumer, -1)
+        return files[0].first if files else None
+
     def last_append(self, consumer: str) -> int:
         """Returns the number of the consumer's last append, 0 if there is none; cheap, without a Spark job."""
         with self._lock:

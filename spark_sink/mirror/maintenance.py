@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -21,7 +21,7 @@ from delta.tables import DeltaTable
 from spark_sink.mirror import jvm
 from spark_sink.mirror.checkpoints import Checkpoints
 from spark_sink.mirror.control import ControlTable, TableRecord, TableState
-from spark_sink.mirror.delta import StepSession
+from spark_sink.mirror.delta import MirroredTable, StepSession
 from spark_sink.mirror.directory import LIVE
 from spark_sink.mirror.faults import in_one_line, is_conflict
 from spark_sink.mirror.log import BinlogLog
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_sink.mirror.directory import TableDirectory
+    from spark_sink.mirror.history_records import HistoryRecords
     from spark_sink.mirror.policies import ApplyOptions
 
 log = logging.getLogger("spark_sink.mirror")
@@ -79,7 +80,17 @@ class MaintainedTables(Protocol):
     @property
     def directory(self) -> TableDirectory: ...
     @property
+    def histories(self) -> HistoryRecords: ...
+    @property
     def applied_to(self) -> int: ...
+
+
+def maintained_tables(tables: MaintainedTables) -> Iterator[tuple[TableRecord, MirroredTable]]:
+    """Yields the tables and histories that grow, with their Delta tables."""
+    for record in tables.directory.records():
+        if record.state in LIVE and record.folder:
+            yield record, tables.directory.table(record)
+    yield from tables.histories.tables()
 
 
 @dataclass
@@ -116,17 +127,14 @@ class Maintenance:
         self._guarded("log", partial(self._checkpoints.write, self._log.path))
         self._guarded("control table", partial(self._checkpoints.write, self.control.path))
         for tables in consumers:
-            for record in tables.directory.records():
-                if record.state in LIVE and record.folder:
-                    path = tables.directory.table(record).path
-                    self._guarded(record.label, partial(self._checkpoints.write, path))
+            for record, table in maintained_tables(tables):
+                self._guarded(record.label, partial(self._checkpoints.write, table.path))
 
     def _maintain_all(self, consumers: Iterable[MaintainedTables]) -> None:
         for tables in consumers:
             self._guarded(f"{tables.consumer}: log", partial(self._maintain_log, tables))
-            for record in tables.directory.records():
-                if record.state in LIVE and record.folder:
-                    self._guarded(record.label, partial(self._maintain, tables, record))
+            for record, table in maintained_tables(tables):
+                self._guarded(record.label, partial(self._maintain, tables, record, table))
         self._guarded("log", partial(self._vacuum, self._log.path))
         self._guarded("control table", self._compact_control)
 
@@ -151,26 +159,34 @@ class Maintenance:
         if jvm.delta_version(self._session.spark, path) >= 0:
             DeltaTable.forPath(self._session.spark, path).vacuum()
 
-    def _maintain(self, tables: MaintainedTables, record: TableRecord) -> None:
+    def _maintain(
+        self, tables: MaintainedTables, record: TableRecord, table: MirroredTable
+    ) -> None:
         spark = self._session.spark
-        table = tables.directory.table(record)
         size, files = jvm.table_size(spark, table.path)
         if needs_compaction(size, files):
             log.info("maintenance: %s: compacting %d files", record.label, files)
             DeltaTable.forPath(spark, table.path).optimize().executeCompaction()
-        if size >= DELETION_VECTORS_FROM_BYTES and "deletion_vectors" not in record.detail:
+        known = "deletion_vectors" in record.detail
+        if size >= DELETION_VECTORS_FROM_BYTES and not known:
             log.info("maintenance: %s: %d MiB, deletion vectors on", record.label, size >> 20)
             spark.sql(
                 f"ALTER TABLE delta.{quoted(table.path)}"
                 " SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
             )
-            tables.directory.change(lambda now: now.having(deletion_vectors=True), record.table_id)
+            if record.history:
+                tables.histories.has_deletion_vectors(record.name)
+            else:
+                tables.directory.change(
+                    lambda now: now.having(deletion_vectors=True), record.table_id
+                )
         self._vacuum(table.path)
 
     def _maintain_log(self, tables: MaintainedTables) -> None:
         """Drop the days of the log that no table needs any more, but the newest `log_days`; compact the others."""
         days = self._log.days(tables.consumer)
-        needed = oldest_needed(tables.directory.records(), tables.applied_to)
+        applied = oldest_needed(tables.directory.records(), tables.applied_to)
+        needed = min(applied, tables.histories.oldest_needed())
         today = datetime.now(UTC).date()
         before = days_to_forget(days, needed, today, self.options.log_days)
         if any(day < before for day in days):

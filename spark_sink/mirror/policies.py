@@ -52,7 +52,7 @@ class MetadataColumn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TablePolicy:
-    """`interval_s`: shortest time between two steps of rows of a table."""
+    """`interval_s`: shortest time between two steps of rows of a table; `history`: it has a history table."""
 
     unknown: UnknownTables = UnknownTables.STOP
     purged: PurgedChanges = PurgedChanges.COPY
@@ -60,6 +60,7 @@ class TablePolicy:
     deletes: Deletes = Deletes.HARD
     metadata: tuple[MetadataColumn, ...] = ()
     interval_s: float = 0.0
+    history: bool = False
 
     @property
     def extra(self) -> tuple[MetadataColumn, ...]:

@@ -75,6 +75,7 @@ class TableSettings(SettingsSection):
         None
     )
     seconds_between_steps: float | None = Field(None, ge=0, le=86_400)
+    history: bool | None = None
 
 
 class CopySettings(SettingsSection):

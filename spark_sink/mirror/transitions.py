@@ -134,9 +134,9 @@ def _anew(
     )
 
 
-# Values of `detail` that survive a DROP or a CREATE of the name: what was asked and done, former names, and the name in
-# the catalog, which changes behind the record.
-_LASTING = ("asked", "handled", "names", "catalog", "catalog_error")
+# Values of `detail` that survive a DROP or a CREATE of the name: what was asked and done, former names, the entry as of
+# which the table was copied last, and the name in the catalog, which changes behind the record.
+_LASTING = ("asked", "handled", "names", "copied_at", "catalog", "catalog_error")
 
 
 def _forgetting(record: TableRecord) -> TableRecord:

@@ -56,6 +56,22 @@ def test_each_change_is_once_in_the_changelog_with_typed_values_across_statement
     assert len({r["lsn"] for r in inserts}) > 1
     assert {r["size"] for r in inserts} == {1_000_000}
     assert len({r["gtid"] for r in inserts}) == 1
+
+
+@pytest.mark.deep
+def test_parts_of_a_changelog_by_entry_and_by_time(mirror: Mirror, source: Source) -> None:
+    source.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        "INSERT INTO t VALUES (1)",
+        "ALTER TABLE t ADD v INT",
+        "UPDATE t SET v = 1",
+        "INSERT INTO t VALUES (2, 2)",
+        "DELETE FROM t",
+    )
+    mirror.feed(appends=2)
+    table, target = f"{source.database}.t", str(mirror.target.path)
+    rows = table_changes(mirror.spark, target, table).orderBy("lsn", "position").collect()
+    assert [r["op"] for r in rows] == ["ddl", "insert", "ddl", "update", "insert", *["delete"] * 2]
     alter = next(r["lsn"] for r in rows[1:] if r["op"] == "ddl")
     soon = datetime.now(UTC) + timedelta(minutes=1)
     part = ChangelogRange(start=alter, end=soon)

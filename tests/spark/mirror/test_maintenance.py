@@ -11,6 +11,7 @@ import pytest
 from spark_sink.mirror import checkpoints, maintenance
 from spark_sink.mirror.checkpoints import Checkpoints
 from spark_sink.mirror.directory import TableDirectory
+from spark_sink.mirror.history_records import HistoryRecords
 from spark_sink.mirror.jvm import delta_version, table_properties, table_size
 from spark_sink.mirror.maintenance import Maintenance
 from tests.spark.conftest import Source, Target, assert_equal
@@ -26,6 +27,7 @@ class Maintained:
 
     consumer: str
     directory: TableDirectory
+    histories: HistoryRecords
     applied_to: int = 0
 
 
@@ -33,7 +35,9 @@ def tables_of(mirror: Mirror) -> Maintained:
     def path(folder: str) -> str:
         return f"{mirror.target.path}/{folder}"
 
-    return Maintained(mirror.consumer, TableDirectory(mirror.consumer, mirror.control, path))
+    directory = TableDirectory(mirror.consumer, mirror.control, path)
+    records = HistoryRecords(directory, mirror.control, mirror.options())
+    return Maintained(mirror.consumer, directory, records)
 
 
 def newest_checkpoint(table: Path) -> int:

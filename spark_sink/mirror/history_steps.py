@@ -1,0 +1,115 @@
+"""Executes the steps of the histories of one consumer on their Delta tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from dispatcher.binlog.decode import delivered
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.control import TableRecord
+from spark_sink.mirror.delta import StepSession
+from spark_sink.mirror.history_records import HistoryRecords
+from spark_sink.mirror.history_table import HistoryTable
+from spark_sink.mirror.plan import RowRun
+from spark_sink.mirror.renames import folder_of
+from spark_sink.mirror.steps import RowLayout
+from spark_sink.mirror.time_travel import mirrored_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.log import BinlogLog
+
+log = logging.getLogger("spark_sink.mirror")
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaHistorySteps:
+    """See `histories.HistorySteps`. Each raises `BinlogError` for rows of which there can be no history."""
+
+    records: HistoryRecords
+    binlog_log: BinlogLog
+
+    def recorded(self, session: StepSession, record: TableRecord) -> int:
+        return self._table(record).table.version(session.spark) if record.folder else -1
+
+    def rows(self, session: StepSession, record: TableRecord, run: RowRun, *, exact: bool) -> None:
+        from spark_sink.mirror.row_versions import row_versions  # noqa: PLC0415 - loads numpy
+
+        dates = self.records.options.invalid_dates
+        layout = RowLayout.of(run, dates)
+        if not layout.key:
+            raise BinlogError(
+                ErrorKind.UNSUPPORTED_CHANGE,
+                f"table {layout.table_map.label} has no key, so versions of its rows cannot be told apart",
+                where=f"lsn {run.entries[0].lsn}",
+                remedy="give the table a primary key, then let the history begin anew:"
+                f" python -m spark_sink resolve {record.label} --as recopy",
+            )
+        table = self._table(self._with_folder(session.spark, record))
+        table.fit(session.spark, layout.columns)
+        decoded = (
+            (lsn, delivered.decode_table(payload, invalid_dates=dates))
+            for lsn, payload in self._payloads(session, run)
+        )
+        row = layout.changes.field("after").type
+        lines: pa.Table = row_versions(decoded, row, layout.key, exact=exact)
+        session.expect(run.payload_bytes, table.table.size_bytes(session.spark))
+        table.commit(session, run.lsn, lines, layout.key)
+        log.info("%s: %s: %d changes", record.consumer, record.label, run.rows)
+
+    def _payloads(self, session: StepSession, run: RowRun) -> Iterator[tuple[int, bytes]]:
+        large = [entry.lsn for entry in run.entries if entry.payload is None]
+        consumer = self.records.directory.consumer
+        found = self.binlog_log.local_payloads(consumer, large) if large else {}
+        if found is None:
+            rows = self.binlog_log.payloads(session.spark, consumer, large).collect()
+            found = {row["lsn"]: bytes(row["payload"]) for row in rows}
+        for entry in run.entries:
+            yield entry.lsn, found[entry.lsn] if entry.payload is None else entry.payload
+
+    def end_all(self, session: StepSession, record: TableRecord, lsn: int, at: datetime) -> None:
+        if record.folder:
+            self._table(record).end_all(session, lsn, at)
+
+    def compare(self, session: StepSession, record: TableRecord, lsn: int, at: datetime) -> None:
+        directory, spark = self.records.directory, session.spark
+        mirrored = directory.find(record.name, lsn + 1)
+        # Its folder is not moved meanwhile.
+        with directory.exclusive(*([] if mirrored is None else [mirrored.table_id])):
+            mirrored = directory.find(record.name, lsn + 1)
+            rows = None
+            if mirrored is not None and mirrored.folder:
+                policy = self.records.options.policy(record.name)
+                rows = mirrored_rows(spark, directory.table(mirrored), policy, lsn)
+            if rows is None:
+                self.end_all(session, record, lsn, at)
+                return
+            session.expect(0, -1)
+            self._table(self._with_folder(spark, record)).compare(session, lsn, rows, at)
+
+    def _with_folder(self, spark: SparkSession, record: TableRecord) -> TableRecord:
+        """Returns the record with a folder for its Delta table, whose name is that of no other table."""
+        if record.folder:
+            return record
+        made = replace(record, folder=folder_of((record.database, f"{record.table}__history")))
+        table = self._table(made).table
+        names = [n for n in self.records.directory.names() if folder_of(n) == made.folder]
+        if names or (table.exists(spark) and table.owner(spark) != record.table_id):
+            what = "the table of this name is mirrored" if names else "another Delta table is there"
+            raise BinlogError(
+                ErrorKind.UNSUPPORTED_CHANGE,
+                f"the history {record.label} cannot be made: {what}",
+                where=table.path,
+                remedy="rename or move that table, or leave the history out in the settings of the mirror; then:"
+                f" python -m spark_sink resolve {record.label} --as recopy",
+            )
+        return self.records.save(made)
+
+    def _table(self, record: TableRecord) -> HistoryTable:
+        return HistoryTable(self.records.directory.table(record))
