@@ -321,6 +321,9 @@ def _now(jvm: Any) -> Any:
     return jvm.scala.Option.apply(int(time.time() * 1000))
 
 
+_OBJECT_STORES = frozenset(("s3", "s3a", "s3n", "gs", "oss", "obs", "cos", "cosn", "swift"))
+
+
 class FileSystem:
     """Files and folders of any Hadoop file system, by path."""
 
@@ -407,6 +410,23 @@ class FileSystem:
             f"cannot rename the folder {old} to {new}: {why}",
             remedy="check that both folders can be written, and that nothing else writes into the target",
         )
+
+    def moves_folders(self, path: str) -> bool:
+        """True if a folder is renamed at once, with all that is in it; False for object stores, which copy files."""
+        where = self._path(path)
+        return str(where.getFileSystem(self._conf).getScheme()) not in _OBJECT_STORES
+
+    def files_below(self, path: str) -> list[str]:
+        """Returns the files in a folder and those below, by their paths from it; none if there is no such folder."""
+        where = self._path(path)
+        system = where.getFileSystem(self._conf)
+        if not system.exists(where):
+            return []
+        names, files = [], system.listFiles(where, True)
+        root = str(system.makeQualified(where).toString())
+        while files.hasNext():
+            names.append(str(files.next().getPath().toString())[len(root) + 1 :])
+        return names
 
     def delete(self, path: str) -> None:
         """Delete a file, or a folder with all that is in it; no error if there is none."""

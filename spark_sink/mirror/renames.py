@@ -10,6 +10,10 @@ Order of writes:
 
 After a crash between any two of them `finish_moves` does the rest. It knows by the property `binlog.table_id` whose
 folder lies at a path. A copy that becomes a table's folder is moved in the same way, without step 2.
+
+An object store has no folders that move at once: their files move one by one, and a crash leaves some here and some
+there. Then what lies at a path tells too little, so the records say which of the steps 2, deleting and 3 have ended
+(`move_step` of `detail`), for all tables of the statement before the next step begins.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -24,6 +29,7 @@ from spark_sink.mirror.control import TableRecord, TableState
 from spark_sink.mirror.delta import MirroredTable
 from spark_sink.mirror.directory import LIVE, TableDirectory, renamed
 from spark_sink.mirror.jvm import FileSystem, forget_table
+from spark_sink.mirror.moved_files import move_files
 from spark_sink.mirror.names import OWN_FOLDER, TableName, folder_name
 from spark_sink.mirror.transitions import copied_again, in_copy
 
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOVED_FROM = "moved_from"
+MOVE_STEP = "move_step"  # steps that have ended, in an object store
 
 
 def folder_of(name: TableName) -> str:
@@ -123,15 +130,19 @@ class FolderMover:
                 self._finish(moving)
 
     def _finish(self, moving: Sequence[TableRecord]) -> None:
-        for record in moving:
-            self._aside(record)
-        for record in moving:
-            self._into_place(record)
+        if self._files.moves_folders(self._target):
+            for record in moving:
+                self._aside(record)
+            for record in moving:
+                self._into_place(record)
+        else:
+            self._move_by_files(moving)
         for record in moving:
             for folder in (record.detail[MOVED_FROM], record.folder):
-                forget_table(self._spark, self._full(folder))
+                self._forget(folder)
         self._directory.change(
-            lambda now: now.having(**{MOVED_FROM: None}), *(record.table_id for record in moving)
+            lambda now: now.having(**{MOVED_FROM: None, MOVE_STEP: None}),
+            *(record.table_id for record in moving),
         )
 
     def _aside(self, record: TableRecord) -> None:
@@ -142,14 +153,40 @@ class FolderMover:
             self._files.rename(self._full(old), self._full(_aside_folder(record)))
 
     def _into_place(self, record: TableRecord) -> None:
-        old = record.detail[MOVED_FROM]
-        source = old if old.startswith(f"{OWN_FOLDER}/") else _aside_folder(record)
+        source = _source_folder(record)
         if not self._files.exists(self._full(source)):
             return  # it has been moved before
         if self._files.exists(self._full(record.folder)):
             self._require_unused(record)
             self._files.delete(self._full(record.folder))
         self._files.rename(self._full(source), self._full(record.folder))
+
+    def _move_by_files(self, moving: Sequence[TableRecord]) -> None:
+        """Move folders of an object store. Each step can be repeated until the records say that it has ended."""
+        for step, work in enumerate((self._gather, self._clear, self._arrive), 1):
+            due = [record for record in moving if record.detail.get(MOVE_STEP, 0) < step]
+            for record in due:
+                work(record)
+            if work == self._gather:
+                for record in due:
+                    if self._files.exists(self._full(record.folder)):
+                        self._require_unused(record)
+            ended = partial(_having_ended, step)
+            self._directory.change(ended, *(record.table_id for record in due))
+
+    def _gather(self, record: TableRecord) -> None:
+        old, aside = record.detail[MOVED_FROM], self._full(_aside_folder(record))
+        if old.startswith(f"{OWN_FOLDER}/"):
+            return  # a copy lies aside already
+        if self._files.exists(aside) or self._owner(old) == record.table_id:
+            move_files(self._files, self._full(old), aside)
+
+    def _clear(self, record: TableRecord) -> None:
+        if self._files.exists(self._full(_source_folder(record))):
+            self._files.delete(self._full(record.folder))
+
+    def _arrive(self, record: TableRecord) -> None:
+        move_files(self._files, self._full(_source_folder(record)), self._full(record.folder))
 
     def _require_unused(self, record: TableRecord) -> None:
         """Raises `BinlogError` if the folder at the record's place belongs to another table that exists."""
@@ -173,11 +210,24 @@ class FolderMover:
         path = self._full(folder)
         if not self._files.exists(path):
             return ""
-        forget_table(self._spark, path)
+        self._forget(folder)
         return MirroredTable("", path, folder).owner(self._spark)
+
+    def _forget(self, folder: str) -> None:
+        forget_table(self._spark, self._full(folder))
 
     def _full(self, folder: str) -> str:
         return f"{self._target}/{folder}"
+
+
+def _having_ended(step: int, record: TableRecord) -> TableRecord:
+    return record.having(**{MOVE_STEP: step})
+
+
+def _source_folder(record: TableRecord) -> str:
+    """Returns the folder from which a table comes to its place."""
+    old = str(record.detail[MOVED_FROM])
+    return old if old.startswith(f"{OWN_FOLDER}/") else _aside_folder(record)
 
 
 def _aside_folder(record: TableRecord) -> str:
