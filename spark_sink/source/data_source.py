@@ -44,6 +44,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
 from dispatcher.model.subscription import is_pattern
 from spark_sink.source.client import ConsumerClient, PolledRange, Session, SliceCut
+from spark_sink.source.column_choice import unknown_column
 from spark_sink.source.cut_transactions import with_cut_transactions
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.places import Place
@@ -140,20 +141,26 @@ def _definition(options: SourceOptions) -> dict[str, Any] | None:
 
 
 def _warn_of_unknown(options: SourceOptions) -> None:
-    """Log the names of `tables` that the server does not have now, or that the consumer does not read.
+    """Log the names of `tables` and `columns` that the server does not have now, or that the consumer does not read.
 
     That is no error: their changes may lie in the log, or come later.
     """
-    names = [".".join(name) for name in options.tables or () if not any(map(is_pattern, name))]
+    patterns = [] if options.table else options.columns or ()
+    named = [("tables", database, table, "*") for database, table in options.tables or ()]
+    named += [("columns", *pattern) for pattern in patterns]
+    exact = [each for each in named if not is_pattern(each[1]) and not is_pattern(each[2])]
     client = ConsumerClient(options.address, options.consumer)
     try:
-        for name in names[:NAMES_CHECKED_MAX]:
+        for key, database, table, column in exact[:NAMES_CHECKED_MAX]:
             try:
-                client.table(name)
+                columns = client.table(f"{database}.{table}")["columns"]
             except BinlogError as error:
                 if error.kind is not ErrorKind.UNKNOWN_TABLE:
                     raise
-                log.warning("option tables: %s: %s", name, error.what)
+                log.warning("option %s: %s.%s: %s", key, database, table, error.what)
+                continue
+            if finding := unknown_column(column, [each["name"] for each in columns]):
+                log.warning("option %s: %s.%s: %s", key, database, table, finding)
     finally:
         client.close()
 

@@ -556,5 +556,20 @@ def test_schemas(daemon: FakeDaemon, caplog: pytest.LogCaptureFixture) -> None:
     assert [record.getMessage() for record in caplog.records] == [
         "option tables: shop.ordrs: table shop.ordrs does not exist"
     ]
+    caplog.clear()
+    chosen = BinlogDataSource(given | {"columns": "shop.orders.idd, shop.orders.a*, x.y.*, *.*.z"})
+    assert chosen.schema() == changes
+    assert [record.getMessage() for record in caplog.records] == [
+        "option columns: shop.orders: 'idd' is no column, did you mean 'id'?",
+        "option columns: x.y: table x.y does not exist",
+    ]
+    options = {"table": "shop.orders", "columns": "id", "metadata": "key,transaction_end"}
+    typed = BinlogDataSource(given | options).schema()
+    assert isinstance(typed, StructType)
+    assert [typed[name].dataType.simpleString() for name in ("before", *typed.names[-2:])] == [
+        "struct<id:decimal(20,0)>",
+        "struct<id:decimal(20,0)>",
+        "boolean",
+    ]
     with pytest.raises(UserError, match="unknown option"):
         BinlogDataSource(given | {"tabel": "shop.orders"})

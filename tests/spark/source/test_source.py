@@ -258,16 +258,58 @@ def test_a_table_in_its_own_types(spark: SparkSession, source: Source, tmp_path:
     assert "column 'extra' is new; column 'id' is bigint, not int (epoch 1, seq" in str(
         caught.value
     )
-    source.daemon.tables[name]["columns"][0]["mysql_type"] = "bigint"
-    later = Batches()
-    given = {"schemaChanges": "project", "columns": "id, name", "metadata": "key, transaction_end"}
-    frame = stream(spark, source, table=name, startingOffsets="earliest", **given)
-    to_end(frame.where("op = 'insert'"), tmp_path / "other", later)
-    assert [(row["after"], row["key"], row["transaction_end"]) for row in later.all()] == [
-        ({"id": 1, "name": "é"}, {"id": 1}, False),
-        ({"id": 2, "name": None}, {"id": 2}, True),
-        ({"id": 3, "name": "x"}, {"id": 3}, True),
+
+
+def test_chosen_columns_metadata_and_layouts_of_batches(
+    spark: SparkSession, source: Source
+) -> None:
+    some_history(source)
+    source.execute(
+        "ALTER TABLE t ADD COLUMN extra INT, MODIFY id BIGINT",
+        "INSERT INTO t VALUES (3, 'x', 1, 2)",
+    )
+    source.feed()
+    name = f"{source.database}.t"
+    source.daemon.tables[name] = {
+        "database": source.database,
+        "table": "t",
+        "columns": [
+            {"name": "id", "mysql_type": "bigint", "nullable": False, "charset": None},
+            {"name": "name", "mysql_type": "varchar(20)", "nullable": True, "charset": "utf8mb4"},
+            {"name": "extra", "mysql_type": "int", "nullable": True, "charset": None},
+        ],
+        "key": ["id"],
+    }
+
+    def batch(**options: str) -> list[dict[str, Any]]:
+        reader = spark.read.format("binlog").option("url", source.daemon.url)
+        frame = reader.options(consumer="shop", **options).load()
+        found = [row.asDict(recursive=True) for row in frame.collect()]
+        return sorted(found, key=lambda row: (row["seq"], row["ordinal"]))
+
+    metadata = "server_id, query, key, changed, transaction_rows, transaction_end"
+    typed = batch(table=name, schemaChanges="project", columns="id, EXTRA", metadata=metadata)
+    assert [(row["op"], row["before"], row["after"], row["key"]) for row in typed] == [
+        ("insert", None, {"id": 1, "extra": None}, {"id": 1}),
+        ("insert", None, {"id": 2, "extra": None}, {"id": 2}),
+        ("update", {"id": 1, "extra": None}, {"id": 1, "extra": None}, {"id": 1}),
+        ("delete", {"id": 2, "extra": None}, None, {"id": 2}),
+        ("insert", None, {"id": 3, "extra": 2}, {"id": 3}),
     ]
+    assert [row["changed"] for row in typed] == [None, None, ["price"], None, None]
+    assert [row["transaction_rows"] for row in typed] == [2, 2, 1, 1, 1]
+    assert [row["transaction_end"] for row in typed] == [False, True, True, True, True]
+    assert len({row["server_id"] for row in typed}) == 1
+
+    rows = batch(columns=f"{name}.name", tables=f"{source.database}.t", metadata=metadata)
+    alter = next(row for row in rows if row["query"] and row["query"].startswith("ALTER"))
+    assert alter["tables"] == [{"database": source.database, "table": "t"}]
+    assert (alter["table"], alter["key"], alter["transaction_rows"]) == ("t", None, 1)
+    assert (rows[-1]["after"], rows[-1]["key"]) == ('{"name":"x"}', '{"id":3}')
+    with pytest.raises(
+        PySparkException, match="column 'id' is int, not bigint; column 'extra' is missing"
+    ):
+        batch(table=name)
 
 
 def test_wrong_options_and_unknown_consumers_are_reported(
