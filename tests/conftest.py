@@ -35,6 +35,7 @@ SESSION_FILES = tuple(
         "source/test_worker_memory",
         "mirror/test_apply",
         "mirror/test_catalog_tables",
+        "mirror/test_change_feed",
         "mirror/test_changelog",
         "mirror/test_control_table",
         "mirror/test_conversions_servers",

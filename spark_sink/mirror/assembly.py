@@ -39,6 +39,7 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
             metadata=tuple(map(MetadataColumn, chosen.metadata_columns or ())),
             interval_s=chosen.seconds_between_steps or 0.0,
             history=chosen.history or False,
+            feed=chosen.change_data_feed or False,
         )
 
     return ApplyOptions(

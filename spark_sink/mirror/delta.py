@@ -22,6 +22,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
+from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror import jvm
 from spark_sink.mirror.checkpoints import BACKSTOP
 from spark_sink.mirror.names import quoted
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 TABLE_ID_PROPERTY = "binlog.table_id"
+FEED_PROPERTY = "delta.enableChangeDataFeed"
 _PROPERTIES = {
     "delta.columnMapping.mode": "name",
     "delta.enableTypeWidening": "true",
@@ -38,6 +40,7 @@ _PROPERTIES = {
     "delta.feature.timestampNtz": "supported",
     **BACKSTOP,
 }
+_FEED_COLUMNS = {"_change_type", "_commit_version", "_commit_timestamp"}
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
 
@@ -163,13 +166,40 @@ class MirroredTable:
 
     # -- commits ---------------------------------------------------------------------------------------------
 
-    def create(self, spark: SparkSession, columns: StructType) -> None:
-        """Create the table without rows, if it does not exist. It records no version."""
+    def create(self, spark: SparkSession, columns: StructType, *, feed: bool = False) -> None:
+        """Create the table without rows, if it does not exist. It records no version. `feed`: with a change data feed.
+
+        Raises `BinlogError` UNSUPPORTED_CHANGE for a column with the name of one that Delta gives a feed.
+        """
+        properties = {**_PROPERTIES, TABLE_ID_PROPERTY: self.table_id}
+        if feed:
+            self._require_no_feed_columns(columns)
+            properties[FEED_PROPERTY] = "true"
         builder = DeltaTable.createIfNotExists(spark).location(self.path)
         builder = builder.addColumns(all_nullable(columns))
-        for name, value in {**_PROPERTIES, TABLE_ID_PROPERTY: self.table_id}.items():
+        for name, value in properties.items():
             builder = builder.property(name, value)
         builder.execute()
+
+    def feed_changes(self, spark: SparkSession) -> None:
+        """Let the commits from now on have a change data feed, in a commit of its own unless they have one.
+
+        Raises `BinlogError` UNSUPPORTED_CHANGE for a column with the name of one that Delta gives a feed.
+        """
+        if jvm.table_properties(spark, self.path).get(FEED_PROPERTY) == "true":
+            return
+        self._require_no_feed_columns(self.columns(spark))
+        spark.sql(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ('{FEED_PROPERTY}' = 'true')")
+
+    def _require_no_feed_columns(self, columns: StructType) -> None:
+        names = (column.name for column in columns)
+        if taken := [name for name in names if name.lower() in _FEED_COLUMNS]:
+            raise BinlogError(
+                ErrorKind.UNSUPPORTED_CHANGE,
+                f"table {self.label} has a column {taken[0]}, which Delta's change data feed has, too",
+                remedy="leave change_data_feed out of the table's policy in the settings of the mirror, then:"
+                f" python -m spark_sink resolve {self.label} --as retry",
+            )
 
     def replace_schema(self, spark: SparkSession, columns: StructType) -> None:
         """Give an empty table other columns. It records no version; it can be repeated until rows are written."""

@@ -24,6 +24,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from spark_sink.mirror import data_file, keyed
+from spark_sink.mirror.delta import FEED_PROPERTY
 from spark_sink.mirror.jvm import DeltaTransaction, FileSystem, write_file
 
 if TYPE_CHECKING:
@@ -84,14 +85,19 @@ class TableFile:
 
 
 class DriverTable:
-    """A table in one transaction. `columns`: None if the driver must not write it."""
+    """A table in one transaction. `columns`: None if the driver must not write it; `feed`: it has a change data feed.
+
+    Delta reads the feed of a commit that only adds files from these files, so rows can be appended; a commit that
+    removes files has to have files of its own for the feed, which Spark writes.
+    """
 
     def __init__(self, spark: SparkSession, table: MirroredTable) -> None:
         self._spark, self._table = spark, table
         self._transaction = DeltaTransaction(spark, table.path)
         metadata = self._transaction.metadata()
         properties = {name for name in metadata["configuration"] if name.startswith("delta.")}
-        known = not metadata["partitionColumns"] and properties <= _PROPERTIES
+        self.feed = metadata["configuration"].get(FEED_PROPERTY) == "true"
+        known = not metadata["partitionColumns"] and properties <= _PROPERTIES | {FEED_PROPERTY}
         self.columns = data_file.stored_columns(metadata["fields"]) if known else None
 
     def append(self, version: int, rows: pa.Table) -> bool:
@@ -106,6 +112,8 @@ class DriverTable:
     def replace(self, version: int, keys: pa.Table, rows: pa.Table) -> bool:
         """Delete the rows with these keys, whose columns are the key's, and append `rows`. Returns False, and changes
         nothing, if this is left to Spark."""
+        if self.feed:
+            return False
         stored, stored_keys = self._stored(rows), self._stored_keys(keys)
         files = self._files()
         if stored is None or stored_keys is None or files is None:

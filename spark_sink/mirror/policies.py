@@ -52,7 +52,8 @@ class MetadataColumn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TablePolicy:
-    """`interval_s`: shortest time between two steps of rows of a table; `history`: it has a history table."""
+    """`interval_s`: shortest time between two steps of rows of a table; `history`: it has a history table; `feed`: its
+    Delta table has a change data feed."""
 
     unknown: UnknownTables = UnknownTables.STOP
     purged: PurgedChanges = PurgedChanges.COPY
@@ -61,6 +62,7 @@ class TablePolicy:
     metadata: tuple[MetadataColumn, ...] = ()
     interval_s: float = 0.0
     history: bool = False
+    feed: bool = False
 
     @property
     def extra(self) -> tuple[MetadataColumn, ...]:

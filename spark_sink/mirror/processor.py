@@ -179,6 +179,8 @@ class Processor:
         record = self._fitting(session, record, rest, layout, columns)
         record = self._with_metadata(session, record, columns)
         table = self._directory.table(record)
+        if policy.feed:
+            table.feed_changes(session.spark)
         exact = record.state is TableState.COMPLETE and "exact_from" in record.detail
         step = RowStep(
             record.consumer,
@@ -224,7 +226,8 @@ class Processor:
             record = replace(record, folder=folder_of(record.name))
             require_free(session.spark, self._directory.table(record), record)
         table = self._directory.table(record)
-        table.create(session.spark, columns)
+        feed = self._options.policy(record.name).feed
+        table.create(session.spark, columns, feed=feed)
         require_schema(session.spark, table, columns)
         signature = Signature.of_table_map(layout.table_map, self._options.invalid_dates)
         epoch = record.epoch or run.entries[0].epoch

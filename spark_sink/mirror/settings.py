@@ -76,6 +76,7 @@ class TableSettings(SettingsSection):
     )
     seconds_between_steps: float | None = Field(None, ge=0, le=86_400)
     history: bool | None = None
+    change_data_feed: bool | None = None
 
 
 class CopySettings(SettingsSection):

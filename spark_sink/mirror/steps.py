@@ -138,7 +138,8 @@ class RowStep:
         soft = self.policy.deletes is Deletes.SOFT
         form = keyed.event_form(self.layout.changes, self.layout.key, keep_deleted=soft)
         table = DriverTable(session.spark, self.table)
-        held = self._held(log, DRIVER_BYTES_MAX if table.columns else LOCAL_BYTES_MAX)
+        by_driver = table.columns and (self.appends or not table.feed)
+        held = self._held(log, DRIVER_BYTES_MAX if by_driver else LOCAL_BYTES_MAX)
         events = None if held is None else keyed.last_events(self._decoded(held), form)
         if events is not None and self._commit_by_driver(table, events):
             return
