@@ -25,7 +25,12 @@ _SLOW = ("mirror", "spark", "demo", "daemon", "faults", "servers", "source", "ru
 # At most two workers run Spark at a time: three JVMs on two cores keep each other from starting a Python worker within
 # the ten seconds that Spark waits for it. Tests that start jobs are one unit; those that share a session are another: a
 # session costs more to start than most of its tests.
-_JOBS = ("tests/mirror/", "tests/demo/test_demo.py", "tests/spark/test_session.py")
+_JOBS = (
+    "tests/mirror/",
+    "tests/demo/test_demo.py",
+    "tests/spark/test_pipelines.py",
+    "tests/spark/test_session.py",
+)
 SESSION_FILES = tuple(
     f"tests/spark/{name}.py"
     for name in (
