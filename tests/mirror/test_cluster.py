@@ -127,9 +127,10 @@ def test_executors_are_killed_in_every_stage(distributed: MirrorJob) -> None:
         assert job.process is not None and job.process.poll() is None, job.log
     require_each_change_once(job)
     job.until_complete(DATABASE)
+    job.settings = ""  # in a Spark of its own: the job has all of the cluster
     verified = subprocess.run(
         job.command("verify", consumers=(DATABASE,)),
-        env=job.environment, cwd=job.home, capture_output=True, text=True, check=False,
+        env=job.environment, cwd=job.home, capture_output=True, text=True, check=False, timeout=2 * TIMEOUT_S,
     )  # fmt: skip
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert verified.stdout.count("equal") == 2, verified.stdout
