@@ -126,7 +126,11 @@ class PollRequest(RequestBody):
 
 class PollAnswer(BaseModel):
     """`gap`: True if the server purged transactions after `after`; the consumer continues at `end`. `paused`: True if
-    an administrator has paused the delivery: `end` is `after` until it is resumed."""
+    an administrator has paused the delivery: `end` is `after` until it is resumed.
+
+    `lag_...`: how far `end` is behind the end of the server's log: transactions of the whole log, None without MySQL's
+    GTIDs; bytes of it, None if not known; age of the first transaction of the consumer that is not in the range.
+    """
 
     end: PositionBody
     head: PositionBody
@@ -134,6 +138,9 @@ class PollAnswer(BaseModel):
     transactions: int
     gap: bool
     paused: bool
+    lag_transactions: int | None
+    lag_bytes: int | None
+    lag_seconds: float
 
 
 class EventBody(RequestBody):

@@ -470,6 +470,11 @@ class Queue:
         """When the oldest transaction that is not acknowledged was committed, microseconds since 1970 UTC."""
         return self._index.commit_us(self._index.dropped) if self._index else None
 
+    def commit_us_behind(self, position: Position) -> int | None:
+        """When the first transaction behind a position was committed, as `oldest_commit_us`; None if none is here."""
+        number = max(self._index.dropped, self._index.count_seq(position.seq))
+        return self._index.commit_us(number) if number < self._index.count else None
+
     @property
     def covered(self) -> ExecutedPosition:
         """How far no transaction of the consumer lies beyond the acknowledged position."""

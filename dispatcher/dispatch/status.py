@@ -12,8 +12,9 @@ from dispatcher.dispatch import runway
 from dispatcher.dispatch.client import Client
 from dispatcher.dispatch.consumer import Consumer
 from dispatcher.dispatch.dispatcher import Dispatcher, Phase
-from dispatcher.dispatch.executed_position import ExecutedPosition
+from dispatcher.dispatch.executed_position import ExecutedPosition, Mode
 from dispatcher.model.errors import Action, with_name
+from dispatcher.model.position import Position
 
 PHASE_STATES = {
     Phase.CONNECTING: "connecting",
@@ -52,7 +53,14 @@ def lag_s(client: Client, consumer: Consumer, now_s: float, now: float) -> float
 
     `now_s`: wall clock, s since 1970; `now`: by the clock of `Client.step`.
     """
-    oldest = [consumer.queue.oldest_commit_us]
+    return _age_s(client, consumer, consumer.queue.oldest_commit_us, now_s, now)
+
+
+def _age_s(
+    client: Client, consumer: Consumer, oldest_us: int | None, now_s: float, now: float
+) -> float:
+    """The age of the oldest transaction that a reader lacks. `oldest_us`: that of those in the queue."""
+    oldest = [oldest_us]
     dispatcher = dispatcher_of(client, consumer)
     missing_s = 0.0
     if dispatcher is None or not dispatcher.current:
@@ -72,6 +80,29 @@ def lag_bytes(client: Client, consumer: Consumer) -> int | None:
         return None
     queue, covered = consumer.queue, consumer.queue.covered
     return runway.bytes_behind(client.last_poll, queue.server, covered.file, covered.offset)
+
+
+def lag_behind(
+    client: Client, consumer: Consumer, end: Position, head: Position, now_s: float, now: float
+) -> dict[str, Any]:
+    """How far `end`, a position that was handed out, is behind the end of the server's log, `head`.
+
+    `lag_transactions`: of the whole log, None without MySQL's GTIDs, which count them; `lag_bytes`: None if not known;
+    `lag_seconds`: age of the first transaction behind it. For the other arguments see `lag_s`.
+    """
+    queue = consumer.queue
+    counted = queue.mode is Mode.GTID and end.epoch == head.epoch
+    size = None
+    if client.last_poll is not None:
+        size = runway.bytes_behind(client.last_poll, queue.server, end.file, end.offset)
+    if end.file and (end.server, end.file) == (head.server, head.file):
+        size = max(size or 0, head.offset - end.offset)  # the poll may be older than `head`
+    age_s = _age_s(client, consumer, queue.commit_us_behind(end), now_s, now)
+    return {
+        "lag_transactions": max(0, head.seq - end.seq) if counted else None,
+        "lag_bytes": size,
+        "lag_seconds": round(age_s, 3),
+    }
 
 
 def dispatcher_name(client: Client, dispatcher: Dispatcher) -> str:

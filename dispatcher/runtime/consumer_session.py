@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from dispatcher.dispatch import seeking
 from dispatcher.dispatch.consumer import Consumer
@@ -15,7 +16,7 @@ from dispatcher.dispatch.events import SeekRequested
 from dispatcher.dispatch.queue import Queue, ReadableRange
 from dispatcher.dispatch.reader import Caller, PollBounds, ReaderActivity
 from dispatcher.dispatch.specs import OnPurged
-from dispatcher.dispatch.status import dispatcher_of
+from dispatcher.dispatch.status import dispatcher_of, lag_behind
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
 from dispatcher.runtime.client_runner import ClientRunner
@@ -125,6 +126,11 @@ class ConsumerSession:
         """The end of the source's log when it was last polled, or what was read since if that is further."""
         tip, queued = self.runner.tip, self.queue.queued
         return self.queue.position(tip if tip is not None and tip.seq > queued.seq else queued)
+
+    def lag(self, end: Position) -> dict[str, Any]:
+        """How far a position that is handed out is behind the server, see `lag_behind`."""
+        now_s, now = time.time(), time.monotonic()
+        return lag_behind(self.runner.client, self.consumer, end, self.head, now_s, now)
 
     def next(self, after: Position, bounds: PollBounds) -> ReadableRange | None:
         """Return what follows `after`, None if it is not in memory (yet)."""

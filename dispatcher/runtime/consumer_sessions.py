@@ -184,6 +184,7 @@ class ConsumerSessions:
             "transactions": answer.transactions if answer else 0,
             "gap": gap,
             "paused": session.consumer.delivery_paused,
+            **session.lag(end),
         }
 
     async def resolve(self, name: str, to: StartSettings) -> dict[str, Any]:

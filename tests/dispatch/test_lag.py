@@ -12,6 +12,7 @@ from dispatcher.dispatch.dispatcher import Phase
 from dispatcher.dispatch.events import Added, ServerPolled, Tick
 from dispatcher.dispatch.executed_position import Mode
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.position import Position
 from tests.dispatch.plays import WRITER, alone, at, small_log, spec
 from tests.support.random_log import random_statement
 from tests.support.simulation import World
@@ -66,6 +67,29 @@ def test_nothing_lags_on_an_idle_server(mode: Mode) -> None:
     play.survey()
     play.tell_survey()
     assert lag_s(play) == 0
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_position_is_behind_by_what_follows_it(mode: Mode) -> None:
+    play = at_the_end(mode)
+    consumer = consumer_of(play)
+    before = consumer.queue.position(consumer.queue.queued)
+    for _ in range(2):
+        write(play)
+    play.read_all()
+    head = consumer.queue.position(consumer.queue.queued)
+    now_s = consumer.queue.newest_commit_us / 1e6 + LAST_COMMIT_AGE_S
+
+    def behind(end: Position) -> tuple[int | None, int | None, float]:
+        lag = status.lag_behind(play.client, consumer, end, head, now_s, play.now)
+        return lag["lag_transactions"], lag["lag_bytes"], lag["lag_seconds"]
+
+    counted = mode is Mode.GTID
+    transactions, size, age_s = behind(before)
+    assert transactions == (2 if counted else None)
+    assert size == head.offset - before.offset > 0
+    assert age_s >= LAST_COMMIT_AGE_S
+    assert behind(head) == (0 if counted else None, 0, 0)
 
 
 @pytest.mark.parametrize("mode", Mode)
